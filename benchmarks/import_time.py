@@ -1,0 +1,85 @@
+"""How long `import bls_notebook` and loading the extension take, beyond IPython and NumPy.
+
+    python benchmarks/import_time.py [--runs N] [--json FILE]
+
+Every run is an interpreter of its own, with the files already in the page cache. The claim is under
+0.3 s for the first line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT = 0.3
+
+BEYOND_IPYTHON_AND_NUMPY = """
+import time, sys
+import numpy
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+start = time.perf_counter()
+import bls_notebook
+imported = time.perf_counter()
+bls_notebook.load_ipython_extension(shell)
+done = time.perf_counter()
+print(done - start, imported - start, done - imported)
+"""
+BEYOND_NUMPY = """
+import time
+import numpy
+start = time.perf_counter()
+import bls_notebook
+print(time.perf_counter() - start)
+"""
+
+
+def measure(code: str, runs: int, folder: str) -> list[float]:
+    """The median of each figure that `code` prints; the first run only warms the page cache."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": folder}
+    rows = []
+    for _ in range(runs + 1):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=folder,
+            env=environ,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        rows.append([float(figure) for figure in done.stdout.split()])
+    return [statistics.median(column) for column in zip(*rows[1:], strict=True)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--runs", type=int, default=9, help="interpreters started for each figure")
+    parser.add_argument("--json", type=Path, help="also write the figures, in seconds, to this file")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        total, imported, loaded = measure(BEYOND_IPYTHON_AND_NUMPY, options.runs, folder)
+        [alone] = measure(BEYOND_NUMPY, options.runs, folder)
+    figures = {
+        "import and load, beyond IPython and NumPy": total,
+        "  import bls_notebook": imported,
+        "  load_ipython_extension": loaded,
+        "import bls_notebook alone, beyond NumPy": alone,
+    }
+    for name, seconds in figures.items():
+        print(f"{name:<44}{seconds * 1000:8.1f} ms")
+    print(f"{'limit for the first line':<44}{LIMIT * 1000:8.1f} ms")
+    if options.json:
+        named = {name.strip(): seconds for name, seconds in figures.items()}
+        options.json.write_text(json.dumps({"runs": options.runs, "seconds": named}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""A Jupyter-first environment for Triton Business Logic Scripting.
+
+`import bls_notebook` makes `import triton_python_backend_utils` work in this process.
+`%load_ext bls_notebook` adds the magics to a notebook.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from . import pb_utils
+from .engine.errors import (
+    BLSError,
+    ConfigError,
+    InvalidNameError,
+    ModelLoadError,
+    ModelNotFoundError,
+    RepositoryClosedError,
+)
+from .repository.current import current_repository, set_current_repository
+from .repository.repository import ModelRepository
+from .repository.response import Response
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BLSError",
+    "ConfigError",
+    "InvalidNameError",
+    "ModelLoadError",
+    "ModelNotFoundError",
+    "ModelRepository",
+    "RepositoryClosedError",
+    "Response",
+    "current_repository",
+    "load_ipython_extension",
+    "pb_utils",
+    "set_current_repository",
+    "unload_ipython_extension",
+]
+
+# In this process only; inside Triton's own stub, its module is there already and stays.
+for _name in ("triton_python_backend_utils", "c_python_backend_utils"):
+    sys.modules.setdefault(_name, pb_utils)
+
+
+def load_ipython_extension(ipython: InteractiveShell) -> None:
+    """Add the magics to a shell (``%load_ext bls_notebook``)."""
+    from .magics import load
+
+    load(ipython)
+
+
+def unload_ipython_extension(ipython: InteractiveShell) -> None:
+    """Take the magics away again (``%unload_ext bls_notebook``)."""
+    from .magics import unload
+
+    unload(ipython)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+

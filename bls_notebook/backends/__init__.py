@@ -1,0 +1,1 @@
+"""How an instance executes requests: one module a backend, one protocol."""

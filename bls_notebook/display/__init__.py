@@ -1,0 +1,36 @@
+"""Pure functions from plain records to text and HTML. Nothing here imports IPython or runs a model."""
+
+from __future__ import annotations
+
+from bls_notebook.display.bundle import Display, render, render_config
+from bls_notebook.display.configs import config_html, config_text
+from bls_notebook.display.errors import error_html, error_text
+from bls_notebook.display.many import many_html, many_text, stream_html, stream_text
+from bls_notebook.display.messages import message_html, message_text
+from bls_notebook.display.model_list import models_html, models_text
+from bls_notebook.display.models import model_html, model_text
+from bls_notebook.display.responses import response_html, response_text
+from bls_notebook.display.units import TIME_PATTERN
+
+__all__ = [
+    "TIME_PATTERN",
+    "Display",
+    "config_html",
+    "config_text",
+    "error_html",
+    "error_text",
+    "many_html",
+    "many_text",
+    "message_html",
+    "message_text",
+    "model_html",
+    "model_text",
+    "models_html",
+    "models_text",
+    "render",
+    "render_config",
+    "response_html",
+    "response_text",
+    "stream_html",
+    "stream_text",
+]

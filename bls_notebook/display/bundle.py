@@ -1,0 +1,104 @@
+"""What a magic hands to the notebook: text and HTML together, chosen by the kind of record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bls_notebook.display.configs import config_html, config_text
+from bls_notebook.display.errors import error_html, error_text
+from bls_notebook.display.many import many_html, many_text, stream_html, stream_text
+from bls_notebook.display.messages import message_html, message_text
+from bls_notebook.display.model_list import models_html, models_text
+from bls_notebook.display.models import model_html, model_text
+from bls_notebook.display.responses import response_html, response_text
+from bls_notebook.observe.plain import Record
+from bls_notebook.observe.records import ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
+
+Drawable = Record | Sequence[ModelRecord] | Sequence[ResponseRecord]
+
+_ONE: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
+    ModelRecord: (model_text, model_html),
+    ResponseRecord: (response_text, response_html),
+    ErrorRecord: (error_text, error_html),
+    MessageRecord: (message_text, message_html),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Display:
+    """One display in both forms; Jupyter picks the richer one that it can show."""
+
+    text: str
+    html: str
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": self.text, "text/html": self.html}
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def render(value: Drawable, *, stream: bool = False, width: int = 100) -> Display:
+    """Draw a record, or a sequence of them, as text and HTML.
+
+    Parameters
+    ----------
+    value : record, or sequence of ModelRecord or ResponseRecord
+        What to show. An empty sequence is an empty list of models, or of responses if `stream`.
+    stream : bool
+        Whether a sequence of responses is the stream of one request, not one response each of many.
+    width : int
+        Terminal cells in a line of the text.
+
+    Returns
+    -------
+    Display
+        Both forms.
+
+    Raises
+    ------
+    TypeError
+        If there is no display for such a value.
+    """
+    if isinstance(value, Record):
+        pair = _ONE.get(type(value))
+        if pair is None:
+            expected = ", ".join(kind.__name__ for kind in _ONE)
+            raise TypeError(f"no display for {type(value).__name__}; expected {expected}")
+    else:
+        pair = _sequence(value, stream)
+    return Display(pair[0](value, width=width), pair[1](value))
+
+
+def render_config(name: str, pbtxt: str, *, width: int = 100) -> Display:
+    """Draw a model's config as text and HTML.
+
+    Parameters
+    ----------
+    name : str
+        The model's name.
+    pbtxt : str
+        The config in protobuf's text format.
+    width : int
+        Terminal cells in a line of the text.
+
+    Returns
+    -------
+    Display
+        Both forms.
+    """
+    return Display(config_text(name, pbtxt, width=width), config_html(name, pbtxt))
+
+
+def _sequence(values: Sequence[Any], stream: bool) -> tuple[Callable[..., str], Callable[..., str]]:
+    if stream:
+        return stream_text, stream_html
+    kinds = {type(value) for value in values}
+    if kinds == {ResponseRecord}:
+        return many_text, many_html
+    if kinds <= {ModelRecord}:
+        return models_text, models_html
+    found = ", ".join(sorted(kind.__name__ for kind in kinds))
+    raise TypeError(f"no display for a sequence of {found}; expected all ModelRecord, or all ResponseRecord")

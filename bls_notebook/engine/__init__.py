@@ -1,0 +1,1 @@
+"""What happens to a request: instances, schedulers, waits, isolation, failures."""

@@ -1,0 +1,296 @@
+"""Who waits for what, right now, and what is done about a wait that can never end.
+
+Guarantees: a thread registers its wait before it sleeps, under one lock, and the wait graph is only
+read under that lock, so the check sees no half-made wait: a request that only waits for its own
+waiting ancestors gets an error at once, and no other request does. What cannot be seen (a lock, a
+bare thread, a timer that may cancel) counts as able to move. A wait that lasts and that looks circular,
+but cannot be proven so, is reported while it lasts. Ctrl-C ends any wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from .failures import error_response
+from .futures import RequestFuture
+from .loops import loop_is_idle, thread_of_job
+from .messages import running
+from .parking import Parker
+from .waits import ALL, ANY, LIVE, Need, is_stuck
+
+if TYPE_CHECKING:
+    from .execution import Execution
+    from .ticket import Ticket
+
+__all__ = ["describe_wait", "loop_goes_idle", "wait_for"]
+
+REPORT_AFTER = 1.0
+
+log = logging.getLogger("bls_notebook")
+_lock = threading.Lock()
+_blocked: dict[int, Ticket] = {}
+_Node = Any  # a Ticket, an Execution, a future or a task
+
+
+def wait_for(ticket: Ticket) -> None:
+    """Wait until the ticket has a response, or an instance was granted to it.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Ctrl-C; the request has been interrupted then.
+    """
+    parker = ticket.parker()
+    if parker is None:
+        return
+    thread = threading.get_ident()
+    with _lock:
+        outer = _blocked.get(thread)
+        _blocked[thread] = ticket
+        victim = _victim(ticket)
+    try:
+        if victim is not None:
+            _refuse(victim)
+        _park(ticket, parker)
+    except BaseException:
+        ticket.interrupt()
+        raise
+    finally:
+        with _lock:
+            if outer is None:
+                _blocked.pop(thread, None)
+            else:
+                _blocked[thread] = outer
+
+
+def _park(ticket: Ticket, parker: Parker) -> None:
+    if parker.park(REPORT_AFTER):
+        return
+    reported = False
+    while True:
+        if not reported and _looks_circular(ticket):
+            log.warning(describe_wait(ticket))
+            reported = True
+        if parker.park(None if reported else REPORT_AFTER):
+            return
+
+
+def loop_goes_idle(executions: list[Execution]) -> None:
+    """A loop is about to sleep: refuse a request that its executions wait for and cannot get."""
+    with _lock:
+        for execution in executions:
+            for ticket in list(execution.children):
+                victim = _victim(ticket)
+                if victim is not None:
+                    break
+            else:
+                continue
+            break
+        else:
+            return
+    _refuse(victim)
+
+
+def _victim(ticket: Ticket) -> Ticket | None:
+    """The queued request to refuse so that `ticket` can move; None where it can. Lock held."""
+    if not is_stuck(ticket, _needs):
+        return None
+    seen: set[int] = set()
+    todo: list[_Node] = [ticket]
+    while todo:
+        node = todo.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if _is_queued(node):
+            return node  # type: ignore[no-any-return]
+        mode, needed = _needs(node)
+        if mode != LIVE:
+            todo.extend(n for n in needed if is_stuck(n, _needs))
+    return None
+
+
+def _is_queued(node: _Node) -> bool:
+    return getattr(node, "queued", False) is True
+
+
+# -- the live view of the graph ------------------------------------------------------------------
+
+
+def _needs(node: _Node) -> Need[_Node]:
+    """What a node needs before it can move (see `waits.is_stuck`). Lock held."""
+    if hasattr(node, "granted"):
+        return _needs_of_ticket(node)
+    if isinstance(node, asyncio.Future):
+        return _needs_of_future(node)
+    return _needs_of_execution(node)
+
+
+def _needs_of_ticket(ticket: Ticket) -> Need[Ticket | Execution]:
+    if ticket.ready or ticket.granted is not None or ticket.cancelled:
+        return LIVE, ()
+    if not ticket.queued and ticket.execution is None:  # an instance was just handed to it
+        return LIVE, ()
+    if ticket.execution is None:
+        holders = [i.holder for i in ticket.model.instances]
+        if any(h is None for h in holders):
+            return LIVE, ()
+        return ANY, [h for h in holders if h is not None]
+    if _answerable_elsewhere(ticket):
+        return LIVE, ()
+    return ALL, [ticket.execution]
+
+
+def _answerable_elsewhere(ticket: Ticket) -> bool:
+    """Whether somebody beside its execution may hold the means to answer a running request."""
+    execution = ticket.execution
+    request = None if execution is None else execution.request
+    if execution is None or request is None or execution.finished:
+        return True
+    means = (request, request._sender)
+    own = {id(execution), id(request), id(means)}
+    if execution.task is not None:
+        own.add(id(execution.task.get_coro()))
+    frame = sys._current_frames().get(execution.thread)
+    while frame is not None:
+        own.add(id(frame))
+        frame = frame.f_back
+    for thing in means:
+        if thing is None:
+            continue
+        for holder in gc.get_referrers(thing):
+            received = isinstance(holder, list) and len(holder) == 1 and holder[0] is request
+            if id(holder) not in own and not received:
+                return True
+    return False
+
+
+def _needs_of_execution(execution: Execution) -> Need[_Node]:
+    if execution.finished:
+        return LIVE, ()
+    waiting = _blocked.get(execution.thread)
+    if execution.task is None:
+        return (LIVE, ()) if waiting is None else (ALL, [waiting])
+    if waiting is not None:  # sync exec inside a coroutine stops its whole loop
+        return ALL, [waiting]
+    loop = execution.task.get_loop()
+    if not loop_is_idle(loop) or _timer_may_cancel(loop):
+        return LIVE, ()
+    unfinished = [t for t in list(execution.tasks) if not t.done()]
+    # Any task of the execution that can move may help the others: it moves once any of them does.
+    return (ANY, unfinished) if unfinished else (LIVE, ())
+
+
+def _timer_may_cancel(loop: Any) -> bool:
+    """Whether a timer of the loop does something else than to end an `asyncio.sleep`."""
+    for handle in getattr(loop, "_scheduled", ()):
+        callback = getattr(handle, "_callback", None)
+        if not handle.cancelled() and (
+            getattr(callback, "__name__", "") != "_set_result_unless_cancelled"
+        ):
+            return True
+    return False
+
+
+def _needs_of_future(future: asyncio.Future[Any]) -> Need[_Node]:
+    if future.done():
+        return LIVE, ()
+    if isinstance(future, RequestFuture) and future.ticket is not None:
+        return ALL, [future.ticket]
+    if isinstance(future, asyncio.Task):
+        waiter = getattr(future, "_fut_waiter", None)
+        return (LIVE, ()) if waiter is None else (ALL, [waiter])
+    children = getattr(future, "_children", None)
+    if children:  # of asyncio.gather
+        return ALL, list(children)
+    thread = thread_of_job(future)
+    waiting = _blocked.get(thread) if thread else None
+    return (LIVE, ()) if waiting is None else (ALL, [waiting])
+
+
+# -- words ---------------------------------------------------------------------------------------
+
+
+def _ancestors(ticket: Ticket) -> list[Execution]:
+    out = []
+    execution = ticket.parent
+    while execution is not None:
+        if execution.model is not None:
+            out.append(execution)
+        execution = execution.parent
+    return out
+
+
+def _cycle(ticket: Ticket) -> list[str]:
+    """Names of the models of the circle that a queued request closes, its own model last."""
+    names = [ticket.model.name]
+    for execution in _ancestors(ticket):
+        names.append(execution.model.name)  # type: ignore[union-attr]
+        if execution.model is ticket.model:
+            return names[::-1]
+    # Two callers that hold what the other needs: follow the holders around instead.
+    names = [ticket.parent.model.name] if ticket.parent and ticket.parent.model else []
+    node: _Node = ticket
+    seen: set[int] = set()
+    while id(node) not in seen:
+        seen.add(id(node))
+        if _is_queued(node):
+            names.append(node.model.name)
+        needed = [n for n in _needs(node)[1] if is_stuck(n, _needs)]
+        if not needed:
+            break
+        node = needed[0]
+    return names
+
+
+def _refuse(ticket: Ticket) -> None:
+    """Answer a queued request that can never be served."""
+    model = ticket.model
+    count = len(model.instances)
+    with _lock:
+        circle = " -> ".join(_cycle(ticket))
+    held = "its only instance is" if count == 1 else f"all {count} of its instances are"
+    message = running(
+        model.name,
+        f"circular BLS: {circle}. The request to '{model.name}' can never be served, because {held} held by "
+        f"requests that wait for it (the real server would wait forever). instance_group.count = {count + 1} "
+        f"or more for '{model.name}' breaks this circle.",
+    )
+    if model.scheduler.withdraw(ticket):
+        ticket.finish(error_response(message))
+
+
+def _looks_circular(ticket: Ticket) -> bool:
+    """Whether a wait that lasts deserves a word: nobody can tell whether it will end."""
+    if not ticket.queued:
+        return False
+    if ticket.parent is None or ticket.parent.bare:
+        return True
+    ancestors = _ancestors(ticket)
+    return all(i.holder in ancestors for i in ticket.model.instances)
+
+
+def describe_wait(ticket: Ticket) -> str:
+    """Return one line on a queued request: what it waits for, who holds it, and since when."""
+    holders = []
+    for instance in ticket.model.instances:
+        holder = instance.holder
+        name = getattr(getattr(holder, "model", None), "name", "?")
+        started = getattr(holder, "started", 0)
+        since = f" for {(time.perf_counter_ns() - started) / 1e9:.1f} s" if started else ""
+        parent = getattr(getattr(holder, "parent", None), "model", None)
+        caller = f" called by '{parent.name}'" if parent is not None else ""
+        holders.append(f"{instance.name} is held by a request to '{name}'{caller}{since}")
+    sender = ticket.parent.model.name if ticket.parent and ticket.parent.model else None
+    who = f" from '{sender}'" if sender else ""
+    return (
+        f"A request{who} to '{ticket.model.name}' (thread {threading.current_thread().name!r}) is still waiting: "
+        f"{'; '.join(holders)}. If one of these waits for this thread, neither will ever end; interrupt "
+        "(Ctrl-C) to get out. Threads that carry the BLS context (asyncio.to_thread) are checked exactly."
+    )

@@ -1,0 +1,80 @@
+"""Running code of the notebook as if it were the body of a model's `execute`.
+
+Guarantees: requests that the body sends are its children; Ctrl-C stops the body and everything that it
+started; a coroutine runs in a loop of its own, never in the notebook's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from bls_notebook.pb_utils._runtime import caller_var
+
+from .execution import Execution
+from .initializing import as_model
+from .loops import ModelLoop
+from .parking import Parker
+
+if TYPE_CHECKING:
+    from .server import Server
+
+__all__ = ["run_body"]
+
+
+def run_body(server: Server, function: Callable[[], Any]) -> Any:
+    """Return what `function()` returns, awaited where it is a coroutine.
+
+    Raises
+    ------
+    BaseException
+        Whatever the function raises.
+    """
+    execution = Execution(server, None, None)
+    execution.thread = threading.get_ident()
+    with as_model(execution):
+        try:
+            result = function()
+            if inspect.iscoroutine(result):
+                result = _run_coroutine(execution, result)
+            return result
+        except KeyboardInterrupt:
+            execution.interrupt()
+            raise
+        finally:
+            execution.finished = True
+
+
+def _run_coroutine(execution: Execution, coroutine: Any) -> Any:
+    loop = ModelLoop("notebook")
+    context = copy_context()
+    parker = Parker()
+    outcome: list[Any] = []
+    execution.tasks = WeakSet()
+    execution.thread = loop.thread
+
+    def begin() -> None:
+        context.run(caller_var.set, execution)
+        task = context.run(loop.loop.create_task, coroutine)
+        execution.task = task
+        loop.executions.add(execution)
+        task.add_done_callback(done)
+
+    def done(task: asyncio.Task[Any]) -> None:
+        outcome.append(task)
+        parker.unpark()
+
+    try:
+        loop.post(begin)
+        parker.park()
+        return outcome[0].result()
+    except KeyboardInterrupt:
+        execution.interrupt()
+        raise
+    finally:
+        loop.stop()

@@ -1,0 +1,65 @@
+"""Errors that this package raises for misuse of its own API.
+
+An error *response* is never raised: it is data (`Response.error`).
+"""
+
+from __future__ import annotations
+
+from bls_notebook.observe.records import ErrorRecord
+
+__all__ = [
+    "BLSError",
+    "ConfigError",
+    "InvalidNameError",
+    "ModelLoadError",
+    "ModelNotFoundError",
+    "RepositoryClosedError",
+]
+
+
+class BLSError(Exception):
+    """Base class: one clear line that says what, where, got, expected and what to do."""
+
+
+class ConfigError(BLSError):
+    """A model configuration that Triton would refuse.
+
+    Attributes
+    ----------
+    reason : str
+        The same failure in Triton's own words, where it is known.
+    """
+
+    reason: str = ""
+
+
+class InvalidNameError(BLSError):
+    """A model name, version or file name that may not be used."""
+
+
+class ModelNotFoundError(BLSError):
+    """No such model, or no such version of it."""
+
+
+class ModelLoadError(BLSError):
+    """A model that could not be loaded; the version that was serving still serves.
+
+    Attributes
+    ----------
+    model : str
+        Name of the model.
+    reason : str
+        The same failure in Triton's own words.
+    record : ErrorRecord or None
+        The failure with the frames of the model's code.
+    """
+
+    def __init__(self, message: str, model: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.model = model
+        self.reason = reason or message
+        self.record: ErrorRecord | None = None
+
+
+class RepositoryClosedError(BLSError):
+    """The repository has been closed."""

@@ -1,0 +1,303 @@
+"""`Execution`: one run of a model's `execute`, and who sends the BLS requests made in it.
+
+It is what the context variable of `pb_utils` holds while a model runs. Guarantees: requests may be sent
+from any thread or task that carries it; an error of a request is returned, never raised; interrupting
+an execution interrupts everything that it started.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from bls_notebook.observe.records import ErrorRecord
+from bls_notebook.pb_utils.errors import TritonModelException
+from bls_notebook.pb_utils.memory import MemoryType
+from bls_notebook.pb_utils.iterator import ResponseIterator
+from bls_notebook.pb_utils.request import InferenceRequest, Options
+from bls_notebook.pb_utils.response import InferenceResponse
+
+from . import messages
+from .failures import error_response
+from .futures import RequestFuture, iterator_result
+from .interrupt import interrupt_thread
+from .isolation import hand_over
+from .stream import AnsweredStream, TicketStream
+from .ticket import Ticket
+
+if TYPE_CHECKING:
+    from .instance import Instance
+    from .model import LoadedModel
+    from .server import Server
+
+__all__ = ["MAX_DEPTH", "Execution", "received"]
+
+MAX_DEPTH = 1000
+_CLOSED = "Unable to send response. Response sender has been closed."
+
+
+def received(model: LoadedModel, request: InferenceRequest, given: bool) -> InferenceRequest:
+    """Return the request as the model receives it: its tensors isolated from the sender's."""
+    inputs = request._inputs
+    if given:
+        request._inputs = []
+    out = InferenceRequest.__new__(InferenceRequest)
+    out._inputs = hand_over(inputs, given)
+    out._requested = request._requested or model.output_names
+    out._model_name = model.name
+    out._model_version = model.version
+    options = request._options
+    out._options = options if options.parameters == "{}" else _carried(options)
+    out._answerable = None
+    out._sender = None
+    return out
+
+
+def _carried(options: Options) -> Options:
+    """The options as the receiver sees them: the server writes parameters anew, without spaces."""
+    parameters = json.dumps(json.loads(options.parameters), separators=(",", ":"))
+    return Options(
+        options.request_id,
+        options.correlation_id,
+        options.flags,
+        options.timeout,
+        parameters,
+        options.preferred_memory,
+        options.trace,
+    )
+
+
+class Execution:
+    """One run of `execute`; also the root that requests from outside any model hang on.
+
+    Parameters
+    ----------
+    server : Server
+    model : LoadedModel or None
+        None for a root.
+    parent : Execution or None
+        Who sent the request.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_causes",
+        "_children",
+        "_guard",
+        "bare",
+        "cancelled",
+        "depth",
+        "finished",
+        "instance",
+        "model",
+        "parent",
+        "request",
+        "server",
+        "started",
+        "tasks",
+        "task",
+        "thread",
+        "ticket",
+    )
+
+    def __init__(self, server: Server, model: LoadedModel | None, parent: Execution | None) -> None:
+        self.server = server
+        self.model = model
+        self.parent = parent
+        self.depth = 0 if parent is None else parent.depth + 1
+        self.thread = 0
+        self.started = 0
+        self.cancelled = False
+        self.finished = False
+        self.bare = False
+        self.instance: Instance | None = None
+        self.request: InferenceRequest | None = None
+        self.ticket: Ticket | None = None
+        self.task: asyncio.Task[Any] | None = None
+        self.tasks: WeakSet[asyncio.Task[Any]] | None = None
+        self._children: set[Ticket] | None = None
+        self._causes: list[ErrorRecord] | None = None
+        self._guard: threading.Lock | None = None
+
+    @property
+    def instance_name(self) -> str:
+        """Name of the instance that runs it."""
+        return self.instance.name if self.instance is not None else "notebook"
+
+    # -- as a caller (pb_utils._runtime.Caller) --------------------------------------------------
+
+    def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
+        """Serve a request on this thread, or wait for it."""
+        model = self.server.find(request._model_name, request._model_version)
+        if model is None:
+            return self._refused(request._model_name, messages.not_ready(request._model_name), decoupled)
+        problem = model.check.problem(request)
+        if problem is None:
+            problem = self._problem(model, request, decoupled)
+        if problem is not None:
+            return self._refused(model.name, problem, decoupled)
+        if decoupled:
+            return ResponseIterator(self._stream(model, request, given))
+        response = model.scheduler.call(self, received(model, request, given))
+        if response._error is not None:
+            self.note_error(response)
+        return response
+
+    def async_exec(
+        self, request: InferenceRequest, decoupled: bool, given: bool
+    ) -> asyncio.Future[Any]:
+        """Serve a request in the background; needs a running event loop."""
+        future = RequestFuture(loop=asyncio.get_running_loop())
+        model = self.server.find(request._model_name, request._model_version)
+        problem = (
+            messages.not_ready(request._model_name) if model is None else model.check.problem(request)
+        )
+        if problem is None and model is not None:
+            problem = self._problem(model, request, decoupled)
+        if problem is not None or model is None:
+            future.set_result(self._refused(request._model_name, problem or "", decoupled))
+            return future
+        ticket = Ticket(model, received(model, request, given), self, copy_context())
+        future.follow(ticket, iterator_result(TicketStream(ticket, self)) if decoupled else None)
+        self.adopt(ticket)
+        model.scheduler.submit(ticket)
+        return future
+
+    def _problem(
+        self, model: LoadedModel, request: InferenceRequest, decoupled: bool
+    ) -> str | None:
+        """What keeps a well-formed request from being sent."""
+        if model.decoupled and not decoupled:
+            return messages.decoupled_called_as_plain(model.name)
+        if self.depth >= MAX_DEPTH:
+            return messages.running(
+                model.name, f"the chain of BLS calls is {MAX_DEPTH} long; does a model call itself?"
+            )
+        memory = request._options.preferred_memory
+        if memory is not None and memory.memory_type == MemoryType.TRITONSERVER_MEMORY_GPU:
+            return messages.no_gpu(memory.device_id)
+        return None
+
+    def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
+        ticket = Ticket(model, received(model, request, given), self, copy_context())
+        self.adopt(ticket)
+        model.scheduler.submit(ticket)
+        return TicketStream(ticket, self)
+
+    def _refused(self, model: str, problem: str, decoupled: bool) -> Any:
+        response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (model,)))
+        self.note_error(response)
+        return ResponseIterator(AnsweredStream(response)) if decoupled else response
+
+    def note_error(self, response: InferenceResponse) -> None:
+        """Remember an error that this execution was answered with, in case that it fails of it."""
+        error = response._error
+        origin = None if error is None else error._origin
+        if origin is None and error is not None:
+            origin = ErrorRecord(error._message, error._code.name)
+        if origin is not None:
+            causes = self._causes or []
+            self._causes = [*causes[-15:], origin]
+
+    @property
+    def causes(self) -> list[ErrorRecord] | None:
+        """Errors of requests that this execution sent."""
+        return self._causes
+
+    def load_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
+        """Load or reload a model."""
+        self.server.load_for_model(self, name, config, files)
+
+    def unload_model(self, name: str, unload_dependents: bool) -> None:
+        """Unload a model; its requests in flight are finished in the background."""
+        self.server.unload_for_model(self, name, unload_dependents)
+
+    def is_model_ready(self, name: str, version: str) -> bool:
+        """Whether a version of a model is ready."""
+        return self.server.is_ready_for_model(self, name, version)
+
+    def log(self, level: str, message: str, file: str, line: int) -> None:
+        """Write to the server's log."""
+        self.server.log(level, message, file, line, self.model.name if self.model else "notebook")
+
+    def metric_family(self, name: str, description: str, kind: str) -> Any:
+        """Return a family of custom metrics."""
+        return self.server.metric_family(self, name, description, kind)
+
+    def model_directory(self) -> str:
+        """Return the folder of the running model's version."""
+        if self.model is None:
+            raise TritonModelException("get_model_dir: no model is running here.")
+        return self.model.directory
+
+    # -- as the one who answers (pb_utils.sender.Answerable), where it runs inline ------------------
+
+    def open_ticket(self, request: InferenceRequest) -> Ticket:
+        """Return the ticket that late answers go through."""
+        if self.ticket is None:
+            if self.model is None:
+                raise TritonModelException(_CLOSED)
+            ticket = Ticket(self.model, request, self.parent, None)
+            ticket.request = None
+            ticket.execution = self
+            self.ticket = ticket
+        return self.ticket
+
+    def send(self, response: InferenceResponse | None, final: bool) -> None:
+        """Take a response from the model's sender."""
+        if self.ticket is None:
+            request = self.request
+            if self.finished or request is None:
+                raise TritonModelException(_CLOSED)
+            self.open_ticket(request)
+        if self.ticket is not None:
+            self.ticket.send(response, final)
+
+    def drop_sender(self) -> None:
+        """The sender is gone."""
+        if self.ticket is not None:
+            self.ticket.drop_sender()
+
+    # -- children ----------------------------------------------------------------------------------
+
+    @property
+    def children(self) -> set[Ticket]:
+        """Requests that were sent from here and are not answered yet (those that are known)."""
+        if self._children is None:
+            self._children = set()
+        return self._children
+
+    def adopt(self, ticket: Ticket) -> None:
+        """Count a request as started by this execution."""
+        self.children.add(ticket)
+
+    def forget(self, ticket: Ticket) -> None:
+        """A request has been answered."""
+        if self._children is not None:
+            self._children.discard(ticket)
+
+    def interruptible(self) -> threading.Lock:
+        """Return the lock under which `thread` is trusted by `interrupt`."""
+        if self._guard is None:
+            self._guard = threading.Lock()
+        return self._guard
+
+    def interrupt(self) -> None:
+        """Stop what this execution does, and everything that it started."""
+        self.cancelled = True
+        for ticket in list(self._children or ()):
+            ticket.interrupt()
+        task = self.task
+        if task is not None:
+            try:
+                task.get_loop().call_soon_threadsafe(task.cancel)
+            except RuntimeError:
+                pass  # its loop is closed
+        elif self._guard is not None and self.thread != threading.get_ident():
+            with self._guard:
+                if self.thread and not self.finished:
+                    interrupt_thread(self.thread)

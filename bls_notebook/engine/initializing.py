@@ -1,0 +1,80 @@
+"""Running a model's `initialize` and `finalize`, where BLS is not supported, and any code as a model's.
+
+Guarantees: the context of the caller is as it was afterwards; model code sees no event loop but its
+own (in Jupyter, the notebook's loop runs on the main thread).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.events import _get_running_loop, _set_running_loop
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from bls_notebook.pb_utils._runtime import Caller, caller_var
+from bls_notebook.pb_utils.errors import TritonModelException
+from bls_notebook.pb_utils.request import InferenceRequest
+
+from .execution import Execution
+
+if TYPE_CHECKING:
+    from .server import Server
+
+__all__ = ["Initializing", "as_model"]
+
+_NO_BLS = "BLS is only supported during the 'execute' function."
+
+
+class Initializing(Execution):
+    """A model that initializes or finalizes: it may log, count and load, but not send requests.
+
+    Parameters
+    ----------
+    server : Server
+    name : str
+        Of the instance.
+    directory : str
+        Of the model's version.
+    """
+
+    __slots__ = ("_directory", "_name")
+
+    def __init__(self, server: Server, name: str, directory: str) -> None:
+        super().__init__(server, None, None)
+        self._name = name
+        self._directory = directory
+
+    @property
+    def instance_name(self) -> str:
+        """Name of the instance."""
+        return self._name
+
+    def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
+        """Refuse, as Triton does."""
+        raise TritonModelException(_NO_BLS)
+
+    def async_exec(
+        self, request: InferenceRequest, decoupled: bool, given: bool
+    ) -> asyncio.Future[Any]:
+        """Refuse, as Triton does."""
+        raise TritonModelException(_NO_BLS)
+
+    def model_directory(self) -> str:
+        """Return the folder of the model's version."""
+        return self._directory
+
+
+@contextmanager
+def as_model(caller: Caller) -> Iterator[None]:
+    """Run the body as a model's code on this thread."""
+    loop = _get_running_loop()
+    if loop is not None:
+        _set_running_loop(None)
+    token = caller_var.set(caller)
+    try:
+        yield
+    finally:
+        caller_var.reset(token)
+        if loop is not None:
+            _set_running_loop(loop)

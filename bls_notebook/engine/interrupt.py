@@ -1,0 +1,30 @@
+"""Stopping model code that runs in another thread.
+
+An exception is set for the thread and arrives at its next bytecode; code that waits inside C (a sleep,
+a lock) gets it when that returns. `Interrupted` is no `Exception`, so models do not swallow it by
+habit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+__all__ = ["Interrupted", "clear_interrupt", "interrupt_thread"]
+
+
+class Interrupted(BaseException):
+    """The person at the notebook has interrupted what this thread runs."""
+
+
+def _set(thread: int, exception: object) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), exception)
+
+
+def interrupt_thread(thread: int) -> None:
+    """Raise `Interrupted` in a thread, soon."""
+    _set(thread, ctypes.py_object(Interrupted))
+
+
+def clear_interrupt(thread: int) -> None:
+    """Take back an `Interrupted` that has not arrived yet."""
+    _set(thread, None)

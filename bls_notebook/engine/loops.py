@@ -1,0 +1,192 @@
+"""Event loops: one of its own for each instance that needs one, and the way back into any loop.
+
+Guarantees: a model's coroutines run in one thread that nothing else uses, so code that blocks stalls
+nobody else; before such a loop goes to sleep it asks the wait graph whether what it waits for can still
+come; `post` may be called from any thread, wakes a loop once for many results, and is silent where
+the loop has been closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary, WeakSet
+
+from bls_notebook.pb_utils._runtime import caller_var
+
+if TYPE_CHECKING:
+    from .execution import Execution
+
+__all__ = ["ModelLoop", "loop_is_idle", "mailbox", "thread_of_job"]
+
+
+class Mailbox:
+    """Collects callbacks for a loop, so that many cost one wake-up."""
+
+    __slots__ = ("_calls", "_loop", "_scheduled")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: deque[Callable[[], None]] = deque()
+        self._scheduled = False
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Run `call()` in the loop, soon."""
+        self._calls.append(call)
+        if not self._scheduled:
+            self._scheduled = True
+            try:
+                self._loop.call_soon_threadsafe(self._drain)
+            except RuntimeError:  # the loop has been closed: nobody is left to tell
+                self._calls.clear()
+
+    def _drain(self) -> None:
+        self._scheduled = False  # before reading, so that a later post wakes the loop again
+        while self._calls:
+            self._calls.popleft()()
+
+
+_mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def mailbox(loop: asyncio.AbstractEventLoop) -> Mailbox:
+    """Return the mailbox of a running loop."""
+    found = _mailboxes.get(loop)
+    if found is None:
+        with _lock:
+            found = _mailboxes.setdefault(loop, Mailbox(loop))
+    return found
+
+
+class _Job:
+    """A call in an executor, on behalf of a coroutine."""
+
+    __slots__ = ("thread",)
+
+    def __init__(self) -> None:
+        self.thread = 0  # of the thread that runs it, 0 before and after
+
+
+def thread_of_job(future: Any) -> int:
+    """Return the thread that runs the executor call behind a future, 0 where that is not known."""
+    job = getattr(future, "_bls_job", None)
+    return job.thread if job is not None else 0
+
+
+class _WatchingSelector(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
+    """Says when its loop has nothing left to do but wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.going_idle: Callable[[], None] | None = None
+        self.idle = False
+
+    def select(self, timeout: float | None = None) -> Any:
+        """Wait, as the base class does."""
+        if timeout is not None and timeout <= 0 or self.going_idle is None:
+            return super().select(timeout)
+        self.idle = True
+        try:
+            self.going_idle()
+            return super().select(timeout)
+        finally:
+            self.idle = False
+
+
+class _ModelEventLoop(asyncio.SelectorEventLoop):
+    """Remembers which execution its tasks and executor calls belong to."""
+
+    def __init__(self, selector: _WatchingSelector) -> None:
+        super().__init__(selector)
+        self.bls_selector = selector
+
+    def create_task(self, coro: Any, **options: Any) -> Any:
+        """Create a task, as the base class does."""
+        task = super().create_task(coro, **options)
+        context: Context | None = options.get("context")
+        owner = context.get(caller_var) if context is not None else caller_var.get()
+        tasks = getattr(owner, "tasks", None)
+        if tasks is not None:
+            tasks.add(task)
+        return task
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+        """Run a call in an executor, as the base class does."""
+        job = _Job()
+
+        def call(*arguments: Any) -> Any:
+            job.thread = threading.get_ident()
+            try:
+                return func(*arguments)
+            finally:
+                job.thread = 0
+
+        future = super().run_in_executor(executor, call, *args)
+        future._bls_job = job  # type: ignore[attr-defined]
+        return future
+
+
+def loop_is_idle(loop: Any) -> bool:
+    """Whether a model's loop sleeps now; False for any other loop."""
+    selector = getattr(loop, "bls_selector", None)
+    return selector is not None and selector.idle
+
+
+class ModelLoop:
+    """An event loop in a thread of its own.
+
+    Parameters
+    ----------
+    name : str
+        Of the instance that it is for.
+    """
+
+    def __init__(self, name: str) -> None:
+        selector = _WatchingSelector()
+        self.loop = _ModelEventLoop(selector)
+        self.executions: WeakSet[Execution] = WeakSet()
+        selector.going_idle = self._going_idle
+        self._thread = threading.Thread(target=self._run, name=f"bls-loop-{name}", daemon=True)
+        self._thread.start()
+        self._mailbox = mailbox(self.loop)
+
+    @property
+    def thread(self) -> int:
+        """Identity of the loop's thread."""
+        return self._thread.ident or 0
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            pending = [t for t in asyncio.all_tasks(self.loop) if not t.done()]
+            for task in pending:
+                task.cancel()
+            if pending:
+                self.loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.close()
+
+    def _going_idle(self) -> None:
+        if self.executions:
+            from .blocking import loop_goes_idle
+
+            loop_goes_idle(list(self.executions))
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Run `call()` in the loop's thread, soon."""
+        self._mailbox.post(call)
+
+    def stop(self) -> None:
+        """End the loop: what still runs in it is cancelled. Waits for nothing."""
+        try:
+            self.loop.call_soon_threadsafe(self.loop.stop)
+        except RuntimeError:
+            pass

@@ -1,0 +1,138 @@
+"""Triton's own words for what goes wrong with a request (core/src/infer_request.cc and others)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "batch_too_large",
+    "decoupled_called_as_plain",
+    "duplicate_input",
+    "execute_failed",
+    "no_gpu",
+    "not_ready",
+    "running",
+    "unexpected_input",
+    "unexpected_output",
+    "wrong_count",
+    "wrong_datatype",
+    "wrong_shape",
+]
+
+
+def running(model: str, message: str) -> str:
+    """An error of sending a BLS request, as the sender sees it."""
+    return f"Model {model} - Error when running inference: {message}"
+
+
+def not_ready(model: str) -> str:
+    """No ready version of the model that was asked for."""
+    return running(
+        model, f"Failed for execute the inference request. Model '{model}' is not ready."
+    )
+
+
+def decoupled_called_as_plain(model: str) -> str:
+    """A decoupled model was called without `decoupled=True`."""
+    return running(
+        model,
+        f"Model {model} is using the decoupled. The current BLS request call doesn't support models using "
+        "the decoupled transaction policy. Please use 'decoupled=True' argument to the 'exec' or "
+        "'async_exec' calls for decoupled models.'",
+    )
+
+
+def execute_failed(instance: str, message: str) -> str:
+    """`execute` raised, or returned what it must not."""
+    return f"Failed to process the request(s) for model '{instance}', message: {message}"
+
+
+def _named(request_id: str, message: str) -> str:
+    return f"[request id: {request_id or '<id_unknown>'}] {message}"
+
+
+def unexpected_input(model: str, name: str) -> str:
+    """An input that the model does not have."""
+    return running(model, f"unexpected inference input '{name}' for model '{model}'")
+
+
+def unexpected_output(model: str, name: str) -> str:
+    """A requested output that the model does not have."""
+    return running(model, f"unexpected inference output '{name}' for model '{model}'")
+
+
+def wrong_count(
+    model: str, request_id: str, expected: int, got: Sequence[str], missing: Iterable[str]
+) -> str:
+    """Too few or too many inputs."""
+    listed = "[" + ",".join(f"'{n}'" for n in reversed(got)) + "]"
+    absent = ",".join(f"'{n}'" for n in missing)
+    absent = f"[{absent}]" if absent else "]"  # the real server's bracket goes missing like this
+    return running(
+        model,
+        _named(
+            request_id,
+            f"expected {expected} inputs but got {len(got)} inputs for model '{model}'. Got input(s) {listed}, "
+            f"but missing required input(s) {absent}. Please provide all required input(s).",
+        ),
+    )
+
+
+def duplicate_input(model: str, request_id: str, name: str) -> str:
+    """The same input twice."""
+    return running(model, _named(request_id, f"input '{name}' already exists in request"))
+
+
+def wrong_datatype(model: str, request_id: str, name: str, got: str, expected: str) -> str:
+    """An input of another data type than the model's."""
+    return running(
+        model,
+        _named(
+            request_id,
+            f"inference input '{name}' data-type is '{got}', but model '{model}' expects '{expected}'",
+        ),
+    )
+
+
+def wrong_shape(
+    model: str,
+    request_id: str,
+    name: str,
+    got: Sequence[int],
+    expected: Sequence[int],
+    batched: bool,
+) -> str:
+    """An input of a shape that the model does not take."""
+    note = (
+        "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be "
+        "prepended to each input shape. If you want to specify the full shape including the batch dim in "
+        "your input dims config, try setting max_batch_size to zero. See the model configuration docs for "
+        "more info on max_batch_size."
+        if batched
+        else ""
+    )
+    dims, shape = (",".join(map(str, s)) for s in (expected, got))
+    return running(
+        model,
+        _named(
+            request_id,
+            f"unexpected shape for input '{name}' for model '{model}'. Expected [{dims}], got [{shape}]. {note}",
+        ),
+    )
+
+
+def batch_too_large(model: str, request_id: str, limit: int) -> str:
+    """More rows than max_batch_size."""
+    return running(
+        model,
+        _named(request_id, f"inference request batch-size must be <= {limit} for '{model}'"),
+    )
+
+
+def no_gpu(device: int) -> str:
+    """Outputs were asked for on a GPU that is not there."""
+    return (
+        "BackendMemory::Create, all allocation types failed:\n\tGPU: failed to get device: CUDA driver version is "
+        "insufficient for CUDA runtime version\n\tGPU_POOL: CudaMemoryManager has no preallocated CUDA memory"
+        f" (this process has no gpu:{device}; leave preferred_memory out, or ask for the CPU)"
+    )

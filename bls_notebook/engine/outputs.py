@@ -1,0 +1,124 @@
+"""What `execute` returned, checked as Triton's stub checks it, and what its requester gets of it."""
+
+from __future__ import annotations
+
+from sys import getrefcount as _getrefcount
+from typing import Any
+
+from bls_notebook.pb_utils.errors import TritonModelException
+from bls_notebook.pb_utils.holders import RecordingNumber
+from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.tensor import Tensor
+
+from .isolation import hand_over
+
+__all__ = ["ReturnError", "answer", "check_returned", "returned_none"]
+
+
+class ReturnError(TritonModelException):
+    """`execute` returned what it must not; reported without the frames of anybody's code."""
+
+
+
+def _triton_type(value: object) -> str:
+    """The type as Triton prints it, whose classes live in a module of its own."""
+    return str(type(value)).replace(f"{InferenceResponse.__module__}.", "c_python_backend_utils.")
+
+
+def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:
+    """Return the list that `execute` returned for `count` requests, if it is one that Triton takes.
+
+    Raises
+    ------
+    ReturnError
+        Not a list, of a wrong length, or with something else than responses in it.
+    """
+    if returned.__class__ is not list and not isinstance(returned, list):
+        raise ReturnError(
+            f"Expected a list in the execute return, found type '{_triton_type(returned)}'."
+        )
+    if len(returned) != count:
+        raise ReturnError(
+            "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+            f"InferenceRequest(s) size is:{count}, and InferenceResponse(s) size is:{len(returned)}\n"
+        )
+    for response in returned:
+        if response is not None and not isinstance(response, InferenceResponse):
+            raise ReturnError(
+                "Expected an 'InferenceResponse' object in the execute function return list, "
+                f"found type '{_triton_type(response)}'."
+            )
+    return returned
+
+
+def returned_none(what: str) -> str:
+    """Return the message for a request that `execute` left unanswered."""
+    return (
+        f"{what} and the request was not answered: return one InferenceResponse for each request, or send "
+        "a response with TRITONSERVER_RESPONSE_COMPLETE_FINAL. (The real server would keep the caller "
+        "waiting forever.)"
+    )
+
+
+def answer(
+    responses: list[Any], index: int, requested: tuple[str, ...], declared: frozenset[str], given: bool
+) -> InferenceResponse:
+    """Return the response that a requester gets: its outputs, isolated from the model's.
+
+    Parameters
+    ----------
+    responses : list of InferenceResponse
+        That the model returned, or one that it sends.
+    requested : tuple of str
+        Names of the outputs that were asked for; empty for all.
+    declared : frozenset of str
+        Outputs of the configuration; others are dropped.
+    given : bool
+        Nobody but the engine holds the list any more.
+
+    Notes
+    -----
+    Of outputs of the same name the last one counts, as on the real server.
+    """
+    response = responses[index]
+    unheld = given and _getrefcount(response) == _RESPONSE_UNHELD
+    out = InferenceResponse.__new__(InferenceResponse)
+    out._parameters = response._parameters
+    out._warnings = response._warnings
+    out._error = response._error
+    if response._error is not None:
+        out._outputs = []
+        return out
+    tensors: list[Tensor] = response._outputs
+    if unheld:
+        response._outputs = []
+    else:
+        tensors = list(tensors)
+    if requested:
+        if len(tensors) > 1 or tensors and tensors[0]._name not in requested:
+            tensors[:] = [t for t in tensors if t._name in requested]
+    if len(tensors) > 1:
+        if len({t._name for t in tensors}) != len(tensors):
+            tensors[:] = {t._name: t for t in tensors}.values()
+    for tensor in tensors:
+        if tensor._name not in declared:
+            tensors[:] = [t for t in tensors if t._name in declared]
+            break
+    del response
+    tensor = None  # type: ignore[assignment]  # a name of ours would count as a holder
+    out._outputs = hand_over(tensors, unheld)
+    return out
+
+
+def _calibrate() -> None:
+    global _RESPONSE_UNHELD
+    recorder = RecordingNumber()
+    _RESPONSE_UNHELD = recorder  # type: ignore[assignment]
+    answer([InferenceResponse()], 0, (), frozenset(), True)
+    kept = InferenceResponse()
+    answer([kept], 0, (), frozenset(), True)
+    _RESPONSE_UNHELD = recorder.unheld()
+
+
+_RESPONSE_UNHELD: int = -1
+_calibrate()

@@ -1,0 +1,208 @@
+"""`Server`: the models that are in service, by name and version, and who requests go to.
+
+Guarantees: `find` takes no lock and sees either the version before a replacement or the one after
+it; replacing is one assignment, so no request falls between; models that leave service answer their
+requests in flight first.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+from bls_notebook.pb_utils.errors import TritonModelException
+
+from .failures import describe_exception
+from .execution import Execution
+
+if TYPE_CHECKING:
+    from .model import LoadedModel
+
+__all__ = ["Loader", "Server"]
+
+log = logging.getLogger("bls_notebook")
+_LEVELS = {
+    "verbose": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+class Loader(Protocol):
+    """The repository, as far as models may ask it (`pb_utils.load_model` and the like)."""
+
+    def load_by_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
+        """Load or reload; raises an exception whose text is Triton's message."""
+
+    def unload_by_model(self, name: str, unload_dependents: bool) -> None:
+        """Unload."""
+
+    def metric_family(self, name: str, description: str, kind: str) -> Any:
+        """Return a family of custom metrics."""
+
+
+class Server:
+    """Models in service.
+
+    Parameters
+    ----------
+    loader : Loader
+        Loads and unloads at the request of models.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._versions: dict[str, dict[int, LoadedModel]] = {}
+        self._newest: dict[str, LoadedModel] = {}
+        self._lock = threading.Lock()
+        self.last_failure: BaseException | None = None
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def find(self, name: str, version: int = -1) -> LoadedModel | None:
+        """Return the model version that serves a request, None where none is ready."""
+        if version == -1:
+            return self._newest.get(name)
+        return self._versions.get(name, {}).get(version)
+
+    def root(self) -> Execution:
+        """Return what requests from outside any model hang on."""
+        return Execution(self, None, None)
+
+    # -- models ------------------------------------------------------------------------------------
+
+    def serving(self, name: str) -> dict[int, LoadedModel]:
+        """Return the versions of a model that are in service."""
+        return dict(self._versions.get(name, {}))
+
+    def names(self) -> list[str]:
+        """Return the names of the models that are in service."""
+        return sorted(self._versions)
+
+    def replace(self, name: str, versions: dict[int, LoadedModel]) -> list[LoadedModel]:
+        """Put versions of a model in service instead of those before; those that left are closed.
+
+        Returns
+        -------
+        list of LoadedModel
+            What left service; `closed` says when it is finalized.
+        """
+        with self._lock:
+            before = self._versions.get(name, {})
+            if versions:
+                self._versions[name] = dict(versions)
+                self._newest[name] = versions[max(versions)]
+            else:
+                self._versions.pop(name, None)
+                self._newest.pop(name, None)
+            left = [m for m in before.values() if m not in versions.values()]
+        for model in left:
+            model.close()
+        return left
+
+    # -- on behalf of models -------------------------------------------------------------------------
+
+    def load_for_model(
+        self, execution: Execution, name: str, config: str, files: dict[str, bytes] | None
+    ) -> None:
+        """Load a model for `pb_utils.load_model`."""
+        try:
+            self._loader.load_by_model(name, config, files)
+        except Exception as error:
+            raise self._failed(execution, "Failed to load model", str(error)) from error
+
+    def unload_for_model(self, execution: Execution, name: str, unload_dependents: bool) -> None:
+        """Unload a model for `pb_utils.unload_model`."""
+        try:
+            self._loader.unload_by_model(name, unload_dependents)
+        except Exception as error:
+            raise self._failed(execution, "Failed to unload model", str(error)) from error
+
+    def is_ready_for_model(self, execution: Execution, name: str, version: str) -> bool:
+        """Answer `pb_utils.is_model_ready`."""
+        number = -1
+        if version:
+            if not version.lstrip("+-").isdigit() or int(version) <= 0:
+                raise self._failed(
+                    execution,
+                    "Failed to check model readiness",
+                    f"failed to get model version from specified version string '{version}' (details: stol), "
+                    "version should be an integral value > 0",
+                )
+            number = int(version)
+        model = self.find(name, number)
+        try:
+            return model is not None and model.ready()
+        except Exception as error:
+            log.warning("is_ready of %s raised %s", name, describe_exception(error))
+            return False
+
+    def metric_family(self, execution: Execution, name: str, description: str, kind: str) -> Any:
+        """Make a metric family for a model, with errors in Triton's words."""
+        try:
+            return _Family(self, execution, self._loader.metric_family(name, description, kind))
+        except ValueError as error:
+            raise self._failed(execution, "Error when creating MetricFamily", str(error)) from error
+
+    @staticmethod
+    def _failed(execution: Execution, what: str, why: str) -> TritonModelException:
+        return TritonModelException(
+            f"{what}: Failed to process the request for model '{execution.instance_name}', message: {why}"
+        )
+
+    def log(self, level: str, message: str, file: str, line: int, model: str) -> None:
+        """Write a model's message to Python's logging, logger ``bls_notebook.model.<name>``."""
+        logger = logging.getLogger(f"bls_notebook.model.{model}")
+        number = _LEVELS[level]
+        if logger.isEnabledFor(number):
+            record = logger.makeRecord(logger.name, number, file, line, message, (), None)
+            logger.handle(record)
+
+
+class _Family:
+    """A metric family whose errors speak as Triton's."""
+
+    def __init__(self, server: Server, execution: Execution, family: Any) -> None:
+        self._server, self._execution, self._family = server, execution, family
+
+    def metric(self, labels: dict[str, str], buckets: list[float] | None) -> Any:
+        """Return the metric with these labels."""
+        try:
+            return _Metric(self._server, self._execution, self._family.metric(labels, buckets))
+        except ValueError as error:
+            raise self._server._failed(
+                self._execution, "Error when creating Metric", str(error)
+            ) from error
+
+
+class _Metric:
+    """A metric whose errors speak as Triton's."""
+
+    def __init__(self, server: Server, execution: Execution, metric: Any) -> None:
+        self._server, self._execution, self._metric = server, execution, metric
+
+    def _do(self, verb: str, call: Any, *args: float) -> Any:
+        try:
+            return call(*args)
+        except ValueError as error:
+            raise self._server._failed(
+                self._execution, f"Failed to {verb} metric value", str(error)
+            ) from error
+
+    def increment(self, value: float) -> None:
+        """Add."""
+        self._do("increment", self._metric.increment, value)
+
+    def set(self, value: float) -> None:
+        """Set."""
+        self._do("set", self._metric.set, value)
+
+    def observe(self, value: float) -> None:
+        """Observe."""
+        self._do("observe", self._metric.observe, value)
+
+    def value(self) -> float:
+        """Read."""
+        return float(self._do("get", self._metric.value))

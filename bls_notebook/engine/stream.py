@@ -1,0 +1,58 @@
+"""The engine's side of a `ResponseIterator`: waits for the next response of a request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bls_notebook.pb_utils.response import InferenceResponse
+
+from .blocking import wait_for
+
+if TYPE_CHECKING:
+    from .execution import Execution
+    from .ticket import Ticket
+
+__all__ = ["AnsweredStream", "TicketStream"]
+
+
+class AnsweredStream:
+    """A stream of one response that is there already."""
+
+    def __init__(self, response: InferenceResponse) -> None:
+        self._response = response
+
+    def next_response(self) -> tuple[InferenceResponse, bool]:
+        """Return the response."""
+        return self._response, True
+
+    def cancel(self) -> None:
+        """Nothing is under way."""
+
+    def discard(self) -> None:
+        """Nothing is under way."""
+
+
+class TicketStream:
+    """The responses of a ticket, in order."""
+
+    def __init__(self, ticket: Ticket, reader: Execution) -> None:
+        self._ticket = ticket
+        self._reader = reader
+
+    def next_response(self) -> tuple[InferenceResponse, bool]:
+        """Wait for the next response; True with the last."""
+        while True:
+            taken = self._ticket.take()
+            if taken is not None:
+                if taken[0]._error is not None:
+                    self._reader.note_error(taken[0])
+                return taken
+            wait_for(self._ticket)
+
+    def cancel(self) -> None:
+        """Ask the model to stop."""
+        self._ticket.cancel()
+
+    def discard(self) -> None:
+        """Nobody reads any more; takes no locks."""
+        self._ticket.discard()

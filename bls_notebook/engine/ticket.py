@@ -1,0 +1,232 @@
+"""`Ticket`: one request in flight, from when it is queued until its last response.
+
+Guarantees: every ticket gets its final response exactly once, whatever the model does; responses are
+read in the order in which they were sent; `send` may be called from any thread; no callback runs
+while the ticket's lock is held. A sender or a request that is dropped unanswered ends the ticket with an
+error.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from typing import TYPE_CHECKING
+
+from bls_notebook.pb_utils.errors import TritonModelException
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+
+from . import janitor
+from .failures import cancelled_response, error_response
+from .messages import execute_failed
+from .outputs import answer, returned_none
+from .parking import Parker
+
+if TYPE_CHECKING:
+    from .execution import Execution
+    from .instance import Instance
+    from .model import LoadedModel
+
+__all__ = ["Ticket"]
+
+_CLOSED = "Unable to send response. Response sender has been closed."
+_SECOND = "Unable to send response. Non-decoupled model cannot send more than one response."
+_ONLY_FINAL = (
+    "Unable to send response. Non-decoupled model cannot send complete final before sending a response."
+)
+
+
+class Ticket:
+    """A request on its way through a model version.
+
+    Parameters
+    ----------
+    model : LoadedModel
+    request : InferenceRequest
+        As the model receives it.
+    parent : Execution or None
+        Who sent it.
+    context : contextvars.Context
+        Where the model runs, when it runs in another thread.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_answered",
+        "_closed",
+        "_lock",
+        "_parkers",
+        "_responses",
+        "_sent",
+        "cancelled",
+        "context",
+        "discarded",
+        "execution",
+        "granted",
+        "inline",
+        "model",
+        "on_response",
+        "parent",
+        "queued",
+        "request",
+        "requested",
+    )
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        request: InferenceRequest,
+        parent: Execution | None,
+        context: Context | None,
+    ) -> None:
+        self.model = model
+        self.request: InferenceRequest | None = request
+        self.requested = request._requested
+        self.parent = parent
+        self.context = context
+        self.inline = False  # its own thread runs it, once an instance is granted
+        self.queued = False  # in its scheduler's queue; written under the scheduler's lock
+        self.granted: Instance | None = None
+        self.execution: Execution | None = None
+        self.cancelled = False
+        self.discarded = False
+        self.on_response: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+        self._responses: deque[tuple[InferenceResponse, bool]] = deque()
+        self._parkers: list[Parker] = []
+        self._closed = False  # the model may send nothing more
+        self._answered = False  # the final response is in
+        self._sent = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether the final response has been sent."""
+        return self._answered
+
+    @property
+    def ready(self) -> bool:
+        """Whether a response can be read now."""
+        return bool(self._responses) or self._answered
+
+    # -- the model's side ------------------------------------------------------------------------
+
+    def send(self, response: InferenceResponse | None, final: bool) -> None:
+        """Take a response from the model (`Answerable.send`)."""
+        with self._lock:
+            if not self.model.decoupled:
+                if response is not None and self._sent:
+                    raise TritonModelException(_SECOND)
+                if response is None and not self._sent:
+                    raise TritonModelException(_ONLY_FINAL)
+            if self._closed:
+                raise TritonModelException(_CLOSED)
+            self._closed = final
+            self._sent += 1
+            if response is None:
+                if not self.model.decoupled:
+                    return  # the response before was the answer
+                out = InferenceResponse()
+            else:
+                out = answer([response], 0, self.requested, self.model.declared, False)
+            # What a model that is not decoupled sends is its answer, with or without the flag.
+            woken = self._put(out, final or not self.model.decoupled)
+        self._wake(woken)
+
+    def drop_sender(self) -> None:
+        """Take note that nobody can answer any more (`Answerable.drop_sender`)."""
+        if not self._closed:
+            janitor.later(self._forgotten)
+
+    def _forgotten(self) -> None:
+        name = self.execution.instance_name if self.execution is not None else self.model.name
+        what = (
+            "the response sender was dropped before its final flag was sent"
+            if self._sent or self.model.decoupled
+            else returned_none("execute returned None")
+        )
+        if self.model.decoupled:
+            what += (
+                ": send a last response, or none, with flags=TRITONSERVER_RESPONSE_COMPLETE_FINAL. "
+                "(The real server would keep the caller waiting forever.)"
+            )
+        self.finish(error_response(execute_failed(name, what)))
+
+    # -- the engine's side -----------------------------------------------------------------------
+
+    def finish(self, response: InferenceResponse) -> bool:
+        """Give the final response, unless it is in already; whether this one was taken."""
+        with self._lock:
+            self._closed = True
+            if self._answered:
+                return False
+            woken = self._put(response, True)
+        self._wake(woken)
+        return True
+
+    def _put(self, response: InferenceResponse, final: bool) -> list[Parker]:
+        """Queue a response; the lock is held."""
+        if self._answered:
+            return []
+        if not self.discarded or final:
+            self._responses.append((response, final))
+        self._answered = final
+        woken, self._parkers = self._parkers, []
+        return woken
+
+    def _wake(self, parkers: list[Parker]) -> None:
+        for parker in parkers:
+            parker.unpark()
+        if self._answered:
+            self.model.settled(self)
+            if self.parent is not None:
+                self.parent.forget(self)
+        callback = self.on_response
+        if callback is not None:
+            callback()
+
+    def take(self) -> tuple[InferenceResponse, bool] | None:
+        """Return the next response if there is one, without waiting; True with the last."""
+        try:
+            return self._responses.popleft()
+        except IndexError:
+            return None
+
+    def parker(self) -> Parker | None:
+        """Return where to wait for the next response; None where there is one already."""
+        with self._lock:
+            if self._responses or self._answered or self.granted is not None:
+                return None
+            parker = Parker()
+            self._parkers.append(parker)
+            return parker
+
+    def grant(self, instance: Instance) -> None:
+        """Hand an instance to the thread that waits with this ticket."""
+        with self._lock:
+            self.granted = instance
+            woken, self._parkers = self._parkers, []
+        for parker in woken:
+            parker.unpark()
+
+    # -- the requester's side --------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """Give up: a queued request is dropped, a running model is told by `is_cancelled()`."""
+        self.cancelled = True
+        if self.model.scheduler.withdraw(self):
+            self.finish(cancelled_response(self.model.name))
+
+    def interrupt(self) -> None:
+        """Give up and stop the model that runs it, where it can be stopped."""
+        self.cancel()
+        execution = self.execution
+        if execution is not None:
+            execution.interrupt()
+        self.finish(cancelled_response(self.model.name))
+
+    def discard(self) -> None:
+        """Nobody reads the responses any more (`ResponseStream.discard`)."""
+        self.discarded = True
+        self._responses.clear()

@@ -1,0 +1,113 @@
+"""One base for every record: frozen, plain, and to JSON and back by its type hints alone."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+R = TypeVar("R", bound="Record")
+
+
+class Record:
+    """A frozen dataclass made of text, numbers, ``None``, tuples and other records."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as dicts, lists and plain values that ``json.dumps`` takes."""
+        return {name: _plain(getattr(self, name)) for name in _hints(type(self))}
+
+    @classmethod
+    def from_dict(cls: type[R], data: Mapping[str, Any]) -> R:
+        """Build a record from what `to_dict` gave, also after a trip through JSON.
+
+        Parameters
+        ----------
+        data : mapping
+            Field name to plain value; fields that have a default may be left out.
+
+        Returns
+        -------
+        Record
+            Equal to the one that `to_dict` was called on.
+
+        Raises
+        ------
+        ValueError
+            If a field is unknown, missing or of another type; the message gives its path.
+        """
+        return _record(cls, data, cls.__name__)
+
+
+_known: dict[type[Any], dict[str, Any]] = {}
+
+
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    if cls not in _known:
+        hints = get_type_hints(cls)
+        _known[cls] = {field.name: hints[field.name] for field in fields(cls)}
+    return _known[cls]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _record(cls: type[R], data: Any, path: str) -> R:
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{path}: expected a mapping, got {type(data).__name__}")
+    hints = _hints(cls)
+    unknown = sorted(str(key) for key in data if key not in hints)
+    if unknown:
+        raise ValueError(f"{path}: no field {unknown[0]!r}; the fields are {', '.join(hints)}")
+    needed = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}  # type: ignore[arg-type]
+    missing = [name for name in hints if name in needed and name not in data]
+    if missing:
+        raise ValueError(f"{path}: field {missing[0]!r} is missing")
+    return cls(**{name: _value(hints[name], data[name], f"{path}.{name}") for name in data})
+
+
+def _value(hint: Any, value: Any, path: str) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        return _items(arguments, value, path)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        plain = [kind for kind in arguments if kind is not type(None)]
+        if len(plain) == 1:
+            return _value(plain[0], value, path)
+        return _scalar(tuple(plain), value, path)
+    if issubclass(hint, Record):
+        return _record(hint, value, path)
+    return _scalar((hint,), value, path)
+
+
+def _items(arguments: tuple[Any, ...], value: Any, path: str) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"{path}: expected a list, got {type(value).__name__}")
+    if arguments[-1] is Ellipsis:
+        kinds = arguments[:1] * len(value)
+    else:
+        kinds = arguments
+        if len(kinds) != len(value):
+            raise ValueError(f"{path}: expected {len(kinds)} items, got {len(value)}")
+    return tuple(
+        _value(kind, item, f"{path}[{i}]") for i, (kind, item) in enumerate(zip(kinds, value, strict=True))
+    )
+
+
+def _scalar(kinds: tuple[type[Any], ...], value: Any, path: str) -> Any:
+    # Exact types: True is not an int here, because JSON tells the two apart.
+    if type(value) in kinds:
+        return value
+    if float in kinds and type(value) is int:
+        return float(value)
+    expected = " or ".join(kind.__name__ for kind in kinds)
+    raise ValueError(f"{path}: expected {expected}, got {type(value).__name__}")

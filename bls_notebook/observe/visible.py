@@ -1,0 +1,43 @@
+"""Makes invisible and misleading characters visible, so that a name is what it looks like."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# Joiners belong to the spelling of several scripts and reorder nothing.
+_KEPT = frozenset("\u200c\u200d")
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    r"""Replace control, bidirectional and other invisible characters by backslash escapes.
+
+    Parameters
+    ----------
+    text : str
+        Any text, lone surrogates included.
+    lines : bool
+        Keep newlines and tabs, for text that is shown on several lines.
+
+    Returns
+    -------
+    str
+        The same text with, for example, ``\x1b`` or ``\u202e`` spelled out.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_character(c, lines) for c in text)
+
+
+def _character(char: str, lines: bool) -> str:
+    if lines and char in "\n\t":
+        return char
+    if char in _KEPT or unicodedata.category(char) not in _HIDDEN:
+        return char
+    if char in _SHORT:
+        return _SHORT[char]
+    code = ord(char)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

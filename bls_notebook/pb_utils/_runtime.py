@@ -1,0 +1,82 @@
+"""The one way from `pb_utils` up to the engine: a context variable that the engine sets.
+
+Guarantees: `current_caller()` never blocks and needs no lock. A context variable follows tasks and
+`asyncio.to_thread`; a bare thread carries none, so there the registered finders look for the model
+whose code is on the stack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .errors import TritonModelException
+
+if TYPE_CHECKING:
+    from .request import InferenceRequest
+
+__all__ = ["Caller", "caller_var", "current_caller", "finders"]
+
+NO_CALLER = (
+    "BLS is only supported during the 'execute' function. "
+    "Outside a model, use ModelRepository.infer, or %%bls in a notebook."
+)
+
+
+class Caller(Protocol):
+    """Who sends BLS requests: an execution of a model, as the engine knows it."""
+
+    def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
+        """Serve a request and wait; `given` says that nobody else holds it."""
+
+    def async_exec(
+        self, request: InferenceRequest, decoupled: bool, given: bool
+    ) -> asyncio.Future[Any]:
+        """Serve a request in the background."""
+
+    def load_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
+        """Load or reload a model."""
+
+    def unload_model(self, name: str, unload_dependents: bool) -> None:
+        """Unload a model."""
+
+    def is_model_ready(self, name: str, version: str) -> bool:
+        """Whether a version of a model is ready."""
+
+    def log(self, level: str, message: str, file: str, line: int) -> None:
+        """Write to the server's log."""
+
+    def metric_family(self, name: str, description: str, kind: str) -> Any:
+        """A family of custom metrics."""
+
+    def model_directory(self) -> str:
+        """Folder of the version of the model that is running."""
+
+
+caller_var: ContextVar[Caller | None] = ContextVar("bls_caller", default=None)
+finders: list[Callable[[FrameType], Caller | None]] = []
+
+
+def current_caller() -> Caller:
+    """Return who is calling, or raise as Triton does outside `execute`.
+
+    Raises
+    ------
+    TritonModelException
+        No model is running here.
+    """
+    caller = caller_var.get()
+    if caller is not None:
+        return caller
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        for finder in finders:
+            found = finder(frame)
+            if found is not None:
+                return found
+        frame = frame.f_back
+    raise TritonModelException(NO_CALLER)

@@ -1,0 +1,152 @@
+"""DLPack, both ways, for memory that the CPU can read.
+
+Structures follow dlpack.h (v0.8, the unversioned capsule that Triton speaks). A capsule that was
+consumed is kept alive by the array made of it and deleted with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from .errors import TritonModelException
+
+__all__ = ["BFLOAT_CODE", "array_of_capsule", "capsule_of_bfloat16"]
+
+CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
+CUDA_DEVICES = (2, 13)  # kDLCUDA, kDLCUDAManaged
+BFLOAT_CODE = 4
+_KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
+
+
+class _DLDevice(ctypes.Structure):
+    _fields_ = [("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32)]
+
+
+class _DLDataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device", _DLDevice),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DLDataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class _DLManagedTensor(ctypes.Structure):
+    pass
+
+
+_DELETER = ctypes.CFUNCTYPE(None, ctypes.POINTER(_DLManagedTensor))
+_DLManagedTensor._fields_ = [
+    ("dl_tensor", _DLTensor),
+    ("manager_ctx", ctypes.c_void_p),
+    ("deleter", _DELETER),
+]
+
+_api = ctypes.pythonapi
+_api.PyCapsule_IsValid.restype = ctypes.c_int
+_api.PyCapsule_IsValid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+_api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_api.PyCapsule_SetName.restype = ctypes.c_int
+_api.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_NAME, _USED = b"dltensor", b"used_dltensor"
+
+
+def is_capsule(value: object) -> bool:
+    """Whether this is a capsule (of any name)."""
+    return type(value).__name__ == "PyCapsule"
+
+
+def _managed(capsule: object) -> Any:
+    if not _api.PyCapsule_IsValid(capsule, _NAME):
+        raise TritonModelException(
+            "from_dlpack: the capsule holds no DLPack tensor, or was used before; make a new one"
+        )
+    pointer = _api.PyCapsule_GetPointer(capsule, _NAME)
+    return ctypes.cast(pointer, ctypes.POINTER(_DLManagedTensor))
+
+
+class _Memory:
+    """Owns a consumed capsule; arrays over its memory keep it alive as their base."""
+
+    def __init__(self, managed: Any, interface: dict[str, Any]) -> None:
+        self._managed = managed
+        self.__array_interface__ = interface
+
+    def __del__(self) -> None:
+        deleter = self._managed.contents.deleter
+        if deleter:
+            deleter(self._managed)
+
+
+def device_of_capsule(capsule: object) -> tuple[int, int]:
+    """Return DLPack's device type and device id of an unused capsule."""
+    device = _managed(capsule).contents.dl_tensor.device
+    return int(device.device_type), int(device.device_id)
+
+
+def array_of_capsule(capsule: object) -> tuple[np.ndarray[Any, Any], bool]:
+    """Return the memory of a DLPack capsule as an array, without a copy, and whether it is BF16.
+
+    A BF16 tensor comes as an array of uint16 with the same bits. The capsule is used up.
+
+    Raises
+    ------
+    TritonModelException
+        Not contiguous in C order, on a device that the CPU cannot read, or of an unsupported type.
+    """
+    managed = _managed(capsule)
+    tensor = managed.contents.dl_tensor
+    if tensor.device.device_type not in CPU_DEVICES:
+        raise TritonModelException(
+            f"DLDevice type {tensor.device.device_type} is not support by Python backend."
+        )
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    if tensor.strides:
+        step = 1
+        for i in reversed(range(tensor.ndim)):
+            if shape[i] != 1:
+                if tensor.strides[i] != step and 0 not in shape:
+                    raise TritonModelException(
+                        "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored "
+                        "in C-Order are supported."
+                    )
+                step *= shape[i]
+    code, bits, lanes = tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes
+    is_bfloat = (code, bits, lanes) == (BFLOAT_CODE, 16, 1)
+    kind = "u" if is_bfloat else _KINDS.get(code)
+    if kind is None or lanes != 1 or bits not in (8, 16, 32, 64):
+        raise TritonModelException(
+            f"DLPack data type (code {code}, {bits} bits, {lanes} lanes) is not supported by Triton."
+        )
+    dtype = np.dtype(f"{kind}{bits // 8}")
+    _api.PyCapsule_SetName(capsule, _USED)
+    memory = _Memory(
+        managed,
+        {
+            "data": ((tensor.data or 0) + tensor.byte_offset, False),
+            "shape": shape,
+            "typestr": dtype.str,
+            "version": 3,
+        },
+    )
+    if 0 in shape:  # an empty tensor may come without memory
+        return np.empty(shape, dtype), is_bfloat
+    return np.asarray(memory), is_bfloat
+
+
+def capsule_of_bfloat16(bits: np.ndarray[Any, Any]) -> object:
+    """Return a DLPack capsule of type BF16 over an array of uint16, without a copy."""
+    capsule = bits.__dlpack__()
+    _managed(capsule).contents.dl_tensor.dtype.code = BFLOAT_CODE
+    return capsule

@@ -1,0 +1,86 @@
+"""Errors that models raise and return."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, ClassVar
+
+__all__ = ["ErrorCode", "TritonError", "TritonModelException"]
+
+
+class TritonModelException(Exception):  # noqa: N818 - Triton's own name
+    """Raised by `pb_utils` for misuse, and by models to fail a request."""
+
+
+class ErrorCode(enum.IntEnum):
+    """Codes of `TritonError` (`TRITONSERVER_Error_Code` of tritonserver.h)."""
+
+    UNKNOWN = 0
+    INTERNAL = 1
+    NOT_FOUND = 2
+    INVALID_ARG = 3
+    UNAVAILABLE = 4
+    UNSUPPORTED = 5
+    ALREADY_EXISTS = 6
+    CANCELLED = 7
+
+    def __str__(self) -> str:
+        return f"__ErrorCode.{self.name}"  # as Triton prints it
+
+    def __repr__(self) -> str:
+        return f"<__ErrorCode.{self.name}: {int(self)}>"
+
+
+class TritonError:
+    """An error of one request.
+
+    Parameters
+    ----------
+    message : str
+        What went wrong.
+    code : ErrorCode
+        One of `TritonError.UNKNOWN`, `INTERNAL` (default), `NOT_FOUND`, `INVALID_ARG`,
+        `UNAVAILABLE`, `UNSUPPORTED`, `ALREADY_EXISTS`, `CANCELLED`.
+
+    Raises
+    ------
+    TypeError
+        `message` is not text, or `code` is not one of the codes.
+    """
+
+    __slots__ = ("__weakref__", "_code", "_message", "_origin")
+
+    UNKNOWN: ClassVar[ErrorCode] = ErrorCode.UNKNOWN
+    INTERNAL: ClassVar[ErrorCode] = ErrorCode.INTERNAL
+    NOT_FOUND: ClassVar[ErrorCode] = ErrorCode.NOT_FOUND
+    INVALID_ARG: ClassVar[ErrorCode] = ErrorCode.INVALID_ARG
+    UNAVAILABLE: ClassVar[ErrorCode] = ErrorCode.UNAVAILABLE
+    UNSUPPORTED: ClassVar[ErrorCode] = ErrorCode.UNSUPPORTED
+    ALREADY_EXISTS: ClassVar[ErrorCode] = ErrorCode.ALREADY_EXISTS
+    CANCELLED: ClassVar[ErrorCode] = ErrorCode.CANCELLED
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
+        if not isinstance(message, (str, bytes)):
+            raise TypeError(
+                "__init__(): incompatible constructor arguments: TritonError(message: str, code = INTERNAL); "
+                f"got message {message!r} of type {type(message).__name__}"
+            )
+        if not isinstance(code, ErrorCode):
+            raise TypeError(
+                "__init__(): incompatible constructor arguments: TritonError(message: str, code = INTERNAL); "
+                f"got code {code!r}; use one of TritonError.INTERNAL, TritonError.NOT_FOUND, ..."
+            )
+        self._message = message if isinstance(message, str) else message.decode()
+        self._code = code
+        self._origin: Any = None  # the engine's record of where the error came from
+
+    def code(self) -> ErrorCode:
+        """Return the error's code."""
+        return self._code
+
+    def message(self) -> str:
+        """Return the error's text."""
+        return self._message
+
+    def __repr__(self) -> str:
+        return f"TritonError({self._message!r}, {self._code})"

@@ -1,0 +1,178 @@
+"""`pb_utils.ModelConfig`, which a model's `auto_complete_config` fills in, and look-ups in a config dict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any
+
+__all__ = [
+    "ModelConfig",
+    "get_input_config_by_name",
+    "get_output_config_by_name",
+    "using_decoupled_model_transaction_policy",
+]
+
+
+class ModelConfig:
+    """A model's configuration while its `auto_complete_config` runs.
+
+    Parameters
+    ----------
+    model_config : str
+        The configuration so far, as JSON text.
+    """
+
+    def __init__(self, model_config: str) -> None:
+        self._model_config: dict[str, Any] = json.loads(model_config)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the configuration so far. Change it through the methods, not through this dict."""
+        return self._model_config
+
+    def set_max_batch_size(self, max_batch_size: int) -> None:
+        """Set the largest batch that the model takes; 0 means that it does not batch.
+
+        Raises
+        ------
+        ValueError
+            The configuration already allows larger batches.
+        """
+        configured = self._model_config["max_batch_size"]
+        if configured > max_batch_size:
+            raise ValueError(
+                f"{self._where}: max_batch_size is {configured} in the configuration, "
+                f"set_max_batch_size({max_batch_size}) would make it smaller"
+            )
+        self._model_config["max_batch_size"] = max_batch_size
+
+    def set_dynamic_batching(self) -> None:
+        """Let the dynamic batcher schedule the model, where no scheduler is configured yet.
+
+        Raises
+        ------
+        ValueError
+            The configuration names another scheduler.
+        """
+        for other in ("sequence_batching", "ensemble_scheduling"):
+            if other in self._model_config:
+                raise ValueError(
+                    f"{self._where}: cannot set dynamic_batching, because the configuration has {other}"
+                )
+        self._model_config.setdefault("dynamic_batching", {})
+
+    def add_input(self, input: dict[str, Any]) -> None:
+        """Add an input, or complete one of the same name.
+
+        Parameters
+        ----------
+        input : dict
+            With ``name``, ``data_type`` (such as ``TYPE_FP32``), ``dims``, and if wanted ``optional``.
+
+        Raises
+        ------
+        ValueError
+            Another property, one that is missing, or one that contradicts the configuration.
+        """
+        self._add("input", input, ("name", "data_type", "dims", "optional"))
+
+    def add_output(self, output: dict[str, Any]) -> None:
+        """Add an output, or complete one of the same name.
+
+        Parameters
+        ----------
+        output : dict
+            With ``name``, ``data_type`` (such as ``TYPE_FP32``) and ``dims``.
+
+        Raises
+        ------
+        ValueError
+            Another property, one that is missing, or one that contradicts the configuration.
+        """
+        self._add("output", output, ("name", "data_type", "dims"))
+
+    def set_model_transaction_policy(self, transaction_policy_dict: dict[str, Any]) -> None:
+        """Set whether the model is decoupled: ``{"decoupled": True}``.
+
+        Raises
+        ------
+        ValueError
+            Another property than ``decoupled``, or the configuration says otherwise.
+        """
+        for unknown in transaction_policy_dict.keys() - {"decoupled"}:
+            raise ValueError(
+                f"{self._where}: the transaction policy has no property '{unknown}'; "
+                "the only one is 'decoupled'"
+            )
+        policy = self._model_config.setdefault("model_transaction_policy", {})
+        if "decoupled" not in transaction_policy_dict:
+            return
+        wanted = transaction_policy_dict["decoupled"]
+        if policy.get("decoupled", wanted) != wanted:
+            raise ValueError(
+                f"{self._where}: cannot set decoupled to {wanted}, "
+                f"because the configuration says {policy['decoupled']}"
+            )
+        policy["decoupled"] = wanted
+
+    @property
+    def _where(self) -> str:
+        return f"model '{self._model_config['name']}', auto_complete_config"
+
+    def _add(self, direction: str, tensor: dict[str, Any], properties: Collection[str]) -> None:
+        name = tensor.get("name")
+        who = f"{self._where}: {direction}" + (f" '{name}'" if name is not None else "")
+        for unknown in tensor:
+            if unknown not in properties:
+                raise ValueError(
+                    f"{who} has a property '{unknown}'; the properties are {', '.join(properties)}"
+                )
+        for needed in ("name", "data_type", "dims"):
+            if needed not in tensor:
+                raise ValueError(f"{who} has no property '{needed}'; give name, data_type and dims")
+        for configured in self._model_config[direction]:
+            if configured["name"] == name:
+                self._complete(who, configured, tensor)
+                return
+        self._model_config[direction].append(tensor)
+
+    @staticmethod
+    def _complete(who: str, configured: dict[str, Any], tensor: dict[str, Any]) -> None:
+        contradictions = (
+            ("data_type", configured["data_type"] != "TYPE_INVALID"),
+            ("dims", bool(configured["dims"])),
+            ("optional", "optional" in configured and "optional" in tensor),
+        )
+        for name, is_set in contradictions:
+            if is_set and configured[name] != tensor[name]:
+                raise ValueError(
+                    f"{who}: the model expects {name} {tensor[name]}, "
+                    f"but the configuration specifies {name} {configured[name]}"
+                )
+        configured.update(tensor)
+
+
+def get_input_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """Return the properties of the input of that name in a configuration dict, None if there is none."""
+    return _by_name(model_config, "input", name)
+
+
+def get_output_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """Return the properties of the output of that name in a configuration dict, None if there is none."""
+    return _by_name(model_config, "output", name)
+
+
+def using_decoupled_model_transaction_policy(model_config: Mapping[str, Any]) -> bool:
+    """Return whether a configuration dict says that the model is decoupled."""
+    if "model_transaction_policy" not in model_config:
+        return False
+    decoupled: bool = model_config["model_transaction_policy"]["decoupled"]
+    return decoupled
+
+
+def _by_name(model_config: Mapping[str, Any], direction: str, name: str) -> dict[str, Any] | None:
+    found: dict[str, Any]
+    for found in model_config.get(direction, ()):
+        if found["name"] == name:
+            return found
+    return None

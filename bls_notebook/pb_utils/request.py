@@ -1,0 +1,394 @@
+"""`InferenceRequest`: what a model receives, and what it sends by BLS."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ._runtime import caller_var, current_caller
+from .errors import TritonModelException
+from .holders import RecordingNumber
+from .memory import PreferredMemory
+from .parameters import parameters_to_json
+from .sender import Answerable, InferenceResponseSender
+from .tensor import Tensor
+from .trace import InferenceTrace
+
+__all__ = ["InferenceRequest"]
+
+TRITONSERVER_REQUEST_RELEASE_ALL = 1
+TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
+
+_MISSING: Any = type("Required", (), {"__repr__": lambda self: "..."})()
+_ZERO: Final = 0
+_MINUS_ONE: Final = -1
+_getrefcount = sys.getrefcount
+
+
+class Options:
+    """What a request carries beside its tensors; shared by requests, replaced and never changed."""
+
+    __slots__ = (
+        "correlation_id",
+        "flags",
+        "parameters",
+        "preferred_memory",
+        "request_id",
+        "timeout",
+        "trace",
+    )
+
+    def __init__(
+        self,
+        request_id: str = "",
+        correlation_id: int | str = 0,
+        flags: int = 0,
+        timeout: int = 0,
+        parameters: str = "{}",
+        preferred_memory: PreferredMemory | None = None,
+        trace: InferenceTrace | None = None,
+    ) -> None:
+        self.request_id = request_id
+        self.correlation_id = correlation_id
+        self.flags = flags
+        self.timeout = timeout
+        self.parameters = parameters
+        self.preferred_memory = preferred_memory
+        self.trace = trace
+
+
+DEFAULT_OPTIONS = Options()
+
+
+def _type_error(argument: str, value: object, wanted: str) -> TypeError:
+    return TypeError(
+        f"InferenceRequest: incompatible constructor arguments; {argument} must be {wanted}, "
+        + ("which is missing" if value is _MISSING else f"got {value!r} of type {type(value).__name__}")
+    )
+
+
+def _text(argument: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):  # pybind takes bytes where it wants text
+        return value.decode()
+    raise _type_error(argument, value, "str")
+
+
+def _whole(argument: str, value: object, bits: int, signed: bool = False) -> int:
+    if isinstance(value, (float, str, bytes)) or not hasattr(value, "__index__"):
+        raise _type_error(argument, value, "int")
+    number = int(value.__index__())
+    low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
+    if not low <= number < high:
+        raise _type_error(argument, value, f"int from {low} to {high - 1}")
+    return number
+
+
+class InferenceRequest:
+    """A request to a model.
+
+    Parameters
+    ----------
+    request_id : str
+        Any text; handed on to the callee.
+    correlation_id : int or str
+        The sequence that the request belongs to; 0 or "" for none.
+    inputs : list of Tensor
+        Required.
+    requested_output_names : list of str
+        Required; empty asks for all outputs.
+    model_name : str
+        Required.
+    model_version : int
+        -1 for the newest that is ready.
+    flags : int
+        `TRITONSERVER_REQUEST_FLAG_SEQUENCE_START` and `_END`.
+    timeout : int
+        Microseconds; acts in the queue of a model whose queue policy allows it.
+    preferred_memory : PreferredMemory
+        Where the outputs should be; by default where the callee made them.
+    trace : InferenceTrace
+        The trace of the request that this one belongs to.
+    parameters : dict
+        Text keys; bool, int or text values.
+
+    Raises
+    ------
+    TypeError
+        A required argument is missing, or one has a wrong type.
+    TritonModelException
+        Wrong type of correlation ID or of parameters.
+    RuntimeError
+        A negative correlation ID.
+
+    Notes
+    -----
+    Positions and names of the arguments are those of python_backend/src/pb_stub.cc.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_answerable",
+        "_inputs",
+        "_model_name",
+        "_model_version",
+        "_options",
+        "_release_flags",
+        "_requested",
+        "_sender",
+    )
+
+    _answerable: Answerable | None
+    _inputs: list[Tensor]
+    _model_name: str
+    _model_version: int
+    _options: Options
+    _release_flags: int
+    _requested: tuple[str, ...]
+    _sender: InferenceResponseSender | None
+
+    def __init__(
+        self,
+        request_id: str = "",
+        correlation_id: int | str = _ZERO,
+        inputs: Sequence[Tensor] = _MISSING,
+        requested_output_names: Sequence[str] = _MISSING,
+        model_name: str = _MISSING,
+        model_version: int = _MINUS_ONE,
+        flags: int = _ZERO,
+        timeout: int = _ZERO,
+        preferred_memory: PreferredMemory | None = _MISSING,
+        trace: InferenceTrace | None = _MISSING,
+        parameters: dict[str, Any] | None = None,
+    ) -> None:
+        if model_name.__class__ is not str:
+            model_name = _text("model_name", model_name)
+        if isinstance(inputs, (str, bytes)):
+            raise _type_error("inputs", inputs, "a list of Tensor")
+        try:
+            self._inputs = list(inputs)
+        except TypeError:
+            raise _type_error("inputs", inputs, "a list of Tensor") from None
+        for tensor in self._inputs:
+            if tensor.__class__ is not Tensor and not isinstance(tensor, Tensor):
+                raise _type_error("inputs", tensor, "a list of Tensor")
+        if requested_output_names.__class__ is not list:
+            if isinstance(requested_output_names, (str, bytes)):
+                raise _type_error("requested_output_names", requested_output_names, "a list of str")
+            try:
+                requested_output_names = list(requested_output_names)
+            except TypeError:
+                raise _type_error(
+                    "requested_output_names", requested_output_names, "a list of str"
+                ) from None
+        for name in requested_output_names:
+            if name.__class__ is not str:
+                _text("requested_output_names", name)
+        self._requested = tuple(requested_output_names)
+        self._model_name = model_name
+        self._model_version = (
+            model_version
+            if model_version is _MINUS_ONE
+            else _whole("model_version", model_version, 64, signed=True)
+        )
+        self._answerable = None
+        self._sender = None
+        if (
+            parameters is None
+            and flags is _ZERO
+            and timeout is _ZERO
+            and correlation_id is _ZERO
+            and preferred_memory is _MISSING
+            and trace is _MISSING
+            and request_id.__class__ is str
+            and not request_id
+        ):
+            self._options = DEFAULT_OPTIONS
+            return
+        if preferred_memory is not _MISSING and not isinstance(preferred_memory, PreferredMemory):
+            raise _type_error("preferred_memory", preferred_memory, "a PreferredMemory")
+        if trace is not _MISSING and not isinstance(trace, InferenceTrace):
+            raise _type_error("trace", trace, "an InferenceTrace")
+        if isinstance(correlation_id, int):
+            if correlation_id < 0 or correlation_id >= 1 << 64:
+                raise RuntimeError(
+                    f"Unable to cast correlation_id {correlation_id} to an unsigned 64-bit number"
+                )
+        elif not isinstance(correlation_id, str):
+            raise TritonModelException("Correlation ID must be integer or string")
+        self._options = Options(
+            _text("request_id", request_id),
+            correlation_id,
+            _whole("flags", flags, 32),
+            _whole("timeout", timeout, 64),
+            parameters_to_json(parameters),
+            None if preferred_memory is _MISSING else preferred_memory,
+            None if trace is _MISSING else trace,
+        )
+
+    def inputs(self) -> list[Tensor]:
+        """Return the input tensors."""
+        return list(self._inputs)
+
+    def request_id(self) -> str:
+        """Return the request's ID."""
+        return self._options.request_id
+
+    def correlation_id(self) -> int | str:
+        """Return the ID of the sequence that the request belongs to."""
+        return self._options.correlation_id
+
+    def flags(self) -> int:
+        """Return the sequence flags."""
+        return self._options.flags
+
+    def set_flags(self, flags: int, /) -> None:
+        """Replace the sequence flags."""
+        old = self._options
+        self._options = Options(
+            old.request_id,
+            old.correlation_id,
+            _whole("flags", flags, 32),
+            old.timeout,
+            old.parameters,
+            old.preferred_memory,
+            old.trace,
+        )
+
+    def timeout(self) -> int:
+        """Return the timeout, in microseconds."""
+        return self._options.timeout
+
+    def parameters(self) -> str:
+        """Return the parameters, as JSON text."""
+        return self._options.parameters
+
+    def trace(self) -> InferenceTrace:
+        """Return the trace to hand on in BLS requests."""
+        return self._options.trace or InferenceTrace()
+
+    def requested_output_names(self) -> set[str]:
+        """Return the names of the outputs that are asked for."""
+        return set(self._requested)
+
+    def exec(self, decoupled: bool = False) -> Any:
+        """Send the request and wait.
+
+        Parameters
+        ----------
+        decoupled : bool
+            True for a model that answers any number of times.
+
+        Returns
+        -------
+        InferenceResponse, or ResponseIterator where `decoupled`
+            A failure is a response with an error; nothing is raised for it.
+
+        Raises
+        ------
+        TritonModelException
+            Not called while a model executes.
+        """
+        caller = caller_var.get()
+        if caller is None:
+            caller = current_caller()
+        return caller.exec(self, decoupled, _getrefcount(self) == _EXEC_UNHELD)
+
+    def async_exec(self, decoupled: bool = False) -> asyncio.Future[Any]:
+        """Send the request and return an awaitable that is already under way.
+
+        Returns
+        -------
+        asyncio.Future
+            Of what `exec` returns.
+
+        Raises
+        ------
+        RuntimeError
+            There is no running event loop (`execute` is not async).
+        TritonModelException
+            Not called while a model executes.
+        """
+        caller = caller_var.get()
+        if caller is None:
+            caller = current_caller()
+        return caller.async_exec(self, decoupled, _getrefcount(self) == _ASYNC_UNHELD)
+
+    def get_response_sender(self) -> InferenceResponseSender:
+        """Return the sender of this request's responses.
+
+        Raises
+        ------
+        TritonModelException
+            The request was made by this model; only those that `execute` receives can be answered.
+        """
+        if self._sender is None:
+            if self._answerable is None:
+                raise TritonModelException(
+                    "get_response_sender: only a request that `execute` received can be answered."
+                )
+            self._sender = InferenceResponseSender(self._answerable)
+        return self._sender
+
+    def is_cancelled(self) -> bool:
+        """Whether the requester has given up waiting."""
+        return self._answerable is not None and self._answerable.cancelled
+
+    def set_release_flags(self, flags: int) -> None:
+        """Say what becomes of the request after `execute`: released, or scheduled again.
+
+        Raises
+        ------
+        TritonModelException
+            Neither `TRITONSERVER_REQUEST_RELEASE_ALL` nor `TRITONSERVER_REQUEST_RELEASE_RESCHEDULE`.
+        """
+        if flags not in (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE):
+            raise TritonModelException(
+                "Unable to set request release flags. Only TRITONSERVER_REQUEST_RELEASE_ALL and "
+                "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE are supported."
+            )
+        self._release_flags = flags
+
+    def __repr__(self) -> str:
+        return f"InferenceRequest({self._model_name!r}, inputs={self._inputs!r})"
+
+
+class _Nobody:
+    """A caller that does nothing; for counting references below."""
+
+    def exec(self, request: Any, decoupled: bool, given: bool) -> Any:
+        """Nothing to do."""
+
+    async_exec = exec
+
+
+def _calibrate(constant: str, method: str) -> int:
+    """How many references a request has inside `method` when its maker does not keep it.
+
+    Measured, because it differs between versions of Python; -1 (never) where an object that is
+    kept cannot be told from one that is not: then every tensor is copied.
+    """
+    recorder = RecordingNumber()
+    token = caller_var.set(_Nobody())  # type: ignore[arg-type]
+    globals()[constant] = recorder
+    try:
+        if method == "exec":
+            InferenceRequest("", 0, [], [], "m").exec()
+            kept = InferenceRequest("", 0, [], [], "m")
+            kept.exec()
+        else:
+            InferenceRequest("", 0, [], [], "m").async_exec()
+            kept = InferenceRequest("", 0, [], [], "m")
+            kept.async_exec()
+    finally:
+        caller_var.reset(token)
+    return recorder.unheld()
+
+
+_EXEC_UNHELD: int = -1
+_ASYNC_UNHELD: int = -1
+_EXEC_UNHELD = _calibrate("_EXEC_UNHELD", "exec")
+_ASYNC_UNHELD = _calibrate("_ASYNC_UNHELD", "async_exec")

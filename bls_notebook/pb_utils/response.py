@@ -1,0 +1,84 @@
+"""`InferenceResponse`: output tensors, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import TritonError
+from .parameters import parameters_to_json
+from .tensor import Tensor
+
+__all__ = ["InferenceResponse"]
+
+
+def _type_error(argument: str, value: object, wanted: str) -> TypeError:
+    return TypeError(
+        "__init__(): incompatible constructor arguments: InferenceResponse(output_tensors: list[Tensor] "
+        f"= [], error: TritonError = None, parameters: dict = None); {argument} must be {wanted}, "
+        f"got {value!r} of type {type(value).__name__}"
+    )
+
+
+class InferenceResponse:
+    """The answer to one request.
+
+    Parameters
+    ----------
+    output_tensors : list of Tensor
+        The outputs; those that the requester did not ask for are withheld when it is sent.
+    error : TritonError
+        Why there is no answer; outputs beside an error are not sent.
+    parameters : dict
+        Text keys; bool, int or text values.
+
+    Raises
+    ------
+    TypeError
+        An argument of a wrong type.
+    TritonModelException
+        Parameters of a wrong type.
+    """
+
+    __slots__ = ("__weakref__", "_error", "_outputs", "_parameters", "_warnings")
+
+    def __init__(
+        self,
+        output_tensors: Sequence[Tensor] = (),
+        error: TritonError | None = None,
+        parameters: dict[str, Any] | None = None,
+    ) -> None:
+        try:
+            outputs = list(output_tensors)
+        except TypeError:
+            raise _type_error("output_tensors", output_tensors, "a list of Tensor") from None
+        for tensor in outputs:
+            if tensor.__class__ is not Tensor and not isinstance(tensor, Tensor):
+                raise _type_error("output_tensors", tensor, "a list of Tensor")
+        if error is not None and not isinstance(error, TritonError):
+            raise _type_error("error", error, "a TritonError")
+        self._outputs: list[Tensor] = outputs
+        self._error = error
+        self._parameters = "{}" if parameters is None else parameters_to_json(parameters)
+        self._warnings: tuple[str, ...] = ()
+
+    def output_tensors(self) -> list[Tensor]:
+        """Return the output tensors."""
+        return list(self._outputs)
+
+    def has_error(self) -> bool:
+        """Whether the request failed."""
+        return self._error is not None
+
+    def error(self) -> TritonError | None:
+        """Return the error, None where there is none."""
+        return self._error
+
+    def parameters(self) -> str:
+        """Return the parameters, as JSON text."""
+        return self._parameters
+
+    def __repr__(self) -> str:
+        if self._error is not None:
+            return f"InferenceResponse(error={self._error!r})"
+        return f"InferenceResponse({self._outputs!r})"

@@ -1,0 +1,174 @@
+"""`Tensor`: a name and memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import dlpack
+from .dtypes import DATATYPE_OF_DTYPE, DataType
+from .errors import TritonModelException
+
+__all__ = ["Tensor"]
+
+_UNSUPPORTED = "NumPy dtype is not supported."
+_EMPTY_NAME = "Tensor name cannot be an empty string."
+
+
+class Tensor:
+    """A named tensor; shares memory with the array that it is made of, until it is sent.
+
+    Parameters
+    ----------
+    name : str
+        Name of the input or output.
+    numpy_array : numpy.ndarray
+        Any shape. Of a dtype that Triton has, in native byte order; object arrays (of bytes, or of
+        anything whose text is meant) and fixed-length bytes are BYTES tensors. One that is not
+        contiguous in C order is copied.
+
+    Raises
+    ------
+    TypeError
+        The name is not text, or the array is not a NumPy array.
+    TritonModelException
+        The name is empty, or Triton has no such data type.
+
+    Notes
+    -----
+    Mirrors `PbTensor` of python_backend/src/pb_tensor.cc.
+    """
+
+    __slots__ = ("__weakref__", "_array", "_datatype", "_name")
+
+    _array: np.ndarray[Any, Any]
+    _datatype: str
+    _name: str
+
+    def __init__(self, name: str, numpy_array: np.ndarray[Any, Any], /) -> None:
+        if name.__class__ is not str or not isinstance(numpy_array, np.ndarray):
+            name = self._checked(name, numpy_array)
+        if not name:
+            raise TritonModelException(_EMPTY_NAME)
+        datatype = DATATYPE_OF_DTYPE.get(numpy_array.dtype)
+        if datatype is None:
+            if numpy_array.dtype.kind != "S":
+                raise TritonModelException(_UNSUPPORTED)
+            datatype = "BYTES"
+        self._name = name
+        self._datatype = datatype
+        self._array = (
+            numpy_array if numpy_array.flags.c_contiguous else np.ascontiguousarray(numpy_array)
+        )
+
+    @staticmethod
+    def _checked(name: Any, array: Any) -> str:
+        if isinstance(name, (str, bytes)) and isinstance(array, np.ndarray):
+            return name if isinstance(name, str) else name.decode()
+        raise TypeError(
+            "__init__(): incompatible constructor arguments. The following argument types are supported:\n"
+            "    1. c_python_backend_utils.Tensor(arg0: str, arg1: numpy.ndarray)\n\n"
+            f"Invoked with: {name!r}, {array!r}"
+        )
+
+    @classmethod
+    def _of(cls, name: str, array: np.ndarray[Any, Any], datatype: str) -> Tensor:
+        """Make a tensor of parts that are known to fit (the engine's way)."""
+        tensor = cls.__new__(cls)
+        tensor._name = name
+        tensor._datatype = datatype
+        tensor._array = array
+        return tensor
+
+    def name(self) -> str:
+        """Return the tensor's name."""
+        return self._name
+
+    def shape(self) -> list[int]:
+        """Return the tensor's shape, a list of whole numbers."""
+        return list(self._array.shape)
+
+    def as_numpy(self) -> np.ndarray[Any, Any]:
+        """Return the tensor as an array that shares its memory; BYTES as an object array.
+
+        Raises
+        ------
+        TritonModelException
+            The tensor is BF16, which NumPy does not have: use `to_dlpack`.
+        """
+        if self._datatype == "BF16":
+            raise TritonModelException(
+                "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack or __dlpack__."
+            )
+        return self._array
+
+    def triton_dtype(self) -> DataType:
+        """Return Triton's data type (the real server raises a TypeError here)."""
+        return DataType[self._datatype]
+
+    def is_cpu(self) -> bool:
+        """Whether the tensor is in memory of the CPU."""
+        return True
+
+    def to_dlpack(self) -> object:
+        """Return a DLPack capsule that shares the tensor's memory.
+
+        Raises
+        ------
+        TritonModelException
+            BYTES tensors have no DLPack.
+        """
+        if self._datatype == "BYTES":
+            raise TritonModelException("DLPack does not have support for string tensors.")
+        if self._datatype == "BF16":
+            return dlpack.capsule_of_bfloat16(self._writeable())
+        return self._writeable().__dlpack__()
+
+    def _writeable(self) -> np.ndarray[Any, Any]:
+        # DLPack (unversioned) cannot say "read only", so NumPy refuses to export such an array.
+        return self._array if self._array.flags.writeable else self._array.copy()
+
+    def __dlpack__(self, *, stream: Any = None) -> object:
+        """Return `to_dlpack()`; data on the CPU needs no stream."""
+        return self.to_dlpack()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return DLPack's device type and device id: (1, 0) is the CPU."""
+        return (1, 0)
+
+    @staticmethod
+    def from_dlpack(name: str, tensor: Any, /) -> Tensor:
+        """Make a tensor that shares the memory of a DLPack capsule or of any object that has DLPack.
+
+        Raises
+        ------
+        TritonModelException
+            Empty name, no DLPack, not contiguous in C order, unsupported type or device.
+        """
+        if not isinstance(name, str):
+            raise TypeError(f"from_dlpack(): name must be str, got {type(name).__name__}")
+        if not name:
+            raise TritonModelException(_EMPTY_NAME)
+        if not dlpack.is_capsule(tensor):
+            if not hasattr(tensor, "__dlpack__") or not hasattr(tensor, "__dlpack_device__"):
+                raise TritonModelException(
+                    "Provided tensor is not supported. Tensor must be a DLPack capsule "
+                    "or have `__dlpack__` and `__dlpack_device__` attributes"
+                )
+            kind, _ = tensor.__dlpack_device__()
+            if kind in dlpack.CUDA_DEVICES:
+                raise TritonModelException(
+                    "DLPack capsule passed pointer to memory allocated on GPU device, "
+                    "when GPU is not available"
+                )
+            if kind not in dlpack.CPU_DEVICES:
+                raise TritonModelException(f"DLDevice type {kind} is not support by Python backend.")
+            tensor = tensor.__dlpack__(stream=None)
+        array, is_bfloat = dlpack.array_of_capsule(tensor)
+        if is_bfloat:
+            return Tensor._of(name, array, "BF16")
+        return Tensor(name, array)
+
+    def __repr__(self) -> str:
+        return f"Tensor({self._name!r}, {self._datatype}, shape={list(self._array.shape)})"

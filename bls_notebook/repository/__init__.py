@@ -1,0 +1,1 @@
+"""Models on disk and in cells: layout, config.pbtxt, versions, load and unload, source isolation."""

@@ -1,0 +1,36 @@
+"""config.pbtxt: parsing, Triton's defaults, what Triton refuses, and its JSON form.
+
+Importing this package is cheap: protobuf and Triton's message are loaded when the first configuration is.
+"""
+
+from __future__ import annotations
+
+from .auto_complete import auto_complete
+from .complete import complete
+from .from_json import parse_json
+from .parse import parse_config, parse_pbtxt
+from .proto import ModelConfigMessage, model_config_class, model_config_pb2, new_config
+from .render import to_dict, to_json, to_pbtxt
+from .spec import InstanceSpec, ModelSpec, Scheduler, TensorSpec, pick_versions
+from .validate import validate
+
+__all__ = [
+    "InstanceSpec",
+    "ModelConfigMessage",
+    "ModelSpec",
+    "Scheduler",
+    "TensorSpec",
+    "auto_complete",
+    "complete",
+    "model_config_class",
+    "model_config_pb2",
+    "new_config",
+    "parse_config",
+    "parse_json",
+    "parse_pbtxt",
+    "pick_versions",
+    "to_dict",
+    "to_json",
+    "to_pbtxt",
+    "validate",
+]

@@ -1,0 +1,89 @@
+"""protobuf's parse errors in plain words, with what was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+__all__ = ["plain_reason"]
+
+_UNKNOWN_FIELD = re.compile(r'Message type "(?:inference\.)?([\w.]+)" has no field named "([^"]*)"')
+_UNKNOWN_VALUES = (
+    re.compile(r'Enum type "(?:inference\.)?([\w.]+)" has no value (?:named|with number) ([^\s.]*)'),
+    re.compile(r"Invalid enum value (?P<value>.*?) for enum type (?:inference\.)?(?P<kind>[\w.]+)"),
+)
+_TWICE = re.compile(r'should not have multiple "([^"]+)" fields')
+_ONEOF = re.compile(r'Field "([^"]+)" is specified along with field "([^"]+)"')
+_ONEOF_JSON = re.compile(r'should not have multiple "([^"]+)" oneof fields')
+_PLACE = re.compile(r" at \"?(ModelConfig[\w.\[\]'\"-]*)")
+
+
+def plain_reason(text: str, descriptor: Any) -> str:
+    """Return a parse error's reason as one plain line.
+
+    Parameters
+    ----------
+    text : str
+        protobuf's own text, without line and column.
+    descriptor : Descriptor
+        Of the message that was being parsed; names are suggested from it.
+    """
+    text = " ".join(text.split())
+    place = _PLACE.search(text)
+    where = ""
+    if place:
+        path = place[1].rstrip(".\"'").removeprefix("ModelConfig").lstrip(".")
+        where = f" (at {path})" if path else ""
+    if found := _UNKNOWN_FIELD.search(text):
+        message = _message(descriptor, found[1])
+        known = [field.name for field in message.fields] if message is not None else []
+        return f"there is no field '{found[2]}' in {found[1]}{where}{_meant(found[2], known)}"
+    for pattern in _UNKNOWN_VALUES:
+        if found := pattern.search(text):
+            named = found.groupdict()
+            kind, value = named.get("kind") or found[1], named.get("value") or found[2]
+            known = _values(descriptor, kind)
+            return f"'{value}' is no value of {kind}{where}{_meant(value, known)}"
+    if found := _TWICE.search(text):
+        return f"'{found[1]}' is given twice; keep one of them"
+    if found := _ONEOF.search(text):
+        return f"'{found[1]}' and '{found[2]}' exclude each other; keep one of them"
+    if found := _ONEOF_JSON.search(text):
+        return f"more than one choice of {found[1]} is given; keep one of them"
+    text = re.sub(r"^(?:Failed to parse [\w\[\]]+ field: )+", "", text)
+    return _PLACE.sub("", text).rstrip(". ").replace("Couldn't parse", "cannot parse") + where
+
+
+def _meant(word: str, known: list[str]) -> str:
+    # FP32 for TYPE_FP32, or a slip of the pen.
+    close = [name for name in known if name.endswith(f"_{word.upper()}")]
+    close = close or difflib.get_close_matches(word, known, n=1, cutoff=0.75)
+    if len(close) == 1:
+        return f"; did you mean '{close[0]}'?"
+    return f"; expected one of: {', '.join(known)}" if known else ""
+
+
+def _messages(descriptor: Any) -> Iterator[Any]:
+    pending, seen = [descriptor], {descriptor.full_name}
+    while pending:
+        message = pending.pop()
+        yield message
+        for field in message.fields:
+            nested = field.message_type
+            if nested is not None and nested.full_name not in seen:
+                seen.add(nested.full_name)
+                pending.append(nested)
+
+
+def _message(descriptor: Any, name: str) -> Any:
+    return next((m for m in _messages(descriptor) if m.full_name == f"inference.{name}"), None)
+
+
+def _values(descriptor: Any, name: str) -> list[str]:
+    for message in _messages(descriptor):
+        for field in message.fields:
+            if field.enum_type is not None and field.enum_type.full_name == f"inference.{name}":
+                return [value.name for value in field.enum_type.values]
+    return []

@@ -1,0 +1,71 @@
+"""Default and resolved instance groups, and what Triton refuses of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .proto import ModelConfigMessage, model_config_pb2
+from .refuse import refuse
+
+__all__ = ["complete_instance_groups"]
+
+# Backends that get two instances a group on a CPU where no count is given.
+_TWO_ON_CPU = frozenset({"tensorflow", "onnxruntime"})
+
+
+def complete_instance_groups(config: ModelConfigMessage, gpus: int) -> None:
+    """Give every instance group, in place, its name, kind, count and devices.
+
+    Parameters
+    ----------
+    config : ModelConfig
+        With its backend known. An ensemble has no instances and stays as it is.
+    gpus : int
+        How many GPUs there are, numbered from 0.
+
+    Raises
+    ------
+    ConfigError
+        A group asks for devices that are not there or that its kind does not use.
+    """
+    if config.HasField("ensemble_scheduling"):
+        return
+    kinds = model_config_pb2().ModelInstanceGroup
+    if not config.instance_group:
+        config.instance_group.add(name=config.name)
+    for number, group in enumerate(config.instance_group):
+        if not group.name:
+            group.name = f"{config.name}_{number}"
+        if group.kind == kinds.KIND_AUTO:
+            on_gpu = gpus > 0 and all(0 <= device < gpus for device in group.gpus)
+            group.kind = kinds.KIND_GPU if on_gpu else kinds.KIND_CPU
+        if group.count < 1:
+            on_cpu = group.kind == kinds.KIND_CPU
+            group.count = 2 if on_cpu and config.backend in _TWO_ON_CPU else 1
+        if group.kind == kinds.KIND_GPU and not group.gpus:
+            group.gpus.extend(range(gpus))
+        _validate(config, group, gpus)
+
+
+def _validate(config: ModelConfigMessage, group: Any, gpus: int) -> None:
+    kinds = model_config_pb2().ModelInstanceGroup
+    who = f"instance group '{group.name}'"
+    known = kinds.Kind.values()
+    if group.kind not in known:
+        refuse(config, f"{who} has kind {group.kind}, which is not one of {', '.join(kinds.Kind.keys())}")
+    kind = kinds.Kind.Name(group.kind)
+    if group.kind == kinds.KIND_GPU:
+        there = f"GPUs here: {', '.join(map(str, range(gpus)))}" if gpus else "there is no GPU here"
+        if not group.gpus:
+            refuse(config, f"{who} has kind KIND_GPU, but {there}; use KIND_CPU, or leave the kind out")
+        for device in group.gpus:
+            if not 0 <= device < gpus:
+                refuse(config, f"{who} asks for GPU {device}, but {there}; change gpus, or use KIND_CPU")
+    elif group.gpus:
+        refuse(
+            config,
+            f"{who} is of kind {kind} but lists gpus {list(group.gpus)}; "
+            "leave gpus out, or use kind: KIND_GPU with GPUs that exist",
+        )
+    if group.profile and config.platform != "tensorrt_plan":
+        refuse(config, f"{who} gives a profile, which only TensorRT models have; leave profile out")

@@ -1,0 +1,91 @@
+"""From config.pbtxt text, or any other form that a caller has, to Triton's ModelConfig message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bls_notebook.engine.errors import ConfigError
+
+from .explain import plain_reason
+from .from_json import parse_json
+from .proto import ModelConfigMessage, model_config_class, new_config
+
+__all__ = ["parse_config", "parse_pbtxt"]
+
+
+def parse_config(
+    config: str | Mapping[str, Any] | ModelConfigMessage | None, *, model: str, source: str = "config"
+) -> ModelConfigMessage:
+    """Return a configuration from whatever form the caller has.
+
+    Parameters
+    ----------
+    config : str, mapping, ModelConfig or None
+        Text of a config.pbtxt, JSON text (it begins with ``{``), a dict of the JSON's form, a message
+        (which is copied), or None for an empty configuration.
+    model : str
+        The model's name, for error messages.
+    source : str
+        What the text is called in error messages.
+
+    Raises
+    ------
+    ConfigError
+        The configuration does not parse, or is of some other type.
+    """
+    if config is None:
+        return new_config()
+    if isinstance(config, str):
+        # No config.pbtxt begins with a bracket or brace.
+        if config.lstrip().startswith(("{", "[")):
+            return parse_json(config, model=model, source=source)
+        return parse_pbtxt(config, model=model, source=source)
+    if isinstance(config, Mapping):
+        return parse_json(config, model=model, source=source)
+    if isinstance(config, model_config_class()):
+        copied = new_config()
+        copied.CopyFrom(config)
+        return copied
+    raise ConfigError(
+        f"model '{model}': {source} is of type {type(config).__name__}; "
+        "give config.pbtxt text, JSON text, a dict or a ModelConfig"
+    )
+
+
+def parse_pbtxt(text: str, *, model: str, source: str = "config.pbtxt") -> ModelConfigMessage:
+    """Return the configuration that a config.pbtxt's text describes.
+
+    Raises
+    ------
+    ConfigError
+        One line: the place, the reason and the offending line of the text.
+    """
+    from google.protobuf import text_format
+
+    message = new_config()
+    try:
+        return text_format.Parse(text, message)
+    except text_format.ParseError as error:
+        number, column = error.GetLine() or 1, error.GetColumn() or 1
+        lines = text.split("\n")
+        line = lines[number - 1] if number <= len(lines) else ""
+        reason = str(error).removeprefix(f"{number}:{column} : ").removeprefix(f"'{line}': ")
+        reason = plain_reason(reason, message.DESCRIPTOR)
+        if _ends_early(reason, line[column - 1 :], lines[number:]):
+            reason += " before the end: is a brace, bracket or quote left open?"
+        place = f"{source}:{number}:{column}"
+        raise ConfigError(f"model '{model}': {place}: {reason}" + _shown(line)) from None
+
+
+def _ends_early(reason: str, rest: str, later: list[str]) -> bool:
+    if any(line.strip() for line in later):
+        return False
+    closing = ('Expected "}"', 'Expected "]"', 'Expected ","')
+    # The place is that of the last token, or beyond it.
+    return not rest.strip() or (len(rest.split()) == 1 and reason.startswith(closing))
+
+
+def _shown(line: str) -> str:
+    stripped = line.strip()
+    return f"; the line is: {stripped[:160]}" if stripped else ""

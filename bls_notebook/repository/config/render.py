@@ -1,0 +1,112 @@
+"""From a ModelConfig message to JSON (as Triton hands it to `initialize`), a dict, or config.pbtxt text."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .proto import ModelConfigMessage
+
+__all__ = ["to_dict", "to_json", "to_pbtxt"]
+
+# protobuf's JSON writes 64-bit integers as text. Triton turns them into numbers, but misses these.
+_LEFT_AS_TEXT = {
+    "inference.ModelInstanceGroup.SecondaryDevice.device_id",
+    "inference.ModelOptimizationPolicy.Cuda.GraphSpec.Shape.dim",
+    "inference.ModelSequenceBatching.InitialState.dims",
+}
+
+Convert = Callable[[Any], Any]
+# For each message type: (name, how a value is written, "map" | "list" | "if set" | "always").
+_plans: dict[str, tuple[tuple[str, Convert | None, str], ...]] = {}
+
+
+def to_json(config: ModelConfigMessage) -> str:
+    """Return a configuration as the JSON text that Triton hands to `initialize` as `model_config`.
+
+    Every scalar and repeated field is there with its default; a message that is not set is left out.
+    Field names are those of config.pbtxt, and 64-bit integers are numbers.
+    """
+    return json.dumps(to_dict(config), separators=(",", ":"), ensure_ascii=False)
+
+
+def to_dict(config: ModelConfigMessage) -> dict[str, Any]:
+    """Return a configuration as the dict that `json.loads(args["model_config"])` gives in a model."""
+    return _message(config)
+
+
+def to_pbtxt(config: ModelConfigMessage) -> str:
+    """Return a configuration as config.pbtxt text."""
+    from google.protobuf import text_format
+
+    return text_format.MessageToString(config, as_utf8=True)  # type: ignore[no-any-return]
+
+
+def _message(message: Any) -> dict[str, Any]:
+    descriptor = message.DESCRIPTOR
+    plan = _plans.get(descriptor.full_name) or _plan(descriptor)
+    out: dict[str, Any] = {}
+    for name, convert, how in plan:
+        if how == "if set" and not message.HasField(name):
+            continue
+        value = getattr(message, name)
+        if how == "map":
+            out[name] = {_key(k): value[k] if convert is None else convert(value[k]) for k in sorted(value)}
+        elif how == "list":
+            out[name] = list(value) if convert is None else [convert(v) for v in value]
+        else:
+            out[name] = value if convert is None else convert(value)
+    return out
+
+
+def _plan(descriptor: Any) -> tuple[tuple[str, Convert | None, str], ...]:
+    plan = []
+    for field in descriptor.fields:
+        of, how = field, "always"
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            of, how = field.message_type.fields_by_name["value"], "map"
+        elif field.is_repeated:
+            how = "list"
+        elif field.message_type is not None or field.containing_oneof is not None:
+            how = "if set"
+        plan.append((field.name, _convert(of), how))
+    # Triton's order: as declared, but members of a oneof that are no messages come last.
+    plan.sort(key=lambda step: step[2] == "if set" and step[1] is not _message)
+    _plans[descriptor.full_name] = made = tuple(plan)
+    return made
+
+
+def _convert(field: Any) -> Convert | None:
+    if field.message_type is not None:
+        return _message
+    if field.enum_type is not None:
+        names = {value.number: value.name for value in field.enum_type.values}
+        return lambda number: names.get(number, number)
+    if field.full_name in _LEFT_AS_TEXT:
+        return str
+    if field.cpp_type == field.CPPTYPE_FLOAT:
+        return _float32
+    return _float64 if field.cpp_type == field.CPPTYPE_DOUBLE else None
+
+
+def _key(key: Any) -> str:
+    return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def _float32(value: float) -> Any:
+    # The shortest text that reads back as the same 32-bit number, as protobuf prints it.
+    if math.isfinite(value):
+        import numpy as np
+
+        value = float(str(np.float32(value)))
+    return _float64(value)
+
+
+def _float64(value: float) -> Any:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return int(value) if value.is_integer() else value

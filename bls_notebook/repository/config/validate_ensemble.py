@@ -1,0 +1,94 @@
+"""What Triton refuses of an ensemble by itself: the flow of tensors through its steps.
+
+Whether the steps' models exist and agree on data types and shapes can only be told once those are loaded.
+"""
+
+from __future__ import annotations
+
+from .proto import ModelConfigMessage
+from .refuse import refuse
+
+__all__ = ["validate_ensemble"]
+
+
+def validate_ensemble(config: ModelConfigMessage) -> None:
+    """Raise for an ensemble whose tensors are not each written once, and used."""
+    if config.platform != "ensemble":
+        refuse(config, 'ensemble_scheduling is only for ensembles; set platform: "ensemble", and no backend')
+    for name, given in (
+        ("instance_group", len(config.instance_group)),
+        ("optimization", config.HasField("optimization")),
+        ("model_warmup", len(config.model_warmup)),
+    ):
+        if given:
+            refuse(config, f"an ensemble has no {name}; leave it out (its members have their own)")
+    if not config.ensemble_scheduling.step:
+        refuse(config, "ensemble_scheduling has no step; add one for each model")
+    _validate_flow(config, _writers(config))
+
+
+def _writers(config: ModelConfigMessage) -> dict[str, int]:
+    """Return the step that writes each tensor, after checking the steps one by one."""
+    writers: dict[str, int] = {}
+    for number, step in enumerate(config.ensemble_scheduling.step):
+        if not step.model_name:
+            refuse(config, f"step {number} has no model_name; name the model that it runs")
+        where = f"step {number} ('{step.model_name}')"
+        if not step.input_map:
+            refuse(config, f"{where} has no input_map; map the model's inputs to tensors of the ensemble")
+        if not step.output_map:
+            refuse(config, f"{where} has no output_map; map the model's outputs to tensors of the ensemble")
+        for tensor in step.output_map.values():
+            if tensor in writers:
+                refuse(
+                    config,
+                    f"tensor '{tensor}' is written by step {writers[tensor]} and by {where}; "
+                    "give each output a name of its own",
+                )
+            writers[tensor] = number
+    return writers
+
+
+def _validate_flow(config: ModelConfigMessage, writers: dict[str, int]) -> None:
+    steps = config.ensemble_scheduling.step
+    read = {tensor for step in steps for tensor in step.input_map.values()}
+    inputs = [tensor.name for tensor in config.input]
+    outputs = [tensor.name for tensor in config.output]
+    for name in inputs:
+        if name not in read and name not in writers:
+            refuse(config, f"input '{name}' is used by no step; use it in an input_map, or leave it out")
+    for name in outputs:
+        if name not in read and name not in writers:
+            refuse(config, f"output '{name}' is written by no step; add it to an output_map")
+    ready = set(inputs)
+    waiting = list(range(len(steps)))
+    while runnable := [n for n in waiting if ready.issuperset(steps[n].input_map.values())]:
+        waiting = [n for n in waiting if n not in runnable]
+        for number in runnable:
+            ready.update(steps[number].output_map.values())
+    for name in outputs:
+        if name not in ready:
+            lacking = _lacking(config, name, writers, ready)
+            refuse(
+                config,
+                f"output '{name}' can never be written"
+                + (f": it needs tensor '{lacking}', which nothing provides" if lacking != name else "")
+                + "; connect it to an input or to a step's output",
+            )
+    for name in sorted((read | writers.keys()) - set(outputs)):
+        if name not in ready or name not in read:
+            what = "is written but never used" if name in ready else "is never written"
+            refuse(config, f"tensor '{name}' {what}; connect it, or leave it out")
+
+
+def _lacking(config: ModelConfigMessage, name: str, writers: dict[str, int], ready: set[str]) -> str:
+    """Follow a tensor that is never written back to the first one that nothing provides."""
+    seen = {name}
+    while name in writers:
+        step = config.ensemble_scheduling.step[writers[name]]
+        back = [t for t in sorted(step.input_map.values()) if t not in ready and t not in seen]
+        if not back:
+            break
+        name = back[0]
+        seen.add(name)
+    return name

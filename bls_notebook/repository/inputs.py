@@ -1,0 +1,96 @@
+"""Turns what a person gives as inputs into tensors: arrays as they are, Python values by the config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor, TritonModelException
+
+from .config import ModelSpec
+
+__all__ = ["preferred_memory_of", "tensors_of"]
+
+
+def tensors_of(model: str, inputs: Mapping[str, Any], spec: ModelSpec | None) -> list[Tensor]:
+    """Return tensors for a request.
+
+    Parameters
+    ----------
+    model : str
+        Name of the model, for messages.
+    inputs : mapping of str to value
+        NumPy arrays and tensors are sent as they are, also of a wrong dtype; lists, numbers and text
+        take the input's data type.
+    spec : ModelSpec or None
+        Of the model, where it is ready.
+
+    Raises
+    ------
+    BLSError
+        A value of which no tensor can be made.
+    """
+    if not isinstance(inputs, Mapping):
+        raise BLSError(
+            f"model {model!r}: inputs: got {type(inputs).__name__}, expected a dict of names to arrays, such as "
+            '{"INPUT0": array}'
+        )
+    out = []
+    for name, value in inputs.items():
+        try:
+            out.append(_tensor(name, value, spec))
+        except (TypeError, ValueError, OverflowError, TritonModelException) as error:
+            wanted = spec.inputs.get(name) if spec is not None else None
+            expected = f"{wanted.datatype} of shape {list(wanted.shape)}" if wanted else "an array"
+            reason = str(error).splitlines()[0]
+            raise BLSError(
+                f"model {model!r}, input {name!r}: got {_short(value)}, expected {expected}: {reason}"
+            ) from error
+    return out
+
+
+def _tensor(name: str, value: Any, spec: ModelSpec | None) -> Tensor:
+    if isinstance(value, Tensor):
+        return value if value.name() == name else Tensor._of(name, value._array, value._datatype)
+    if not isinstance(value, np.ndarray):
+        wanted = spec.inputs.get(name) if spec is not None else None
+        if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
+            return Tensor.from_dlpack(name, value)
+        value = np.asarray(value, dtype=wanted.dtype if wanted is not None else None)
+        if value.dtype.kind == "U":
+            value = value.astype(np.object_)
+    elif value.dtype.kind == "U":
+        value = value.astype(np.object_)
+    return Tensor(name, value)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of dtype {value.dtype} and shape {list(value.shape)}"
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} of type {type(value).__name__}"
+
+
+def preferred_memory_of(value: object) -> PreferredMemory | None:
+    """Return a preferred memory of ``"cpu"``, ``"gpu"``, ``"gpu:1"``, a PreferredMemory or None.
+
+    Raises
+    ------
+    BLSError
+        Anything else.
+    """
+    if value is None or isinstance(value, PreferredMemory):
+        return value
+    if isinstance(value, str):
+        kind, _, number = value.partition(":")
+        if kind in ("cpu", "gpu") and (not number or number.isdigit()):
+            memory = (
+                MemoryType.TRITONSERVER_MEMORY_CPU
+                if kind == "cpu"
+                else MemoryType.TRITONSERVER_MEMORY_GPU
+            )
+            return PreferredMemory(memory, int(number or 0))
+    raise BLSError(f"device: got {value!r}, expected 'cpu', 'gpu' or 'gpu:<number>'")

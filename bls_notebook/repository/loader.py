@@ -1,0 +1,218 @@
+"""Loads a model: config, code, instances, in the order in which Triton does.
+
+Guarantees: nothing is put in service here, so a load that fails changes nothing; whatever the model
+raises (also `sys.exit`) becomes a ModelLoadError; only Ctrl-C passes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from bls_notebook.backends.python import PythonInstance, model_class
+from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError
+from bls_notebook.engine.execution import Execution
+from bls_notebook.engine.failures import describe_exception, exception_frames
+from bls_notebook.engine.initializing import Initializing, as_model
+from bls_notebook.engine.instance import Instance
+from bls_notebook.engine.model import LoadedModel
+from bls_notebook.engine.server import Server
+from bls_notebook.observe.records import ErrorRecord
+from bls_notebook.pb_utils import _runtime
+
+from .config import (
+    ModelConfigMessage,
+    ModelSpec,
+    auto_complete,
+    complete,
+    parse_config,
+    parse_json,
+    pick_versions,
+    validate,
+)
+from .imports import HOME, ModuleHome
+from .source import ModelSource
+
+__all__ = ["load_versions"]
+
+POLL_FAILED = "failed to load '{name}', failed to poll from model repository"
+
+
+def load_versions(server: Server, source: ModelSource) -> dict[int, LoadedModel]:
+    """Return the versions of a model that its version policy picks, loaded.
+
+    Raises
+    ------
+    ConfigError
+        The configuration is one that Triton refuses.
+    ModelLoadError
+        The model's code failed; `record` has its frames.
+    """
+    name = source.name
+    try:
+        config = _read_config(source)
+    except ConfigError as error:
+        error.reason = POLL_FAILED.format(name=name)
+        raise
+    versions = source.versions
+    wanted = pick_versions(config, versions)
+    if not wanted:
+        have = ", ".join(map(str, versions)) or "none"
+        raise ModelLoadError(
+            f"model {name!r}: no version to load: version folders there: {have}; expected a folder named 1 with "
+            f"model.py in it, or a version_policy that picks one of them ({source.folder})",
+            name,
+            f"load failed for model '{name}': at least one version must be available under the version policy "
+            f"of model '{name}'",
+        )
+    loaded: dict[int, LoadedModel] = {}
+    try:
+        for version in wanted:
+            loaded[version] = _load_version(server, source, config, version, versions[version])
+    except BaseException:
+        for model in loaded.values():
+            model.close()
+        raise
+    return loaded
+
+
+def _read_config(source: ModelSource) -> ModelConfigMessage:
+    if source.config_is_json and isinstance(source.config, (str, dict)):
+        config = parse_json(source.config, model=source.name)
+    else:
+        config = parse_config(source.config, model=source.name)  # type: ignore[arg-type]
+    first = next(iter(source.versions.values()), None)
+    files = () if first is None else tuple(sorted(f.name for f in first.iterdir()))
+    return complete(config, model=source.name, files=files)
+
+
+def _load_version(
+    server: Server, source: ModelSource, config: ModelConfigMessage, version: int, folder: Path
+) -> LoadedModel:
+    name = source.name
+    homes: list[ModuleHome] = []
+    instances: list[Instance] = []
+    made: list[PythonInstance] = []
+    try:
+        backend = config.backend
+        if backend != "python":
+            what = "ensembles are" if config.platform == "ensemble" else f"backend {backend!r} is"
+            raise ConfigError(
+                f"model {name!r}: {what} not supported by this version of bls_notebook; supported: backend \"python\""
+            )
+        file = folder / (config.default_model_filename or "model.py")
+        with as_model(Initializing(server, name, str(folder))):
+            cls = _load_class(homes, source, version, folder, file)
+            config = auto_complete(config, cls)
+            validate(config, folder=source.folder)
+            spec = ModelSpec.of(config)
+        for number, instance in enumerate(spec.instances):
+            arguments = {
+                "model_config": spec.json,
+                "model_instance_kind": instance.kind,
+                "model_instance_name": instance.name,
+                "model_instance_device_id": str(instance.device_id),
+                "model_repository": str(source.folder),
+                "model_version": str(version),
+                "model_name": name,
+            }
+            with as_model(Initializing(server, instance.name, str(folder))):
+                if number:  # each instance is a process of its own on Triton: globals are not shared
+                    cls = _load_class(homes, source, version, folder, file)
+                backend_instance = PythonInstance(cls, arguments, str(file))
+            made.append(backend_instance)
+            instances.append(
+                Instance(
+                    instance.name,
+                    _Finalizing(backend_instance, server, instance.name, str(folder), homes[-1]),
+                )
+            )
+        model = LoadedModel(server, spec, version, str(folder), instances)
+    except BaseException as error:
+        for done in made:
+            _quietly(done.finalize)
+        for home in homes:
+            home.forget()
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise _load_error(error, name, version) from error
+    for home in homes:
+        home.owner = model
+    return model
+
+
+def _load_class(
+    homes: list[ModuleHome], source: ModelSource, version: int, folder: Path, file: Path
+) -> type[Any]:
+    if not file.is_file():
+        raise FileNotFoundError(f"Python model file not found in '{file}'")
+    home = ModuleHome(f"{source.name}.{version}", [folder, source.folder])
+    homes.append(home)
+    name = f"{version}.{file.stem}"
+    return model_class(home.load(name, file), name)
+
+
+class _Finalizing:
+    """A Python instance that finalizes as a model and then lets go of its modules."""
+
+    def __init__(
+        self, inner: PythonInstance, server: Server, name: str, directory: str, home: ModuleHome
+    ) -> None:
+        self._inner = inner
+        self._caller = (server, name, directory)
+        self._home = home
+        self.execute = inner.execute
+        self.is_async = inner.is_async
+
+    def finalize(self) -> None:
+        """Finalize the model's instance."""
+        try:
+            with as_model(Initializing(*self._caller)):
+                self._inner.finalize()
+        finally:
+            del self.execute
+            self._home.forget()
+
+    def ready(self) -> bool:
+        """Ask the model."""
+        return self._inner.ready()
+
+
+def _quietly(call: Callable[[], None]) -> None:
+    try:
+        call()
+    except Exception:
+        pass  # the error that made the load fail is the one to show
+
+
+def _load_error(error: BaseException, name: str, version: int) -> BLSError:
+    text = describe_exception(error)
+    reason = (
+        f"load failed for model '{name}': version {version} is at UNAVAILABLE state: Internal: {text};\n"
+    )
+    if isinstance(error, ConfigError):
+        error.reason = reason
+        return error
+    frames = exception_frames(error, name, version)
+    where = f" ({frames[-1].file.rsplit('/', 1)[-1]} line {frames[-1].line})" if frames else ""
+    kind, words = type(error).__name__, str(error).strip().splitlines() or [""]
+    message = f"model {name!r} version {version} could not be loaded: {kind}: {words[0]}{where}"
+    problem = ModelLoadError(message, name, reason)
+    problem.record = ErrorRecord(message, "", (name,), kind, frames)
+    return problem
+
+
+def _find_by_frame(frame: FrameType) -> Execution | None:
+    """Who a request of a bare thread belongs to: the model whose code is on the stack."""
+    home = frame.f_globals.get(HOME)
+    model = getattr(home, "owner", None)
+    if model is None:
+        return None
+    execution = Execution(model.server, None, None)
+    execution.bare = True
+    return execution
+
+
+_runtime.finders.append(_find_by_frame)

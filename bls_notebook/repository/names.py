@@ -1,0 +1,79 @@
+"""Names of models, versions and files that may be used; nothing may lead out of its folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+from bls_notebook.engine.errors import InvalidNameError
+
+__all__ = ["check_model_name", "check_version", "file_override_path"]
+
+_FORBIDDEN = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f]')
+
+
+def check_model_name(name: object) -> str:
+    """Return a model's name, if it may be one: a plain folder name.
+
+    Raises
+    ------
+    InvalidNameError
+        Empty, not text, or with characters that could lead to another folder.
+    """
+    if not isinstance(name, str):
+        raise InvalidNameError(
+            f"model name: got {name!r} of type {type(name).__name__}, expected text such as 'add_sub'"
+        )
+    found = _FORBIDDEN.search(name)
+    if not name or name.strip() != name or name.startswith(".") or found or len(name) > 255:
+        shown = name if len(name) <= 60 else name[:57] + "..."
+        why = f"it has {found[0]!r} in it" if found else "it is empty, hidden, too long or has spaces around"
+        raise InvalidNameError(
+            f"model name {shown!r} cannot be used: {why}. A model's name is the name of its folder; use letters, "
+            "digits, '_', '-' and '.'"
+        )
+    return name
+
+
+def check_version(version: object) -> int:
+    """Return a model's version number.
+
+    Raises
+    ------
+    InvalidNameError
+        Not a whole number above 0.
+    """
+    if not isinstance(version, int) or isinstance(version, bool) or not 0 < version < 2**63:
+        raise InvalidNameError(
+            f"model version: got {version!r}, expected a whole number from 1, such as version=1"
+        )
+    return version
+
+
+def file_override_path(name: str) -> PurePosixPath:
+    """Return where a file of `load_model(files=...)` goes, relative to the model's folder.
+
+    Parameters
+    ----------
+    name : str
+        ``file:<version>/<path>``, as in Triton.
+
+    Raises
+    ------
+    InvalidNameError
+        Anything else, or a path that leads out of the model's folder.
+    """
+    plain = name[5:] if name.startswith("file:") else ""
+    path = PurePosixPath(plain)
+    parts = path.parts
+    if (
+        len(parts) < 2
+        or path.is_absolute()
+        or any(p in ("..", ".") or _FORBIDDEN.search(p) for p in parts)
+        or "\\" in plain
+    ):
+        raise InvalidNameError(
+            f"file override {name!r} cannot be used: expected 'file:<version>/<file name>' inside the model's "
+            "folder, such as 'file:1/model.py'"
+        )
+    return path

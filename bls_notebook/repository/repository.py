@@ -1,0 +1,440 @@
+"""`ModelRepository`: models on disk and in cells, loaded into this process.
+
+Guarantees: loads of one name happen one after the other, of different names side by side; a load that
+fails leaves in service what was; a replacement is one step, and the requests of the version that left
+are finished before it is finalized; no name and no file override leads out of its model's folder.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Any
+
+from bls_notebook.engine.body import run_body
+from bls_notebook.engine.errors import (
+    BLSError,
+    ConfigError,
+    InvalidNameError,
+    ModelLoadError,
+    ModelNotFoundError,
+    RepositoryClosedError,
+)
+from bls_notebook.engine.model import LoadedModel
+from bls_notebook.engine.server import Server
+from bls_notebook.observe.metrics import Metrics
+from bls_notebook.observe.records import ModelRecord
+from bls_notebook.pb_utils._runtime import caller_var
+
+from .config import ModelConfigMessage
+from .layout import find_model, model_names, repository_paths, version_folders
+from .loader import POLL_FAILED, load_versions
+from .names import check_model_name, check_version
+from .records import model_record, unavailable_record
+from .requests import Requests
+from .source import ModelSource, SourceFolder
+
+__all__ = ["ModelRepository"]
+
+CLOSE_SECONDS = 10.0
+
+
+class ModelRepository(Requests):
+    """A Triton model repository, hosted in this process.
+
+    Parameters
+    ----------
+    *paths : str, Path, or list of these
+        Folders in Triton's layout; none for models in memory only. Nothing is loaded at first.
+    strict : bool
+        Whether what Triton would pass in silence (`Response.warnings`) fails the request.
+
+    Raises
+    ------
+    BLSError
+        A path is not a folder.
+
+    Examples
+    --------
+    >>> with ModelRepository("model_repository") as repo:
+    ...     repo.load("add_sub")
+    ...     repo.infer("add_sub", {"INPUT0": [1, 2], "INPUT1": [3, 4]})["OUTPUT0"].as_numpy()
+    """
+
+    def __init__(self, *paths: str | Path | Sequence[str | Path], strict: bool = False) -> None:
+        flat: list[str | Path] = []
+        for path in paths:
+            flat.extend([path] if isinstance(path, (str, Path)) else path)
+        self.paths = repository_paths(flat)
+        self.strict = strict
+        self.metrics = Metrics()
+        self._server = Server(self)
+        self._folder = SourceFolder()
+        self._lock = threading.Lock()
+        self._loading: dict[str, threading.RLock] = {}
+        self._definitions: dict[str, ModelSource] = {}
+        self._configs: dict[str, object] = {}
+        self._records: dict[str, dict[int, ModelRecord]] = {}
+        self._signatures: dict[str, object] = {}
+        self._closed = False
+        self._at_exit = weakref.finalize(self, self._folder.close)
+
+    # -- defining and loading ----------------------------------------------------------------------
+
+    def define(
+        self,
+        name: str,
+        source: str,
+        config: str | Mapping[str, Any] | ModelConfigMessage | None = None,
+        version: int = 1,
+    ) -> ModelRecord:
+        """Define a model by its source, and load it; what ``%%tritonmodel`` calls.
+
+        Parameters
+        ----------
+        name : str
+            Name of the model; one of the same name is replaced once the new one has loaded.
+        source : str
+            Of model.py.
+        config : str, dict or ModelConfig, optional
+            Of config.pbtxt; without it the one given by `set_config`, else the model's
+            `auto_complete_config`.
+        version : int
+            Number of the version.
+
+        Returns
+        -------
+        ModelRecord
+
+        Raises
+        ------
+        InvalidNameError, ConfigError, ModelLoadError
+            Nothing has changed then: a version that was serving still serves.
+        """
+        check_model_name(name)
+        check_version(version)
+        if not isinstance(source, str):
+            raise BLSError(
+                f"model {name!r}: source: got {type(source).__name__}, expected the text of model.py"
+            )
+        with self._loading_of(name):
+            if config is None:
+                config = self._configs.get(name)  # type: ignore[assignment]
+            folder = self._folder.write(name, {f"{version}/model.py": source.encode("utf-8")})
+            model = ModelSource(name, folder, "cell", config)
+            try:
+                record = self._load(model)
+            except BaseException:
+                self._folder.discard(folder)
+                raise
+            previous = self._definitions.get(name)
+            self._definitions[name] = model
+            if previous is not None:
+                self._folder.discard(previous.folder)
+        return record
+
+    def set_config(self, name: str, config: str | Mapping[str, Any]) -> ModelRecord | None:
+        """Give a model's config.pbtxt; what ``%%tritonconfig`` calls.
+
+        It is checked now and used by the next `define`. A model that serves is loaded again with it at
+        once, and its record is returned.
+
+        Raises
+        ------
+        ConfigError, ModelLoadError
+            The config is not taken then.
+        """
+        from .config import parse_config
+
+        check_model_name(name)
+        with self._loading_of(name):
+            parse_config(config, model=name)
+            record = None
+            if self._server.serving(name) and name in self._definitions:
+                source = replace(self._definitions[name], config=config)
+                record = self._load(source)
+                self._definitions[name] = source
+            self._configs[name] = config
+        return record
+
+    def load(
+        self,
+        name: str,
+        config: str | Mapping[str, Any] | None = None,
+        files: Mapping[str, bytes] | None = None,
+    ) -> ModelRecord:
+        """Load a model, or load it again; what is loaded and unchanged is left as it is.
+
+        Parameters
+        ----------
+        name : str
+        config : str or dict, optional
+            Configuration as JSON text, or a dict, instead of config.pbtxt.
+        files : mapping of str to bytes, optional
+            ``file:<version>/<name>`` to contents, instead of the files on disk; needs `config`.
+
+        Returns
+        -------
+        ModelRecord
+            Of the newest version.
+
+        Raises
+        ------
+        ModelNotFoundError, InvalidNameError, ConfigError, ModelLoadError
+            What was serving still serves.
+        """
+        check_model_name(name)
+        with self._loading_of(name):
+            if files and config is None:
+                raise ModelLoadError(
+                    f"model {name!r}: files were given without a config; give config as JSON text too",
+                    name,
+                    POLL_FAILED.format(name=name),
+                )
+            if files:
+                folder = self._folder.from_overrides(name, files)
+                try:
+                    return self._load(ModelSource(name, folder, "files", config, True))
+                except BaseException:
+                    self._folder.discard(folder)
+                    raise
+            source = self._source(name, config)
+            signature = _signature(source.folder)
+            serving = self._server.serving(name)
+            if config is None and serving and self._signatures.get(name) == signature:
+                return self._records[name][max(serving)]
+            record = self._load(source)
+            self._signatures[name] = signature
+            return record
+
+    def reload(self, name: str) -> ModelRecord:
+        """Load a model again from its files or its cell, also where they have not changed."""
+        check_model_name(name)
+        with self._loading_of(name):
+            source = self._source(name, None)
+            record = self._load(source)
+            self._signatures[name] = _signature(source.folder)
+        return record
+
+    def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Take a model out of service; requests in flight are finished first.
+
+        A model that is not loaded is no error, as in Triton.
+        """
+        check_model_name(name)
+        with self._loading_of(name):
+            left = self._server.replace(name, {})
+            self._signatures.pop(name, None)
+            origin = ""
+            for version, record in self._records.pop(name, {}).items():
+                origin = record.source
+                self._note(unavailable_record(name, version, origin, "unloaded"))
+        if caller_var.get() is None:  # a model that unloads itself cannot wait for its own end
+            for model in left:
+                model.closed.wait()
+
+    def clear(self) -> None:
+        """Unload every model, and forget those of cells."""
+        for name in self._server.names():
+            self.unload(name)
+        with self._lock:
+            self._definitions.clear()
+            self._configs.clear()
+            self._records.clear()
+
+    def _source(self, name: str, config: object) -> ModelSource:
+        source = self._definitions.get(name)
+        if source is None:
+            return ModelSource.on_disk(name, find_model(self.paths, name), config)
+        if config is not None:
+            return replace(source, config=config, config_is_json=True)
+        return source
+
+    def _load(self, source: ModelSource) -> ModelRecord:
+        """Load and put in service; the name's lock is held."""
+        if self._closed:
+            raise RepositoryClosedError(
+                f"model {source.name!r}: the repository is closed; make a new one: ModelRepository(...)"
+            )
+        started = perf_counter()
+        name = source.name
+        try:
+            loaded = load_versions(self._server, source)
+        except BLSError as error:
+            if not self._server.serving(name):
+                version = next(iter(source.versions), 1)
+                self._note(unavailable_record(name, version, source.origin, str(error)))
+            raise
+        seconds = perf_counter() - started
+        self._signatures.pop(name, None)
+        records = {v: model_record(m, source.origin, seconds) for v, m in loaded.items()}
+        self._server.replace(name, loaded)
+        self._records[name] = records
+        return records[max(records)]
+
+    def _note(self, record: ModelRecord) -> None:
+        self._records.setdefault(record.name, {})[record.version] = record
+
+    def _loading_of(self, name: str) -> threading.RLock:
+        with self._lock:
+            return self._loading.setdefault(name, threading.RLock())
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def ready(self, name: str, version: int | None = None) -> bool:
+        """Whether a model serves: the given version, or any."""
+        model = self._server.find(name, -1 if version is None else version)
+        return model is not None and model.ready()
+
+    def index(self) -> list[ModelRecord]:
+        """Return a record for every version of every model that is known, by name and version."""
+        rows = {n: dict(r) for n, r in list(self._records.items())}
+        for path in self.paths:
+            for name in model_names([path]):
+                if name not in rows:
+                    versions = version_folders(path / name) or {1: path}
+                    rows[name] = {
+                        max(versions): unavailable_record(
+                            name, max(versions), str(path / name), "not loaded"
+                        )
+                    }
+        return [record for name in sorted(rows) for _, record in sorted(rows[name].items())]
+
+    def _ready_model(self, name: str) -> LoadedModel:
+        check_model_name(name)
+        model = self._server.find(name)
+        if model is None:
+            ready = ", ".join(self._server.names()) or "none"
+            hint = "" if name not in model_names(self.paths) else "; load it first"
+            raise ModelNotFoundError(f"model {name!r} is not loaded{hint}; loaded models: {ready}")
+        return model
+
+    def config(self, name: str) -> ModelConfigMessage:
+        """Return the completed configuration of a model that serves, a copy.
+
+        Raises
+        ------
+        ModelNotFoundError
+        """
+        config = self._ready_model(name).spec.config
+        out = type(config)()
+        out.CopyFrom(config)
+        return out
+
+    def record(self, name: str) -> ModelRecord:
+        """Return the record of the newest version of a model that serves."""
+        return self._records[name][self._ready_model(name).version]
+
+    def statistics(self, name: str) -> dict[str, Any]:
+        """Return what a model has done, by version, in the shape of Triton's statistics.
+
+        Times (``ns``) are of executions, in nanoseconds.
+        """
+        self._ready_model(name)
+        rows = []
+        for version, model in sorted(self._server.serving(name).items()):
+            s = model.statistics
+            rows.append(
+                {
+                    "name": name,
+                    "version": str(version),
+                    "execution_count": s.success_count + s.fail_count,
+                    "inference_stats": {
+                        "success": {"count": s.success_count, "ns": s.success_ns},
+                        "fail": {"count": s.fail_count, "ns": s.fail_ns},
+                    },
+                }
+            )
+        return {"model_stats": rows}
+
+    @property
+    def last_failure(self) -> BaseException | None:
+        """The last exception that a model raised, with its traceback; for post-mortem debugging."""
+        return self._server.last_failure
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        """Run a function as the body of an `execute`: it may send BLS requests.
+
+        Parameters
+        ----------
+        function : callable
+            Without arguments; a coroutine function is awaited, in an event loop of its own.
+
+        Returns
+        -------
+        object
+            What the function returned.
+        """
+        return run_body(self._server, function)
+
+    # -- on behalf of models (engine.server.Loader) --------------------------------------------------
+
+    def load_by_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
+        """Load for `pb_utils.load_model`; what it raises says why in Triton's words."""
+        try:
+            self.load(name, config or None, files)
+        except ModelLoadError as error:
+            raise ModelLoadError(error.reason, name) from error
+        except (ModelNotFoundError, InvalidNameError) as error:
+            raise ModelLoadError(POLL_FAILED.format(name=name), name) from error
+        except ConfigError as error:
+            raise ModelLoadError(error.reason or str(error), name) from error
+
+    def unload_by_model(self, name: str, unload_dependents: bool) -> None:
+        """Unload for `pb_utils.unload_model`."""
+        self.unload(name, unload_dependents)
+
+    def metric_family(self, name: str, description: str, kind: str) -> Any:
+        """Return a family of custom metrics."""
+        return self.metrics.family(name, description, kind)
+
+    # -- closing -----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Unload every model and remove what was written for those of cells; the second time, nothing.
+
+        Models whose requests do not end are left to themselves after 10 s.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        left = [m for name in self._server.names() for m in self._server.replace(name, {})]
+        for model in left:
+            model.closed.wait(CLOSE_SECONDS)
+        self._at_exit()
+
+    def __enter__(self) -> ModelRepository:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        where = ", ".join(map(str, self.paths)) or "memory"
+        return f"<ModelRepository {where}: {len(self._server.names())} loaded>"
+
+
+def _signature(folder: Path) -> object:
+    """What changes when a model's files do."""
+    return tuple(
+        sorted(
+            (str(f.relative_to(folder)), s.st_mtime_ns, s.st_size)
+            for f in folder.rglob("*")
+            if f.is_file() and "__pycache__" not in f.parts
+            for s in [f.stat()]
+        )
+    )
+
+

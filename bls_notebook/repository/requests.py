@@ -1,0 +1,240 @@
+"""Sending requests from outside any model: sync, async and as streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+from bls_notebook.engine.execution import Execution
+from bls_notebook.engine.server import Server
+from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
+from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.pb_utils.iterator import ResponseIterator
+
+from .inputs import preferred_memory_of, tensors_of
+from .response import Response
+
+__all__ = ["Requests"]
+
+_Names = Sequence[str] | None
+
+
+class Requests:
+    """The part of a repository that sends requests; see `ModelRepository` for the arguments.
+
+    An error response is returned, never raised; a value that no tensor can be made of raises BLSError.
+    """
+
+    _server: Server
+
+    def _caller(self) -> Execution:
+        caller = caller_var.get()
+        if isinstance(caller, Execution) and caller.server is self._server:
+            return caller  # called from a model: it counts as that model's request
+        return self._server.root()
+
+    def _request(
+        self,
+        name: str,
+        inputs: Mapping[str, Any],
+        outputs: _Names,
+        version: int,
+        preferred_memory: object,
+        timeout: int,
+        request_id: str,
+        correlation_id: int | str,
+        flags: int,
+        parameters: Mapping[str, Any] | None,
+    ) -> InferenceRequest:
+        model = self._server.find(name, version)
+        options: dict[str, Any] = {}
+        memory = preferred_memory_of(preferred_memory)
+        if memory is not None:
+            options["preferred_memory"] = memory
+        return InferenceRequest(
+            request_id=request_id,
+            correlation_id=correlation_id,
+            inputs=tensors_of(name, inputs, model.spec if model is not None else None),
+            requested_output_names=list(outputs or ()),
+            model_name=name,
+            model_version=version,
+            flags=flags,
+            timeout=timeout,
+            parameters=dict(parameters) if parameters else None,
+            **options,
+        )
+
+    def _response(
+        self,
+        request: InferenceRequest,
+        response: InferenceResponse,
+        started: float,
+        index: int = 0,
+        final: bool = True,
+    ) -> Response:
+        seconds = perf_counter() - started
+        model = self._server.find(request._model_name, request._model_version)
+        return Response(
+            response,
+            request._model_name,
+            model.version if model is not None else 0,
+            request.request_id(),
+            seconds,
+            index,
+            final,
+        )
+
+    def infer(
+        self,
+        name: str,
+        inputs: Mapping[str, Any],
+        outputs: _Names = None,
+        version: int = -1,
+        preferred_memory: object = None,
+        timeout: int = 0,
+        request_id: str = "",
+        correlation_id: int | str = 0,
+        flags: int = 0,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> Response:
+        """Send a request and wait for the answer.
+
+        Parameters
+        ----------
+        name : str
+            Name of the model.
+        inputs : mapping of str to array
+            Arrays are sent as they are; lists, numbers and text take the input's data type.
+        outputs : sequence of str, optional
+            Names of the outputs that are wanted; all by default.
+        version : int
+            -1 for the newest that is ready.
+        preferred_memory : str or PreferredMemory, optional
+            Where the outputs should be: ``"cpu"``, ``"gpu:0"``.
+        timeout : int
+            Microseconds, as in `pb_utils.InferenceRequest`.
+        request_id, correlation_id, flags, parameters
+            As in `pb_utils.InferenceRequest`.
+
+        Returns
+        -------
+        Response
+            Its `error` is set where the request failed; that is never raised.
+
+        Raises
+        ------
+        BLSError
+            A value of which no tensor can be made.
+        """
+        request = self._request(
+            name, inputs, outputs, version, preferred_memory, timeout, request_id, correlation_id,
+            flags, parameters,
+        )  # fmt: skip
+        caller = self._caller()
+        started = perf_counter()
+        try:
+            response = caller.exec(request, False, False)
+        except KeyboardInterrupt:
+            caller.interrupt()
+            raise
+        return self._response(request, response, started)
+
+    async def infer_async(
+        self,
+        name: str,
+        inputs: Mapping[str, Any],
+        outputs: _Names = None,
+        version: int = -1,
+        preferred_memory: object = None,
+        timeout: int = 0,
+        request_id: str = "",
+        correlation_id: int | str = 0,
+        flags: int = 0,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> Response:
+        """Send a request and await the answer; as `infer`."""
+        request = self._request(
+            name, inputs, outputs, version, preferred_memory, timeout, request_id, correlation_id,
+            flags, parameters,
+        )  # fmt: skip
+        started = perf_counter()
+        response = await self._caller().async_exec(request, False, False)
+        return self._response(request, response, started)
+
+    def stream(
+        self,
+        name: str,
+        inputs: Mapping[str, Any],
+        outputs: _Names = None,
+        version: int = -1,
+        preferred_memory: object = None,
+        timeout: int = 0,
+        request_id: str = "",
+        correlation_id: int | str = 0,
+        flags: int = 0,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> Iterator[Response]:
+        """Send a request to a decoupled model and walk its responses as they arrive; as `infer`.
+
+        A final flag that is sent alone ends the stream and is no response of its own. Leaving the
+        iteration early cancels the request.
+        """
+        request = self._request(
+            name, inputs, outputs, version, preferred_memory, timeout, request_id, correlation_id,
+            flags, parameters,
+        )  # fmt: skip
+        return self._walk(request)
+
+    def _walk(self, request: InferenceRequest) -> Iterator[Response]:
+        caller = self._caller()
+        started = perf_counter()
+        responses: ResponseIterator = caller.exec(request, True, False)
+        stream, index, final = responses._stream, 0, False
+        try:
+            while not final:
+                response, final = stream.next_response()
+                if final and not response._outputs and response._error is None and index:
+                    return
+                yield self._response(request, response, started, index, final)
+                index += 1
+        except KeyboardInterrupt:
+            caller.interrupt()
+            raise
+        finally:
+            if not final:
+                stream.cancel()
+
+    async def stream_async(
+        self,
+        name: str,
+        inputs: Mapping[str, Any],
+        outputs: _Names = None,
+        version: int = -1,
+        preferred_memory: object = None,
+        timeout: int = 0,
+        request_id: str = "",
+        correlation_id: int | str = 0,
+        flags: int = 0,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> AsyncIterator[Response]:
+        """Send a request to a decoupled model and await its responses one by one; as `stream`."""
+        request = self._request(
+            name, inputs, outputs, version, preferred_memory, timeout, request_id, correlation_id,
+            flags, parameters,
+        )  # fmt: skip
+        caller = self._caller()
+        started = perf_counter()
+        responses: ResponseIterator = await caller.async_exec(request, True, False)
+        stream, index, final = responses._stream, 0, False
+        try:
+            while not final:
+                response, final = await asyncio.to_thread(stream.next_response)
+                if final and not response._outputs and response._error is None and index:
+                    return
+                yield self._response(request, response, started, index, final)
+                index += 1
+        finally:
+            if not final:
+                stream.cancel()

@@ -1,0 +1,132 @@
+"""`Response`: the answer to a request from outside any model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.observe.preview import tensor_record
+from bls_notebook.observe.records import ErrorRecord, ResponseRecord, TensorRecord
+from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
+
+__all__ = ["Response"]
+
+
+class Response:
+    """The answer to one request, or one response of a stream.
+
+    Attributes
+    ----------
+    model : str
+        Name of the model that was asked.
+    version : int
+        Version that answered; 0 where none did.
+    request_id : str
+    error : TritonError or None
+        Why there is no answer. An error is data here; nothing raises for it.
+    warnings : tuple of str
+        What Triton would pass in silence.
+    seconds : float
+        From sending the request to this response.
+    index : int
+        Position in a stream, from 0.
+    final : bool
+        Whether no more responses follow.
+
+    Examples
+    --------
+    >>> r = repo.infer("add_sub", {"INPUT0": [1, 2], "INPUT1": [3, 4]})
+    >>> r["OUTPUT0"].as_numpy()
+    array([4., 6.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        response: InferenceResponse,
+        model: str,
+        version: int = 0,
+        request_id: str = "",
+        seconds: float | None = None,
+        index: int = 0,
+        final: bool = True,
+        inputs: tuple[TensorRecord, ...] = (),
+    ) -> None:
+        self._response = response
+        self._inputs = inputs
+        self.model = model
+        self.version = version
+        self.request_id = request_id
+        self.seconds = seconds
+        self.index = index
+        self.final = final
+
+    def __getitem__(self, name: str) -> Tensor:
+        for tensor in self._response._outputs:
+            if tensor._name == name:
+                return tensor
+        if self.error is not None:
+            raise KeyError(f"no output {name!r}: the request failed: {self.error.message()}")
+        raise KeyError(f"no output {name!r}; outputs of this response: {', '.join(self) or 'none'}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([t._name for t in self._response._outputs])
+
+    def __len__(self) -> int:
+        return len(self._response._outputs)
+
+    def __contains__(self, name: object) -> bool:
+        return any(t._name == name for t in self._response._outputs)
+
+    @property
+    def error(self) -> TritonError | None:
+        """Why there is no answer, None where there is one."""
+        return self._response._error
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What Triton would pass in silence."""
+        return self._response._warnings
+
+    def output_tensors(self) -> list[Tensor]:
+        """Return the output tensors."""
+        return self._response.output_tensors()
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters that the model sent along."""
+        return json.loads(self._response._parameters)  # type: ignore[no-any-return]
+
+    def as_numpy(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return every output as an array, by name; empty where the request failed."""
+        return {t._name: t.as_numpy() for t in self._response._outputs}
+
+    @property
+    def record(self) -> ResponseRecord:
+        """Plain data about this response, for displays and files."""
+        error = self.error
+        failure = None
+        if error is not None:
+            failure = error._origin or ErrorRecord(
+                error.message(), error.code().name, (self.model,) if self.model else ()
+            )
+        return ResponseRecord(
+            self.model,
+            self.version,
+            self.request_id,
+            tuple(tensor_record(t._name, t._datatype, t._array) for t in self._response._outputs),
+            failure,
+            self.warnings,
+            tuple(self.parameters().items()),
+            self.seconds,
+            self.final,
+            self.index,
+            self._inputs,
+        )
+
+    def __repr__(self) -> str:
+        if self.error is not None:
+            return f"<Response of {self.model!r}: error {self.error.message().splitlines()[0]!r}>"
+        parts = (f"{t._name} {t._datatype}{list(t.shape())}" for t in self._response._outputs)
+        return f"<Response of {self.model!r}: {', '.join(parts) or 'no outputs'}>"

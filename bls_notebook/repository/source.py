@@ -1,0 +1,101 @@
+"""Where the files of a model to load are: on disk, or written for it from a cell or an override.
+
+Sources from memory go to a folder of their own for each definition, never over an older one, so that
+tracebacks of a version that still serves keep their lines. The folders go away with the repository.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .layout import config_text, version_folders
+from .names import file_override_path
+
+__all__ = ["ModelSource", "SourceFolder"]
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model to load.
+
+    Attributes
+    ----------
+    name : str
+    folder : Path
+        The model's own folder.
+    origin : str
+        What is shown: ``cell``, or the folder on disk.
+    config : object
+        Text of config.pbtxt, JSON text, dict, or None.
+    config_is_json : bool
+        It came through `load_model(config=...)`, which takes JSON only.
+    """
+
+    name: str
+    folder: Path
+    origin: str
+    config: object = None
+    config_is_json: bool = False
+
+    @property
+    def versions(self) -> dict[int, Path]:
+        """Version folders, by number."""
+        return version_folders(self.folder)
+
+    @staticmethod
+    def on_disk(name: str, folder: Path, config: object = None) -> ModelSource:
+        """Return a model of a folder; `config` replaces its config.pbtxt."""
+        return ModelSource(
+            name,
+            folder,
+            str(folder),
+            config_text(folder) if config is None else config,
+            config is not None,
+        )
+
+
+class SourceFolder:
+    """Makes the folders of models that come from memory."""
+
+    def __init__(self) -> None:
+        self._root: Path | None = None
+        self._count = 0
+
+    def write(self, name: str, files: Mapping[str, bytes]) -> Path:
+        """Write files, by their paths in the model's folder, to a new folder for a model."""
+        if self._root is None:
+            self._root = Path(tempfile.mkdtemp(prefix="bls_notebook-"))
+        self._count += 1
+        folder = self._root / str(self._count) / name
+        for path, content in files.items():
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+        return folder
+
+    def from_overrides(self, name: str, files: Mapping[str, bytes]) -> Path:
+        """Write the files of `load_model(files=...)`.
+
+        Raises
+        ------
+        InvalidNameError
+            A file that would be outside the model's folder.
+        """
+        return self.write(
+            name, {str(file_override_path(file)): data for file, data in files.items()}
+        )
+
+    def discard(self, folder: Path) -> None:
+        """Remove a folder that `write` made; any other is left alone."""
+        if self._root is not None and self._root in folder.parents:
+            shutil.rmtree(folder.parent, ignore_errors=True)
+
+    def close(self) -> None:
+        """Remove everything that was written."""
+        if self._root is not None:
+            shutil.rmtree(self._root, ignore_errors=True)
+            self._root = None

@@ -1,0 +1,1 @@
+"""The way out: what connects this package with a real Triton server."""

@@ -1,0 +1,161 @@
+"""The KServe v2 protocol with binary tensors: arrays to a request's body, an answer's body to arrays.
+
+Pure functions on bytes; no connection is made here.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["InferResult", "decode_response", "encode_request"]
+
+Array = npt.NDArray[Any]
+NUMPY_OF = {
+    "BOOL": np.dtype(np.bool_),
+    **{f"INT{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"UINT{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
+    **{f"FP{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
+}
+TRITON_OF = {dtype.name: name for name, dtype in NUMPY_OF.items()} | {"bfloat16": "BF16"}
+LITTLE_LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class InferResult:
+    """What a server answered.
+
+    Parameters
+    ----------
+    model, version : str
+        The model that answered, and the version of it.
+    request_id : str
+        As given in the request.
+    outputs : dict of str to ndarray
+        Writeable arrays of their own. ``BYTES`` gives objects of type `bytes`, ``BF16`` gives ``float32``.
+    datatypes : dict of str to str
+        Triton's name of each output's data type.
+    parameters : dict
+        Response parameters.
+    """
+
+    model: str
+    version: str
+    request_id: str
+    outputs: dict[str, Array]
+    datatypes: dict[str, str]
+    parameters: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Array:
+        """The output of that name."""
+        return self.outputs[name]
+
+    def as_numpy(self) -> dict[str, Array]:
+        """The outputs, by name."""
+        return dict(self.outputs)
+
+
+def encode_request(
+    inputs: Mapping[str, npt.ArrayLike],
+    outputs: Sequence[str] | None = None,
+    request_id: str = "",
+    parameters: Mapping[str, Any] | None = None,
+) -> tuple[bytes, int]:
+    """Encode an inference request.
+
+    Returns
+    -------
+    body : bytes
+    json_length : int
+        How many bytes of the body are JSON: the value of the header ``Inference-Header-Content-Length``.
+
+    Raises
+    ------
+    TypeError
+        An array's dtype has no Triton data type.
+    """
+    chunks, described = [], []
+    for name, value in inputs.items():
+        array = np.asarray(value)
+        datatype, data = _encode(name, array)
+        chunks.append(data)
+        described.append(
+            {
+                "name": name,
+                "shape": list(array.shape),
+                "datatype": datatype,
+                "parameters": {"binary_data_size": len(data)},
+            }
+        )
+    header: dict[str, Any] = {"inputs": described, "parameters": {**(parameters or {})}}
+    if request_id:
+        header["id"] = request_id
+    if outputs is None:
+        header["parameters"]["binary_data_output"] = True
+    else:
+        header["outputs"] = [{"name": name, "parameters": {"binary_data": True}} for name in outputs]
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return b"".join([text, *chunks]), len(text)
+
+
+def decode_response(body: bytes, json_length: int | None) -> InferResult:
+    """Decode an answer to an inference request.
+
+    Parameters
+    ----------
+    body : bytes
+    json_length : int or None
+        Value of the header ``Inference-Header-Content-Length``; None where the answer has none.
+    """
+    length = len(body) if json_length is None else json_length
+    header = json.loads(body[:length])
+    outputs, datatypes, at = {}, {}, length
+    for item in header.get("outputs", ()):
+        size = item.get("parameters", {}).get("binary_data_size", 0)
+        outputs[item["name"]] = _decode(item["datatype"], item["shape"], bytearray(body[at : at + size]))
+        datatypes[item["name"]] = item["datatype"]
+        at += size
+    return InferResult(
+        model=header.get("model_name", ""),
+        version=header.get("model_version", ""),
+        request_id=header.get("id", ""),
+        outputs=outputs,
+        datatypes=datatypes,
+        parameters=header.get("parameters", {}),
+    )
+
+
+def _encode(name: str, array: Array) -> tuple[str, bytes]:
+    if array.dtype.kind in "OSU":
+        values = array.ravel(order="C").tolist()
+        items = [value if isinstance(value, bytes) else str(value).encode() for value in values]
+        return "BYTES", b"".join(part for item in items for part in (LITTLE_LENGTH.pack(len(item)), item))
+    datatype = TRITON_OF.get(array.dtype.name)
+    if datatype is None:
+        raise TypeError(f"input {name!r}: NumPy dtype {array.dtype} has no Triton data type; cast it first")
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return datatype, array.tobytes()
+
+
+def _decode(datatype: str, shape: Sequence[int], data: bytearray) -> Array:
+    if datatype == "BYTES":
+        items, at = [], 0
+        while at < len(data):
+            (length,) = LITTLE_LENGTH.unpack_from(data, at)
+            at += LITTLE_LENGTH.size
+            items.append(bytes(data[at : at + length]))
+            at += length
+        array = np.empty(len(items), np.object_)
+        array[:] = items
+        return array.reshape(shape)
+    if datatype == "BF16":  # NumPy has no such type; float32 holds every value of it
+        wide = np.frombuffer(data, np.uint16).astype(np.uint32) << 16
+        return wide.view(np.float32).reshape(shape)
+    return np.frombuffer(data, NUMPY_OF[datatype]).reshape(shape)

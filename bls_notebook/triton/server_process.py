@@ -1,0 +1,168 @@
+"""The processes of a tritonserver: started in a group of their own, watched, and killed for certain."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .environment import ServerEnvironment, TritonServerError
+
+__all__ = ["HOST", "ModelProcess", "ServerRun", "free_ports", "model_processes"]
+
+HOST = "127.0.0.1"
+NOISE = re.compile(r"NVML|CudaDriverHelper|DCGM|pinned")  # what a machine without a GPU always says
+TROUBLE = re.compile(r"E\d{4} |error|\w*(Error|Exception): ")
+# Waits for the end of its input, which is the end of the process that started it, however it ended.
+WATCHDOG = 'cat >/dev/null; kill -s KILL -- "-$1"; rm -rf -- "$2" "/dev/shm/$3"*'
+
+
+@dataclass(frozen=True)
+class ModelProcess:
+    """The process that runs one instance of a Python model.
+
+    Parameters
+    ----------
+    instance : str
+        Triton's name of it, as ``"add_sub_0_0"``.
+    pid : int
+    resident : int
+        Resident memory in bytes, shared libraries included.
+    proportional : int
+        Resident memory in bytes with what is shared divided by the number of its sharers.
+    """
+
+    instance: str
+    pid: int
+    resident: int
+    proportional: int
+
+
+class ServerRun:
+    """One run of the server: its processes, log, shared memory and private folder."""
+
+    def __init__(self, environment: ServerEnvironment, arguments: Sequence[str]) -> None:
+        self.owner = os.getpid()
+        self.kept_log: str | None = None
+        self.folder = Path(tempfile.mkdtemp(prefix="bls-tritonserver-"))
+        self.shared_memory = f"bls_{secrets.token_hex(6)}_"
+        server = environment.server
+        command = [
+            str(server / "bin" / "tritonserver"),
+            f"--backend-directory={server / 'backends'}",
+            f"--cache-directory={server / 'caches'}",
+            f"--backend-config=python,shm-region-prefix-name={self.shared_memory}",
+            *arguments,
+        ]
+        try:
+            with open(self.folder / "log", "wb") as log:
+                self.process = subprocess.Popen(
+                    command,
+                    env=environment.variables(),
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise TritonServerError(f"cannot start {command[0]}: {error.strerror}") from None
+        watchdog = [
+            "/bin/sh",
+            "-c",
+            WATCHDOG,
+            "sh",
+            str(self.process.pid),
+            str(self.folder),
+            self.shared_memory,
+        ]
+        self.watchdog = subprocess.Popen(
+            watchdog,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def end(self, graceful: bool) -> None:
+        """Stop everything and remove what it left; the log can still be read."""
+        if os.getpid() != self.owner:  # a forked child must leave the server alone
+            return
+        if graceful and self.process.poll() is None:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(30.0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.watchdog.kill()
+        self.watchdog.communicate()
+        for leftover in glob.glob(f"/dev/shm/{self.shared_memory}*"):
+            with contextlib.suppress(OSError):
+                os.unlink(leftover)
+        if self.kept_log is None:
+            self.kept_log = self.log()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def log(self) -> str:
+        """All that the server and its models have written so far."""
+        if self.kept_log is not None:
+            return self.kept_log
+        return (self.folder / "log").read_text(errors="replace")
+
+    def last_lines(self, count: int = 6) -> str:
+        """The last lines of the log that say what went wrong; failing those, the last lines."""
+        lines = [line for line in self.log().splitlines() if line.strip() and not NOISE.search(line)]
+        told = [line for line in lines if TROUBLE.match(line)]
+        return "\n".join(f"  {line[:500]}" for line in (told or lines)[-count:])
+
+    def how_it_ended(self) -> str:
+        """Exit status or signal, in words."""
+        status = self.process.returncode
+        if status is not None and status < 0:
+            return f"died of {signal.Signals(-status).name}"
+        return f"ended with status {status}"
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports on loopback that nobody listens on at this moment."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for item in sockets:
+            item.bind((HOST, 0))
+        return [item.getsockname()[1] for item in sockets]
+
+
+def model_processes(group: int) -> list[ModelProcess]:
+    """The Python backend's processes in a process group."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        with contextlib.suppress(OSError, ValueError, IndexError):  # processes come and go
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if not words[0].endswith(b"/triton_python_backend_stub") or os.getpgid(int(entry.name)) != group:
+                continue
+            sizes = dict(
+                re.findall(r"^(Rss|Pss): +(\d+) kB$", (entry / "smaps_rollup").read_text(), re.MULTILINE)
+            )
+            found.append(
+                ModelProcess(
+                    instance=words[8].decode(),
+                    pid=int(entry.name),
+                    resident=int(sizes["Rss"]) * 1024,
+                    proportional=int(sizes["Pss"]) * 1024,
+                )
+            )
+    return sorted(found, key=lambda item: item.instance)

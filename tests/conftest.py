@@ -1,0 +1,30 @@
+"""What every test shares: hypothesis profiles, and the skip for tests that need a GPU."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+import hypothesis
+import pytest
+
+# A shared machine is slow at odd moments, so no deadline; in CI the same examples on every run.
+hypothesis.settings.register_profile("default", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@functools.cache
+def cuda_devices() -> int:
+    """How many CUDA devices CuPy sees; 0 without CuPy, driver or device."""
+    try:
+        import cupy
+
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except (ImportError, RuntimeError):
+        return 0
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not cuda_devices():
+        pytest.skip("needs a CUDA device")

@@ -1,0 +1,41 @@
+"""A strict reader of the HTML that displays give."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+VOID = {"br", "hr", "img", "input", "meta", "link"}
+
+
+class Page(HTMLParser):
+    """Reads a display strictly: every element closed in order; collects what the tests look at."""
+
+    def __init__(self, markup: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.styles: list[str] = []
+        self.feed(markup)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in VOID
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names))
+        self.open.append(tag)
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        (self.styles if "style" in self.open else self.words).append(data)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.words)
+
+    def find(self, tag: str, cls: str = "") -> list[dict[str, str | None]]:
+        return [a for t, a in self.tags if t == tag and cls in (["", *(a.get("class") or "").split()])]

@@ -1,0 +1,84 @@
+"""Whatever names, messages and values hold, it is shown, and it does nothing."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bls_notebook.display import Display, render, render_config
+from bls_notebook.observe import ModelRecord, ResponseRecord
+from tests.display.page import Page
+from tests.display.samples import HOSTILE, hostile
+
+ALLOWED_TAGS = set(
+    "div style span b code pre i table caption thead tbody tr th td details summary ul li".split()
+)
+ALLOWED_ATTRIBUTES = {"class", "title", "scope", "rowspan", "colspan", "open", "style"}
+ALLOWED_STYLES = {None, "text-align:left", "color:#d64545"}
+
+
+def displays() -> list[Display]:
+    records = hostile()
+    models = [r for r in records if isinstance(r, ModelRecord)]
+    responses = [r for r in records if isinstance(r, ResponseRecord)]
+    return [
+        *map(render, records),
+        render(models),
+        render(responses),
+        render(responses, stream=True),
+        render_config(HOSTILE, HOSTILE),
+        render_config(HOSTILE, f'name: "{HOSTILE}" # {HOSTILE}'),
+    ]
+
+
+@pytest.mark.parametrize("index", range(len(displays())))
+def test_only_our_own_markup_comes_out(index: int) -> None:
+    page = Page(displays()[index].html)
+    assert {tag for tag, _ in page.tags} <= ALLOWED_TAGS
+    assert {name for _, attributes in page.tags for name in attributes} <= ALLOWED_ATTRIBUTES
+    assert {attributes.get("style") for _, attributes in page.tags} <= ALLOWED_STYLES
+    for _, attributes in page.tags:
+        classes = (attributes.get("class") or "").split()
+        assert all(re.fullmatch(r"bls-[a-z]+|(mathjax|tex2jax)_ignore", name) for name in classes)
+    assert "<script>alert(1)</script>" in page.text
+    assert len(page.styles) == 1
+    assert "alert" not in page.styles[0]
+
+
+@pytest.mark.parametrize("index", range(len(displays())))
+def test_no_hidden_character_survives(index: int) -> None:
+    display = displays()[index]
+    for form in (display.text, display.html):
+        hidden = {c for c in form if unicodedata.category(c) in ("Cc", "Cf", "Cs")}
+        assert hidden <= {"\n"}
+    assert r"\x1b[31m\x00\u202egnp\u2066\ud800" in Page(display.html).text
+
+
+@given(st.from_type(ModelRecord) | st.from_type(ResponseRecord))
+def test_any_record_at_all(record: Any) -> None:
+    display = render(record)
+    page = Page(display.html)
+    assert {tag for tag, _ in page.tags} <= ALLOWED_TAGS
+    assert display.text.strip()
+    assert "\x1b" not in display.text
+
+
+@given(st.lists(st.from_type(ResponseRecord), max_size=30), st.booleans())
+def test_any_responses_at_all(records: list[ResponseRecord], stream: bool) -> None:
+    display = render(records, stream=stream)
+    assert {tag for tag, _ in Page(display.html).tags} <= ALLOWED_TAGS
+    assert display.text.strip()
+
+
+@given(st.text())
+def test_a_config_keeps_every_character_that_can_be_seen(pbtxt: str) -> None:
+    from bls_notebook.observe import visible
+
+    display = render_config("m", pbtxt)
+    shown = visible(pbtxt.rstrip().expandtabs(4), lines=True)
+    assert Page(display.html).text.endswith(shown)

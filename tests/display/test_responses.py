@@ -1,0 +1,203 @@
+"""One response, the responses of many requests, and a stream."""
+
+from __future__ import annotations
+
+import pytest
+
+from bls_notebook.display import (
+    many_html,
+    many_text,
+    response_html,
+    response_text,
+    stream_html,
+    stream_text,
+)
+from tests.display.page import Page
+from tests.display.samples import error, response, tensor
+
+
+def test_text_of_a_response() -> None:
+    record = response(
+        request_id="r-7",
+        tensors=(tensor(), tensor(name="PIXELS", device="gpu:0", bytes=2048, preview="on gpu:0, not copied")),
+        parameters=(("mode", "fast"), ("n", 3), ("on", True)),
+        warnings=("OUT2 was not sent",),
+        inputs=(tensor(name="IN"),),
+    )
+    assert response_text(record).split("\n") == [
+        "✓ square  version 3  request r-7  1.00 ms",
+        "  name    datatype  shape  device   size  values",
+        "  OUT     INT32     [1]    cpu       4 B  [7]",
+        "  PIXELS  INT32     [1]    gpu:0   2 KiB  on gpu:0, not copied",
+        "  inputs: IN INT32 [1]",
+        "  parameters: mode='fast', n=3, on=True",
+        "  warning: OUT2 was not sent",
+    ]
+
+
+def test_html_of_a_response() -> None:
+    record = response(
+        tensors=(tensor(), tensor(device="gpu:0 (simulated)"), tensor(device="gpu:1"), tensor(bytes=-1)),
+        inputs=(tensor(name="IN"),),
+        parameters=(("n", 3),),
+    )
+    page = Page(response_html(record))
+    assert len(page.find("th")) == 6 + 4 + 6 + 1
+    assert all(a["scope"] in ("col", "row") for a in page.find("th"))
+    assert len(page.find("caption")) == 2
+    assert len(page.find("span", "bls-gpu")) == 2
+    assert len(page.find("span", "bls-simulated")) == 1
+    assert {"4 bytes", "not known"} <= {a.get("title") for a in page.find("span")}
+    assert "1 input: IN" in page.text
+    assert "n=3" in page.text
+    assert not page.find("details")[0].keys() & {"open"}
+
+
+def test_a_time_has_an_element_of_its_own() -> None:
+    page = Page(response_html(response()))
+    assert len(page.find("span", "bls-time")) == 1
+    assert not Page(response_html(response(seconds=None))).find("span", "bls-time")
+    assert response_text(response(seconds=None)).split("\n")[0] == "✓ square  version 3"
+
+
+def test_a_long_preview_is_cut_and_whole_in_its_tooltip() -> None:
+    long = "[" + ", ".join(str(i) for i in range(99)) + "]"
+    page = Page(response_html(response(tensors=(tensor(preview=long),))))
+    assert page.find("code", "bls-value") == [{"class": "bls-value", "title": long, "style": None} | {}] or [
+        a["title"] for a in page.find("code", "bls-value")
+    ] == [long]
+    assert long not in page.text
+    assert "…" in page.text
+    assert max(map(len, response_text(response(tensors=(tensor(preview=long),))).split("\n"))) <= 100
+
+
+def test_a_response_without_tensors() -> None:
+    assert "no tensors; only the final flag" in response_text(response(tensors=()))
+    assert "no tensors; only the final flag" in Page(response_html(response(tensors=()))).text
+    assert "final flag" not in response_text(response(tensors=(), final=False))
+
+
+def test_a_response_with_an_error() -> None:
+    record = response(model="caller", tensors=(), error=error())
+    text = response_text(record)
+    assert text.startswith("✗ caller  version 3  1.00 ms\n  callee failed · INTERNAL\n  ValueError: no weights")
+    assert "no tensors" not in text
+    page = Page(response_html(record))
+    assert page.find("div", "bls-error")
+    assert "no tensors" not in page.text
+
+
+def test_a_stream() -> None:
+    records = [response(i, final=False) for i in range(3)] + [response(3, tensors=())]
+    assert stream_text(records).split("\n") == [
+        "✓ square · version 3 · 3 responses · first after 1.00 ms · last after 4.00 ms",
+        "       after  OUT INT32 [1]",
+        "  0  1.00 ms  [0]",
+        "  1  2.00 ms  [1]",
+        "  2  3.00 ms  [2]",
+        "  3  4.00 ms                 final",
+    ]
+    page = Page(stream_html(records))
+    assert len(page.find("tr")) == 5
+    assert page.text.endswith("3 4.00 msfinal") or "final" in page.text.split("4.00 ms")[-1]
+    assert not page.find("li")
+
+
+def test_a_stream_that_is_not_finished_says_so() -> None:
+    records = [response(i, final=False) for i in range(3)]
+    assert stream_text(records).startswith("! square")
+    assert "warning: no final flag" in stream_text(records)
+    assert "no final flag" in Page(stream_html(records)).text
+    assert "no final flag" not in many_text(records)
+
+
+def test_a_stream_that_ends_in_an_error() -> None:
+    records = [response(0, final=False), response(1, tensors=(), error=error())]
+    lines = stream_text(records).split("\n")
+    assert lines[0].startswith("✗ square · version 3 · 1 response · 1 error")
+    assert "  1  ✗  2.00 ms  ValueError: no weights" in lines
+    assert "  → 9          raise ValueError('no weights')" in lines
+    page = Page(stream_html(records))
+    assert len(page.find("tr", "bls-bad")) == 1
+    assert page.find("div", "bls-error")
+
+
+def test_many_requests() -> None:
+    records = [response(i) for i in range(4)]
+    records[2] = response(2, tensors=(), error=error(frames=(), chain=("square",), hint=""), warnings=())
+    records[3] = response(3, warnings=("odd",))
+    assert many_text(records).split("\n") == [
+        "✗ square · version 3 · 4 requests · 1 error · median 2.50 ms · 1.00 ms to 4.00 ms",
+        "          time  OUT INT32 [1]",
+        "  0     1.00 ms  [0]"[:0] + "  0     1.00 ms  [0]",
+        "  1     2.00 ms  [1]",
+        "  2  ✗  3.00 ms  ValueError: no weights",
+        "  3  !  4.00 ms  [3]",
+        "  warning: odd",
+        "",
+        "  square failed · INTERNAL",
+        "  ValueError: no weights",
+    ] or many_text(records)
+    page = Page(many_html(records))
+    assert page.text.count("!") == 1
+    assert page.find("span", "bls-warn")[3]["title"] == "odd"
+
+
+@pytest.mark.parametrize(("total", "rows"), [(20, 20), (21, 8 + 3), (1000, 8 + 3)])
+def test_long_runs_are_thinned_out(total: int, rows: int) -> None:
+    records = [response(i) for i in range(total)]
+    text = many_text(records)
+    assert sum(line.strip()[:1].isdigit() for line in text.split("\n")) == rows
+    hidden = total - rows
+    assert (f"… {hidden:,} more" in text) == (hidden > 0)
+    assert len(Page(many_html(records)).find("tr", "bls-gap")) == (hidden > 0)
+
+
+def test_the_first_errors_of_a_long_run_are_never_thinned_out() -> None:
+    records = [response(i, tensors=(), error=error(message=f"no {i}")) if i % 50 == 49 else response(i) for i in range(1000)]
+    text = many_text(records)
+    assert [i for i in range(1000) if f"✗  {records[i].index}" in text or f"no {i}\n" in text] == [49, 99, 149, 199, 249, 999]
+    assert "20 errors" in text
+
+
+def test_repeated_warnings_are_counted_once() -> None:
+    text = many_text([response(i, warnings=("same", f"own {i}")) for i in range(3)])
+    assert text.count("same") == 1
+    assert "warning: same (3 times)" in text
+    assert "warning: own 2" in text
+
+
+def test_columns_tell_what_is_not_shared() -> None:
+    mixed = [response(0), response(1, tensors=(tensor(1, shape=(2,), device="gpu:0"),))]
+    text = many_text(mixed)
+    assert "OUT INT32\n" in text
+    assert "[1] [0]" in text
+    assert "[2] gpu:0 [1]" in text
+    same = many_text([response(0, tensors=(tensor(device="gpu:0"),))])
+    assert "OUT INT32 [1] gpu:0\n" in same
+
+
+def test_many_tensors_share_one_column() -> None:
+    tensors = tuple(tensor(i, name=f"T{i}") for i in range(5))
+    text = many_text([response(0, tensors=tensors)])
+    assert "T0 INT32 [1] [0]; T1 INT32 [1] [1]; T2 INT32 [1] [2]" in text
+    assert "T4 INT32 [1] [4]" in " ".join(text.split())
+    assert "T4 INT32 [1] [4]" in Page(many_html([response(0, tensors=tensors)])).text
+
+
+def test_no_responses() -> None:
+    for shown in (many_text([]), stream_text([]), Page(many_html([])).text, Page(stream_html([])).text):
+        assert shown == "no responses"
+
+
+def test_html_rows_have_as_many_cells_as_the_heading() -> None:
+    records = [response(i) for i in range(30)]
+    records[9] = response(9, tensors=(), error=error())
+    for seconds in (0.001, None):
+        timed = [r if seconds else response(r.index, seconds=None, tensors=r.tensors, error=r.error) for r in records]
+        page = many_html(timed).split("<thead>")[1].split("</table>")[0]
+        spans = []
+        for row in page.split("<tr")[1:]:
+            cells = row.count("<td") + row.count("<th ")
+            spans.append(cells + sum(int(part.split('"')[0]) - 1 for part in row.split('colspan="')[1:]))
+        assert set(spans) == {4 if seconds else 3}

@@ -1,0 +1,91 @@
+"""What `import bls_notebook` and loading the extension bring into a process, and what they must not.
+
+Each case runs in an interpreter of its own. How long it takes is benchmarks/import_time.py's business.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Slow to import or not installed everywhere: loaded by the feature that uses it, when it is used.
+HEAVY = {
+    "anywidget",
+    "cupy",
+    "grpc",
+    "ipywidgets",
+    "matplotlib",
+    "onnx",
+    "onnxruntime",
+    "pandas",
+    "PIL",
+    "scipy",
+    "sklearn",
+    "torch",
+    "tritonclient.grpc",
+    "tritonclient.http",
+}
+
+LOAD_EXTENSION = """
+import IPython, numpy
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+before = set(sys.modules)
+shell.run_line_magic("load_ext", "bls_notebook")
+assert "bls_notebook" in shell.extension_manager.loaded
+"""
+
+
+def loaded_modules(code: str, tmp_path: Path) -> set[str]:
+    """The modules that a fresh interpreter holds after `code`, less those in its set `before`."""
+    script = (
+        "import json, sys\nbefore = set()\n"
+        + code
+        + "\nprint('\\n' + json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    return set(json.loads(run(script, tmp_path).stdout.splitlines()[-1]))
+
+
+def run(script: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path), "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_import_loads_nothing_heavy_and_no_ipython(tmp_path: Path) -> None:
+    loaded = loaded_modules("import bls_notebook", tmp_path)
+    assert "bls_notebook" in loaded
+    assert not loaded & (HEAVY | {"IPython", "traitlets"})
+
+
+def test_loading_the_extension_adds_nothing_heavy(tmp_path: Path) -> None:
+    loaded = loaded_modules(LOAD_EXTENSION, tmp_path)
+    assert "bls_notebook.magics" in loaded
+    assert not loaded & HEAVY
+
+
+def test_the_models_module_exists_once_the_package_is_imported(tmp_path: Path) -> None:
+    run("import bls_notebook; import triton_python_backend_utils as pb_utils; pb_utils.Tensor", tmp_path)
+
+
+def test_the_models_module_does_not_exist_otherwise(tmp_path: Path) -> None:
+    """A real Triton stub in the same environment has to find its own."""
+    run(
+        "import importlib.util; assert importlib.util.find_spec('triton_python_backend_utils') is None",
+        tmp_path,
+    )

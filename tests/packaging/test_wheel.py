@@ -1,0 +1,35 @@
+"""What is put into the wheel."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("wheel")
+    [wheel] = WheelBuilder(str(ROOT)).build(directory=str(folder), versions=["standard"])
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
+def test_it_holds_one_top_level_package(names: list[str]) -> None:
+    """In particular no top-level triton_python_backend_utils, which would shadow a real Triton's."""
+    folders = {name.partition("/")[0] for name in names}
+    assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"bls_notebook"}
+
+
+def test_it_is_typed_and_licensed(names: list[str]) -> None:
+    assert "bls_notebook/py.typed" in names
+    assert any(name.endswith("/licenses/LICENSE") for name in names)
+
+
+def test_it_holds_every_module(names: list[str]) -> None:
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "bls_notebook").rglob("*.py")}
+    assert modules <= set(names)

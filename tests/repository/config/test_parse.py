@@ -1,0 +1,177 @@
+"""Parsing keeps everything, and an error is one line that shows where and why."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from bls_notebook.engine.errors import ConfigError
+from bls_notebook.repository.config import (
+    ModelConfigMessage,
+    new_config,
+    parse_config,
+    parse_json,
+    parse_pbtxt,
+    to_dict,
+    to_json,
+    to_pbtxt,
+)
+
+from .strategies import any_config
+
+TEXT = """\
+backend: "python"
+max_batch_size: 8
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
+"""
+
+
+@given(any_config())
+def test_pbtxt_text_reads_back_as_the_same_message(config: ModelConfigMessage) -> None:
+    assert parse_pbtxt(to_pbtxt(config), model="m") == config
+
+
+@given(any_config())
+def test_json_reads_back_as_the_same_message(config: ModelConfigMessage) -> None:
+    assert parse_json(to_json(config), model="m") == config
+    assert parse_json(to_dict(config), model="m") == config
+
+
+def test_every_form_of_a_configuration_means_the_same() -> None:
+    message = parse_pbtxt(TEXT, model="m")
+    for form in (TEXT, to_json(message), "\n " + to_json(message), to_dict(message), message):
+        assert parse_config(form, model="m") == message
+    assert parse_config(None, model="m") == new_config()
+
+
+def test_a_message_is_copied() -> None:
+    message = parse_pbtxt(TEXT, model="m")
+    parse_config(message, model="m").max_batch_size = 1
+    assert message.max_batch_size == 8
+
+
+@pytest.mark.parametrize("form", [3, b"name: 'm'", ["name"]])
+def test_no_other_type_is_taken(form: object) -> None:
+    with pytest.raises(ConfigError, match=f"is of type {type(form).__name__}; give"):
+        parse_config(form, model="m")
+
+
+@pytest.mark.parametrize(
+    ("line", "column", "reason"),
+    [
+        ("max_batch_sizes: 3", 1, "no field 'max_batch_sizes' in ModelConfig; did you mean 'max_batch_size'"),
+        (
+            "input [ { dtype: TYPE_FP32 } ]",
+            11,
+            "no field 'dtype' in ModelInput; expected one of: name, data_t",
+        ),
+        ("input [ { data_type: FP32 } ]", 22, "'FP32' is no value of DataType; did you mean 'TYPE_FP32'?"),
+        (
+            "input [ { data_type: REAL } ]",
+            22,
+            "'REAL' is no value of DataType; expected one of: TYPE_INVALID",
+        ),
+        (
+            "instance_group { kind: KIND_TPU }",
+            24,
+            "no value of ModelInstanceGroup.Kind; did you mean 'KIND_GPU'",
+        ),
+        ("max_batch_size: 2 max_batch_size: 3", 35, "'max_batch_size' is given twice; keep one"),
+        (
+            "dynamic_batching {} sequence_batching {}",
+            21,
+            "'sequence_batching' and 'dynamic_batching' exclude",
+        ),
+        ("max_batch_size: many", 17, "cannot parse integer: many"),
+        ("max_batch_size: 99999999999", 17, "Value out of range: 99999999999"),
+        ("max_batch_size 3", 16, 'Expected ":"'),
+        ("name: 'it': ' 3", 11, "Expected identifier or number, got :"),
+        ("name: 'it", 7, "String missing ending quote"),
+    ],
+)
+def test_an_error_names_model_place_reason_and_line(line: str, column: int, reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_pbtxt(f'backend: "python"\n  {line}  # here\n', model="m", source="the cell")
+    message = str(caught.value)
+    assert message.startswith(f"model 'm': the cell:2:{column + 2}: ")
+    assert reason in message
+    assert message.endswith(f"; the line is: {line}  # here")
+    assert "\n" not in message
+    assert message.count(f"{line}  # here") == 1
+
+
+@pytest.mark.parametrize("text", ["instance_group [ { count: 2 ", "input {\n  name: 'IN'\n", "input ["])
+def test_a_text_that_ends_too_early_says_so(text: str) -> None:
+    with pytest.raises(ConfigError, match="is a brace, bracket or quote left open") as caught:
+        parse_pbtxt(text, model="m")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_long_line_is_cut() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_pbtxt("nonsense: '" + "x" * 10_000 + "'", model="m")
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", r"config:1:2: not JSON: .*; the line is: \{"),
+        ("", r"config:1:1: not JSON: Expecting value$"),
+        ('{\n "a": 1,\n}', r"config:3:1: not JSON: .*; the line is: \}"),
+        ("[]", "expected a JSON object with the fields of ModelConfig, got list"),
+        ('backend: "python"', r"config:1:1: not JSON: .*; the line is: backend"),
+        ('{"backends": 1}', "no field 'backends' in ModelConfig; did you mean 'backend'"),
+        ('{"input": [{"data_type": "FP32"}]}', r"'FP32' is no value of DataType \(at input\[0\].data_type\)"),
+        ('{"max_batch_size": 4.5}', r"cannot parse integer: 4.5 \(at max_batch_size\)"),
+        ('{"max_batch_size": "x"}', "max_batch_size|literal for int"),
+        ('{"dynamic_batching": {}, "sequence_batching": {}}', "more than one choice of scheduling_choice"),
+        (
+            '{"parameters": {"a": "b"}}',
+            "parameters: expected an object with the fields of ModelParameter, got 'b'",
+        ),
+        ('{"input": [{"reshape": 3}]}', "input: reshape: expected an object with the fields of ModelTensorR"),
+        ('{"parameters": []}', "parameters"),
+        ('{"max_batch_size": 1, "max_batch_size": 2}', "'max_batch_size' is given twice in one JSON object"),
+    ],
+)
+def test_a_json_error_names_model_place_and_reason(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as caught:
+        parse_json(text, model="m")
+    assert str(caught.value).startswith("model 'm': config")
+    assert "\n" not in str(caught.value)
+
+
+def test_json_takes_what_the_server_takes_beyond_plain_protobuf() -> None:
+    config = parse_json(
+        {"input": [{"name": "A", "data_type": "type_fp32", "dims": 4}], "maxBatchSize": "2"}, model="m"
+    )
+    assert config.input[0].data_type == 11
+    assert list(config.input[0].dims) == [4]
+    assert config.max_batch_size == 2
+
+
+def test_python_callers_may_give_tuples_and_numpy_numbers() -> None:
+    config = parse_json(
+        {
+            "input": ({"name": "A", "data_type": "TYPE_FP32", "dims": (np.int64(4), -1)},),
+            "max_batch_size": np.int32(3),
+            "parameters": {"a": {"string_value": "b"}},
+        },
+        model="m",
+    )
+    assert list(config.input[0].dims) == [4, -1]
+    assert config.max_batch_size == 3
+    assert config.parameters["a"].string_value == "b"
+
+
+def test_a_dict_that_is_no_configuration_is_refused() -> None:
+    with pytest.raises(
+        ConfigError, match="model 'm': config: input: expected an object with the fields of Model"
+    ):
+        parse_json({"input": 3}, model="m")
+    with pytest.raises(ConfigError, match="model 'm': "):
+        parse_json(json.loads('{"parameters": [1]}'), model="m")

@@ -1,0 +1,97 @@
+"""The message is loaded late, alone, and is the one that everybody else has."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.repository.config import model_config_class, model_config_pb2, new_config, proto
+
+# tritonclient.grpc itself needs gRPC; the generated module is imported by its dotted name without it.
+DOTTED = """
+import importlib.util, sys, types
+import tritonclient
+package = types.ModuleType("tritonclient.grpc")
+package.__path__ = [tritonclient.__path__[0] + "/grpc"]
+sys.modules["tritonclient.grpc"] = package
+import tritonclient.grpc.model_config_pb2 as dotted
+"""
+
+
+def run(code: str, *options: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *options, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_the_package_loads_neither_protobuf_nor_tritonclient() -> None:
+    run(
+        "import sys, bls_notebook.repository.config\n"
+        "loaded = [m for m in sys.modules if m.startswith(('google.protobuf', 'tritonclient', 'grpc'))]\n"
+        "assert not loaded, loaded"
+    )
+
+
+def test_the_first_configuration_loads_no_grpc() -> None:
+    run(
+        "import sys\nfrom bls_notebook.repository.config import new_config\nnew_config('m')\n"
+        "loaded = [m for m in sys.modules if m.split('.')[0] in ('tritonclient', 'grpc')]\n"
+        "assert not loaded, loaded"
+    )
+
+
+@pytest.mark.parametrize("dotted_first", [True, False])
+def test_the_dotted_name_gives_the_same_class_in_either_order(dotted_first: bool) -> None:
+    ours = "from bls_notebook.repository.config import model_config_pb2\nours = model_config_pb2()\n"
+    check = (
+        "assert dotted.ModelConfig is ours.ModelConfig\n"
+        "message = dotted.ModelConfig(name='m', max_batch_size=3)\n"
+        "assert ours.ModelConfig.FromString(message.SerializeToString()) == message\n"
+    )
+    run(DOTTED + ours + check if dotted_first else ours + DOTTED + check)
+
+
+def test_all_threads_get_one_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proto, "_module", None)
+    with ThreadPoolExecutor(8) as pool:
+        modules = set(pool.map(lambda _: id(model_config_pb2()), range(64)))
+    assert len(modules) == 1
+
+
+def test_without_tritonclient_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proto, "_module", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, package=None: None)
+    monkeypatch.delitem(sys.modules, "tritonclient.grpc.model_config_pb2", raising=False)
+    with pytest.raises(BLSError, match="pip install 'tritonclient") as caught:
+        new_config()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_protobuf_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    generated = tmp_path / "model_config_pb2.py"
+    generated.write_text("raise RuntimeError('gencode 9.0.0\\nruntime 1.0.0')")
+    monkeypatch.setattr(proto, "_module", None)
+    monkeypatch.setattr(proto, "_generated_file", lambda: generated)
+    monkeypatch.delitem(sys.modules, "tritonclient.grpc.model_config_pb2", raising=False)
+    with pytest.raises(BLSError, match=r"gencode 9.0.0 runtime 1.0.0.*--upgrade protobuf") as caught:
+        new_config()
+    assert "\n" not in str(caught.value)
+    monkeypatch.undo()
+    assert isinstance(new_config("m"), model_config_class())
+
+
+def test_a_module_that_another_thread_is_still_importing_is_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(proto, "_module", None)
+    half_done = type(sys)("tritonclient.grpc.model_config_pb2")
+    monkeypatch.setitem(sys.modules, "tritonclient.grpc.model_config_pb2", half_done)
+    assert new_config("m").name == "m"

@@ -1,0 +1,161 @@
+"""The frozen view, against the message that it is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bls_notebook.pb_utils.dtypes import triton_string_to_numpy
+from bls_notebook.repository.config import (
+    InstanceSpec,
+    ModelConfigMessage,
+    ModelSpec,
+    complete,
+    parse_pbtxt,
+    pick_versions,
+    to_json,
+)
+
+from .strategies import TENSOR_TYPES, good_config
+
+
+def spec(text: str, gpus: int = 0) -> ModelSpec:
+    return ModelSpec.of(complete(parse_pbtxt(text, model="m"), model="m", gpus=gpus))
+
+
+@given(good_config())
+def test_it_says_what_the_message_says(config: ModelConfigMessage) -> None:
+    completed = complete(config, model="m")
+    made = ModelSpec.of(completed)
+    assert made.config is completed
+    assert made.json == to_json(completed)
+    assert list(made.inputs) == [tensor.name for tensor in completed.input]
+    assert made.required == {tensor.name for tensor in completed.input if not tensor.optional}
+    batch = (-1,) if completed.max_batch_size else ()
+    for tensor in completed.input:
+        view = made.inputs[tensor.name]
+        assert view.dims == tuple(tensor.dims)
+        assert view.shape == batch + view.dims
+        reshaped = tuple(tensor.reshape.shape) if tensor.HasField("reshape") else None
+        assert view.reshape == reshaped
+        assert view.model_shape == batch + (view.dims if reshaped is None else reshaped)
+    assert made.scheduler == {
+        None: "default",
+        "dynamic_batching": "dynamic",
+        "sequence_batching": "sequence",
+    }.get(completed.WhichOneof("scheduling_choice"))
+
+
+@pytest.mark.parametrize("name", TENSOR_TYPES)
+def test_data_types(name: str) -> None:
+    tensor = spec(f'input {{ name: "A" data_type: {name} dims: 1 }}').inputs["A"]
+    assert tensor.datatype == ("BYTES" if name == "TYPE_STRING" else name.removeprefix("TYPE_"))
+    if name == "TYPE_BF16":
+        assert tensor.dtype is None
+    else:
+        assert tensor.dtype == np.dtype(triton_string_to_numpy(name))
+
+
+def test_a_number_that_is_no_data_type() -> None:
+    tensor = spec('input { name: "A" data_type: 99 dims: 1 }').inputs["A"]
+    assert (tensor.datatype, tensor.dtype) == ("INVALID", None)
+
+
+def test_flags_of_inputs() -> None:
+    made = spec(
+        'input { name: "A" data_type: TYPE_FP32 dims: 1 optional: true }'
+        'input { name: "B" data_type: TYPE_FP32 dims: 1 allow_ragged_batch: true }'
+        'input { name: "A" data_type: TYPE_INT32 dims: 2 }'
+        'output { name: "C" data_type: TYPE_FP32 dims: 1 }'
+    )
+    assert list(made.inputs) == ["A", "B"]
+    assert made.inputs["A"].datatype == "FP32", "the first of a name counts"
+    assert made.inputs["A"].optional
+    assert made.inputs["B"].allow_ragged_batch
+    assert made.required == {"B"}
+    assert not made.outputs["C"].optional
+
+
+def test_instances_are_named_as_on_triton() -> None:
+    assert spec("").instances == (InstanceSpec("m_0", "CPU", 0),)
+    two = spec("instance_group { count: 2 kind: KIND_CPU }")
+    assert [i.name for i in two.instances] == ["m_0_0", "m_0_1"]
+    mixed = spec(
+        'instance_group { name: "fast" count: 2 kind: KIND_GPU }'
+        "instance_group { kind: KIND_MODEL passive: true }",
+        gpus=2,
+    )
+    assert mixed.instances == (
+        InstanceSpec("fast_0", "GPU", 0),
+        InstanceSpec("fast_0", "GPU", 1),
+        InstanceSpec("fast_1", "GPU", 0),
+        InstanceSpec("fast_1", "GPU", 1),
+        InstanceSpec("m_1_0", "MODEL", 0, passive=True),
+    )
+    assert mixed.instance_kind == "GPU"
+
+
+def test_an_ensemble_has_no_instances() -> None:
+    config = complete(
+        parse_pbtxt(
+            'platform: "ensemble" input { name: "A" data_type: TYPE_FP32 dims: 1 }'
+            'output { name: "B" data_type: TYPE_FP32 dims: 1 } ensemble_scheduling { step {'
+            ' model_name: "x" model_version: -1 input_map { key: "I" value: "A" }'
+            ' output_map { key: "O" value: "B" } } }',
+            model="m",
+        ),
+        model="m",
+        files=(),
+    )
+    made = ModelSpec.of(config)
+    assert (made.instances, made.instance_kind) == ((), "")
+    assert (made.scheduler, made.backend) == ("ensemble", "ensemble")
+
+
+def test_switches() -> None:
+    plain = spec("")
+    assert plain.force_cpu_only_input_tensors
+    assert not plain.decoupled
+    assert not plain.response_cache
+    made = spec(
+        'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }'
+        "response_cache { enable: true } max_batch_size: 3"
+    )
+    assert not made.force_cpu_only_input_tensors
+    assert made.response_cache
+    assert made.max_batch_size == 3
+    assert dict(made.parameters) == {"FORCE_CPU_ONLY_INPUT_TENSORS": "no"}
+    assert spec("model_transaction_policy { decoupled: true }").decoupled
+
+
+def test_nothing_of_it_can_be_changed() -> None:
+    made = spec('input { name: "A" data_type: TYPE_FP32 dims: 1 }')
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.name = "other"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        made.inputs["B"] = made.inputs["A"]  # type: ignore[index]
+
+
+VERSIONS = st.lists(st.integers(0, 12), max_size=8)
+
+
+@given(VERSIONS, st.integers(0, 5))
+def test_the_latest_versions(available: list[int], newest: int) -> None:
+    config = parse_pbtxt(f"version_policy {{ latest {{ num_versions: {newest} }} }}", model="m")
+    picked = pick_versions(config, available)
+    assert picked == sorted(picked)
+    assert len(picked) == min(newest, len(set(available)))
+    assert all(left < min(picked) for left in set(available) - set(picked) if picked)
+
+
+@given(VERSIONS, VERSIONS)
+def test_specific_and_all_versions(available: list[int], wanted: list[int]) -> None:
+    specific = parse_pbtxt(f"version_policy {{ specific {{ versions: {wanted} }} }}", model="m")
+    assert pick_versions(specific, available) == sorted(set(available) & set(wanted))
+    every = parse_pbtxt("version_policy { all {} }", model="m")
+    assert pick_versions(every, available) == sorted(set(available))
+    assert ModelSpec.of(complete(every, model="m")).versions_to_load(available) == sorted(set(available))

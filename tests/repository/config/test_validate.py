@@ -1,0 +1,167 @@
+"""Refusals that name tensor, got, expected and remedy, and files. The recorded cases hold the rest."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bls_notebook.engine.errors import ConfigError
+from bls_notebook.repository.config import ModelConfigMessage, complete, parse_pbtxt, validate
+
+OUT = 'output { name: "OUT" data_type: TYPE_FP32 dims: 1 }'
+IN = 'input { name: "IN" data_type: TYPE_FP32 dims: 1 }'
+
+
+def made(text: str) -> ModelConfigMessage:
+    return complete(parse_pbtxt(text, model="m"), model="m")
+
+
+def refusal(text: str, folder: Path | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        validate(made(text), folder=folder)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            'input { name: "IN" data_type: TYPE_FP32 dims: [ 3, 0 ] }',
+            "model 'm': input 'IN' has dims [3, 0]; use sizes of 1 and more, or -1 for a size that varies",
+        ),
+        (
+            'output { name: "OUT" data_type: TYPE_FP32 dims: 4 reshape { shape: [ 2, 3 ] } }',
+            "model 'm': output 'OUT' has dims [4] but reshape [2, 3]; both must hold equally many elements, "
+            "also between sizes that vary",
+        ),
+        (
+            "max_batch_size: 4 dynamic_batching { preferred_batch_size: [ 2, 8 ] }",
+            "model 'm': dynamic_batching.preferred_batch_size has 8; use sizes from 1 to max_batch_size (4)",
+        ),
+        (
+            'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "off" } }',
+            "model 'm': parameter FORCE_CPU_ONLY_INPUT_TENSORS is 'off'; use \"yes\" or \"no\"",
+        ),
+        (
+            'model_metrics { metric_control { metric_identifier { family: "x" } } }',
+            "model 'm': model_metrics.metric_control[0] has no buckets; "
+            "set histogram_options { buckets: [ ... ] }",
+        ),
+        (
+            "model_metrics { metric_control { histogram_options { buckets: 1 } } }",
+            "model 'm': model_metrics.metric_control[0] names no metric; "
+            "set metric_identifier { family: ... }",
+        ),
+        (
+            'platform: "python" default_model_filename: "x.py"',
+            "model 'm': unknown platform 'python'; name the backend, for instance backend: \"python\"",
+        ),
+    ],
+)
+def test_the_whole_line(text: str, message: str) -> None:
+    assert refusal(text) == message
+
+
+DIM = st.one_of(st.just(-1), st.integers(1, 6))
+
+
+@given(st.lists(DIM, min_size=1, max_size=5), st.lists(DIM, max_size=5), st.integers(0, 1))
+def test_a_reshape_keeps_the_elements_between_sizes_that_vary(
+    dims: list[int], shape: list[int], batch: int
+) -> None:
+    def stretches(sizes: list[int]) -> list[int]:
+        split = [list(group) for varies, group in itertools.groupby(sizes, (-1).__eq__) if not varies]
+        # Empty stretches, at the ends or between two sizes that vary, hold one element.
+        text = ",".join("x" if size == -1 else "d" for size in sizes)
+        numbers = iter(split)
+        return [math.prod(next(numbers)) if part.strip(",") else 1 for part in text.split("x")]
+
+    config = made(
+        f'input {{ name: "IN" data_type: TYPE_FP32 dims: {dims} reshape {{ shape: {shape} }} }} '
+        f"max_batch_size: {batch}"
+    )
+    fits = stretches(dims) == stretches(shape) and (bool(shape) or batch > 0)
+    if fits:
+        validate(config)
+    else:
+        with pytest.raises(ConfigError, match="reshape"):
+            validate(config)
+
+
+def test_label_files(tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    folder.mkdir()
+    text = OUT.replace("dims", 'label_filename: "%s" dims')
+    validate(made(text % "labels.txt"))
+    assert "there is no label file" in refusal(text % "labels.txt", folder)
+    (folder / "labels.txt").write_text("a\nb\n")
+    validate(made(text % "labels.txt"), folder=folder)
+    (tmp_path / "secret.txt").write_text("a")
+    assert "is outside the model's folder" in refusal(text % "../secret.txt", folder)
+    assert "is outside the model's folder" in refusal(text % (tmp_path / "secret.txt").as_posix(), folder)
+
+
+def test_warm_up_files(tmp_path: Path) -> None:
+    text = IN + (
+        ' model_warmup { name: "w" batch_size: 1 inputs { key: "IN" value {'
+        ' data_type: TYPE_FP32 dims: 1 input_data_file: "data" } } }'
+    )
+    validate(made(text))
+    assert "model_warmup 'w', input 'IN': there is no file" in refusal(text, tmp_path)
+    (tmp_path / "warmup").mkdir()
+    (tmp_path / "warmup" / "data").write_bytes(bytes(4))
+    validate(made(text), folder=tmp_path)
+
+
+def test_initial_state_files(tmp_path: Path) -> None:
+    text = (
+        'sequence_batching { state { input_name: "S" output_name: "T" data_type: TYPE_INT32 dims: 1'
+        ' initial_state { name: "i" data_type: TYPE_INT32 dims: 1 data_file: "data" } } }'
+    )
+    validate(made(text))
+    assert "sequence_batching.state 'S': there is no file" in refusal(text, tmp_path)
+    (tmp_path / "initial_state").mkdir()
+    (tmp_path / "initial_state" / "data").write_bytes(bytes(4))
+    validate(made(text), folder=tmp_path)
+
+
+def test_a_batching_library_of_the_server_cannot_run_here() -> None:
+    text = 'parameters { key: "TRITON_BATCH_STRATEGY_PATH" value { string_value: "x.so" } }'
+    assert "TRITON_BATCH_STRATEGY_PATH" in refusal(text)
+
+
+STEP = """step { model_name: "x" model_version: -1 input_map { key: "I" value: "%s" }
+               output_map { key: "O" value: "%s" } }"""
+
+
+def ensemble(*steps: tuple[str, str]) -> str:
+    flow = " ".join(STEP % step for step in steps)
+    tensors = IN.replace('"IN"', '"A"') + OUT.replace('"OUT"', '"B"')
+    return f'platform: "ensemble" {tensors} ensemble_scheduling {{ {flow} }}'
+
+
+def test_an_ensemble_in_any_order_of_steps() -> None:
+    for steps in itertools.permutations([("A", "p"), ("p", "q"), ("q", "B")]):
+        validate(made(ensemble(*steps)))
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ([("A", "p"), ("q", "B"), ("p", "q2")], "output 'B' can never be written: it needs tensor 'q'"),
+        ([("A", "p"), ("A", "B")], "tensor 'p' is written but never used"),
+        ([("A", "B"), ("x", "y"), ("y", "x")], "tensor 'x' is never written"),
+        ([("p", "B"), ("A", "p"), ("A", "p")], "tensor 'p' is written by step 1 and by step 2"),
+        ([("A", "p")], "output 'B' is written by no step"),
+    ],
+)
+def test_a_flow_that_does_not_work_out(steps: list[tuple[str, str]], reason: str) -> None:
+    with pytest.raises(ConfigError, match=f"model 'm': {reason}"):
+        made(ensemble(*steps))

@@ -1,0 +1,243 @@
+"""The server's life and death, with a stand-in: a small HTTP server that takes tritonserver's options."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bls_notebook.triton.tritonserver import (
+    ServerEnvironment,
+    TritonRequestError,
+    TritonServer,
+    TritonServerError,
+)
+from tests.triton.processes import leftovers, linux, wait_gone
+
+
+STAND_IN = """\
+#!{python}
+import http.server, json, os, signal, sys, threading
+options = dict(item[2:].partition("=")[::2] for item in sys.argv[1:])
+behaviour = {behaviour!r}
+prefix = options["backend-config"].partition("prefix-name=")[2]
+open("/dev/shm/" + prefix + "region", "w").close()
+if behaviour == "dies":
+    print('I1201 00:00:00 1 x.cc:1] "fine so far"')
+    print("Error: Failed to initialize NVML")
+    print('E1201 00:00:00 1 y.cc:2] "failed to load m: bad config"', flush=True)
+    sys.exit(3)
+if behaviour == "port taken" and not os.path.exists({flag!r}):
+    open({flag!r}, "w").close()
+    sys.exit("failed to start HTTP service: Unavailable - Socket already in use")
+if behaviour == "stubborn":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if behaviour == "never ready":
+            return self.answer(503, b"")
+        self.answer(200, json.dumps({{"path": self.path, "child": child}}).encode())
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"] or 0))
+        if "kill" in self.path:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "hang" in self.path:
+            threading.Event().wait()
+        if "html" in self.path:
+            return self.answer(500, b"<html>not json</html>")
+        if "break" in self.path:
+            return self.connection.close()
+        self.answer(400, json.dumps({{"error": "no " + self.path}}).encode())
+
+    def answer(self, status, body):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+child = os.fork()
+if child == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pause()
+address = options["http-address"], int(options["http-port"])
+http.server.ThreadingHTTPServer(address, Handler).serve_forever()
+"""
+
+
+def stand_in(folder: Path, behaviour: str = "") -> ServerEnvironment:
+    """An environment whose tritonserver is a small script with a child that ignores SIGTERM."""
+    made = ServerEnvironment(folder / "env", "3.11", folder / "site", folder / "lib")
+    program = made.server / "bin" / "tritonserver"
+    program.parent.mkdir(parents=True)
+    flag = str(folder / "flag")
+    program.write_text(STAND_IN.format(python=sys.executable, behaviour=behaviour, flag=flag))
+    program.chmod(0o755)
+    return made
+
+
+def server_of(folder: Path, behaviour: str = "", **options: Any) -> TritonServer:
+    (folder / "models").mkdir(exist_ok=True)
+    return TritonServer(folder / "models", environment=stand_in(folder, behaviour), **options)
+
+
+@linux
+@pytest.mark.parametrize("behaviour", ["", "stubborn"])
+def test_stopping_leaves_nothing(tmp_path: Path, behaviour: str) -> None:
+    server = server_of(tmp_path, behaviour)
+    with server:
+        assert server.ready()
+        pid, child = server.pid, server.metadata()["child"]
+        paths = leftovers(server)
+        assert len(paths) == 2
+        assert all(path.exists() for path in paths)
+        if behaviour:
+            server.stop(graceful=False)
+    assert pid is not None
+    wait_gone(pid, child)
+    assert not any(path.exists() for path in paths)
+    assert server.pid is None
+    server.stop()  # a second time does nothing
+
+
+@linux
+def test_a_server_that_is_not_held_any_more_ends(tmp_path: Path) -> None:
+    server = server_of(tmp_path).start()
+    pid, child, paths = server.pid, server.metadata()["child"], leftovers(server)
+    assert pid is not None
+    del server
+    wait_gone(pid, child)
+    assert not any(path.exists() for path in paths)
+
+
+@linux
+@pytest.mark.parametrize("end", ["pass", "os.kill(os.getpid(), signal.SIGKILL)", "os._exit(1)"])
+def test_the_server_ends_with_the_process_that_started_it(tmp_path: Path, end: str) -> None:
+    made = stand_in(tmp_path)
+    script = f"""
+import os, signal
+from pathlib import Path
+from bls_notebook.triton.tritonserver import ServerEnvironment, TritonServer
+made = ServerEnvironment(Path({str(made.folder)!r}), "3.11", Path("site"), Path("lib"))
+server = TritonServer({str(tmp_path)!r}, environment=made).start()
+run, child = server._run, server.metadata()["child"]
+print(server.pid, child, run.watchdog.pid, run.folder, run.shared_memory, flush=True)
+{end}
+"""
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=60
+    )
+    pid, child, watchdog, folder, prefix = done.stdout.split()
+    wait_gone(int(pid), int(child), int(watchdog))  # the watchdog last: it removes the files
+    assert not Path(folder).exists()
+    assert not list(Path("/dev/shm").glob(f"{prefix}*"))
+
+
+@linux
+def test_a_forked_child_leaves_the_server_alone(tmp_path: Path) -> None:
+    with server_of(tmp_path) as server:
+        run = server._run
+        assert run is not None
+        real, run.owner = run.owner, run.owner + 1  # as it looks from a child
+        run.end(graceful=False)
+        run.owner = real
+        assert server.ready()
+
+
+@linux
+def test_a_server_that_dies_at_the_start_tells_why(tmp_path: Path) -> None:
+    server = server_of(tmp_path, "dies")
+    with pytest.raises(TritonServerError) as caught:
+        server.start()
+    first, *rest = str(caught.value).splitlines()
+    assert first == "tritonserver ended with status 3 while starting:"
+    assert rest == ['  E1201 00:00:00 1 y.cc:2] "failed to load m: bad config"']
+    assert server.pid is None
+    assert "fine so far" in server.log()  # all of it can still be read
+
+
+@linux
+def test_a_server_that_does_not_get_ready_is_stopped(tmp_path: Path) -> None:
+    server = server_of(tmp_path, "never ready", start_timeout=1.0)
+    with pytest.raises(TritonServerError, match=r"^tritonserver was not ready within 1 s"):
+        server.start()
+    assert server.pid is None
+
+
+@linux
+def test_a_port_taken_meanwhile_is_not_the_end(tmp_path: Path) -> None:
+    with server_of(tmp_path, "port taken") as server:
+        assert server.ready()
+    assert (tmp_path / "flag").exists()
+
+
+@linux
+def test_ctrl_c_while_it_starts_leaves_no_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server, seen = server_of(tmp_path, "never ready"), []
+
+    def interrupted(*_: object) -> None:
+        assert server.pid is not None
+        seen.append(server.pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bls_notebook.triton.tritonserver.time.sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        server.start()
+    wait_gone(*seen)
+    assert server.pid is None
+
+
+@linux
+def test_errors_of_a_running_server(tmp_path: Path) -> None:
+    with server_of(tmp_path) as server:
+        with pytest.raises(TritonRequestError, match=r"^no /v2/repository/models/a%2F\.\./load$") as caught:
+            server.load("a/..")
+        assert caught.value.status == 400
+        with pytest.raises(TritonRequestError, match="<html>not json</html>"):
+            server.infer("html", {})
+        with pytest.raises(
+            TritonServerError, match=r"did not answer POST /v2/models/hang/infer within 0\.2 s"
+        ):
+            server.infer("hang", {}, wait=0.2)
+        with pytest.raises(TritonServerError, match="broke off POST /v2/models/break/infer"):
+            server.infer("break", {})
+        assert server.ready()
+        with pytest.raises(
+            TritonServerError, match=r"^tritonserver died of SIGKILL during POST .*/kill/infer"
+        ):
+            server.infer("kill", {})
+        assert server.pid is None
+        with pytest.raises(TritonServerError, match="died of SIGKILL"):
+            server.ready()
+    with pytest.raises(TritonServerError, match="does not run; start it first"):
+        server.infer("m", {})
+
+
+@linux
+def test_it_starts_once_at_a_time(tmp_path: Path) -> None:
+    with server_of(tmp_path) as server:
+        with pytest.raises(TritonServerError, match="has been started already"):
+            server.start()
+        first = server.pid
+    with server:
+        assert server.pid != first
+
+
+def test_repositories_are_checked_first(tmp_path: Path) -> None:
+    with pytest.raises(TritonServerError, match="no model repository given"):
+        TritonServer()
+    with pytest.raises(TritonServerError, match=r"model repository .*nowhere is not a folder"):
+        TritonServer(tmp_path / "nowhere")
+
+
+@linux
+def test_a_server_that_cannot_run_is_named(tmp_path: Path) -> None:
+    made = stand_in(tmp_path)
+    (made.server / "bin" / "tritonserver").unlink()
+    with pytest.raises(TritonServerError, match=r"cannot start .*tritonserver: No such file"):
+        TritonServer(tmp_path, environment=made).start()
