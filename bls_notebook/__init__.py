@@ -64,5 +64,3 @@ def unload_ipython_extension(ipython: InteractiveShell) -> None:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-

@@ -59,9 +59,7 @@ class PythonInstance:
             self.execute = execute
 
     def _no_execute(self, requests: list[InferenceRequest]) -> Any:
-        raise TritonModelException(
-            f"Python model {self.path} does not implement `execute` method."
-        )
+        raise TritonModelException(f"Python model {self.path} does not implement `execute` method.")
 
     def finalize(self) -> None:
         """Call the model's `finalize`, if it has one."""

@@ -54,7 +54,9 @@ def config_html(name: str, pbtxt: str) -> str:
         One ``div`` with its stylesheet.
     """
     top = parts.line(parts.name(name), parts.quiet("config.pbtxt"))
-    return parts.output(top, tag("pre", _coloured(pbtxt.rstrip()), cls="pbtxt"), styles="config")
+    return parts.output(
+        top, tag("pre", _coloured(pbtxt.rstrip().expandtabs(4)), cls="pbtxt"), styles="config"
+    )
 
 
 def _coloured(pbtxt: str) -> Html:

@@ -11,6 +11,7 @@ from bls_notebook.observe.records import ModelRecord, TensorSpecRecord
 
 _EMPTY = "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"
 _HEADS = ["model", "version", "state", "load time", "source", "inputs → outputs"]
+_SHORT = 40  # characters of a reason that still stands in the last column
 _NAMES = 3  # tensor names a side of a signature
 
 
@@ -35,8 +36,10 @@ def models_text(records: Sequence[ModelRecord], *, width: int = 100) -> str:
     for record in records:
         loaded = "" if record.load_seconds is None else duration(record.load_seconds)
         start = [record.name, str(record.version), record.state, loaded, record.source]
-        rows.append([*start, _signature(record) or record.reason])
-        if _signature(record) and record.reason:
+        signature = _signature(record)
+        beside = not signature and len(record.reason) <= _SHORT
+        rows.append([*start, record.reason if beside else signature])
+        if record.reason and not beside:
             rows.append(["", "", record.reason])
     lines = text.table(rows, heads=_HEADS, right=" r t", width=width, indent="", last="wrap", most=28)
     return "\n".join([*lines, "", _summary(records)])

@@ -22,11 +22,11 @@ from .futures import RequestFuture
 from .loops import loop_is_idle, thread_of_job
 from .messages import running
 from .parking import Parker
+from .ticket import Ticket
 from .waits import ALL, ANY, LIVE, Need, is_stuck
 
 if TYPE_CHECKING:
     from .execution import Execution
-    from .ticket import Ticket
 
 __all__ = ["describe_wait", "loop_goes_idle", "wait_for"]
 
@@ -117,7 +117,7 @@ def _victim(ticket: Ticket) -> Ticket | None:
 
 
 def _is_queued(node: _Node) -> bool:
-    return getattr(node, "queued", False) is True
+    return isinstance(node, Ticket) and node.queued
 
 
 # -- the live view of the graph ------------------------------------------------------------------
@@ -125,7 +125,7 @@ def _is_queued(node: _Node) -> bool:
 
 def _needs(node: _Node) -> Need[_Node]:
     """What a node needs before it can move (see `waits.is_stuck`). Lock held."""
-    if hasattr(node, "granted"):
+    if isinstance(node, Ticket):
         return _needs_of_ticket(node)
     if isinstance(node, asyncio.Future):
         return _needs_of_future(node)
@@ -154,7 +154,7 @@ def _answerable_elsewhere(ticket: Ticket) -> bool:
     if execution is None or request is None or execution.finished:
         return True
     means = (request, request._sender)
-    own = {id(execution), id(request), id(means)}
+    own = {id(execution), id(vars(execution)), id(request), id(means)}
     if execution.task is not None:
         own.add(id(execution.task.get_coro()))
     frame = sys._current_frames().get(execution.thread)
@@ -182,7 +182,7 @@ def _needs_of_execution(execution: Execution) -> Need[_Node]:
     loop = execution.task.get_loop()
     if not loop_is_idle(loop) or _timer_may_cancel(loop):
         return LIVE, ()
-    unfinished = [t for t in list(execution.tasks) if not t.done()]
+    unfinished = [t for t in list(execution.tasks or ()) if not t.done()]
     # Any task of the execution that can move may help the others: it moves once any of them does.
     return (ANY, unfinished) if unfinished else (LIVE, ())
 
@@ -191,9 +191,7 @@ def _timer_may_cancel(loop: Any) -> bool:
     """Whether a timer of the loop does something else than to end an `asyncio.sleep`."""
     for handle in getattr(loop, "_scheduled", ()):
         callback = getattr(handle, "_callback", None)
-        if not handle.cancelled() and (
-            getattr(callback, "__name__", "") != "_set_result_unless_cancelled"
-        ):
+        if not handle.cancelled() and (getattr(callback, "__name__", "") != "_set_result_unless_cancelled"):
             return True
     return False
 
@@ -290,7 +288,8 @@ def describe_wait(ticket: Ticket) -> str:
     sender = ticket.parent.model.name if ticket.parent and ticket.parent.model else None
     who = f" from '{sender}'" if sender else ""
     return (
-        f"A request{who} to '{ticket.model.name}' (thread {threading.current_thread().name!r}) is still waiting: "
+        f"A request{who} to '{ticket.model.name}' (thread "
+        f"{threading.current_thread().name!r}) is still waiting: "
         f"{'; '.join(holders)}. If one of these waits for this thread, neither will ever end; interrupt "
         "(Ctrl-C) to get out. Threads that carry the BLS context (asyncio.to_thread) are checked exactly."
     )

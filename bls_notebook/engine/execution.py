@@ -16,14 +16,14 @@ from weakref import WeakSet
 
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
-from bls_notebook.pb_utils.memory import MemoryType
 from bls_notebook.pb_utils.iterator import ResponseIterator
-from bls_notebook.pb_utils.request import InferenceRequest, Options
+from bls_notebook.pb_utils.memory import MemoryType
+from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import messages
 from .failures import error_response
-from .futures import RequestFuture, iterator_result
+from .futures import RequestFuture
 from .interrupt import interrupt_thread
 from .isolation import hand_over
 from .stream import AnsweredStream, TicketStream
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_DEPTH", "Execution", "received"]
 
 MAX_DEPTH = 1000
+_new = InferenceRequest.__new__
 _CLOSED = "Unable to send response. Response sender has been closed."
 
 
@@ -45,13 +46,13 @@ def received(model: LoadedModel, request: InferenceRequest, given: bool) -> Infe
     inputs = request._inputs
     if given:
         request._inputs = []
-    out = InferenceRequest.__new__(InferenceRequest)
+    out = _new(InferenceRequest)
     out._inputs = hand_over(inputs, given)
     out._requested = request._requested or model.output_names
     out._model_name = model.name
     out._model_version = model.version
     options = request._options
-    out._options = options if options.parameters == "{}" else _carried(options)
+    out._options = options if options is DEFAULT_OPTIONS else _carried(options)
     out._answerable = None
     out._sender = None
     return out
@@ -59,6 +60,8 @@ def received(model: LoadedModel, request: InferenceRequest, given: bool) -> Infe
 
 def _carried(options: Options) -> Options:
     """The options as the receiver sees them: the server writes parameters anew, without spaces."""
+    if options.parameters == "{}":
+        return options
     parameters = json.dumps(json.loads(options.parameters), separators=(",", ":"))
     return Options(
         options.request_id,
@@ -83,45 +86,26 @@ class Execution:
         Who sent the request.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_causes",
-        "_children",
-        "_guard",
-        "bare",
-        "cancelled",
-        "depth",
-        "finished",
-        "instance",
-        "model",
-        "parent",
-        "request",
-        "server",
-        "started",
-        "tasks",
-        "task",
-        "thread",
-        "ticket",
-    )
+    # Defaults of what most executions never set: making one is on the path of every request.
+    bare = False
+    cancelled = False
+    finished = False
+    instance: Instance | None = None
+    request: InferenceRequest | None = None
+    started = 0
+    task: asyncio.Task[Any] | None = None
+    tasks: WeakSet[asyncio.Task[Any]] | None = None
+    thread = 0
+    ticket: Ticket | None = None
+    _causes: list[ErrorRecord] | None = None
+    _children: set[Ticket] | None = None
+    _guard: threading.Lock | None = None
 
     def __init__(self, server: Server, model: LoadedModel | None, parent: Execution | None) -> None:
         self.server = server
         self.model = model
         self.parent = parent
-        self.depth = 0 if parent is None else parent.depth + 1
-        self.thread = 0
-        self.started = 0
-        self.cancelled = False
-        self.finished = False
-        self.bare = False
-        self.instance: Instance | None = None
-        self.request: InferenceRequest | None = None
-        self.ticket: Ticket | None = None
-        self.task: asyncio.Task[Any] | None = None
-        self.tasks: WeakSet[asyncio.Task[Any]] | None = None
-        self._children: set[Ticket] | None = None
-        self._causes: list[ErrorRecord] | None = None
-        self._guard: threading.Lock | None = None
+        self.depth: int = 0 if parent is None else parent.depth + 1
 
     @property
     def instance_name(self) -> str:
@@ -136,7 +120,9 @@ class Execution:
         if model is None:
             return self._refused(request._model_name, messages.not_ready(request._model_name), decoupled)
         problem = model.check.problem(request)
-        if problem is None:
+        if problem is None and (
+            model.decoupled or self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS
+        ):
             problem = self._problem(model, request, decoupled)
         if problem is not None:
             return self._refused(model.name, problem, decoupled)
@@ -147,29 +133,23 @@ class Execution:
             self.note_error(response)
         return response
 
-    def async_exec(
-        self, request: InferenceRequest, decoupled: bool, given: bool
-    ) -> asyncio.Future[Any]:
+    def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Serve a request in the background; needs a running event loop."""
         future = RequestFuture(loop=asyncio.get_running_loop())
         model = self.server.find(request._model_name, request._model_version)
-        problem = (
-            messages.not_ready(request._model_name) if model is None else model.check.problem(request)
-        )
+        problem = messages.not_ready(request._model_name) if model is None else model.check.problem(request)
         if problem is None and model is not None:
             problem = self._problem(model, request, decoupled)
         if problem is not None or model is None:
             future.set_result(self._refused(request._model_name, problem or "", decoupled))
             return future
         ticket = Ticket(model, received(model, request, given), self, copy_context())
-        future.follow(ticket, iterator_result(TicketStream(ticket, self)) if decoupled else None)
+        future.follow(ticket, TicketStream(ticket, self) if decoupled else None)
         self.adopt(ticket)
         model.scheduler.submit(ticket)
         return future
 
-    def _problem(
-        self, model: LoadedModel, request: InferenceRequest, decoupled: bool
-    ) -> str | None:
+    def _problem(self, model: LoadedModel, request: InferenceRequest, decoupled: bool) -> str | None:
         """What keeps a well-formed request from being sent."""
         if model.decoupled and not decoupled:
             return messages.decoupled_called_as_plain(model.name)

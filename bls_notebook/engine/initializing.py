@@ -38,8 +38,6 @@ class Initializing(Execution):
         Of the model's version.
     """
 
-    __slots__ = ("_directory", "_name")
-
     def __init__(self, server: Server, name: str, directory: str) -> None:
         super().__init__(server, None, None)
         self._name = name
@@ -54,9 +52,7 @@ class Initializing(Execution):
         """Refuse, as Triton does."""
         raise TritonModelException(_NO_BLS)
 
-    def async_exec(
-        self, request: InferenceRequest, decoupled: bool, given: bool
-    ) -> asyncio.Future[Any]:
+    def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Refuse, as Triton does."""
         raise TritonModelException(_NO_BLS)
 

@@ -28,6 +28,7 @@ __all__ = ["hand_over"]
 SMALL = 2048
 
 _ndarray = np.ndarray
+_new = Tensor.__new__
 
 
 def _copy_of_bytes(tensor: Tensor) -> Tensor:
@@ -86,8 +87,11 @@ def hand_over(tensors: list[Tensor], given: bool) -> list[Tensor]:
         ):
             out.append(tensor)
         else:
-            copy = array.copy() if array.__class__ is _ndarray else np.array(array, subok=False)
-            out.append(Tensor._of(tensor._name, copy, datatype))
+            copied = _new(Tensor)
+            copied._name = tensor._name
+            copied._datatype = datatype
+            copied._array = array.copy() if array.__class__ is _ndarray else np.array(array, subok=False)
+            out.append(copied)
     return out
 
 

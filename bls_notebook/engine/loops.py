@@ -22,7 +22,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 if TYPE_CHECKING:
     from .execution import Execution
 
-__all__ = ["ModelLoop", "loop_is_idle", "mailbox", "thread_of_job"]
+__all__ = ["Mailbox", "ModelLoop", "loop_is_idle", "mailbox", "thread_of_job"]
 
 
 class Mailbox:
@@ -79,7 +79,7 @@ def thread_of_job(future: Any) -> int:
     return job.thread if job is not None else 0
 
 
-class _WatchingSelector(selectors.DefaultSelector):  # type: ignore[misc,valid-type]
+class _WatchingSelector(selectors.DefaultSelector):
     """Says when its loop has nothing left to do but wait."""
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class _WatchingSelector(selectors.DefaultSelector):  # type: ignore[misc,valid-t
 
     def select(self, timeout: float | None = None) -> Any:
         """Wait, as the base class does."""
-        if timeout is not None and timeout <= 0 or self.going_idle is None:
+        if (timeout is not None and timeout <= 0) or self.going_idle is None:
             return super().select(timeout)
         self.idle = True
         try:
@@ -116,7 +116,9 @@ class _ModelEventLoop(asyncio.SelectorEventLoop):
             tasks.add(task)
         return task
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Any, *args: Any
+    ) -> Any:
         """Run a call in an executor, as the base class does."""
         job = _Job()
 

@@ -27,9 +27,7 @@ def running(model: str, message: str) -> str:
 
 def not_ready(model: str) -> str:
     """No ready version of the model that was asked for."""
-    return running(
-        model, f"Failed for execute the inference request. Model '{model}' is not ready."
-    )
+    return running(model, f"Failed for execute the inference request. Model '{model}' is not ready.")
 
 
 def decoupled_called_as_plain(model: str) -> str:
@@ -72,7 +70,8 @@ def wrong_count(
         model,
         _named(
             request_id,
-            f"expected {expected} inputs but got {len(got)} inputs for model '{model}'. Got input(s) {listed}, "
+            f"expected {expected} inputs but got {len(got)} inputs for model '{model}'. Got "
+            f"input(s) {listed}, "
             f"but missing required input(s) {absent}. Please provide all required input(s).",
         ),
     )
@@ -116,7 +115,8 @@ def wrong_shape(
         model,
         _named(
             request_id,
-            f"unexpected shape for input '{name}' for model '{model}'. Expected [{dims}], got [{shape}]. {note}",
+            f"unexpected shape for input '{name}' for model '{model}'. "
+            f"Expected [{dims}], got [{shape}]. {note}",
         ),
     )
 
@@ -132,7 +132,7 @@ def batch_too_large(model: str, request_id: str, limit: int) -> str:
 def no_gpu(device: int) -> str:
     """Outputs were asked for on a GPU that is not there."""
     return (
-        "BackendMemory::Create, all allocation types failed:\n\tGPU: failed to get device: CUDA driver version is "
-        "insufficient for CUDA runtime version\n\tGPU_POOL: CudaMemoryManager has no preallocated CUDA memory"
+        "BackendMemory::Create, all allocation types failed:\n\tGPU: failed to get device: CUDA driver version "
+        "is insufficient for CUDA runtime version\n\tGPU_POOL: CudaMemoryManager has no preallocated CUDA memory"
         f" (this process has no gpu:{device}; leave preferred_memory out, or ask for the CPU)"
     )

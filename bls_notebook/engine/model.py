@@ -17,7 +17,7 @@ from .scheduler import DefaultScheduler, Scheduler
 from .validate import RequestCheck
 
 if TYPE_CHECKING:
-    from bls_notebook.repository.config import ModelSpec
+    from bls_notebook.engine.spec import ModelSpec
 
     from .instance import Instance
     from .server import Server
@@ -72,20 +72,18 @@ class LoadedModel:
         self.output_names = tuple(spec.outputs)
         self.check = RequestCheck(spec)
         self.statistics = Statistics()
-        self._statistics_lock = threading.Lock()
         self.closed = threading.Event()
         self.scheduler: Scheduler = DefaultScheduler(self)
 
     def count(self, nanoseconds: int, failed: bool) -> None:
-        """Count one execution."""
+        """Count one execution; the scheduler's lock is held."""
         statistics = self.statistics
-        with self._statistics_lock:
-            if failed:
-                statistics.fail_count += 1
-                statistics.fail_ns += nanoseconds
-            else:
-                statistics.success_count += 1
-                statistics.success_ns += nanoseconds
+        if failed:
+            statistics.fail_count += 1
+            statistics.fail_ns += nanoseconds
+        else:
+            statistics.success_count += 1
+            statistics.success_ns += nanoseconds
 
     def settled(self, ticket: Ticket) -> None:
         """A request has been answered."""
@@ -104,7 +102,5 @@ class LoadedModel:
             try:
                 instance.close()
             except Exception as error:
-                log.error(
-                    "finalize of %s raised %s: %s", instance.name, type(error).__name__, error
-                )
+                log.error("finalize of %s raised %s: %s", instance.name, type(error).__name__, error)
         self.closed.set()

@@ -12,12 +12,13 @@ from bls_notebook.pb_utils.tensor import Tensor
 
 from .isolation import hand_over
 
+_new = InferenceResponse.__new__
+
 __all__ = ["ReturnError", "answer", "check_returned", "returned_none"]
 
 
 class ReturnError(TritonModelException):
     """`execute` returned what it must not; reported without the frames of anybody's code."""
-
 
 
 def _triton_type(value: object) -> str:
@@ -34,9 +35,7 @@ def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:
         Not a list, of a wrong length, or with something else than responses in it.
     """
     if returned.__class__ is not list and not isinstance(returned, list):
-        raise ReturnError(
-            f"Expected a list in the execute return, found type '{_triton_type(returned)}'."
-        )
+        raise ReturnError(f"Expected a list in the execute return, found type '{_triton_type(returned)}'.")
     if len(returned) != count:
         raise ReturnError(
             "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
@@ -60,9 +59,7 @@ def returned_none(what: str) -> str:
     )
 
 
-def answer(
-    responses: list[Any], index: int, requested: tuple[str, ...], declared: frozenset[str], given: bool
-) -> InferenceResponse:
+def answer(responses: list[Any], index: int, requested: tuple[str, ...], given: bool) -> InferenceResponse:
     """Return the response that a requester gets: its outputs, isolated from the model's.
 
     Parameters
@@ -70,55 +67,60 @@ def answer(
     responses : list of InferenceResponse
         That the model returned, or one that it sends.
     requested : tuple of str
-        Names of the outputs that were asked for; empty for all.
-    declared : frozenset of str
-        Outputs of the configuration; others are dropped.
+        Names of the outputs that the requester gets, each of the configuration.
     given : bool
-        Nobody but the engine holds the list any more.
+        Nobody but the engine and, perhaps, the list's maker holds the list.
 
     Notes
     -----
     Of outputs of the same name the last one counts, as on the real server.
     """
-    response = responses[index]
-    unheld = given and _getrefcount(response) == _RESPONSE_UNHELD
-    out = InferenceResponse.__new__(InferenceResponse)
-    out._parameters = response._parameters
-    out._warnings = response._warnings
-    out._error = response._error
+    response: InferenceResponse = responses[index]
+    if given and _getrefcount(responses) == _LIST_UNHELD and _getrefcount(response) == _RESPONSE_UNHELD:
+        out, unheld = response, True  # nobody will see that it is the same object
+        tensors: list[Tensor] = response._outputs
+    else:
+        out, unheld = _new(InferenceResponse), False
+        out._parameters = response._parameters
+        out._warnings = response._warnings
+        out._error = response._error
+        tensors = list(response._outputs)
     if response._error is not None:
         out._outputs = []
         return out
-    tensors: list[Tensor] = response._outputs
-    if unheld:
-        response._outputs = []
-    else:
-        tensors = list(tensors)
-    if requested:
-        if len(tensors) > 1 or tensors and tensors[0]._name not in requested:
-            tensors[:] = [t for t in tensors if t._name in requested]
-    if len(tensors) > 1:
-        if len({t._name for t in tensors}) != len(tensors):
-            tensors[:] = {t._name: t for t in tensors}.values()
-    for tensor in tensors:
-        if tensor._name not in declared:
-            tensors[:] = [t for t in tensors if t._name in declared]
-            break
-    del response
-    tensor = None  # type: ignore[assignment]  # a name of ours would count as a holder
+    if len(tensors) == 1:
+        if tensors[0]._name not in requested:
+            tensors = []
+    elif len(tensors) != len(requested) or {t._name for t in tensors} != set(requested):
+        tensors[:] = {t._name: t for t in tensors if t._name in requested}.values()
+    out._outputs = []
     out._outputs = hand_over(tensors, unheld)
     return out
 
 
 def _calibrate() -> None:
-    global _RESPONSE_UNHELD
+    global _RESPONSE_UNHELD, _LIST_UNHELD
+    recorder = RecordingNumber()
+    _LIST_UNHELD = recorder  # type: ignore[assignment]
+    unkept = [InferenceResponse()]
+    answer(unkept, 0, (), True)
+    kept = [InferenceResponse()]
+    also = kept
+    answer(kept, 0, (), True)
+    del also
+    _LIST_UNHELD = recorder.unheld()
+    if _LIST_UNHELD < 0:
+        return
     recorder = RecordingNumber()
     _RESPONSE_UNHELD = recorder  # type: ignore[assignment]
-    answer([InferenceResponse()], 0, (), frozenset(), True)
-    kept = InferenceResponse()
-    answer([kept], 0, (), frozenset(), True)
+    responses = [InferenceResponse()]
+    answer(responses, 0, (), True)
+    response = InferenceResponse()
+    responses = [response]
+    answer(responses, 0, (), True)
     _RESPONSE_UNHELD = recorder.unheld()
 
 
+_LIST_UNHELD: int = -1
 _RESPONSE_UNHELD: int = -1
 _calibrate()

@@ -109,30 +109,42 @@ class DefaultScheduler:
         if running_loop is not None:  # model code must not see the caller's (or Jupyter's) loop
             _set_running_loop(None)
         token = caller_var.set(execution)
-        failed = True
-        execution.started = perf_counter_ns()
+        response: InferenceResponse | None = None
+        started = perf_counter_ns()
+        execution.started = started
         try:
             returned = instance.execute([request])
             if returned.__class__ is not list:
                 returned = self._settle(execution, returned)
-            check_returned(returned, 1)
-            execution.request = None
+            if (
+                returned.__class__ is not list
+                or len(returned) != 1
+                or returned[0].__class__ is not InferenceResponse
+            ):
+                check_returned(returned, 1)
             requested = request._requested
+            execution.request = None
             del request
-            if returned[0] is None or execution.ticket is not None:
-                response = None
-            else:
-                response = answer(returned, 0, requested, model.declared, True)
-                failed = response._error is not None
+            if returned[0] is not None and execution.ticket is None:
+                response = answer(returned, 0, requested, True)
         except BaseException as error:
             response = self._failure(execution, error)
         finally:
             caller_var.reset(token)
             if running_loop is not None:
                 _set_running_loop(running_loop)
-            model.count(perf_counter_ns() - execution.started, failed)
             execution.finished = True
-            self._release(instance)
+            failed = response is not None and response._error is not None
+            contended = False
+            with self._lock:  # as _next does, without another call
+                model.count(perf_counter_ns() - started, failed)
+                if self._queue or self._closed:
+                    contended = True
+                else:
+                    instance.holder = None
+                    self._idle.append(instance)
+            if contended:
+                self._release(instance)
         if response is None:
             return self._late_answer(execution)
         if execution.ticket is not None and not execution.ticket.finish(response):
@@ -166,9 +178,7 @@ class DefaultScheduler:
 
     def _failure(self, execution: Execution, error: BaseException) -> InferenceResponse:
         """The response of an `execute` that raised; Ctrl-C goes on to the notebook."""
-        if isinstance(error, KeyboardInterrupt) and (
-            threading.current_thread() is threading.main_thread()
-        ):
+        if isinstance(error, KeyboardInterrupt) and (threading.current_thread() is threading.main_thread()):
             execution.interrupt()
             raise error
         if isinstance(error, (Interrupted, asyncio.CancelledError)):
@@ -177,9 +187,7 @@ class DefaultScheduler:
         message = execute_failed(execution.instance_name, describe_exception(error))
         return failed_response(self._model, message, error, execution.causes)
 
-    def _wait_for_turn(
-        self, execution: Execution, request: InferenceRequest
-    ) -> Instance | InferenceResponse:
+    def _wait_for_turn(self, execution: Execution, request: InferenceRequest) -> Instance | InferenceResponse:
         parent = execution.parent
         ticket = Ticket(self._model, request, parent, None)
         ticket.inline = True
@@ -326,10 +334,10 @@ class DefaultScheduler:
         finally:
             with guard:
                 execution.finished = True
-            clear_interrupt(execution.thread)
+            if execution.cancelled:
+                clear_interrupt(execution.thread)
             caller_var.reset(token)
             execution.request = None
-            request = None
             self._close_execution(ticket, execution, response)
 
     def _begin(self, instance: Instance, ticket: Ticket) -> None:
@@ -397,9 +405,7 @@ class DefaultScheduler:
         if not shares_loop:
             self._release(instance)
 
-    def _execution(
-        self, instance: Instance, ticket: Ticket, request: InferenceRequest
-    ) -> Execution:
+    def _execution(self, instance: Instance, ticket: Ticket, request: InferenceRequest) -> Execution:
         """An execution of a queued request, known to its ticket and its instance."""
         server = self._model.server
         execution = Execution(server, self._model, ticket.parent)
@@ -414,9 +420,7 @@ class DefaultScheduler:
         ticket.execution = execution
         return execution
 
-    def _read(
-        self, ticket: Ticket, execution: Execution, returned: Any
-    ) -> InferenceResponse | None:
+    def _read(self, ticket: Ticket, execution: Execution, returned: Any) -> InferenceResponse | None:
         """The answer in what `execute` returned; None where the model's sender gives it."""
         if returned is None:
             request = execution.request
@@ -433,13 +437,14 @@ class DefaultScheduler:
         check_returned(returned, 1)
         if returned[0] is None:
             return None
-        return answer(returned, 0, ticket.requested, self._model.declared, True)
+        return answer(returned, 0, ticket.requested, True)
 
     def _close_execution(
         self, ticket: Ticket, execution: Execution, response: InferenceResponse | None
     ) -> None:
         failed = response is not None and response._error is not None
-        self._model.count(perf_counter_ns() - execution.started, failed)
+        with self._lock:
+            self._model.count(perf_counter_ns() - execution.started, failed)
         if response is not None:
             ticket.finish(response)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bls_notebook.pb_utils.errors import TritonModelException
 
-from .failures import describe_exception
 from .execution import Execution
+from .failures import describe_exception
 
 if TYPE_CHECKING:
     from .model import LoadedModel
@@ -172,9 +172,7 @@ class _Family:
         try:
             return _Metric(self._server, self._execution, self._family.metric(labels, buckets))
         except ValueError as error:
-            raise self._server._failed(
-                self._execution, "Error when creating Metric", str(error)
-            ) from error
+            raise self._server._failed(self._execution, "Error when creating Metric", str(error)) from error
 
 
 class _Metric:

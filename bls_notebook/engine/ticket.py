@@ -52,27 +52,18 @@ class Ticket:
         Where the model runs, when it runs in another thread.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_answered",
-        "_closed",
-        "_lock",
-        "_parkers",
-        "_responses",
-        "_sent",
-        "cancelled",
-        "context",
-        "discarded",
-        "execution",
-        "granted",
-        "inline",
-        "model",
-        "on_response",
-        "parent",
-        "queued",
-        "request",
-        "requested",
-    )
+    # Defaults of what many tickets never set: making one is on the path of every queued request.
+    inline = False  # its own thread runs it, once an instance is granted
+    queued = False  # in its scheduler's queue; written under the scheduler's lock
+    granted: Instance | None = None
+    execution: Execution | None = None
+    cancelled = False
+    discarded = False
+    on_response: Callable[[], None] | None = None
+    _parkers: list[Parker] | None = None
+    _closed = False  # the model may send nothing more
+    _answered = False  # the final response is in
+    _sent = 0
 
     def __init__(
         self,
@@ -86,19 +77,8 @@ class Ticket:
         self.requested = request._requested
         self.parent = parent
         self.context = context
-        self.inline = False  # its own thread runs it, once an instance is granted
-        self.queued = False  # in its scheduler's queue; written under the scheduler's lock
-        self.granted: Instance | None = None
-        self.execution: Execution | None = None
-        self.cancelled = False
-        self.discarded = False
-        self.on_response: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self._responses: deque[tuple[InferenceResponse, bool]] = deque()
-        self._parkers: list[Parker] = []
-        self._closed = False  # the model may send nothing more
-        self._answered = False  # the final response is in
-        self._sent = 0
 
     @property
     def done(self) -> bool:
@@ -129,7 +109,7 @@ class Ticket:
                     return  # the response before was the answer
                 out = InferenceResponse()
             else:
-                out = answer([response], 0, self.requested, self.model.declared, False)
+                out = answer([response], 0, self.requested, False)
             # What a model that is not decoupled sends is its answer, with or without the flag.
             woken = self._put(out, final or not self.model.decoupled)
         self._wake(woken)
@@ -165,18 +145,18 @@ class Ticket:
         self._wake(woken)
         return True
 
-    def _put(self, response: InferenceResponse, final: bool) -> list[Parker]:
+    def _put(self, response: InferenceResponse, final: bool) -> list[Parker] | None:
         """Queue a response; the lock is held."""
         if self._answered:
-            return []
+            return None
         if not self.discarded or final:
             self._responses.append((response, final))
         self._answered = final
-        woken, self._parkers = self._parkers, []
+        woken, self._parkers = self._parkers, None
         return woken
 
-    def _wake(self, parkers: list[Parker]) -> None:
-        for parker in parkers:
+    def _wake(self, parkers: list[Parker] | None) -> None:
+        for parker in parkers or ():
             parker.unpark()
         if self._answered:
             self.model.settled(self)
@@ -199,15 +179,15 @@ class Ticket:
             if self._responses or self._answered or self.granted is not None:
                 return None
             parker = Parker()
-            self._parkers.append(parker)
+            self._parkers = [*(self._parkers or ()), parker]
             return parker
 
     def grant(self, instance: Instance) -> None:
         """Hand an instance to the thread that waits with this ticket."""
         with self._lock:
             self.granted = instance
-            woken, self._parkers = self._parkers, []
-        for parker in woken:
+            woken, self._parkers = self._parkers, None
+        for parker in woken or ():
             parker.unpark()
 
     # -- the requester's side --------------------------------------------------------------------

@@ -13,27 +13,9 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from . import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Protocol
+    from collections.abc import Sequence
 
-    class InputSpec(Protocol):
-        """What is checked of an input."""
-
-        name: str
-        datatype: str
-        optional: bool
-        shape: tuple[int, ...]
-        is_shape_tensor: bool
-
-    class Spec(Protocol):
-        """What is checked of a model."""
-
-        name: str
-        inputs: Mapping[str, InputSpec]
-        outputs: Mapping[str, object]
-        required: frozenset[str]
-        max_batch_size: int
-
+    from bls_notebook.engine.spec import ModelSpec
 
 __all__ = ["RequestCheck"]
 
@@ -49,7 +31,7 @@ class RequestCheck:
 
     __slots__ = ("_fixed", "_inputs", "_outputs", "_required", "_spec", "_total")
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
         self._outputs = frozenset(spec.outputs)
         self._required = frozenset(spec.required)
@@ -64,14 +46,13 @@ class RequestCheck:
             )
             for s in spec.inputs.values()
         }
-        self._fixed = spec.max_batch_size == 0 and not any(
-            s.is_shape_tensor for s in spec.inputs.values()
-        )
+        self._fixed = spec.max_batch_size == 0 and not any(s.is_shape_tensor for s in spec.inputs.values())
 
     def problem(self, request: InferenceRequest) -> str | None:
         """Return Triton's message for what is wrong with the request, None where nothing is."""
         inputs = request._inputs
-        if self._fixed and len(inputs) == self._total:
+        count = len(inputs)
+        if self._fixed and count == self._total:
             known = self._inputs
             for tensor in inputs:
                 spec = known.get(tensor._name)
@@ -84,7 +65,7 @@ class RequestCheck:
                     for i, size in spec[3]:
                         if shape[i] != size:
                             return self._explain(request)
-            if len(inputs) > 1 and len({t._name for t in inputs}) != len(inputs):
+            if count > 1 and len({t._name for t in inputs}) != count:
                 return self._explain(request)
         else:
             problem = self._explain(request)
@@ -115,9 +96,7 @@ class RequestCheck:
         for tensor in reversed(inputs):
             wanted = spec.inputs[tensor._name].datatype
             if tensor._datatype != wanted:
-                return messages.wrong_datatype(
-                    model, request_id, tensor._name, tensor._datatype, wanted
-                )
+                return messages.wrong_datatype(model, request_id, tensor._name, tensor._datatype, wanted)
         return self._shape_problem(request)
 
     def _shape_problem(self, request: InferenceRequest) -> str | None:
@@ -128,17 +107,14 @@ class RequestCheck:
         for tensor in reversed(request._inputs):
             wanted: Sequence[int] = spec.inputs[tensor._name].shape
             shape = tensor._array.shape
-            if len(shape) != len(wanted) or any(
-                w not in (-1, s) for w, s in zip(wanted, shape, strict=True)
-            ):
-                return messages.wrong_shape(
-                    model, request_id, tensor._name, shape, wanted, batched
-                )
+            if len(shape) != len(wanted) or any(w not in (-1, s) for w, s in zip(wanted, shape, strict=True)):
+                return messages.wrong_shape(model, request_id, tensor._name, shape, wanted, batched)
             if batched and not spec.inputs[tensor._name].is_shape_tensor:
                 if batch is not None and shape[0] != batch:
                     return messages.running(
                         model,
-                        f"[request id: {request_id or '<id_unknown>'}] input '{tensor._name}' batch size does not "
+                        f"[request id: {request_id or '<id_unknown>'}] input '{tensor._name}' batch size "
+                        "does not "
                         f"match other inputs for '{model}'",
                     )
                 batch = shape[0]

@@ -33,9 +33,7 @@ class Caller(Protocol):
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
         """Serve a request and wait; `given` says that nobody else holds it."""
 
-    def async_exec(
-        self, request: InferenceRequest, decoupled: bool, given: bool
-    ) -> asyncio.Future[Any]:
+    def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Serve a request in the background."""
 
     def load_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:

@@ -20,11 +20,12 @@ class LogLevel(enum.Enum):
     VERBOSE = "verbose"
 
 
+_Level = LogLevel  # inside Logger, the name is the class attribute that Triton has
+
+
 def _write(level: LogLevel, message: object) -> None:
     if not isinstance(message, str):
-        raise TypeError(
-            f"Logger: incompatible function arguments; message must be str, got {message!r}"
-        )
+        raise TypeError(f"Logger: incompatible function arguments; message must be str, got {message!r}")
     frame = sys._getframe(2)
     caller = caller_var.get()
     if caller is not None:
@@ -42,16 +43,16 @@ class Logger:
         A message that is not text.
     """
 
-    LogLevel: ClassVar[type[LogLevel]] = LogLevel
-    INFO: ClassVar[LogLevel] = LogLevel.INFO
-    WARNING: ClassVar[LogLevel] = LogLevel.WARNING
-    ERROR: ClassVar[LogLevel] = LogLevel.ERROR
-    VERBOSE: ClassVar[LogLevel] = LogLevel.VERBOSE
+    LogLevel = LogLevel
+    INFO: ClassVar[_Level] = _Level.INFO
+    WARNING: ClassVar[_Level] = _Level.WARNING
+    ERROR: ClassVar[_Level] = _Level.ERROR
+    VERBOSE: ClassVar[_Level] = _Level.VERBOSE
 
     @staticmethod
-    def log(message: str, level: LogLevel = LogLevel.INFO) -> None:
+    def log(message: str, level: _Level = _Level.INFO) -> None:
         """Write a message at a level (default INFO)."""
-        if not isinstance(level, LogLevel):
+        if not isinstance(level, _Level):
             raise TypeError(f"Logger.log: level must be Logger.INFO, ..., got {level!r}")
         _write(level, message)
 

@@ -39,9 +39,7 @@ class PreferredMemory:
                 f"TRITONSERVER_MEMORY_GPU, got {preferred_memory_type!r}"
             )
         if not isinstance(preferred_device_id, int) or isinstance(preferred_device_id, bool):
-            raise TypeError(
-                f"PreferredMemory: preferred_device_id must be int, got {preferred_device_id!r}"
-            )
+            raise TypeError(f"PreferredMemory: preferred_device_id must be int, got {preferred_device_id!r}")
         self.memory_type = preferred_memory_type
         self.device_id = preferred_device_id
 

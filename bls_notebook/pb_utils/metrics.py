@@ -105,6 +105,4 @@ class MetricFamily:
             Bad labels or buckets.
         """
         plain = {str(k): str(v) for k, v in (labels or {}).items()}
-        return Metric(
-            self._backing.metric(plain, None if buckets is None else [float(b) for b in buckets])
-        )
+        return Metric(self._backing.metric(plain, None if buckets is None else [float(b) for b in buckets]))

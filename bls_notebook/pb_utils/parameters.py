@@ -21,14 +21,10 @@ def parameters_to_json(parameters: Any) -> str:
     if parameters is None:
         return "{}"
     if not isinstance(parameters, dict):
-        raise TritonModelException(
-            f"Expect parameters to have type dict, found type {type(parameters)}"
-        )
+        raise TritonModelException(f"Expect parameters to have type dict, found type {type(parameters)}")
     for key, value in parameters.items():
         if not isinstance(key, str):
-            raise TritonModelException(
-                f"Expect parameters keys to have type str, found type {type(key)}"
-            )
+            raise TritonModelException(f"Expect parameters keys to have type str, found type {type(key)}")
         if not isinstance(value, (bool, int, str)):
             raise TritonModelException(
                 f"Expect parameters values to have type bool/int/str, found type {type(value)}"

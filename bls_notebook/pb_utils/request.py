@@ -181,9 +181,7 @@ class InferenceRequest:
             try:
                 requested_output_names = list(requested_output_names)
             except TypeError:
-                raise _type_error(
-                    "requested_output_names", requested_output_names, "a list of str"
-                ) from None
+                raise _type_error("requested_output_names", requested_output_names, "a list of str") from None
         for name in requested_output_names:
             if name.__class__ is not str:
                 _text("requested_output_names", name)

@@ -58,9 +58,7 @@ class Tensor:
             datatype = "BYTES"
         self._name = name
         self._datatype = datatype
-        self._array = (
-            numpy_array if numpy_array.flags.c_contiguous else np.ascontiguousarray(numpy_array)
-        )
+        self._array = numpy_array if numpy_array.flags.c_contiguous else np.ascontiguousarray(numpy_array)
 
     @staticmethod
     def _checked(name: Any, array: Any) -> str:

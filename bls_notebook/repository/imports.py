@@ -88,8 +88,10 @@ class ModuleHome:
         top = full.partition(".")[0]
         if not self._is_own(top):
             if full == "importlib" or full.startswith("importlib."):
-                return _Importlib(self) if not fromlist and full == "importlib" else builtins.__import__(
-                    name, globals, locals, fromlist or (), level
+                return (
+                    _Importlib(self)
+                    if not fromlist and full == "importlib"
+                    else builtins.__import__(name, globals, locals, fromlist or (), level)
                 )
             return builtins.__import__(name, globals, locals, fromlist or (), level)
         module = self.import_module(full)
@@ -163,9 +165,7 @@ class ModuleHome:
         module = ModuleType(f"{self.label}.{full.rpartition('.')[2]}")
         module.__file__ = file
         module.__package__ = ""
-        vars(module).update(
-            {"__builtins__": self._builtins, HOME: self, "__bls_package__": package}
-        )
+        vars(module).update({"__builtins__": self._builtins, HOME: self, "__bls_package__": package})
         self._modules[full] = module
         sys.modules[module.__name__] = module  # for pickle, dataclasses and typing
         return module

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.spec import ModelSpec
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor, TritonModelException
-
-from .config import ModelSpec
 
 __all__ = ["preferred_memory_of", "tensors_of"]
 
@@ -35,7 +34,8 @@ def tensors_of(model: str, inputs: Mapping[str, Any], spec: ModelSpec | None) ->
     """
     if not isinstance(inputs, Mapping):
         raise BLSError(
-            f"model {model!r}: inputs: got {type(inputs).__name__}, expected a dict of names to arrays, such as "
+            f"model {model!r}: inputs: got {type(inputs).__name__}, expected a dict of names "
+            "to arrays, such as "
             '{"INPUT0": array}'
         )
     out = []
@@ -88,9 +88,7 @@ def preferred_memory_of(value: object) -> PreferredMemory | None:
         kind, _, number = value.partition(":")
         if kind in ("cpu", "gpu") and (not number or number.isdigit()):
             memory = (
-                MemoryType.TRITONSERVER_MEMORY_CPU
-                if kind == "cpu"
-                else MemoryType.TRITONSERVER_MEMORY_GPU
+                MemoryType.TRITONSERVER_MEMORY_CPU if kind == "cpu" else MemoryType.TRITONSERVER_MEMORY_GPU
             )
             return PreferredMemory(memory, int(number or 0))
     raise BLSError(f"device: got {value!r}, expected 'cpu', 'gpu' or 'gpu:<number>'")

@@ -23,7 +23,8 @@ def repository_paths(paths: Iterable[str | Path]) -> tuple[Path, ...]:
         folder = Path(path).expanduser().resolve()
         if not folder.is_dir():
             raise BLSError(
-                f"model repository {str(path)!r}: no such folder; give a folder whose sub-folders are models, or no "
+                f"model repository {str(path)!r}: no such folder; give a folder whose sub-folders "
+                "are models, or no "
                 "path for models in memory only"
             )
         out.append(folder)

@@ -24,9 +24,9 @@ from bls_notebook.pb_utils import _runtime
 
 from .config import (
     ModelConfigMessage,
-    ModelSpec,
     auto_complete,
     complete,
+    model_spec,
     parse_config,
     parse_json,
     pick_versions,
@@ -61,11 +61,12 @@ def load_versions(server: Server, source: ModelSource) -> dict[int, LoadedModel]
     if not wanted:
         have = ", ".join(map(str, versions)) or "none"
         raise ModelLoadError(
-            f"model {name!r}: no version to load: version folders there: {have}; expected a folder named 1 with "
+            f"model {name!r}: no version to load: version folders there: {have}; expected a "
+            "folder named 1 with "
             f"model.py in it, or a version_policy that picks one of them ({source.folder})",
             name,
-            f"load failed for model '{name}': at least one version must be available under the version policy "
-            f"of model '{name}'",
+            f"load failed for model '{name}': at least one version must be available under the version "
+            f"policy of model '{name}'",
         )
     loaded: dict[int, LoadedModel] = {}
     try:
@@ -82,7 +83,7 @@ def _read_config(source: ModelSource) -> ModelConfigMessage:
     if source.config_is_json and isinstance(source.config, (str, dict)):
         config = parse_json(source.config, model=source.name)
     else:
-        config = parse_config(source.config, model=source.name)  # type: ignore[arg-type]
+        config = parse_config(source.config, model=source.name)
     first = next(iter(source.versions.values()), None)
     files = () if first is None else tuple(sorted(f.name for f in first.iterdir()))
     return complete(config, model=source.name, files=files)
@@ -100,14 +101,15 @@ def _load_version(
         if backend != "python":
             what = "ensembles are" if config.platform == "ensemble" else f"backend {backend!r} is"
             raise ConfigError(
-                f"model {name!r}: {what} not supported by this version of bls_notebook; supported: backend \"python\""
+                f"model {name!r}: {what} not supported by this version of bls_notebook; "
+                'supported: backend "python"'
             )
         file = folder / (config.default_model_filename or "model.py")
         with as_model(Initializing(server, name, str(folder))):
             cls = _load_class(homes, source, version, folder, file)
             config = auto_complete(config, cls)
             validate(config, folder=source.folder)
-            spec = ModelSpec.of(config)
+            spec = model_spec(config)
         for number, instance in enumerate(spec.instances):
             arguments = {
                 "model_config": spec.json,
@@ -189,9 +191,7 @@ def _quietly(call: Callable[[], None]) -> None:
 
 def _load_error(error: BaseException, name: str, version: int) -> BLSError:
     text = describe_exception(error)
-    reason = (
-        f"load failed for model '{name}': version {version} is at UNAVAILABLE state: Internal: {text};\n"
-    )
+    reason = f"load failed for model '{name}': version {version} is at UNAVAILABLE state: Internal: {text};\n"
     if isinstance(error, ConfigError):
         error.reason = reason
         return error

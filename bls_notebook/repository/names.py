@@ -29,7 +29,8 @@ def check_model_name(name: object) -> str:
         shown = name if len(name) <= 60 else name[:57] + "..."
         why = f"it has {found[0]!r} in it" if found else "it is empty, hidden, too long or has spaces around"
         raise InvalidNameError(
-            f"model name {shown!r} cannot be used: {why}. A model's name is the name of its folder; use letters, "
+            f"model name {shown!r} cannot be used: {why}. A model's name is the name of its "
+            "folder; use letters, "
             "digits, '_', '-' and '.'"
         )
     return name
@@ -73,7 +74,7 @@ def file_override_path(name: str) -> PurePosixPath:
         or "\\" in plain
     ):
         raise InvalidNameError(
-            f"file override {name!r} cannot be used: expected 'file:<version>/<file name>' inside the model's "
-            "folder, such as 'file:1/model.py'"
+            f"file override {name!r} cannot be used: expected 'file:<version>/<file name>' inside the "
+            "model's folder, such as 'file:1/model.py'"
         )
     return path

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from bls_notebook.engine.model import LoadedModel
+from bls_notebook.engine.spec import ModelSpec
 from bls_notebook.observe.records import ModelRecord, TensorSpecRecord
-
-from .config import ModelSpec
 
 __all__ = ["model_record", "unavailable_record"]
 

@@ -124,7 +124,7 @@ class ModelRepository(Requests):
             )
         with self._loading_of(name):
             if config is None:
-                config = self._configs.get(name)  # type: ignore[assignment]
+                config = self._configs.get(name)
             folder = self._folder.write(name, {f"{version}/model.py": source.encode("utf-8")})
             model = ModelSource(name, folder, "cell", config)
             try:
@@ -299,9 +299,7 @@ class ModelRepository(Requests):
                 if name not in rows:
                     versions = version_folders(path / name) or {1: path}
                     rows[name] = {
-                        max(versions): unavailable_record(
-                            name, max(versions), str(path / name), "not loaded"
-                        )
+                        max(versions): unavailable_record(name, max(versions), str(path / name), "not loaded")
                     }
         return [record for name in sorted(rows) for _, record in sorted(rows[name].items())]
 
@@ -436,5 +434,3 @@ def _signature(folder: Path) -> object:
             for s in [f.stat()]
         )
     )
-
-

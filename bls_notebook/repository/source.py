@@ -85,9 +85,7 @@ class SourceFolder:
         InvalidNameError
             A file that would be outside the model's folder.
         """
-        return self.write(
-            name, {str(file_override_path(file)): data for file, data in files.items()}
-        )
+        return self.write(name, {str(file_override_path(file)): data for file, data in files.items()})
 
     def discard(self, folder: Path) -> None:
         """Remove a folder that `write` made; any other is left alone."""

@@ -39,7 +39,8 @@ def tensor(value: int = 7, **changes: Any) -> TensorRecord:
 
 def response(index: int = 0, **changes: Any) -> ResponseRecord:
     given: dict[str, Any] = {
-        "model": "square", "version": 3, "tensors": (tensor(index),), "seconds": 0.001 * (index + 1), "index": index,
+        "model": "square", "version": 3, "tensors": (tensor(index),), "seconds": 0.001 * (index + 1),
+        "index": index,
     }  # fmt: skip
     return ResponseRecord(**{**given, **changes})
 
@@ -63,7 +64,9 @@ def hostile() -> list[Any]:
     spec = TensorSpecRecord(h, h, (1,), True)
     bad_error = ErrorRecord(h, h, (h, h), h, (FrameRecord(h, 1, h, 2, h, ((1, h), (2, h))),), h)
     bad_tensor = TensorRecord(h, h, (1,), h, 3, h)
-    bad_model = ModelRecord(h, 1, h, h, h, h, 0.1, instance_kind=h, inputs=(spec,), outputs=(spec,), warnings=(h,))
+    bad_model = ModelRecord(
+        h, 1, h, h, h, h, 0.1, instance_kind=h, inputs=(spec,), outputs=(spec,), warnings=(h,)
+    )
     good = ResponseRecord(h, 1, h, (bad_tensor,), None, (h,), ((h, h),), 0.1, inputs=(bad_tensor,))
     bad = ResponseRecord(h, 1, h, (), bad_error, (h,), ((h, h),), 0.1)
     return [bad_model, good, bad, bad_error, MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h)]

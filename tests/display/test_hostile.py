@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.display import Display, render, render_config
-from bls_notebook.observe import ModelRecord, ResponseRecord
+from bls_notebook.observe import ModelRecord, ResponseRecord, visible
 from tests.display.page import Page
 from tests.display.samples import HOSTILE, hostile
 
-ALLOWED_TAGS = set(
-    "div style span b code pre i table caption thead tbody tr th td details summary ul li".split()
-)
+ALLOWED_TAGS = {
+    "div", "style", "span", "b", "code", "pre", "i", "table", "caption", "thead", "tbody", "tr", "th", "td",
+    "details", "summary", "ul", "li",
+}  # fmt: skip
 ALLOWED_ATTRIBUTES = {"class", "title", "scope", "rowspan", "colspan", "open", "style"}
 ALLOWED_STYLES = {None, "text-align:left", "color:#d64545"}
 
@@ -77,8 +78,6 @@ def test_any_responses_at_all(records: list[ResponseRecord], stream: bool) -> No
 
 @given(st.text())
 def test_a_config_keeps_every_character_that_can_be_seen(pbtxt: str) -> None:
-    from bls_notebook.observe import visible
-
     display = render_config("m", pbtxt)
     shown = visible(pbtxt.rstrip().expandtabs(4), lines=True)
     assert Page(display.html).text.endswith(shown)

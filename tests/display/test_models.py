@@ -22,12 +22,12 @@ def test_text_of_a_model() -> None:
 def test_text_of_a_model_that_failed() -> None:
     record = model(
         state="UNAVAILABLE", reason="no weights", load_seconds=None, max_batch_size=0, decoupled=True,
-        inputs=(), outputs=(), instances=1, instance_kind="KIND_AUTO", source="models/digit",
+        inputs=(), outputs=(), instances=1, instance_kind="KIND_AUTO", source="digits",
     )  # fmt: skip
     assert model_text(record).split("\n") == [
         "digit_classifier  version 1  UNAVAILABLE",
         "  reason: no weights",
-        "  python backend · 1 instance · no batching · decoupled: any number of responses · from models/digit",
+        "  python backend · 1 instance · no batching · decoupled: any number of responses · from digits",
     ]
 
 

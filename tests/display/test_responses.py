@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from bls_notebook.display import (
@@ -63,9 +65,7 @@ def test_a_time_has_an_element_of_its_own() -> None:
 def test_a_long_preview_is_cut_and_whole_in_its_tooltip() -> None:
     long = "[" + ", ".join(str(i) for i in range(99)) + "]"
     page = Page(response_html(response(tensors=(tensor(preview=long),))))
-    assert page.find("code", "bls-value") == [{"class": "bls-value", "title": long, "style": None} | {}] or [
-        a["title"] for a in page.find("code", "bls-value")
-    ] == [long]
+    assert page.find("code", "bls-value") == [{"class": "bls-value", "title": long}]
     assert long not in page.text
     assert "…" in page.text
     assert max(map(len, response_text(response(tensors=(tensor(preview=long),))).split("\n"))) <= 100
@@ -80,7 +80,9 @@ def test_a_response_without_tensors() -> None:
 def test_a_response_with_an_error() -> None:
     record = response(model="caller", tensors=(), error=error())
     text = response_text(record)
-    assert text.startswith("✗ caller  version 3  1.00 ms\n  callee failed · INTERNAL\n  ValueError: no weights")
+    assert text.startswith(
+        "✗ caller  version 3  1.00 ms\n  callee failed · INTERNAL\n  ValueError: no weights"
+    )
     assert "no tensors" not in text
     page = Page(response_html(record))
     assert page.find("div", "bls-error")
@@ -99,7 +101,7 @@ def test_a_stream() -> None:
     ]
     page = Page(stream_html(records))
     assert len(page.find("tr")) == 5
-    assert page.text.endswith("3 4.00 msfinal") or "final" in page.text.split("4.00 ms")[-1]
+    assert page.text.endswith("3.00 ms[2]34.00 msfinal")
     assert not page.find("li")
 
 
@@ -116,7 +118,7 @@ def test_a_stream_that_ends_in_an_error() -> None:
     lines = stream_text(records).split("\n")
     assert lines[0].startswith("✗ square · version 3 · 1 response · 1 error")
     assert "  1  ✗  2.00 ms  ValueError: no weights" in lines
-    assert "  → 9          raise ValueError('no weights')" in lines
+    assert "  →  9          raise ValueError('no weights')" in lines
     page = Page(stream_html(records))
     assert len(page.find("tr", "bls-bad")) == 1
     assert page.find("div", "bls-error")
@@ -128,8 +130,8 @@ def test_many_requests() -> None:
     records[3] = response(3, warnings=("odd",))
     assert many_text(records).split("\n") == [
         "✗ square · version 3 · 4 requests · 1 error · median 2.50 ms · 1.00 ms to 4.00 ms",
-        "          time  OUT INT32 [1]",
-        "  0     1.00 ms  [0]"[:0] + "  0     1.00 ms  [0]",
+        "           time  OUT INT32 [1]",
+        "  0     1.00 ms  [0]",
         "  1     2.00 ms  [1]",
         "  2  ✗  3.00 ms  ValueError: no weights",
         "  3  !  4.00 ms  [3]",
@@ -137,7 +139,7 @@ def test_many_requests() -> None:
         "",
         "  square failed · INTERNAL",
         "  ValueError: no weights",
-    ] or many_text(records)
+    ]
     page = Page(many_html(records))
     assert page.text.count("!") == 1
     assert page.find("span", "bls-warn")[3]["title"] == "odd"
@@ -154,10 +156,12 @@ def test_long_runs_are_thinned_out(total: int, rows: int) -> None:
 
 
 def test_the_first_errors_of_a_long_run_are_never_thinned_out() -> None:
-    records = [response(i, tensors=(), error=error(message=f"no {i}")) if i % 50 == 49 else response(i) for i in range(1000)]
-    text = many_text(records)
-    assert [i for i in range(1000) if f"✗  {records[i].index}" in text or f"no {i}\n" in text] == [49, 99, 149, 199, 249, 999]
-    assert "20 errors" in text
+    records = [response(i) for i in range(1000)]
+    for i in range(49, 1000, 50):
+        records[i] = response(i, tensors=(), error=error(message=f"no {i}"))
+    lines = many_text(records).split("\n")
+    assert [line.split()[0] for line in lines if "✗  " in line] == ["49", "99", "149", "199", "249", "999"]
+    assert "20 errors" in lines[0]
 
 
 def test_repeated_warnings_are_counted_once() -> None:
@@ -194,7 +198,7 @@ def test_html_rows_have_as_many_cells_as_the_heading() -> None:
     records = [response(i) for i in range(30)]
     records[9] = response(9, tensors=(), error=error())
     for seconds in (0.001, None):
-        timed = [r if seconds else response(r.index, seconds=None, tensors=r.tensors, error=r.error) for r in records]
+        timed = [dataclasses.replace(record, seconds=seconds) for record in records]
         page = many_html(timed).split("<thead>")[1].split("</table>")[0]
         spans = []
         for row in page.split("<tr")[1:]:

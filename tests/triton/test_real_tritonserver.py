@@ -21,7 +21,6 @@ from bls_notebook.triton.tritonserver import (
 )
 from tests.triton.processes import leftovers, wait_gone
 
-
 KINDS = {
     "BOOL": "TYPE_BOOL",
     "UINT8": "TYPE_UINT8",

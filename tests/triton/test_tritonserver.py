@@ -17,7 +17,6 @@ from bls_notebook.triton.tritonserver import (
 )
 from tests.triton.processes import leftovers, linux, wait_gone
 
-
 STAND_IN = """\
 #!{python}
 import http.server, json, os, signal, sys, threading

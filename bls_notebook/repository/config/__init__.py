@@ -11,19 +11,16 @@ from .from_json import parse_json
 from .parse import parse_config, parse_pbtxt
 from .proto import ModelConfigMessage, model_config_class, model_config_pb2, new_config
 from .render import to_dict, to_json, to_pbtxt
-from .spec import InstanceSpec, ModelSpec, Scheduler, TensorSpec, pick_versions
+from .spec import model_spec, pick_versions
 from .validate import validate
 
 __all__ = [
-    "InstanceSpec",
     "ModelConfigMessage",
-    "ModelSpec",
-    "Scheduler",
-    "TensorSpec",
     "auto_complete",
     "complete",
     "model_config_class",
     "model_config_pb2",
+    "model_spec",
     "new_config",
     "parse_config",
     "parse_json",

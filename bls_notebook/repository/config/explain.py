@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["plain_reason"]
+__all__ = ["plain_reason", "printable"]
 
 _UNKNOWN_FIELD = re.compile(r'Message type "(?:inference\.)?([\w.]+)" has no field named "([^"]*)"')
 _UNKNOWN_VALUES = (
@@ -17,6 +17,8 @@ _UNKNOWN_VALUES = (
 _TWICE = re.compile(r'should not have multiple "([^"]+)" fields')
 _ONEOF = re.compile(r'Field "([^"]+)" is specified along with field "([^"]+)"')
 _ONEOF_JSON = re.compile(r'should not have multiple "([^"]+)" oneof fields')
+# The fields of a whole ModelConfig are too many for one line.
+_LISTED = 16
 _PLACE = re.compile(r" at \"?(ModelConfig[\w.\[\]'\"-]*)")
 
 
@@ -30,7 +32,7 @@ def plain_reason(text: str, descriptor: Any) -> str:
     descriptor : Descriptor
         Of the message that was being parsed; names are suggested from it.
     """
-    text = " ".join(text.split())
+    text = printable(" ".join(text.split()))
     place = _PLACE.search(text)
     where = ""
     if place:
@@ -56,13 +58,18 @@ def plain_reason(text: str, descriptor: Any) -> str:
     return _PLACE.sub("", text).rstrip(". ").replace("Couldn't parse", "cannot parse") + where
 
 
+def printable(text: str) -> str:
+    """Return the text with whatever is not printable escaped, so that a message stays one line."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 def _meant(word: str, known: list[str]) -> str:
     # FP32 for TYPE_FP32, or a slip of the pen.
     close = [name for name in known if name.endswith(f"_{word.upper()}")]
     close = close or difflib.get_close_matches(word, known, n=1, cutoff=0.75)
     if len(close) == 1:
         return f"; did you mean '{close[0]}'?"
-    return f"; expected one of: {', '.join(known)}" if known else ""
+    return f"; expected one of: {', '.join(known)}" if 0 < len(known) <= _LISTED else "; leave it out"
 
 
 def _messages(descriptor: Any) -> Iterator[Any]:

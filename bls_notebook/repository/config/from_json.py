@@ -8,7 +8,7 @@ from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
 
-from .explain import plain_reason
+from .explain import plain_reason, printable
 from .proto import ModelConfigMessage, new_config
 
 __all__ = ["parse_json"]
@@ -49,7 +49,7 @@ def _decoded(text: str, model: str, source: str) -> Any:
         line = text.split("\n")[error.lineno - 1].strip()
         raise ConfigError(
             f"model '{model}': {source}:{error.lineno}:{error.colno}: not JSON: {error.msg}"
-            + (f"; the line is: {line[:160]}" if line else "")
+            + (f"; the line is: {printable(line[:160])}" if line else "")
         ) from None
     except ValueError as error:
         raise ConfigError(f"model '{model}': {source}: {error}") from None
@@ -64,46 +64,47 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _ready(document: Mapping[str, Any], descriptor: Any) -> dict[str, Any]:
+def _ready(document: Mapping[str, Any], descriptor: Any, path: str = "") -> dict[str, Any]:
     """Return the document with what Triton's JSON reader takes and Python's protobuf does not.
 
-    That is: enumerators in lower case, one value in place of a list of one, and from Python callers
-    tuples and NumPy scalars.
+    That is: enumerators in lower case, truth as text, one value in place of a list of one, and from
+    Python callers tuples and NumPy scalars.
     """
     by_name = descriptor.fields_by_name
     by_camel = descriptor.fields_by_camelcase_name
     out: dict[str, Any] = {}
     for key, value in document.items():
         field = by_name.get(key) or by_camel.get(key) if isinstance(key, str) else None
-        try:
-            out[key] = value if field is None else _ready_field(value, field)
-        except ValueError as error:
-            raise ValueError(f"{key}: {error}") from None
+        out[key] = value if field is None else _ready_field(value, field, f"{path}{key}")
     return out
 
 
-def _ready_field(value: Any, field: Any) -> Any:
+def _ready_field(value: Any, field: Any, path: str) -> Any:
+    if value is None:
+        return None
     nested = field.message_type
     if nested is not None and nested.GetOptions().map_entry:
+        if not isinstance(value, Mapping):
+            raise ValueError(f"{path}: expected an object, got {value!r}")
         of = nested.fields_by_name["value"]
-        if isinstance(value, Mapping):
-            return {str(key): _ready_value(item, of) for key, item in value.items()}
-        return value
-    if not field.is_repeated or value is None:
-        return _ready_value(value, field)
+        return {str(key): _ready_value(item, of, f"{path}[{key}]") for key, item in value.items()}
+    if not field.is_repeated:
+        return _ready_value(value, field, path)
     items = value if isinstance(value, (list, tuple)) else [value]
-    return [_ready_value(item, field) for item in items]
+    return [_ready_value(item, field, f"{path}[{number}]") for number, item in enumerate(items)]
 
 
-def _ready_value(value: Any, field: Any) -> Any:
+def _ready_value(value: Any, field: Any, path: str) -> Any:
     if field.message_type is not None:
         if isinstance(value, Mapping):
-            return _ready(value, field.message_type)
-        if value is not None:
-            raise ValueError(
-                f"expected an object with the fields of {field.message_type.name}, got {value!r}"
-            )
+            return _ready(value, field.message_type, f"{path}.")
+        fields = f"an object with the fields of {field.message_type.name}"
+        raise ValueError(f"{path}: expected {fields}, got {value!r}")
     if field.enum_type is not None and isinstance(value, str):
         return value.upper().replace("-", "_")
+    if field.cpp_type == field.CPPTYPE_STRING and not isinstance(value, str):
+        raise ValueError(f"{path}: expected text, got {value!r}")
+    if field.cpp_type == field.CPPTYPE_BOOL and value in ("true", "false"):
+        return value == "true"
     item = getattr(value, "item", None)
     return item() if item is not None and getattr(value, "shape", None) == () else value

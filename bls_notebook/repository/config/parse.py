@@ -7,7 +7,7 @@ from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
 
-from .explain import plain_reason
+from .explain import plain_reason, printable
 from .from_json import parse_json
 from .proto import ModelConfigMessage, model_config_class, new_config
 
@@ -88,4 +88,4 @@ def _ends_early(reason: str, rest: str, later: list[str]) -> bool:
 
 def _shown(line: str) -> str:
     stripped = line.strip()
-    return f"; the line is: {stripped[:160]}" if stripped else ""
+    return f"; the line is: {printable(stripped[:160])}" if stripped else ""

@@ -17,6 +17,9 @@ def validate_warmup(config: ModelConfigMessage, folder: Path | None) -> None:
         if sample.batch_size == 0:
             continue
         who = f"model_warmup '{sample.name}'" if sample.name else f"model_warmup[{number}]"
+        most = max(1, config.max_batch_size)
+        if sample.batch_size > most:
+            refuse(config, f"{who} has batch_size {sample.batch_size}; the model takes at most {most}")
         inputs = {tensor.name: tensor for tensor in config.input}
         missing = [n for n, tensor in inputs.items() if not tensor.optional and n not in sample.inputs]
         if missing:

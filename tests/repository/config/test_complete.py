@@ -8,8 +8,8 @@ from hypothesis import given
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.repository.config import (
     ModelConfigMessage,
-    ModelSpec,
     complete,
+    model_spec,
     new_config,
     parse_pbtxt,
     to_dict,
@@ -43,7 +43,7 @@ def test_what_is_set_stays(config: ModelConfigMessage) -> None:
     completed = complete(config, model="m")
     for field in ("input", "output", "max_batch_size"):
         assert getattr(completed, field) == getattr(config, field)
-    assert len(ModelSpec.of(completed).instances) == sum(
+    assert len(model_spec(completed).instances) == sum(
         max(1, group.count) for group in config.instance_group or [new_config().instance_group.add()]
     )
 
@@ -82,6 +82,11 @@ def test_the_backend_is_told_from_the_configuration_or_the_files(
 ) -> None:
     config = done(text, files=files)
     assert (config.backend, config.platform, config.default_model_filename) == (backend, platform, filename)
+
+
+def test_a_name_can_carry_the_backend() -> None:
+    config = complete(new_config(), model="model.mine", files=["weights.bin"])
+    assert (config.backend, config.default_model_filename) == ("mine", "model.mine")
 
 
 def test_no_backend_at_all_is_refused() -> None:

@@ -85,6 +85,7 @@ def test_no_other_type_is_taken(form: object) -> None:
             21,
             "'sequence_batching' and 'dynamic_batching' exclude",
         ),
+        ("nonsense: 1", 1, "there is no field 'nonsense' in ModelConfig; leave it out;"),
         ("max_batch_size: many", 17, "cannot parse integer: many"),
         ("max_batch_size: 99999999999", 17, "Value out of range: 99999999999"),
         ("max_batch_size 3", 16, 'Expected ":"'),
@@ -110,6 +111,13 @@ def test_a_text_that_ends_too_early_says_so(text: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_what_is_not_printable_is_escaped() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_pbtxt("backend: \x07 3\x1b[31m", model="m")
+    assert str(caught.value).isprintable()
+    assert "\\x1b[31m" in str(caught.value)
+
+
 def test_a_long_line_is_cut() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_pbtxt("nonsense: '" + "x" * 10_000 + "'", model="m")
@@ -131,9 +139,11 @@ def test_a_long_line_is_cut() -> None:
         ('{"dynamic_batching": {}, "sequence_batching": {}}', "more than one choice of scheduling_choice"),
         (
             '{"parameters": {"a": "b"}}',
-            "parameters: expected an object with the fields of ModelParameter, got 'b'",
+            r"parameters\[a\]: expected an object with the fields of ModelParameter, got 'b'$",
         ),
-        ('{"input": [{"reshape": 3}]}', "input: reshape: expected an object with the fields of ModelTensorR"),
+        ('{"input": [{"reshape": 3}]}', r"input\[0\].reshape: expected an object with the field.*, got 3$"),
+        ('{"input": [{"name": 3}]}', r"input\[0\].name: expected text, got 3$"),
+        ('{"parameters": {"a": null}}', r"parameters\[a\]: expected an object .*, got None$"),
         ('{"parameters": []}', "parameters"),
         ('{"max_batch_size": 1, "max_batch_size": 2}', "'max_batch_size' is given twice in one JSON object"),
     ],
@@ -145,6 +155,23 @@ def test_a_json_error_names_model_place_and_reason(text: str, reason: str) -> No
     assert "\n" not in str(caught.value)
 
 
+# The recorded server's JSON reader is lenient and takes these; here they are errors.
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{'backend': 'python'}",
+        '{backend: "python"}',
+        '{"backend": "python",}',
+        '{"response_cache": {"enable": true, "enable": false}}',
+        '{"input": [null]}',
+        '{"parameters": {"a": null}}',
+    ],
+)
+def test_only_real_json_is_taken(text: str) -> None:
+    with pytest.raises(ConfigError, match="model 'm': config"):
+        parse_json(text, model="m")
+
+
 def test_json_takes_what_the_server_takes_beyond_plain_protobuf() -> None:
     config = parse_json(
         {"input": [{"name": "A", "data_type": "type_fp32", "dims": 4}], "maxBatchSize": "2"}, model="m"
@@ -152,6 +179,8 @@ def test_json_takes_what_the_server_takes_beyond_plain_protobuf() -> None:
     assert config.input[0].data_type == 11
     assert list(config.input[0].dims) == [4]
     assert config.max_batch_size == 2
+    assert parse_json({"response_cache": {"enable": "true"}}, model="m").response_cache.enable
+    assert not parse_json({"response_cache": {"enable": "false"}}, model="m").response_cache.enable
 
 
 def test_python_callers_may_give_tuples_and_numpy_numbers() -> None:
@@ -170,7 +199,8 @@ def test_python_callers_may_give_tuples_and_numpy_numbers() -> None:
 
 def test_a_dict_that_is_no_configuration_is_refused() -> None:
     with pytest.raises(
-        ConfigError, match="model 'm': config: input: expected an object with the fields of Model"
+        ConfigError,
+        match=r"model 'm': config: input\[0\]: expected an object with the fields of ModelInput, got 3",
     ):
         parse_json({"input": 3}, model="m")
     with pytest.raises(ConfigError, match="model 'm': "):

@@ -66,6 +66,16 @@ def test_all_threads_get_one_module(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(modules) == 1
 
 
+@pytest.mark.parametrize("stand_in", [None, type(sys)("tritonclient")], ids=["none", "without a spec"])
+def test_a_stand_in_for_tritonclient_counts_as_none(
+    monkeypatch: pytest.MonkeyPatch, stand_in: object
+) -> None:
+    monkeypatch.setattr(proto, "_module", None)
+    monkeypatch.setitem(sys.modules, "tritonclient", stand_in)
+    with pytest.raises(BLSError, match="pip install 'tritonclient"):
+        new_config()
+
+
 def test_without_tritonclient_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proto, "_module", None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, package=None: None)

@@ -12,9 +12,9 @@ from bls_notebook import pb_utils
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.repository.config import (
     ModelConfigMessage,
-    ModelSpec,
     auto_complete,
     complete,
+    model_spec,
     new_config,
     parse_json,
     parse_pbtxt,
@@ -75,7 +75,7 @@ def test_accepted_as_recorded(name: str) -> None:
         recorded = [
             (name + n if n.startswith(own) else n, kind, device) for n, kind, device in case["instances"]
         ]
-        made = [(i.name, i.kind, i.device_id) for i in ModelSpec.of(config).instances]
+        made = [(i.name, i.kind, i.device_id) for i in model_spec(config).instances]
         assert sorted(made) == sorted(recorded)
     if "loaded" in case:
         assert pick_versions(config, map(int, case["versions"])) == case["loaded"]

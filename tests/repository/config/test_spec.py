@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bls_notebook.engine.spec import InstanceSpec, ModelSpec
 from bls_notebook.pb_utils.dtypes import triton_string_to_numpy
 from bls_notebook.repository.config import (
-    InstanceSpec,
     ModelConfigMessage,
-    ModelSpec,
     complete,
+    model_spec,
     parse_pbtxt,
     pick_versions,
     to_json,
@@ -24,13 +24,13 @@ from .strategies import TENSOR_TYPES, good_config
 
 
 def spec(text: str, gpus: int = 0) -> ModelSpec:
-    return ModelSpec.of(complete(parse_pbtxt(text, model="m"), model="m", gpus=gpus))
+    return model_spec(complete(parse_pbtxt(text, model="m"), model="m", gpus=gpus))
 
 
 @given(good_config())
 def test_it_says_what_the_message_says(config: ModelConfigMessage) -> None:
     completed = complete(config, model="m")
-    made = ModelSpec.of(completed)
+    made = model_spec(completed)
     assert made.config is completed
     assert made.json == to_json(completed)
     assert list(made.inputs) == [tensor.name for tensor in completed.input]
@@ -111,7 +111,7 @@ def test_an_ensemble_has_no_instances() -> None:
         model="m",
         files=(),
     )
-    made = ModelSpec.of(config)
+    made = model_spec(config)
     assert (made.instances, made.instance_kind) == ((), "")
     assert (made.scheduler, made.backend) == ("ensemble", "ensemble")
 
@@ -158,4 +158,4 @@ def test_specific_and_all_versions(available: list[int], wanted: list[int]) -> N
     assert pick_versions(specific, available) == sorted(set(available) & set(wanted))
     every = parse_pbtxt("version_policy { all {} }", model="m")
     assert pick_versions(every, available) == sorted(set(available))
-    assert ModelSpec.of(complete(every, model="m")).versions_to_load(available) == sorted(set(available))
+    assert pick_versions(complete(every, model="m"), available) == sorted(set(available))

@@ -1,0 +1,105 @@
+"""What a request's path needs of a configuration: plain and frozen, made once a model version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+__all__ = ["InstanceSpec", "ModelSpec", "Scheduler", "TensorSpec"]
+
+Scheduler = Literal["default", "dynamic", "sequence", "ensemble"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """An input or output as the configuration declares it.
+
+    Attributes
+    ----------
+    name : str
+    datatype : str
+        Triton's name, such as ``FP32`` or ``BYTES``; ``INVALID`` for a number that is no data type.
+    dtype : numpy.dtype or None
+        object for BYTES, None for BF16 (which NumPy lacks) and INVALID.
+    dims : tuple of int
+        As in config.pbtxt, -1 where the size varies, without the batch dimension.
+    shape : tuple of int
+        The whole shape of a request's tensor: `dims`, after a -1 where the model batches.
+    model_shape : tuple of int
+        What the model is handed: `shape` with `reshape` in place of `dims` where there is one.
+    reshape : tuple of int or None
+    optional, is_shape_tensor, allow_ragged_batch : bool
+        Always False for outputs.
+    """
+
+    name: str
+    datatype: str
+    dtype: np.dtype[Any] | None
+    dims: tuple[int, ...]
+    shape: tuple[int, ...]
+    model_shape: tuple[int, ...]
+    reshape: tuple[int, ...] | None = None
+    optional: bool = False
+    is_shape_tensor: bool = False
+    allow_ragged_batch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceSpec:
+    """One instance of a model.
+
+    Attributes
+    ----------
+    name : str
+        Triton's name: that of the group and the number in it. On several GPUs it repeats.
+    kind : str
+        ``CPU``, ``GPU`` or ``MODEL``, as `initialize` is told.
+    device_id : int
+        0 but for GPUs.
+    passive : bool
+        It is initialised, but never handed a request.
+    """
+
+    name: str
+    kind: str
+    device_id: int
+    passive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """What a request's path needs of a configuration.
+
+    Attributes
+    ----------
+    config : ModelConfig
+        The completed message itself; do not change it.
+    json : str
+        What `initialize` gets as `model_config`.
+    inputs, outputs : mapping of str to TensorSpec
+        In the declared order. Of a name that is listed twice the first counts, as in Triton.
+    required : frozenset of str
+        Names of the inputs that a request must have.
+    instances : tuple of InstanceSpec
+        Empty for an ensemble.
+    """
+
+    name: str
+    backend: str
+    filename: str
+    max_batch_size: int
+    decoupled: bool
+    scheduler: Scheduler
+    inputs: Mapping[str, TensorSpec]
+    outputs: Mapping[str, TensorSpec]
+    required: frozenset[str]
+    instances: tuple[InstanceSpec, ...]
+    instance_kind: str
+    response_cache: bool
+    force_cpu_only_input_tensors: bool
+    parameters: Mapping[str, str]
+    json: str = field(repr=False)
+    config: Any = field(repr=False, compare=False)

@@ -1,0 +1,97 @@
+"""Errors: the message, the way it came, the lines that failed, the remedy."""
+
+from __future__ import annotations
+
+from bls_notebook.display import error_html, error_text
+from bls_notebook.observe import ErrorRecord, FrameRecord
+from tests.display.page import Page
+from tests.display.samples import error
+
+
+def test_text_of_an_error() -> None:
+    assert error_text(error()).split("\n") == [
+        "✗ callee failed · INTERNAL",
+        "  ValueError: no weights",
+        "  through caller → callee",
+        "",
+        "  callee  version 2 · cell callee, line 9 · in execute",
+        "     8      def execute(self, requests):",
+        "  →  9          raise ValueError('no weights')",
+        "    10",
+        "",
+        "  numpy/core.py, line 153 · in matmul",
+        "  → 153      return implement(a, b)",
+        "",
+        "  how to fix: train it first",
+    ]
+
+
+def test_html_of_an_error() -> None:
+    page = Page(error_html(error()))
+    assert "callee failed INTERNAL" in page.text
+    assert "through caller → callee" in page.text
+    assert "how to fix train it first" in page.text
+    # The model's own frames are open, the whole traceback is folded.
+    assert ["open" in a for a in page.find("details")] == [True, False]
+    own, full = page.text.split("traceback")[1:3]
+    assert "no weights" in own
+    assert "implement(a, b)" not in own
+    assert "implement(a, b)" in full
+
+
+def test_the_failing_line_is_marked() -> None:
+    html = error_html(error())
+    marked = [part.split("</span>")[0] for part in html.split('<span class="bls-fails">')[1:]]
+    assert [Page(f"<span>{part}</span>").text for part in marked] == [
+        "→  9          raise ValueError('no weights')\n",
+        "→  9          raise ValueError('no weights')\n",
+        "→ 153      return implement(a, b)\n",
+    ]
+
+
+def test_the_kind_is_told_once() -> None:
+    assert error_text(error(message="no weights")).startswith("✗ callee failed · ValueError · INTERNAL\n")
+    assert error_text(error()).count("ValueError: ") == 1
+
+
+def test_an_error_with_nothing_but_its_message() -> None:
+    assert error_text(ErrorRecord("boom")) == "✗ error\n  boom"
+    page = Page(error_html(ErrorRecord("boom")))
+    assert page.text == "errorboom"
+    assert not page.find("details")
+    assert "no message" in error_text(ErrorRecord("  \n"))
+    assert "no message" in Page(error_html(ErrorRecord(""))).text
+
+
+def test_tritons_own_traceback_is_told_apart_from_the_message() -> None:
+    message = "Failed to process: no weights\n\nAt:\n  model.py(56): execute\n"
+    page = Page(error_html(ErrorRecord(message)))
+    assert ["open" in a for a in page.find("details")] == [True]
+    assert page.text.endswith("no weightstracebackAt:\n  model.py(56): execute")
+    assert "  model.py(56): execute" in error_text(ErrorRecord(message))
+    # With frames it would be told twice.
+    assert "model.py(56)" not in error_text(error(message=message))
+
+
+def test_a_long_message_is_folded_in_html_and_whole_in_text() -> None:
+    message = "\n".join(f"line {i}" for i in range(50))
+    page = Page(error_html(ErrorRecord(message)))
+    assert ["open" in a for a in page.find("details")] == [False]
+    assert page.text.index("line 7…") < page.text.index("whole message")
+    assert page.text.endswith("line 49")
+    assert error_text(ErrorRecord(message)).endswith("line 49")
+    one_line = Page(error_html(ErrorRecord("x" * 5000)))
+    assert one_line.text.count("x") == 5800 + "error".count("x")
+
+
+def test_a_chain_of_one_is_no_chain() -> None:
+    assert "through" not in error_text(error(chain=("callee",)))
+    assert "through" not in Page(error_html(error(chain=("callee",)))).text
+
+
+def test_tabs_and_missing_facts_in_frames() -> None:
+    frame = FrameRecord("m", line=2, source=((2, "\tx = 1"),))
+    assert "  m  ?, line 2\n  → 2      x = 1" in error_text(error(frames=(frame,)))
+    assert "→ 2      x = 1" in Page(error_html(error(frames=(frame,)))).text
+    bare = FrameRecord("m", 1, "model.py", 2, "f")
+    assert Page(error_html(error(frames=(bare,)))).find("pre", "bls-code") == []
