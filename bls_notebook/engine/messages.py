@@ -132,7 +132,8 @@ def batch_too_large(model: str, request_id: str, limit: int) -> str:
 def no_gpu(device: int) -> str:
     """Outputs were asked for on a GPU that is not there."""
     return (
-        "BackendMemory::Create, all allocation types failed:\n\tGPU: failed to get device: CUDA driver version "
-        "is insufficient for CUDA runtime version\n\tGPU_POOL: CudaMemoryManager has no preallocated CUDA memory"
+        "BackendMemory::Create, all allocation types failed:\n"
+        "\tGPU: failed to get device: CUDA driver version is insufficient for CUDA runtime version\n"
+        "\tGPU_POOL: CudaMemoryManager has no preallocated CUDA memory"
         f" (this process has no gpu:{device}; leave preferred_memory out, or ask for the CPU)"
     )
