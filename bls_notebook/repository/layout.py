@@ -20,8 +20,14 @@ def repository_paths(paths: Iterable[str | Path]) -> tuple[Path, ...]:
     """
     out = []
     for path in paths:
-        folder = Path(path).expanduser().resolve()
-        if not folder.is_dir():
+        try:
+            folder = Path(path).expanduser().resolve()
+            exists = folder.is_dir()
+        except (TypeError, ValueError, RuntimeError, OSError) as error:
+            raise BLSError(
+                f"model repository {path!r}: {str(error).splitlines()[0]}; give the path of a folder"
+            ) from error
+        if not exists:
             raise BLSError(
                 f"model repository {str(path)!r}: no such folder; give a folder whose sub-folders "
                 "are models, or no "

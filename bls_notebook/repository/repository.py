@@ -69,7 +69,7 @@ class ModelRepository(Requests):
     def __init__(self, *paths: str | Path | Sequence[str | Path], strict: bool = False) -> None:
         flat: list[str | Path] = []
         for path in paths:
-            flat.extend([path] if isinstance(path, (str, Path)) else path)
+            flat.extend(path if isinstance(path, (list, tuple)) else [path])  # type: ignore[list-item]
         self.paths = repository_paths(flat)
         self.strict = strict
         self.metrics = Metrics()
@@ -125,7 +125,13 @@ class ModelRepository(Requests):
         with self._loading_of(name):
             if config is None:
                 config = self._configs.get(name)
-            folder = self._folder.write(name, {f"{version}/model.py": source.encode("utf-8")})
+            try:
+                code = source.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise BLSError(
+                    f"model {name!r}: source: {error}; expected text that has a UTF-8 form"
+                ) from error
+            folder = self._folder.write(name, {f"{version}/model.py": code})
             model = ModelSource(name, folder, "cell", config)
             try:
                 record = self._load(model)
@@ -288,6 +294,9 @@ class ModelRepository(Requests):
 
     def ready(self, name: str, version: int | None = None) -> bool:
         """Whether a model serves: the given version, or any."""
+        check_model_name(name)
+        if version is not None:
+            check_version(version)
         model = self._server.find(name, -1 if version is None else version)
         return model is not None and model.ready()
 
@@ -326,7 +335,8 @@ class ModelRepository(Requests):
 
     def record(self, name: str) -> ModelRecord:
         """Return the record of the newest version of a model that serves."""
-        return self._records[name][self._ready_model(name).version]
+        version = self._ready_model(name).version
+        return self._records[name][version]
 
     def statistics(self, name: str) -> dict[str, Any]:
         """Return what a model has done, by version, in the shape of Triton's statistics.
@@ -394,6 +404,11 @@ class ModelRepository(Requests):
         return self.metrics.family(name, description, kind)
 
     # -- closing -----------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has been closed."""
+        return self._closed
 
     def close(self) -> None:
         """Unload every model and remove what was written for those of cells; the second time, nothing.

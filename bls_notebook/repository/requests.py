@@ -7,9 +7,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
+from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.execution import Execution
 from bls_notebook.engine.server import Server
-from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
+from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, TritonModelException
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.iterator import ResponseIterator
 
@@ -48,23 +49,33 @@ class Requests:
         flags: int,
         parameters: Mapping[str, Any] | None,
     ) -> InferenceRequest:
-        model = self._server.find(name, version)
+        if not isinstance(name, str):
+            raise BLSError(f"model name: got {name!r}, expected text such as 'add_sub'")
+        if isinstance(outputs, (str, bytes)):
+            raise BLSError(
+                f"model {name!r}: outputs: got the text {outputs!r}, expected a list of names, "
+                f"such as [{outputs!r}]"
+            )
         options: dict[str, Any] = {}
         memory = preferred_memory_of(preferred_memory)
         if memory is not None:
             options["preferred_memory"] = memory
-        return InferenceRequest(
-            request_id=request_id,
-            correlation_id=correlation_id,
-            inputs=tensors_of(name, inputs, model.spec if model is not None else None),
-            requested_output_names=list(outputs or ()),
-            model_name=name,
-            model_version=version,
-            flags=flags,
-            timeout=timeout,
-            parameters=dict(parameters) if parameters else None,
-            **options,
-        )
+        try:
+            model = self._server.find(name, version)
+            return InferenceRequest(
+                request_id=request_id,
+                correlation_id=correlation_id,
+                inputs=tensors_of(name, inputs, model.spec if model is not None else None),
+                requested_output_names=list(outputs or ()),
+                model_name=name,
+                model_version=version,
+                flags=flags,
+                timeout=timeout,
+                parameters=dict(parameters) if parameters else None,
+                **options,
+            )
+        except (TypeError, ValueError, RuntimeError, TritonModelException) as error:
+            raise BLSError(f"model {name!r}: {str(error).splitlines()[0]}") from error
 
     def _response(
         self,
