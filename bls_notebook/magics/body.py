@@ -34,9 +34,9 @@ def parser() -> Parser:
     """Return the parser of ``%%bls``."""
     parser = Parser(
         "%%bls",
-        "Runs the cell as the body of a model's execute: it may send BLS requests, by exec and, with await at\n"
-        "the top level, by async_exec. Its variables are the notebook's. A cell with await runs in an event\n"
-        "loop of its own, as a model's async execute does. Ctrl-C stops it and what it started. For a single\n"
+        "Runs the cell as the body of a model's execute: it may send BLS requests, by exec and, with await at "
+        "the top level, by async_exec. Its variables are the notebook's. A cell with await runs in an event "
+        "loop of its own, as a model's async execute does. Ctrl-C stops it and what it started. For a single "
         "request see %bls.",
         _EXAMPLES,
     )
@@ -103,7 +103,7 @@ def _show_from_the_cell_on(notebook: Notebook, error: Any, file: str) -> None:
     first: TracebackType | None = error.__traceback__
     while first is not None and first.tb_frame.f_code.co_filename != file:
         first = first.tb_next
-    if first is None or (isinstance(error, bls.BLSError) and getattr(error, "_display", None) is not None):
+    if first is None or display_of(error) is not None:
         return
     traceback = first
 

@@ -20,7 +20,7 @@ from .notebook import Notebook
 from .repo import help_text, tritonrepo
 from .settings import BLSNotebook
 
-__all__ = ["Extension", "MAGICS"]
+__all__ = ["MAGICS", "Extension"]
 
 Run = Callable[[Notebook, str, str, Variables], object]
 

@@ -34,15 +34,15 @@ def parser() -> Parser:
     """Return the parser of ``%bls``."""
     parser = Parser(
         "%bls",
-        "Sends a request to a model and gives its response, or a list of them with -n or --stream.\n"
-        "INPUT=EXPRESSION is an input by its name; the expression sees the notebook's variables. Arrays are\n"
-        "sent as they are; lists, numbers and text take the data type that the model's config asks for.\n"
-        "An error response is shown, not raised; %debug then opens in the frame of the model that failed.\n"
+        "Sends a request to a model and gives its response, or a list of them with -n or --stream. "
+        "INPUT=EXPRESSION is an input by its name; the expression sees the notebook's variables. Arrays are "
+        "sent as they are; lists, numbers and text take the data type that the model's config asks for. "
+        "An error response is shown, not raised; %debug then opens in the frame of the model that failed. "
         "%%bls runs a whole cell that sends requests of its own.",
         _EXAMPLES,
     )
     add = parser.add_argument
-    parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]".replace("%(prog)s", "%%bls")
+    parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
     add("model", metavar="MODEL", help="the model's name")
     add("--outputs", type=names, metavar="A,B", help="only these outputs")
     add("--device", metavar="WHERE", help="where the outputs should be: cpu, gpu:0")

@@ -7,12 +7,13 @@ are finished before it is finalized; no name and no file override leads out of i
 
 from __future__ import annotations
 
+import atexit
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Any
 
@@ -42,6 +43,16 @@ from .source import ModelSource, SourceFolder
 __all__ = ["ModelRepository"]
 
 CLOSE_SECONDS = 10.0
+EXIT_SECONDS = 2.0
+
+_open: weakref.WeakSet[ModelRepository] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Finalize the models of repositories that nobody closed, when Python ends."""
+    for repository in list(_open):
+        repository.close(EXIT_SECONDS)
 
 
 class ModelRepository(Requests):
@@ -82,7 +93,8 @@ class ModelRepository(Requests):
         self._records: dict[str, dict[int, ModelRecord]] = {}
         self._signatures: dict[str, object] = {}
         self._closed = False
-        self._at_exit = weakref.finalize(self, self._folder.close)
+        self._remove_files = weakref.finalize(self, self._folder.close)
+        _open.add(self)
 
     # -- defining and loading ----------------------------------------------------------------------
 
@@ -410,18 +422,23 @@ class ModelRepository(Requests):
         """Whether it has been closed."""
         return self._closed
 
-    def close(self) -> None:
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Unload every model and remove what was written for those of cells; the second time, nothing.
 
-        Models whose requests do not end are left to themselves after 10 s.
+        Parameters
+        ----------
+        seconds : float
+            How long to wait for requests in flight; models whose requests do not end by then are left
+            to themselves.
         """
         if self._closed:
             return
         self._closed = True
         left = [m for name in self._server.names() for m in self._server.replace(name, {})]
+        deadline = monotonic() + seconds
         for model in left:
-            model.closed.wait(CLOSE_SECONDS)
-        self._at_exit()
+            model.closed.wait(max(0.0, deadline - monotonic()))
+        self._remove_files()
 
     def __enter__(self) -> ModelRepository:
         return self

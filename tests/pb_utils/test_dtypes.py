@@ -111,7 +111,7 @@ def test_order_is_that_of_c_whatever_the_memory() -> None:
 @pytest.mark.parametrize(
     "array",
     [
-        np.matrix([[b"a", b"b"]], dtype=np.object_),
+        np.array([[b"a", b"b"]], np.object_).view(np.matrix),
         np.ma.MaskedArray(np.array([b"a", b"b"]), mask=[True, False]),
         np.ma.MaskedArray(np.array([b"a", b"b"], np.object_), mask=[True, False]),
     ],

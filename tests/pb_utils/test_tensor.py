@@ -25,7 +25,7 @@ def address(array: np.ndarray[Any, Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-@pytest.mark.parametrize(("dtype", "name"), zip(DTYPES, NAMES, strict=True))
+@pytest.mark.parametrize(("dtype", "name"), list(zip(DTYPES, NAMES, strict=True)))
 def test_every_dtype(dtype: str, name: str) -> None:
     tensor = Tensor("T", np.ones((2, 3), dtype))
     assert tensor.triton_dtype().name == name
@@ -156,7 +156,7 @@ def test_read_only_arrays_are_taken() -> None:
 def test_subclasses_are_taken(tmp_path: Path) -> None:
     file = np.memmap(tmp_path / "m", np.float32, "w+", shape=(2, 2))
     masked = np.ma.MaskedArray(np.arange(3), mask=[0, 1, 0])
-    for array in (np.matrix([[1.0, 2.0]]), file, masked, np.zeros(2).view(np.recarray)):
+    for array in (np.array([[1.0, 2.0]]).view(np.matrix), file, masked, np.zeros(2).view(np.recarray)):
         tensor = Tensor("T", array)
         assert tensor.as_numpy() is array
         assert tensor.shape() == list(array.shape)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .matcher import Completion
+from .matcher import MagicMatcher
 
-__all__ = ["Completion"]
+__all__ = ["MagicMatcher"]

@@ -22,8 +22,8 @@ _SUMMARY = "work with the models of these folders from now on"
 def _parser() -> Parser:
     parser = Parser(
         "%tritonrepo use",
-        f"{_SUMMARY}. The repository before is closed, and models\n"
-        "that were defined by cells go with it; where its folders are the same, nothing happens. Nothing is\n"
+        f"{_SUMMARY}. The repository before is closed, and models "
+        "that were defined by cells go with it; where its folders are the same, nothing happens. Nothing is "
         "loaded yet. Without a folder: models in memory only.",
         "  %tritonrepo use model_repository\n",
     )
