@@ -90,6 +90,7 @@ def answer(responses: list[Any], index: int, requested: tuple[str, ...], given: 
         out, unheld = _new(InferenceResponse), False
         out._parameters = response._parameters
         out._warnings = response._warnings
+        out._arrived = 0.0
         out._error = response._error
         tensors = list(response._outputs)
     if response._error is not None:

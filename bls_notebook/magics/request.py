@@ -67,7 +67,12 @@ def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
         parser().error("-n and --stream exclude each other; a stream is of one request")
     call = _call(read, arguments, variables)
     with reported(notebook):
-        bls.current_repository().record(arguments.model)  # clearer than Triton's "is not ready"
+        # Clearer than Triton's words for a model that is not ready, or is asked for one response only.
+        model = bls.current_repository().record(arguments.model)
+        if model.decoupled and not arguments.stream:
+            parser().error(
+                f"model {model.name!r} is decoupled, it gives any number of responses; add --stream"
+            )
         result = _send(notebook, call, arguments)
     _debug_first_error(notebook, result)
     notebook.assign(arguments.into, result)

@@ -30,7 +30,7 @@ def sequence(text: str) -> Sequence:
         before, words = text, []
     if not before or (before.isdigit() and not 0 < int(before) < 2**64):
         raise argparse.ArgumentTypeError(
-            f"got {text!r}, expected an ID (a number from 1, or text) and, if wanted, :start, :end or :start,end"
+            f"got {text!r}, expected an ID (text, or a number from 1), then :start, :end or :start,end"
         )
     flags = 0
     for word in words:

@@ -33,7 +33,7 @@ from bls_notebook.observe.records import ModelRecord
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .config import ModelConfigMessage
-from .layout import find_model, model_names, repository_paths, version_folders
+from .layout import find_model, model_names, repository_paths, shown_path, version_folders
 from .loader import POLL_FAILED, load_versions
 from .names import check_model_name, check_version
 from .records import model_record, unavailable_record
@@ -320,7 +320,9 @@ class ModelRepository(Requests):
                 if name not in rows:
                     versions = version_folders(path / name) or {1: path}
                     rows[name] = {
-                        max(versions): unavailable_record(name, max(versions), str(path / name), "not loaded")
+                        max(versions): unavailable_record(
+                            name, max(versions), shown_path(path / name), "not loaded"
+                        )
                     }
         return [record for name in sorted(rows) for _, record in sorted(rows[name].items())]
 
@@ -452,7 +454,7 @@ class ModelRepository(Requests):
         self.close()
 
     def __repr__(self) -> str:
-        where = ", ".join(map(str, self.paths)) or "memory"
+        where = ", ".join(map(shown_path, self.paths)) or "memory"
         return f"<ModelRepository {where}: {len(self._server.names())} loaded>"
 
 

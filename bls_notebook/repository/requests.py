@@ -85,7 +85,7 @@ class Requests:
         index: int = 0,
         final: bool = True,
     ) -> Response:
-        seconds = perf_counter() - started
+        seconds = (response._arrived or perf_counter()) - started
         model = self._server.find(request._model_name, request._model_version)
         return Response(
             response,
@@ -189,7 +189,8 @@ class Requests:
     ) -> Iterator[Response]:
         """Send a request to a decoupled model and walk its responses as they arrive; as `infer`.
 
-        A final flag that is sent alone ends the stream and is no response of its own. Leaving the
+        A final flag that is sent alone ends the stream and is no response of its own: the last response
+        says `final` from then on. Leaving the
         iteration early cancels the request.
         """
         request = self._request(
@@ -203,12 +204,15 @@ class Requests:
         started = perf_counter()
         responses: ResponseIterator = caller.exec(request, True, False)
         stream, index, final = responses._stream, 0, False
+        last: Response | None = None
         try:
             while not final:
                 response, final = stream.next_response()
-                if final and not response._outputs and response._error is None and index:
+                if final and last is not None and _is_empty(response):
+                    last.final = True
                     return
-                yield self._response(request, response, started, index, final)
+                last = self._response(request, response, started, index, final)
+                yield last
                 index += 1
         except KeyboardInterrupt:
             caller.interrupt()
@@ -239,13 +243,21 @@ class Requests:
         started = perf_counter()
         responses: ResponseIterator = await caller.async_exec(request, True, False)
         stream, index, final = responses._stream, 0, False
+        last: Response | None = None
         try:
             while not final:
                 response, final = await asyncio.to_thread(stream.next_response)
-                if final and not response._outputs and response._error is None and index:
+                if final and last is not None and _is_empty(response):
+                    last.final = True
                     return
-                yield self._response(request, response, started, index, final)
+                last = self._response(request, response, started, index, final)
+                yield last
                 index += 1
         finally:
             if not final:
                 stream.cancel()
+
+
+def _is_empty(response: InferenceResponse) -> bool:
+    """Whether a response is nothing but the final flag."""
+    return not response._outputs and response._error is None

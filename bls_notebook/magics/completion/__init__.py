@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .matcher import MagicMatcher
+from .matcher import magic_matcher
 
-__all__ = ["MagicMatcher"]
+__all__ = ["magic_matcher"]
