@@ -142,7 +142,7 @@ HOLDERS: dict[str, tuple[Callable[[Array], Any], Callable[[Any], Array | None]]]
     "part of a memoryview": (lambda a: memoryview(a)[2:], lambda k: np.asarray(k)),
     "buffer": (lambda a: np.frombuffer(a, np.float32) if a.flags.c_contiguous else a, lambda k: k),
     "capsule": (
-        lambda a: a.__dlpack__() if a.flags.writeable else a,
+        lambda a: a.__dlpack__() if a.flags.carray else a,
         lambda k: dlpack.array_of_capsule(k)[0] if dlpack.is_capsule(k) else k,
     ),
     "dlpack": (lambda a: np.from_dlpack(a) if a.flags.writeable else a, lambda k: k),
@@ -160,12 +160,12 @@ HOLDERS: dict[str, tuple[Callable[[Array], Any], Callable[[Any], Array | None]]]
         lambda k: np.ctypeslib.as_array(k) if isinstance(k, ctypes.Array) else k,
     ),
     "ctypes pointer": (
-        lambda a: (a.ctypes.data_as(ctypes.POINTER(ctypes.c_float)), a.size),
+        lambda a: (np.ascontiguousarray(a).ctypes.data_as(ctypes.POINTER(ctypes.c_float)), a.size),
         lambda k: np.ctypeslib.as_array(k[0], (k[1],)),
     ),
     "generator": (_suspended, next),
     "frame": (_frame, _frames_array),
-    "flat": (lambda a: a.flat, lambda k: k.base),
+    "flat": (lambda a: a.view(np.ndarray).flat, lambda k: k.base),
     "iterator": (np.nditer, lambda k: k.operands[0]),
     "method": (lambda a: a.sum, lambda k: k.__self__),
     "exception": (ValueError, lambda k: k.args[0]),
