@@ -71,6 +71,7 @@ def _carried(options: Options) -> Options:
         parameters,
         options.preferred_memory,
         options.trace,
+        options.priority,
     )
 
 
