@@ -26,7 +26,10 @@ from .ticket import Ticket
 from .waits import ALL, ANY, LIVE, Need, is_stuck
 
 if TYPE_CHECKING:
+    from bls_notebook.pb_utils.request import InferenceRequest
+
     from .execution import Execution
+    from .instance import Instance
 
 __all__ = ["describe_wait", "loop_goes_idle", "wait_for"]
 
@@ -135,26 +138,50 @@ def _needs(node: _Node) -> Need[_Node]:
 def _needs_of_ticket(ticket: Ticket) -> Need[Ticket | Execution]:
     if ticket.ready or ticket.granted is not None or ticket.cancelled:
         return LIVE, ()
-    if not ticket.queued and ticket.execution is None:  # an instance was just handed to it
-        return LIVE, ()
-    if ticket.execution is None:
-        holders = [i.holder for i in ticket.model.instances]
-        if any(h is None for h in holders):
-            return LIVE, ()
-        return ANY, [h for h in holders if h is not None]
+    if ticket.execution is None or ticket.queued:
+        return _needs_of_waiting(ticket)
     if _answerable_elsewhere(ticket):
         return LIVE, ()
     return ALL, [ticket.execution]
 
 
+def _candidates(ticket: Ticket) -> tuple[Instance, ...]:
+    """The instances that a queued request may run on."""
+    return ticket.bound or ticket.model.instances
+
+
+def _needs_of_waiting(ticket: Ticket) -> Need[Ticket | Execution]:
+    """A request that no instance has begun: one in a queue, or one that is just being handed over."""
+    if ticket.queued and ticket.expires:
+        return LIVE, ()
+    instances = _candidates(ticket)
+    if not ticket.queued:
+        instances = tuple(i for i in instances if i.holder is ticket)
+    # An instance that nobody holds may still be kept from work: by its loop, stopped by a sync exec.
+    holders = [_blocked.get(i.loop_thread) or i.holder for i in instances]
+    if not holders or any(h is None or h is ticket for h in holders):
+        return LIVE, ()
+    return ANY, [h for h in holders if h is not None]
+
+
+def _request_in(execution: Execution, ticket: Ticket) -> InferenceRequest | None:
+    if execution.request is not None:
+        return execution.request
+    for other, request in zip(execution.tickets, execution.requests, strict=False):
+        if other is ticket:
+            return request
+    return None
+
+
 def _answerable_elsewhere(ticket: Ticket) -> bool:
     """Whether somebody beside its execution may hold the means to answer a running request."""
     execution = ticket.execution
-    request = None if execution is None else execution.request
+    request = None if execution is None else _request_in(execution, ticket)
     if execution is None or request is None or execution.finished:
         return True
     means = (request, request._sender)
-    own = {id(execution), id(vars(execution)), id(request), id(means)}
+    together = execution.requests
+    own = {id(execution), id(vars(execution)), id(request), id(means), id(together)}
     if execution.task is not None:
         own.add(id(execution.task.get_coro()))
     frame = sys._current_frames().get(execution.thread)
@@ -165,7 +192,10 @@ def _answerable_elsewhere(ticket: Ticket) -> bool:
         if thing is None:
             continue
         for holder in gc.get_referrers(thing):
-            received = isinstance(holder, list) and len(holder) == 1 and holder[0] is request
+            # The list that `execute` received, or one as good as it.
+            received = isinstance(holder, list) and all(
+                h is request or any(h is r for r in together) for h in holder
+            )
             if id(holder) not in own and not received:
                 return True
     return False
@@ -289,18 +319,18 @@ def _refuse(ticket: Ticket) -> None:
 
 def _looks_circular(ticket: Ticket) -> bool:
     """Whether a wait that lasts deserves a word: nobody can tell whether it will end."""
-    if not ticket.queued:
+    if not ticket.queued or ticket.expires or any(i.holder is None for i in _candidates(ticket)):
         return False
     if ticket.parent is None or ticket.parent.bare:
         return True
     ancestors = _ancestors(ticket)
-    return all(i.holder in ancestors for i in ticket.model.instances)
+    return all(i.holder in ancestors for i in _candidates(ticket))
 
 
 def describe_wait(ticket: Ticket) -> str:
     """Return one line on a queued request: what it waits for, who holds it, and since when."""
     holders = []
-    for instance in ticket.model.instances:
+    for instance in _candidates(ticket):
         holder = instance.holder
         name = getattr(getattr(holder, "model", None), "name", "?")
         started = getattr(holder, "started", 0)

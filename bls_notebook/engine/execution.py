@@ -71,6 +71,7 @@ def _carried(options: Options) -> Options:
         parameters,
         options.preferred_memory,
         options.trace,
+        options.priority,
     )
 
 
@@ -92,6 +93,9 @@ class Execution:
     finished = False
     instance: Instance | None = None
     request: InferenceRequest | None = None
+    # Of a batch, in step; instead of `request` and `ticket`.
+    requests: tuple[InferenceRequest, ...] = ()
+    tickets: tuple[Ticket, ...] = ()
     started = 0
     task: asyncio.Task[Any] | None = None
     tasks: WeakSet[asyncio.Task[Any]] | None = None

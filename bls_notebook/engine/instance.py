@@ -47,6 +47,11 @@ class Instance:
             self._loop = ModelLoop(self.name)
         return self._loop
 
+    @property
+    def loop_thread(self) -> int:
+        """Identity of the thread of its loop; 0 while it has none."""
+        return 0 if self._loop is None else self._loop.thread
+
     def close(self) -> None:
         """Finalize the model's instance and stop its loop."""
         try:

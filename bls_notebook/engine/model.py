@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .scheduler import DefaultScheduler, Scheduler
+from .scheduler import Scheduler
+from .schedulers import scheduler_for
 from .validate import RequestCheck
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class LoadedModel:
         self.check = RequestCheck(spec)
         self.statistics = Statistics()
         self.closed = threading.Event()
-        self.scheduler: Scheduler = DefaultScheduler(self)
+        self.scheduler: Scheduler = scheduler_for(self)
 
     def count(self, nanoseconds: int, failed: bool) -> None:
         """Count one execution; the scheduler's lock is held."""

@@ -15,6 +15,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.iterator import ResponseIterator
 
 from .inputs import preferred_memory_of, tensors_of
+from .priority import split_parameters, with_priority
 from .response import Response
 
 __all__ = ["Requests"]
@@ -61,8 +62,9 @@ class Requests:
         if memory is not None:
             options["preferred_memory"] = memory
         try:
+            own, priority = split_parameters(parameters)
             model = self._server.find(name, version)
-            return InferenceRequest(
+            request = InferenceRequest(
                 request_id=request_id,
                 correlation_id=correlation_id,
                 inputs=tensors_of(name, inputs, model.spec if model is not None else None),
@@ -71,11 +73,12 @@ class Requests:
                 model_version=version,
                 flags=flags,
                 timeout=timeout,
-                parameters=dict(parameters) if parameters else None,
+                parameters=own,
                 **options,
             )
         except (TypeError, ValueError, RuntimeError, TritonModelException) as error:
             raise BLSError(f"model {name!r}: {str(error).splitlines()[0]}") from error
+        return with_priority(request, priority) if priority else request
 
     def _response(
         self,
@@ -127,7 +130,8 @@ class Requests:
         timeout : int
             Microseconds, as in `pb_utils.InferenceRequest`.
         request_id, correlation_id, flags, parameters
-            As in `pb_utils.InferenceRequest`.
+            As in `pb_utils.InferenceRequest`. A parameter ``priority`` (a whole number) is the request's
+            level of priority in a dynamic batcher's queue and does not reach the model, as over HTTP.
 
         Returns
         -------
