@@ -61,6 +61,8 @@ def _tensor(name: str, value: Any, spec: ModelSpec | None) -> Tensor:
             return Tensor.from_dlpack(name, value)
         wanted = spec.inputs.get(name) if spec is not None else None
         value = _array(value, wanted.dtype if wanted is not None else None)
+        if value.ndim == 0 and wanted is not None:  # one number or text stands for one element
+            value = value.reshape((1,) * len(wanted.shape))
     if value.dtype.kind == "U":
         value = value.astype(np.object_)
     if value.dtype.kind == "O":
@@ -75,8 +77,9 @@ def _array(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
         return np.asarray(value)
     if dtype.kind == "O":
         out = np.asarray(value, dtype=object)  # from the start: NumPy's own texts lose trailing zeros
-        if any(e is None for e in out.reshape(-1).tolist()):
-            raise ValueError("None is no text")
+        for element in out.reshape(-1).tolist():
+            if element is None or isinstance(element, (list, tuple, dict, set)):
+                raise ValueError(f"{element!r} is no text")
         return out
     array = np.asarray(value)
     if array.dtype == dtype:

@@ -199,7 +199,8 @@ def _load_error(error: BaseException, name: str, version: int) -> BLSError:
     frames = exception_frames(error, name, version)
     own = [f for f in frames if f.model]
     where = f" ({Path(own[-1].file).name} line {own[-1].line})" if own else ""
-    kind, words = type(error).__name__, text_of(error).strip().splitlines() or [""]
+    told = error.msg if isinstance(error, SyntaxError) else text_of(error)
+    kind, words = type(error).__name__, told.strip().splitlines() or [""]
     message = f"model {name!r} version {version} could not be loaded: {kind}: {words[0]}{where}"
     problem = ModelLoadError(message, name, reason)
     problem.record = ErrorRecord(message, "", (name,), kind, frames)
