@@ -75,8 +75,9 @@ class BatchRunner:
     prepare : callable
         Gives the request of a ticket as the model is to receive it, with the one who takes its answers;
         None where it may not be run any more.
-    reschedules : bool
-        Whether a model may ask to see a request again; asking is in vain elsewhere.
+    see_again : callable, optional
+        Called before the request of a ticket is let go that the model wants to see again. Where there
+        is none, models ask for that in vain.
     """
 
     def __init__(
@@ -84,12 +85,12 @@ class BatchRunner:
         model: LoadedModel,
         lock: threading.Lock,
         prepare: Callable[[Ticket], InferenceRequest | None] = take_request,
-        reschedules: bool = False,
+        see_again: Callable[[Ticket], None] | None = None,
     ) -> None:
         self._model = model
         self._lock = lock
         self._prepare = prepare
-        self._reschedules = reschedules
+        self._see_again = see_again
 
     # -- sync ----------------------------------------------------------------------------------------
 
@@ -277,9 +278,12 @@ class BatchRunner:
                     )
                 if response is not None and ticket.sent:
                     raise ReturnError(SECOND_RESPONSE)
-        if not self._reschedules:
+        if self._see_again is None:
             return []
-        return [t for t, wanted in zip(tickets, again, strict=True) if wanted and not t.done]
+        rescheduled = [t for t, wanted in zip(tickets, again, strict=True) if wanted and not t.done]
+        for ticket in rescheduled:
+            self._see_again(ticket)
+        return rescheduled
 
     def _leave_to_senders(self, execution: Execution, again: list[Ticket]) -> None:
         """Make sure that it is noticed when the last sender of an unanswered request is dropped."""
