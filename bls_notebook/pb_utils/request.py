@@ -222,7 +222,7 @@ class InferenceRequest:
             raise TritonModelException("Correlation ID must be integer or string")
         self._options = Options(
             _text("request_id", request_id),
-            correlation_id,
+            int(correlation_id) if isinstance(correlation_id, int) else correlation_id,
             _whole("flags", flags, 32),
             _whole("timeout", timeout, 64),
             parameters_to_json(parameters),
@@ -339,7 +339,7 @@ class InferenceRequest:
         """Whether the requester has given up waiting."""
         return self._answerable is not None and self._answerable.cancelled
 
-    def set_release_flags(self, flags: int) -> None:
+    def set_release_flags(self, flags: int, /) -> None:
         """Say what becomes of the request after `execute`: released, or scheduled again.
 
         Raises
@@ -381,10 +381,14 @@ def _calibrate(constant: str, method: str) -> int:
             InferenceRequest("", 0, [], [], "m").exec()
             kept = InferenceRequest("", 0, [], [], "m")
             kept.exec()
+            bound = InferenceRequest("", 0, [], [], "m").exec
+            bound()
         else:
             InferenceRequest("", 0, [], [], "m").async_exec()
             kept = InferenceRequest("", 0, [], [], "m")
             kept.async_exec()
+            bound = InferenceRequest("", 0, [], [], "m").async_exec
+            bound()
     finally:
         caller_var.reset(token)
     return recorder.unheld()
