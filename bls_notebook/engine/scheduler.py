@@ -219,7 +219,7 @@ class DefaultScheduler:
             if not closed:
                 self._open += 1
                 if self._idle:
-                    instance = self._idle.pop()
+                    instance = self._least_busy() if self._async else self._idle.pop()
                     instance.holder = ticket
                 else:
                     ticket.queued = True
@@ -228,6 +228,12 @@ class DefaultScheduler:
             ticket.finish(error_response(not_ready(self._model.name)))
         elif instance is not None:
             self._dispatch(instance, ticket)
+
+    def _least_busy(self) -> Instance:
+        """Take the idle instance whose loop has the least to do; the lock is held."""
+        best = min(self._idle, key=lambda i: i.load)
+        self._idle.remove(best)
+        return best
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Take a request out of the queue."""
