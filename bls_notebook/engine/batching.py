@@ -115,6 +115,7 @@ class BatchScheduler:
         """Serve a request and wait for its answer."""
         arrived = self._clock.now()
         ticket = Ticket(self._model, request, parent, copy_context())
+        del request  # its end must be noticed while this thread waits
         parent.adopt(ticket)
         answers: Answers = []
         batch: list[Ticket] = []

@@ -64,9 +64,16 @@ def failure(execution: Execution, error: BaseException) -> InferenceResponse:
     return failed_response(model, message, error, execution.causes)
 
 
-async def _put_in(box: list[Any], coroutine: Any) -> None:
-    """Await what `execute` returns, and keep it where it can be taken from: a task holds its result."""
-    box.append(await coroutine)
+async def _put_in(box: list[Any], coroutine: Any) -> BaseException | None:
+    """Await what `execute` returns, and keep it where it can be taken from: a task holds its result.
+
+    What would end the loop with the task (`sys.exit`) is returned instead.
+    """
+    try:
+        box.append(await coroutine)
+    except (SystemExit, KeyboardInterrupt) as error:
+        return error
+    return None
 
 
 class BatchRunner:
@@ -220,7 +227,9 @@ class BatchRunner:
         again: list[Ticket] = []
         errors = 0
         try:
-            task.result()
+            ended_loop = task.result()
+            if ended_loop is not None:
+                raise ended_loop
             returned = box.pop()
             again = self._check(execution, returned)
             if returned is not None and not self._model.decoupled:
