@@ -21,7 +21,9 @@ RULES = st.builds(
 def queues(draw: st.DrawFn) -> tuple[list[Waiting], int, BatchRules]:
     rules = draw(RULES)
     entries = draw(
-        st.lists(st.tuples(st.integers(1, rules.max_rows), st.sampled_from("aab"), st.integers(0, 30)), max_size=9)
+        st.lists(
+            st.tuples(st.integers(1, rules.max_rows), st.sampled_from("aab"), st.integers(0, 30)), max_size=9
+        )
     )
     waiting = [Waiting(n, rows, key, since) for n, (rows, key, since) in enumerate(entries)]
     return waiting, draw(st.integers(30, 60)), rules

@@ -104,7 +104,12 @@ def test_every_scenario_is_recorded() -> None:
 @pytest.mark.triton
 @pytest.mark.slow
 def test_the_record_is_what_the_real_server_does(tmp_path: Path) -> None:
-    from bls_notebook.triton.tritonserver import TritonServer, TritonServerError, is_supported, make_environment
+    from bls_notebook.triton.tritonserver import (
+        TritonServer,
+        TritonServerError,
+        is_supported,
+        make_environment,
+    )
 
     if not is_supported():
         pytest.skip("no tritonserver here")
