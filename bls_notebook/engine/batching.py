@@ -7,8 +7,8 @@ time is woken by one alarm, and nothing polls; every request that was accepted i
 request is accepted, and `on_drained` is called when the last one has been answered.
 
 A subclass says how requests wait (`_accept`, `_remove`), which of them make a batch (`_pick`), what time
-does (`_expire`, `_wake_at`) and what follows when a batch is over (`_over`). All but `_prepare` are called
-under the scheduler's lock.
+does (`_expire`, `_wake_at`) and what follows when a batch is over (`_over`). All but `_prepare` and
+`_see_again` are called under the scheduler's lock.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class BatchScheduler:
         self._closed = False
         self._on_drained: Callable[[], None] | None = None
         self._async = any(i.is_async for i in model.instances)
-        self._runner = BatchRunner(model, self._lock, self._prepare, reschedules)
+        self._runner = BatchRunner(model, self._lock, self._prepare, self._see_again if reschedules else None)
 
     # -- what a subclass decides ---------------------------------------------------------------------
 
@@ -106,12 +106,16 @@ class BatchScheduler:
         """The request as the model receives it; the lock is not held."""
         return take_request(ticket)
 
+    def _see_again(self, ticket: Ticket) -> None:
+        """The model wants to see a request again, which it now lets go of; the lock is not held."""
+
     # -- requests --------------------------------------------------------------------------------------
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Serve a request and wait for its answer."""
         arrived = self._clock.now()
         ticket = Ticket(self._model, request, parent, copy_context())
+        del request  # its end must be noticed while this thread waits
         parent.adopt(ticket)
         answers: Answers = []
         batch: list[Ticket] = []

@@ -64,9 +64,16 @@ def failure(execution: Execution, error: BaseException) -> InferenceResponse:
     return failed_response(model, message, error, execution.causes)
 
 
-async def _put_in(box: list[Any], coroutine: Any) -> None:
-    """Await what `execute` returns, and keep it where it can be taken from: a task holds its result."""
-    box.append(await coroutine)
+async def _put_in(box: list[Any], coroutine: Any) -> BaseException | None:
+    """Await what `execute` returns, and keep it where it can be taken from: a task holds its result.
+
+    What would end the loop with the task (`sys.exit`) is returned instead.
+    """
+    try:
+        box.append(await coroutine)
+    except (SystemExit, KeyboardInterrupt) as error:
+        return error
+    return None
 
 
 class BatchRunner:
@@ -80,8 +87,9 @@ class BatchRunner:
     prepare : callable
         Gives the request of a ticket as the model is to receive it, with the one who takes its answers;
         None where it may not be run any more.
-    reschedules : bool
-        Whether a model may ask to see a request again; asking is in vain elsewhere.
+    see_again : callable, optional
+        Called before the request of a ticket is let go that the model wants to see again. Where there
+        is none, models ask for that in vain.
     """
 
     def __init__(
@@ -89,12 +97,12 @@ class BatchRunner:
         model: LoadedModel,
         lock: threading.Lock,
         prepare: Callable[[Ticket], InferenceRequest | None] = take_request,
-        reschedules: bool = False,
+        see_again: Callable[[Ticket], None] | None = None,
     ) -> None:
         self._model = model
         self._lock = lock
         self._prepare = prepare
-        self._reschedules = reschedules
+        self._see_again = see_again
 
     # -- sync ----------------------------------------------------------------------------------------
 
@@ -219,7 +227,9 @@ class BatchRunner:
         again: list[Ticket] = []
         errors = 0
         try:
-            task.result()
+            ended_loop = task.result()
+            if ended_loop is not None:
+                raise ended_loop
             returned = box.pop()
             again = self._check(execution, returned)
             if returned is not None and not self._model.decoupled:
@@ -289,9 +299,12 @@ class BatchRunner:
                     )
                 if response is not None and ticket.sent:
                     raise ReturnError(SECOND_RESPONSE)
-        if not self._reschedules:
+        if self._see_again is None:
             return []
-        return [t for t, wanted in zip(tickets, again, strict=True) if wanted and not t.done]
+        rescheduled = [t for t, wanted in zip(tickets, again, strict=True) if wanted and not t.done]
+        for ticket in rescheduled:
+            self._see_again(ticket)
+        return rescheduled
 
     def _leave_to_senders(self, execution: Execution, again: list[Ticket]) -> None:
         """Make sure that it is noticed when the last sender of an unanswered request is dropped."""

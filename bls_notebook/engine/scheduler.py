@@ -204,6 +204,7 @@ class DefaultScheduler:
         from contextvars import copy_context
 
         ticket = Ticket(self._model, request, parent, copy_context())
+        del request  # its end must be noticed while this thread waits
         parent.adopt(ticket)
         self.submit(ticket)
         return first_response(ticket)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .dynamic_batcher import DynamicBatcher
 from .scheduler import DefaultScheduler, Scheduler
+from .sequence_batcher import SequenceBatcher
 
 if TYPE_CHECKING:
     from .model import LoadedModel
@@ -17,4 +18,6 @@ def scheduler_for(model: LoadedModel) -> Scheduler:
     """Return a new scheduler for a model version."""
     if model.spec.scheduler == "dynamic":
         return DynamicBatcher(model)
+    if model.spec.scheduler == "sequence":
+        return SequenceBatcher(model)
     return DefaultScheduler(model)

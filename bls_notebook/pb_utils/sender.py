@@ -15,7 +15,9 @@ TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 class Answerable(Protocol):
     """The engine's side of a request: takes its answers."""
 
-    cancelled: bool
+    @property
+    def cancelled(self) -> bool:
+        """Whether the requester has given up waiting."""
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
         """Deliver a response; raises TritonModelException where Triton's sender does."""

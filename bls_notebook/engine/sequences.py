@@ -1,0 +1,212 @@
+"""`Sequences`: which sequence has which slot, and what waits for one.
+
+Pure: no locks, no threads, no clock (time is an argument, in nanoseconds). Guarantees: the steps of a
+sequence keep their order and its slot from its first step until its end; a slot serves one sequence at
+a time; sequences that find no slot get one in the order in which they came; a sequence that is idle for too
+long, or one of whose waiting steps was cancelled, ends and gives up its slot.
+
+The rules are those of core/src/sequence_batch_scheduler/sequence_batch_scheduler.cc.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Sequences", "Slot", "Step"]
+
+
+@dataclass(eq=False)
+class Step:
+    """One request of a sequence.
+
+    Attributes
+    ----------
+    item : object
+        The request.
+    sequence : int or str
+        The correlation ID.
+    end : bool
+        Nothing follows.
+    key : hashable
+        Steps of different keys are never in one batch.
+    since : int
+        When it came.
+    gone : bool
+        It has been answered while it waited; its sequence ends when its turn comes.
+    """
+
+    item: Any
+    sequence: int | str
+    end: bool = False
+    key: Hashable = None
+    since: int = 0
+    gone: bool = False
+
+
+@dataclass(eq=False)
+class Slot:
+    """Serves one sequence at a time.
+
+    Attributes
+    ----------
+    place : int
+        Number of the instance.
+    number : int
+        Position in its batches.
+    queue : deque of Step or None
+        What waits; None ends the sequence.
+    busy : bool
+        A step has been taken and is not over (used by the oldest strategy alone).
+    """
+
+    place: int
+    number: int
+    queue: deque[Step | None] = field(default_factory=deque)
+    busy: bool = False
+
+
+@dataclass(eq=False)
+class _Backlog:
+    """The steps of one sequence that has no slot yet."""
+
+    steps: deque[Step] = field(default_factory=deque)
+    expires: int | None = None
+
+
+class Sequences:
+    """The sequences of one model version.
+
+    Parameters
+    ----------
+    places : int
+        How many instances there are.
+    slots : int
+        How many sequences an instance serves at a time.
+    idle : int
+        How long a sequence may be idle, in nanoseconds.
+    placed : callable
+        Called with each step and the slot that it has got.
+    """
+
+    def __init__(
+        self, places: int, slots: int, idle: int, placed: Callable[[Step, Slot], None] = lambda *_: None
+    ) -> None:
+        self.slots = [[Slot(place, number) for number in range(slots)] for place in range(places)]
+        self.dropped: list[Step] = []  # steps of cancelled sequences, to be answered by who reads this
+        self._idle = idle
+        self._placed = placed
+        # Slots of low numbers first, so that batches are short.
+        self._ready = [(slot.number, slot.place) for place in self.slots for slot in place]
+        heapq.heapify(self._ready)
+        self._owned: dict[int | str, Slot] = {}
+        self._backlog: deque[_Backlog] = deque()
+        self._waiting: dict[int | str, _Backlog] = {}
+        self._seen: dict[int | str, int] = {}
+
+    def enter(self, step: Step, start: bool, now: int, timeout: int = 0) -> bool:
+        """Queue a step; False where its sequence is not under way and it does not start it.
+
+        Parameters
+        ----------
+        timeout : int
+            How long its sequence may wait for a slot because of it, in nanoseconds; 0 for ever.
+        """
+        sequence = step.sequence
+        slot, backlog = self._owned.get(sequence), self._waiting.get(sequence)
+        if not start and slot is None and backlog is None:
+            return False
+        self._seen[sequence] = now
+        if slot is None and backlog is None and self._ready:
+            number, place = heapq.heappop(self._ready)
+            slot = self._owned[sequence] = self.slots[place][number]
+        if slot is not None:
+            if step.end:
+                self._forget(sequence)
+            slot.queue.append(step)
+            self._placed(step, slot)
+            return True
+        if backlog is None:
+            backlog = self._waiting[sequence] = _Backlog()
+            self._backlog.append(backlog)
+        if timeout and (backlog.expires is None or now + timeout < backlog.expires):
+            backlog.expires = now + timeout
+        backlog.steps.append(step)
+        if step.end:
+            self._forget(sequence)
+        return True
+
+    def _forget(self, sequence: int | str) -> None:
+        """No more steps of a sequence are expected."""
+        self._owned.pop(sequence, None)
+        self._waiting.pop(sequence, None)
+        self._seen.pop(sequence, None)
+
+    def finish(self, sequence: int | str) -> Slot | None:
+        """End a sequence after what waits of it; return its slot, None where it has none."""
+        slot = self._owned.get(sequence)
+        if slot is not None:
+            self._forget(sequence)
+            slot.queue.append(None)
+        return slot
+
+    def front(self, slot: Slot) -> Step | None:
+        """Return the first step that waits in a slot, after ending the sequences that are to end."""
+        while slot.queue:
+            step = slot.queue[0]
+            if step is not None and not step.gone:
+                return step
+            slot.queue.popleft()
+            if step is not None and self._owned.get(step.sequence) is slot:
+                self._forget(step.sequence)
+            self.release(slot)
+        return None
+
+    def release(self, slot: Slot) -> None:
+        """Give up a slot: what is left in it is dropped, and the next sequence that waits gets it."""
+        self.dropped += [s for s in slot.queue if s is not None and not s.gone]
+        slot.queue.clear()
+        while self._backlog:
+            backlog = self._backlog.popleft()
+            last = backlog.steps[-1].sequence
+            open_ended = self._waiting.get(last) is backlog
+            if any(s.gone for s in backlog.steps):
+                if open_ended:
+                    self._forget(last)
+                self.dropped += [s for s in backlog.steps if not s.gone]
+                continue
+            if open_ended:
+                del self._waiting[last]
+                self._owned[last] = slot
+            slot.queue.extend(backlog.steps)
+            for step in backlog.steps:
+                self._placed(step, slot)
+            return
+        heapq.heappush(self._ready, (slot.number, slot.place))
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def reap(self, now: int) -> list[Slot]:
+        """End the sequences that were idle for too long; return their slots."""
+        late = [s for s in self._owned if now - self._seen[s] >= self._idle]
+        return [slot for slot in map(self.finish, late) if slot is not None]
+
+    def expire(self, now: int) -> list[Step]:
+        """Remove and return the steps of sequences that waited too long for a slot."""
+        out: list[Step] = []
+        for backlog in [b for b in self._backlog if b.expires is not None and now >= b.expires]:
+            self._backlog.remove(backlog)
+            sequence = backlog.steps[-1].sequence
+            if self._waiting.get(sequence) is backlog:
+                self._forget(sequence)
+            out += [s for s in backlog.steps if not s.gone]
+        return out
+
+    def next_time(self) -> int | None:
+        """Return when `reap` or `expire` will find something; None for never."""
+        times = [self._seen[s] + self._idle for s in self._owned]
+        times += [b.expires for b in self._backlog if b.expires is not None]
+        return min(times, default=None)

@@ -1,0 +1,317 @@
+"""One `execute` call that serves many requests: who gets what, whatever the model does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from tests.engine import gates
+from tests.engine.harness import Caller, assert_all_idle, model, pbtxt, queued, until
+
+BATCHING = "dynamic_batching { }"
+
+HELD = """
+def execute(self, requests):
+    values = [int(pb.get_input_tensor_by_name(r, "X").as_numpy().ravel()[0]) for r in requests]
+    if values == [0]:
+        gates.open_gate("held")
+        gates.pass_gate("go")
+        return [reply(0)]
+    gates.log.put(values)
+    return self.serve(requests, values)
+"""
+ASYNC_HELD = HELD.replace("def execute", "async def execute").replace(
+    "return self.serve(", "return await self.serve("
+).replace('gates.pass_gate("go")', 'await asyncio.to_thread(gates.pass_gate, "go")')  # fmt: skip
+
+REPLY = """
+def reply(value):
+    return pb.InferenceResponse([pb.Tensor("Y", np.array([[value]], np.int32))])
+"""
+
+
+def config(rows: int = 8, scheduling: str = BATCHING, count: int = 1, decoupled: bool = False) -> str:
+    text = pbtxt(count, decoupled).replace("max_batch_size: 0", f"max_batch_size: {rows}")
+    return text.replace("dims: [ -1 ]", "dims: [ 1 ]") + "\n" + scheduling
+
+
+def source(serve: str, held: str = HELD) -> str:
+    body = held + serve
+    return model(body).replace("\n\nclass TritonPythonModel", REPLY + "\n\nclass TritonPythonModel")
+
+
+class Batch:
+    """Requests 1 .. count of a model, in one batch: sent while it is held by request 0."""
+
+    def __init__(self, repo: bls.ModelRepository, name: str, count: int) -> None:
+        self.repo, self.name = repo, name
+        self.first = Caller(self.send, 0)
+        gates.pass_gate("held")
+        self.callers = []
+        for n in range(1, count + 1):
+            self.callers.append(Caller(self.send, n))
+            until(lambda n=n: queued(repo, name) == n)
+
+    def send(self, n: int) -> Any:
+        return self.repo.infer(self.name, {"X": np.array([[n]], np.int32)})
+
+    def run(self) -> list[Any]:
+        """The answers: values, or the texts of errors."""
+        gates.open_gate("go")
+        assert outcome(self.first.result()) == 0
+        answers = [outcome(c.result()) for c in self.callers]
+        assert gates.logged() == [list(range(1, len(self.callers) + 1))]
+        assert_all_idle(self.repo, self.name)
+        return answers
+
+
+def outcome(response: Any) -> Any:
+    if response.error is not None:
+        return response.error.message()
+    return int(response["Y"].as_numpy().item())
+
+
+def run(repo: bls.ModelRepository, serve: str, count: int = 3, held: str = HELD) -> list[Any]:
+    repo.define("m", source(serve, held), config())
+    return Batch(repo, "m", count).run()
+
+
+def test_each_request_gets_its_own_answer(repo: bls.ModelRepository) -> None:
+    assert run(repo, '''
+def serve(self, requests, values):
+    return [reply(10 * v) for v in values]
+''') == [10, 20, 30]  # fmt: skip
+
+
+def test_of_an_async_model(repo: bls.ModelRepository) -> None:
+    assert run(repo, '''
+async def serve(self, requests, values):
+    await asyncio.sleep(0)
+    return [reply(10 * v) for v in values]
+''', held=ASYNC_HELD) == [10, 20, 30]  # fmt: skip
+
+
+@pytest.mark.parametrize("held", [HELD, ASYNC_HELD], ids=["sync", "async"])
+@pytest.mark.parametrize(("body", "text"), [
+    ("raise ValueError('boom')", "ValueError: boom"),
+    ("sys.exit(3)", "SystemExit: 3"),
+    ("return [reply(1)]", "InferenceRequest(s) size is:3, and InferenceResponse(s) size is:1"),
+    ("return [reply(1), 'two', reply(3)]", "found type '<class 'str'>'"),
+    ("return (reply(1),) * 3", "Expected a list"),
+])  # fmt: skip
+def test_a_failure_fails_them_all(repo: bls.ModelRepository, body: str, text: str, held: str) -> None:
+    kind = "async def" if held is ASYNC_HELD else "def"
+    answers = run(repo, f"\n{kind} serve(self, requests, values):\n    {body}\n", held=held)
+    assert len(answers) == 3
+    assert all(
+        str(a).startswith("Failed to process the request(s) for model 'm_0_0', message: ") for a in answers
+    )
+    assert all(text in str(a) for a in answers)
+
+
+def test_answers_given_before_a_failure_stand(repo: bls.ModelRepository) -> None:
+    answers = run(repo, '''
+def serve(self, requests, values):
+    requests[1].get_response_sender().send(reply(20), flags=FINAL)
+    raise ValueError("boom")
+''')  # fmt: skip
+    assert answers[1] == 20
+    assert "boom" in answers[0]
+    assert "boom" in answers[2]
+
+
+def test_an_error_of_one_is_nothing_to_the_others(repo: bls.ModelRepository) -> None:
+    assert run(repo, '''
+def serve(self, requests, values):
+    return [reply(1), pb.InferenceResponse(error=pb.TritonError("not this one")), reply(3)]
+''') == [1, "not this one", 3]  # fmt: skip
+
+
+def test_none_stands_for_a_sender_that_answers_later(repo: bls.ModelRepository) -> None:
+    answers = run(repo, '''
+def serve(self, requests, values):
+    sender = requests[1].get_response_sender()
+    def later():
+        gates.pass_gate("others answered")
+        sender.send(reply(20), flags=FINAL)
+    threading.Thread(target=later, daemon=True).start()
+    threading.Timer(0, gates.open_gate, ["others answered"]).start()
+    return [reply(10), None, reply(30)]
+''')  # fmt: skip
+    assert answers == [10, 20, 30]
+
+
+def test_none_without_a_sender_is_an_error_and_no_hang(repo: bls.ModelRepository) -> None:
+    answers = run(repo, '''
+def serve(self, requests, values):
+    return [reply(10), None, reply(30)]
+''')  # fmt: skip
+    assert answers[0::2] == [10, 30]
+    assert "the request was not answered" in answers[1]
+
+
+def test_all_by_senders(repo: bls.ModelRepository) -> None:
+    assert run(repo, '''
+def serve(self, requests, values):
+    for request, value in zip(reversed(requests), reversed(values)):
+        request.get_response_sender().send(reply(10 * value), flags=FINAL)
+''') == [10, 20, 30]  # fmt: skip
+
+
+def test_a_sender_and_an_answer_too_fail_the_batch(repo: bls.ModelRepository) -> None:
+    answers = run(repo, '''
+def serve(self, requests, values):
+    requests[0].get_response_sender().send(reply(10), flags=FINAL)
+    return [reply(v) for v in values]
+''')  # fmt: skip
+    assert answers[0] == 10
+    assert all("cannot send more than one response" in a for a in answers[1:])
+
+
+def test_an_answer_to_a_rescheduled_request_fails_the_batch(repo: bls.ModelRepository) -> None:
+    answers = run(repo, '''
+def serve(self, requests, values):
+    requests[0].set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+    return [reply(v) for v in values]
+''')  # fmt: skip
+    assert all("Expected a None object in the execute function return list" in a for a in answers)
+
+
+def test_rescheduling_in_vain_is_an_error_and_no_hang(repo: bls.ModelRepository) -> None:
+    """Only iterative sequences can be seen again."""
+    answers = run(repo, '''
+def serve(self, requests, values):
+    requests[0].set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+    return [None, *[reply(v) for v in values[1:]]]
+''')  # fmt: skip
+    assert "the request was not answered" in answers[0]
+    assert answers[1:] == [2, 3]
+
+
+def test_arrays_of_a_batch_are_apart(repo: bls.ModelRepository) -> None:
+    """One array in several answers: what one requester does to it is not seen by the others."""
+    repo.define("m", source('''
+def serve(self, requests, values):
+    same = np.array([[7]], np.int32)
+    return [pb.InferenceResponse([pb.Tensor("Y", same)]) for _ in values]
+'''), config())  # fmt: skip
+    batch = Batch(repo, "m", 2)
+    batch.run()
+    first, second = (c.result()["Y"].as_numpy() for c in batch.callers)
+    first[:] = 1
+    assert second.item() == 7
+
+
+def test_who_has_given_up_is_told_request_by_request(repo: bls.ModelRepository) -> None:
+    repo.define("m", source('''
+def serve(self, requests, values):
+    gates.open_gate("running")
+    gates.pass_gate("cancelled")
+    gates.log.put([r.is_cancelled() for r in requests])
+    return [reply(v) for v in values]
+'''), config())  # fmt: skip
+    repo.define("caller", model('''
+async def execute(self, requests):
+    futures = [send_row(n).async_exec() for n in (1, 2)]
+    gates.open_gate("sent")
+    await asyncio.to_thread(gates.pass_gate, "running")
+    futures[0].cancel()
+    gates.open_gate("cancelled")
+    return [answer(int(pb.get_output_tensor_by_name(await futures[1], "Y").as_numpy().item()))]
+''').replace("\n\nclass", '''
+
+def send_row(n):
+    return pb.InferenceRequest(model_name="m", inputs=[pb.Tensor("X", np.array([[n]], np.int32))],
+                               requested_output_names=["Y"])
+
+class''', 1), pbtxt())  # fmt: skip
+    first = Caller(repo.infer, "m", {"X": np.array([[0]], np.int32)})
+    gates.pass_gate("held")
+    caller = Caller(repo.infer, "caller", {"X": np.array([0], np.int32)})
+    gates.pass_gate("sent")
+    gates.open_gate("go")
+    assert caller.result()["Y"].as_numpy().item() == 2
+    assert outcome(first.result()) == 0
+    assert gates.logged() == [[1, 2], [True, False]]
+    assert_all_idle(repo)
+
+
+def test_a_queued_request_that_is_cancelled_is_in_no_batch(repo: bls.ModelRepository) -> None:
+    repo.define("m", source('''
+def serve(self, requests, values):
+    return [reply(v) for v in values]
+'''), config())  # fmt: skip
+    first = Caller(repo.infer, "m", {"X": np.array([[0]], np.int32)})
+    gates.pass_gate("held")
+
+    async def three() -> list[Any]:
+        tasks = [
+            asyncio.ensure_future(repo.infer_async("m", {"X": np.array([[n]], np.int32)})) for n in (1, 2, 3)
+        ]
+        await asyncio.to_thread(until, lambda: queued(repo, "m") == 3)
+        tasks[1].cancel()
+        await asyncio.to_thread(until, lambda: queued(repo, "m") == 2)
+        gates.open_gate("go")
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    answers = asyncio.run(three())
+    assert outcome(answers[0]) == 1
+    assert isinstance(answers[1], asyncio.CancelledError)
+    assert outcome(answers[2]) == 3
+    assert outcome(first.result()) == 0
+    assert gates.logged() == [[1, 3]]
+    assert_all_idle(repo)
+
+
+def test_requests_sent_by_a_batch_are_its_own(repo: bls.ModelRepository) -> None:
+    """BLS from a batch works, and a circle through it is found."""
+    repo.define("m", source('''
+def serve(self, requests, values):
+    again = pb.InferenceRequest(model_name="m", inputs=[pb.Tensor("X", np.array([[5]], np.int32))],
+                                requested_output_names=["Y"]).exec()
+    return [pb.InferenceResponse(error=again.error()) for _ in values]
+'''), config())  # fmt: skip
+    answers = Batch(repo, "m", 2).run()
+    assert all("circular BLS: m -> m" in a for a in answers), answers
+
+
+def test_one_request_of_an_idle_model_runs_on_its_own_thread(repo: bls.ModelRepository) -> None:
+    repo.define("m", source('''
+def serve(self, requests, values):
+    gates.log.put(threading.get_ident())
+    return [reply(v) for v in values]
+'''), config())  # fmt: skip
+    assert outcome(repo.infer("m", {"X": np.array([[4]], np.int32)})) == 4
+    assert gates.logged() == [[4], threading.get_ident()]
+
+
+def test_requests_of_a_decoupled_model(repo: bls.ModelRepository) -> None:
+    repo.define("m", source('''
+def serve(self, requests, values):
+    for request, value in zip(requests, values):
+        sender = request.get_response_sender()
+        for n in range(value):
+            sender.send(reply(n))
+        sender.send(flags=FINAL)
+''').replace("return [reply(0)]", "return requests[0].get_response_sender().send(reply(0), FINAL)"),
+        config(decoupled=True))  # fmt: skip
+
+    def stream(n: int) -> list[Any]:
+        return [outcome(r) for r in repo.stream("m", {"X": np.array([[n]], np.int32)})]
+
+    first = Caller(stream, 0)
+    gates.pass_gate("held")
+    callers = []
+    for n in (1, 3):
+        callers.append(Caller(stream, n))
+        until(lambda: queued(repo, "m") == len(callers))
+    gates.open_gate("go")
+    assert first.result() == [0]
+    assert [c.result() for c in callers] == [[0], [0, 1, 2]]
+    assert gates.logged() == [[1, 3]]
+    assert_all_idle(repo)

@@ -1,0 +1,126 @@
+"""What a real server made of batches and sequences (recorded_batches.json), and what happens here."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.engine import batching
+from tests.engine.batch_scenarios import (
+    CONFIGS,
+    LIMIT,
+    RECORDED,
+    SCENARIOS,
+    Play,
+    play_on_real_server,
+    write_models,
+)
+from tests.engine.fake_clock import FakeClock
+
+recorded = json.loads(RECORDED.read_text())
+
+# The real server cannot hand over correlation IDs that are text.
+ON_PURPOSE = {
+    "direct_text_ids": {
+        "batches": [
+            [[0, 1, False, 1.0, "blue"]],
+            [[1, 0, False, 1.0, "blue"]],
+            [[2, 0, True, 1.0, "blue"]],
+        ],
+        "errors": {},
+    }
+}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    fake = FakeClock()
+    monkeypatch.setattr(batching, "system_clock", fake)
+    return fake
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> Iterator[Play]:
+    write_models(tmp_path / "models")
+    entered, changed = [0], threading.Condition()
+    inner = batching.BatchScheduler._enter
+
+    def enter(self: batching.BatchScheduler, *args: Any) -> Any:
+        result = inner(self, *args)
+        with changed:
+            entered[0] += 1
+            changed.notify_all()
+        return result
+
+    monkeypatch.setattr(batching.BatchScheduler, "_enter", enter)
+
+    def arrived(count: int) -> None:
+        with changed:
+            assert changed.wait_for(lambda: entered[0] >= count, LIMIT)
+
+    with bls.ModelRepository(tmp_path / "models") as repo:
+
+        def infer(model: str, inputs: dict[str, Any], **options: Any) -> Any:
+            response = repo.infer(model, inputs, **options)
+            if response.error is not None:
+                return response.error.message()
+            return json.loads(response["BATCH"].as_numpy().ravel()[0])
+
+        for name in CONFIGS:
+            repo.load(name)
+        played = Play(infer, arrived, clock.advance, tmp_path)
+        try:
+            yield played
+        finally:
+            played.open()
+
+
+def as_outside(report: Any) -> Any:
+    """A BLS caller is told whose answer an error is; over HTTP it is not."""
+    if isinstance(report, dict) and "errors" in report:
+        errors = {k: e.split("Error when running inference: ")[-1] for k, e in report["errors"].items()}
+        return {**report, "errors": errors}
+    return report
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.__name__)
+def test_as_the_real_server(scenario: Callable[[Play], Any], play: Play) -> None:
+    name = scenario.__name__
+    assert as_outside(json.loads(json.dumps(scenario(play)))) == ON_PURPOSE.get(name, recorded[name])
+
+
+def test_every_scenario_is_recorded() -> None:
+    assert {s.__name__ for s in SCENARIOS} == set(recorded)
+    assert not [name for name, report in recorded.items() if "lost" in report]
+
+
+@pytest.mark.triton
+@pytest.mark.slow
+def test_the_record_is_what_the_real_server_does(tmp_path: Path) -> None:
+    from bls_notebook.triton.tritonserver import (
+        TritonServer,
+        TritonServerError,
+        is_supported,
+        make_environment,
+    )
+
+    if not is_supported():
+        pytest.skip("no tritonserver here")
+    try:
+        environment = make_environment()
+    except TritonServerError as error:
+        if "BLS_NOTEBOOK_TRITON_ENV" in os.environ:  # somebody counts on it
+            raise
+        pytest.skip(str(error))
+    write_models(tmp_path / "models")
+    with TritonServer(tmp_path / "models", environment=environment, load=["*"]) as server:
+        for scenario in SCENARIOS:
+            report = json.loads(json.dumps(play_on_real_server(server, tmp_path, scenario)))
+            assert report == recorded[scenario.__name__], scenario.__name__
