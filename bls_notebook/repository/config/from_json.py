@@ -39,7 +39,7 @@ def parse_json(config: str | Mapping[str, Any], *, model: str, source: str = "co
         return json_format.ParseDict(_ready(document, message.DESCRIPTOR), message)
     except (json_format.ParseError, TypeError, ValueError, OverflowError) as error:
         reason = plain_reason(str(error), message.DESCRIPTOR)
-        culprit = re.search(r"'([^']*)'\.?$", str(error))
+        culprit = re.search(r"'([^']*)'\W*$", str(error))
         where = _field_of(document, culprit[1]) if culprit else ""
         raise ConfigError(f"model '{model}': {source}: {where}{reason}") from None
 
