@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .execution import Execution
     from .instance import Instance
 
-__all__ = ["describe_wait", "loop_goes_idle", "wait_for"]
+__all__ = ["describe_wait", "look_at", "loop_goes_idle", "wait_for"]
 
 REPORT_AFTER = 1.0
 
@@ -100,6 +100,14 @@ def loop_goes_idle(executions: list[Execution]) -> None:
     _refuse(victim)
 
 
+def look_at(ticket: Ticket) -> None:
+    """A request was queued behind the backs of those who wait: refuse what can never be served now."""
+    with _lock:
+        victim = _victim(ticket)
+    if victim is not None:
+        _refuse(victim)
+
+
 def _victim(ticket: Ticket) -> Ticket | None:
     """The queued request to refuse so that `ticket` can move; None where it can. Lock held."""
     if not is_stuck(ticket, _needs):
@@ -140,6 +148,8 @@ def _needs_of_ticket(ticket: Ticket) -> Need[Ticket | Execution]:
         return LIVE, ()
     if ticket.execution is None or ticket.queued:
         return _needs_of_waiting(ticket)
+    if ticket.execution.combined:
+        return ALL, ticket.execution.waits_for(_blocked)
     if _answerable_elsewhere(ticket):
         return LIVE, ()
     return ALL, [ticket.execution]

@@ -132,6 +132,7 @@ class InferenceRequest:
     __slots__ = (
         "__weakref__",
         "_answerable",
+        "_arrived",
         "_inputs",
         "_model_name",
         "_model_version",
@@ -142,6 +143,7 @@ class InferenceRequest:
     )
 
     _answerable: Answerable | None
+    _arrived: int  # when its way to the model began; of requests that a model receives
     _inputs: list[Tensor]
     _model_name: str
     _model_version: int
