@@ -243,13 +243,36 @@ def _needs_of_future(future: asyncio.Future[Any]) -> Need[_Node]:
         return ALL, [future.ticket]
     if isinstance(future, asyncio.Task):
         waiter = getattr(future, "_fut_waiter", None)
-        return (LIVE, ()) if waiter is None else (ALL, [waiter])
+        if waiter is None:
+            return LIVE, ()
+        return _needs_of_helper(future.get_coro()) or (ALL, [waiter])
     children = getattr(future, "_children", None)
     if children:  # of asyncio.gather
         return ALL, list(children)
     thread = thread_of_job(future)
     waiting = _blocked.get(thread) if thread else None
     return (LIVE, ()) if waiting is None else (ALL, [waiting])
+
+
+def _needs_of_helper(coroutine: Any) -> Need[_Node] | None:
+    """What a coroutine waits for inside asyncio's own TaskGroup or wait; None for anything else.
+
+    These wait on a future of their own, which tells nothing of what will complete it.
+    """
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None)
+        module = frame.f_globals.get("__name__") if frame is not None else None
+        if module == "asyncio.taskgroups":
+            group = frame.f_locals.get("self")
+            return ALL, [t for t in getattr(group, "_tasks", ()) if not t.done()]
+        if module == "asyncio.tasks" and frame.f_code.co_name == "_wait":
+            waiting = frame.f_locals
+            if waiting.get("timeout") is not None:
+                return LIVE, ()
+            mode = ALL if waiting.get("return_when") == asyncio.ALL_COMPLETED else ANY
+            return mode, list(waiting.get("fs") or ())
+        coroutine = getattr(coroutine, "cr_await", None)
+    return None
 
 
 # -- words ---------------------------------------------------------------------------------------

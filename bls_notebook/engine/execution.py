@@ -24,7 +24,7 @@ from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Opt
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import messages
-from .failures import error_response
+from .failures import error_response, originating, over_bls
 from .futures import RequestFuture
 from .interrupt import interrupt_thread
 from .isolation import hand_over
@@ -75,6 +75,7 @@ def _carried(options: Options) -> Options:
         parameters,
         options.preferred_memory,
         options.trace,
+        options.priority,
     )
 
 
@@ -139,6 +140,9 @@ class Execution:
             return ResponseIterator(self._stream(model, request, given))
         response = model.scheduler.call(self, received(model, request, given))
         if response._error is not None:
+            response = originating(response, model.name)
+            if self.model is not None:
+                response = over_bls(response)
             self.note_error(response)
         return response
 
@@ -167,8 +171,8 @@ class Execution:
                 model.name, f"the chain of BLS calls is {MAX_DEPTH} long; does a model call itself?"
             )
         memory = request._options.preferred_memory
-        if memory is not None and memory.memory_type == MemoryType.TRITONSERVER_MEMORY_GPU:
-            return messages.no_gpu(memory.device_id)
+        if memory is not None and memory._memory_type == MemoryType.TRITONSERVER_MEMORY_GPU:
+            return messages.no_gpu(memory._device_id)
         return None
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import linecache
 import traceback
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Protocol
 
 from bls_notebook.observe.records import ErrorRecord, FrameRecord
@@ -16,16 +16,21 @@ from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 
 __all__ = [
+    "HOME",
     "cancelled_response",
     "describe_exception",
     "error_response",
     "exception_frames",
     "failed_response",
     "internal_paths",
+    "originating",
+    "over_bls",
+    "text_of",
 ]
 
 CONTEXT_LINES = 3
 MAX_FRAMES = 30
+HOME = "__bls_home__"  # in the globals of a model's modules: says which model they belong to
 
 # Frames of these files are this package's own machinery, not the model's.
 internal_paths: tuple[str, ...] = (__file__.rsplit("engine", 1)[0],)
@@ -38,44 +43,64 @@ class _Running(Protocol):
     version: int
 
 
-def _code_frames(tb: TracebackType | None) -> list[tuple[str, int, str]]:
+def _code_frames(tb: TracebackType | None) -> list[tuple[FrameType, int]]:
     return [
-        (frame.f_code.co_filename, line, frame.f_code.co_name)
+        (frame, line)
         for frame, line in traceback.walk_tb(tb)
         if not frame.f_code.co_filename.startswith(internal_paths)
         and not frame.f_code.co_filename.startswith("<frozen importlib")
     ]
 
 
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception, also of one whose own `__str__` fails."""
+    try:
+        return str(error)
+    except Exception as problem:
+        return f"<its text cannot be shown: {type(problem).__name__}>"
+
+
 def describe_exception(error: BaseException) -> str:
     """Return the exception as Triton puts it: kind, text, and the frames, innermost first."""
     kind = type(error).__name__
     if kind == "ReturnError":  # Triton's own complaint, not an exception of the model
-        return str(error)
+        return text_of(error)
     if isinstance(error, SyntaxError):
-        return f"{kind}: {error}"
+        return f"{kind}: {text_of(error)}"
     at = "".join(
-        f"  {file}({line}): {function}\n"
-        for file, line, function in reversed(_code_frames(error.__traceback__))
+        f"  {frame.f_code.co_filename}({line}): {frame.f_code.co_name}\n"
+        for frame, line in reversed(_code_frames(error.__traceback__)[-MAX_FRAMES:])
     )
-    return f"{kind}: {error}" + (f"\n\nAt:\n{at}" if at else "")
+    return f"{kind}: {text_of(error)}" + (f"\n\nAt:\n{at}" if at else "")
 
 
 def exception_frames(error: BaseException, model: str, version: int) -> tuple[FrameRecord, ...]:
-    """Return the frames of the model's own code, outermost first, with the lines around each."""
-    frames = _code_frames(error.__traceback__)
+    """Return the frames of model code and of what it called, outermost first, with lines around each.
+
+    Frames of code that belongs to no model have no model's name.
+    """
+    out: list[FrameRecord] = []
+    for frame, line in _code_frames(error.__traceback__)[-MAX_FRAMES:]:
+        home = frame.f_globals.get(HOME)
+        file = frame.f_code.co_filename
+        lines = getattr(home, "sources", {}).get(file) or linecache.getlines(file)
+        name, number = (home.model, home.version) if home is not None else ("", 0)
+        if out and (out[-1].file, out[-1].line) == (file, line):
+            continue  # a comprehension is a frame of its own in some versions of Python
+        out.append(FrameRecord(name, number, file, line, frame.f_code.co_name, _around(lines, line)))
     if isinstance(error, SyntaxError) and error.filename:
-        frames = [(error.filename, error.lineno or 1, "")]
-    out = []
-    for file, line, function in frames[-MAX_FRAMES:]:
-        first = max(1, line - CONTEXT_LINES)
-        source = []
-        for number in range(first, line + CONTEXT_LINES + 1):
-            text = linecache.getline(file, number)
-            if text:
-                source.append((number, text.rstrip("\n")))
-        out.append(FrameRecord(model, version, file, line, function, tuple(source)))
+        line = error.lineno or 1
+        lines = linecache.getlines(error.filename)
+        out.append(FrameRecord(model, version, error.filename, line, "", _around(lines, line)))
     return tuple(out)
+
+
+def _around(lines: list[str], line: int) -> tuple[tuple[int, str], ...]:
+    first = max(1, line - CONTEXT_LINES)
+    return tuple(
+        (number, lines[number - 1].rstrip("\n"))
+        for number in range(first, min(line + CONTEXT_LINES, len(lines)) + 1)
+    )
 
 
 def failed_response(
@@ -93,7 +118,7 @@ def failed_response(
     """
     chain: tuple[str, ...] = (model.name,)
     frames = exception_frames(error, model.name, model.version)
-    text = str(error)
+    text = text_of(error)
     for cause in reversed(causes or []):
         if cause.message and cause.message in text:
             chain, frames = chain + cause.chain, frames + cause.frames
@@ -109,6 +134,27 @@ def error_response(
     error = TritonError(message, code)
     error._origin = origin
     return InferenceResponse([], error)
+
+
+def originating(response: InferenceResponse, model: str) -> InferenceResponse:
+    """Return an error response that says which model it came from; one that does stays as it is."""
+    error = response._error
+    if error is None or error._origin is not None:
+        return response
+    record = ErrorRecord(error._message, error._code.name, (model,))
+    out = error_response(error._message, error._code, record)
+    out._parameters = response._parameters
+    return out
+
+
+def over_bls(response: InferenceResponse) -> InferenceResponse:
+    """Return an error response as a BLS caller gets it: the server makes every code INTERNAL."""
+    error = response._error
+    if error is None or error._code is ErrorCode.INTERNAL:
+        return response
+    out = error_response(error._message, ErrorCode.INTERNAL, error._origin)
+    out._parameters = response._parameters
+    return out
 
 
 def cancelled_response(name: str) -> InferenceResponse:

@@ -33,7 +33,7 @@ _new = Tensor.__new__
 
 def _copy_of_bytes(tensor: Tensor) -> Tensor:
     """The tensor as its receiver sees it: an object array of bytes."""
-    array = tensor._array
+    array = np.asarray(tensor._array)  # of a subclass, the plain array: a matrix cannot be made flat
     out = np.empty(array.shape, np.object_)
     out.reshape(-1)[:] = [element_bytes(e) for e in array.reshape(-1).tolist()]
     return Tensor._of(tensor._name, out, "BYTES")
@@ -78,6 +78,7 @@ def hand_over(tensors: list[Tensor], given: bool) -> list[Tensor]:
             given
             and array.nbytes > SMALL
             and array.__class__ is _ndarray
+            and tensor.__class__ is Tensor
             and _getrefcount(tensor) == _TENSOR_UNHELD
             and _getrefcount(array) == _ARRAY_UNHELD
             and array.flags.writeable

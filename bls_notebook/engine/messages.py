@@ -12,7 +12,13 @@ __all__ = [
     "in_ensemble",
     "no_gpu",
     "not_ready",
+    "queue_full",
     "running",
+    "sequence_batch_too_large",
+    "sequence_timeout_expired",
+    "sequence_without_id",
+    "sequence_without_start",
+    "timeout_expired",
     "unexpected_input",
     "unexpected_output",
     "without_running",
@@ -149,4 +155,45 @@ def no_gpu(device: int) -> str:
         "\tGPU: failed to get device: CUDA driver version is insufficient for CUDA runtime version\n"
         "\tGPU_POOL: CudaMemoryManager has no preallocated CUDA memory"
         f" (this process has no gpu:{device}; leave preferred_memory out, or ask for the CPU)"
+    )
+
+
+def timeout_expired() -> str:
+    """A request waited longer in the dynamic batcher's queue than its policy allows."""
+    return "Request timeout expired"
+
+
+def queue_full(model: str, request_id: str) -> str:
+    """As many requests wait as the queue's policy allows."""
+    return running(model, _named(request_id, "Exceeds maximum queue size"))
+
+
+def sequence_timeout_expired() -> str:
+    """A sequence waited longer for a slot than one of its requests allows."""
+    return "timeout of the corresponding sequence has been expired"
+
+
+def sequence_batch_too_large(model: str) -> str:
+    """A request of a sequence with more than one row."""
+    return running(
+        model,
+        f"inference request to model '{model}' must specify batch-size 1 due to requirements of sequence "
+        "batcher",
+    )
+
+
+def sequence_without_id(model: str) -> str:
+    """A request to a sequence model that names no sequence."""
+    return running(
+        model,
+        f"inference request to model '{model}' must specify a non-zero or non-empty correlation ID",
+    )
+
+
+def sequence_without_start(model: str, sequence: int | str) -> str:
+    """A request of a sequence that is not under way, and does not start it."""
+    return running(
+        model,
+        f"inference request for sequence {sequence} to model '{model}' must specify the START flag on the "
+        "first request of the sequence",
     )

@@ -12,10 +12,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .cached import CachingScheduler
-from .ensemble import EnsembleScheduler
 from .readiness import is_ready
-from .scheduler import DefaultScheduler, Scheduler
+from .scheduler import Scheduler
+from .schedulers import scheduler_for
 from .statistics import Statistics
 from .validate import RequestCheck
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from .server import Server
     from .ticket import Ticket
 
-__all__ = ["LoadedModel", "Statistics", "scheduler_of"]
+__all__ = ["LoadedModel", "Statistics"]
 
 log = logging.getLogger("bls_notebook")
 
@@ -75,7 +74,7 @@ class LoadedModel:
         self._lock = threading.Lock()
         self._holds = 0
         self._closing = False
-        self.scheduler: Scheduler = scheduler_of(self)
+        self.scheduler: Scheduler = scheduler_for(self)
 
     def settled(self, ticket: Ticket) -> None:
         """A request has been answered."""
@@ -118,14 +117,3 @@ class LoadedModel:
         self.closed.set()
         if self.on_closed is not None:
             self.on_closed(self)
-
-
-def scheduler_of(model: LoadedModel) -> Scheduler:
-    """Return the scheduler that a model's configuration asks for."""
-    spec = model.spec
-    scheduler: Scheduler
-    scheduler = EnsembleScheduler(model) if spec.scheduler == "ensemble" else DefaultScheduler(model)
-    cached = spec.response_cache and spec.scheduler != "sequence" and not spec.decoupled
-    if cached and model.server.cache.size:
-        return CachingScheduler(model, scheduler)
-    return scheduler

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sys import getrefcount as _getrefcount
 from typing import Any
+from weakref import getweakrefcount
 
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.holders import RecordingNumber
@@ -76,13 +77,20 @@ def answer(responses: list[Any], index: int, requested: tuple[str, ...], given: 
     Of outputs of the same name the last one counts, as on the real server.
     """
     response: InferenceResponse = responses[index]
-    if given and _getrefcount(responses) == _LIST_UNHELD and _getrefcount(response) == _RESPONSE_UNHELD:
+    if (
+        given
+        and _getrefcount(responses) == _LIST_UNHELD
+        and _getrefcount(response) == _RESPONSE_UNHELD
+        and response.__class__ is InferenceResponse
+        and getweakrefcount(response) == 0
+    ):
         out, unheld = response, True  # nobody will see that it is the same object
         tensors: list[Tensor] = response._outputs
     else:
         out, unheld = _new(InferenceResponse), False
         out._parameters = response._parameters
         out._warnings = response._warnings
+        out._arrived = 0.0
         out._error = response._error
         tensors = list(response._outputs)
     if response._error is not None:

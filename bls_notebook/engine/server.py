@@ -128,7 +128,7 @@ class Server:
         """Answer `pb_utils.is_model_ready`."""
         number = -1
         if version:
-            if not version.lstrip("+-").isdigit() or int(version) <= 0:
+            if not version.isascii() or not version.isdigit() or int(version) <= 0:
                 raise self._failed(
                     execution,
                     "Failed to check model readiness",

@@ -18,8 +18,6 @@ from typing import Any
 __all__ = ["Durations", "Statistics"]
 
 Durations = tuple[int, int, int, int, int]  # the request, queue, compute_input, _infer, _output
-    int, int, int, int, int
-]  # whole request, queue, compute_input, compute_infer, compute_output
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 _PHASES = ("compute_input", "compute_infer", "compute_output")
 

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
-from time import perf_counter_ns
+from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
 
 from bls_notebook.pb_utils.errors import TritonModelException
@@ -20,7 +20,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import janitor
-from .failures import cancelled_response, error_response
+from .failures import cancelled_response, error_response, originating, over_bls
 from .messages import execute_failed
 from .outputs import answer, returned_none
 from .parking import Parker
@@ -172,6 +172,11 @@ class Ticket:
         """Queue a response; the lock is held."""
         if self._answered:
             return None
+        if response._error is not None:
+            response = originating(response, self.model.name)
+            if self.parent is not None and self.parent.model is not None:
+                response = over_bls(response)
+        response._arrived = perf_counter()
         if self.held:
             self._kept = [*(self._kept or ()), (response, final)]
             self._answered = final

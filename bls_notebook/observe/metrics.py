@@ -42,12 +42,21 @@ class Metrics:
         return [f.collect() for f in families]
 
     def text(self) -> str:
-        """Return all values in Prometheus's text format."""
+        """Return all values in Prometheus's text format, under the names that the models gave."""
         from prometheus_client import CollectorRegistry, generate_latest
 
         registry = CollectorRegistry(auto_describe=False)
         registry.register(self)
-        return generate_latest(registry).decode()
+        # prometheus_client calls a counter `hits` `hits_total`; Triton leaves a name as it is.
+        lines = []
+        suffixed = {f"{f.name}_total": f.name for f in list(self._families.values()) if f.renamed}
+        for line in generate_latest(registry).decode().splitlines():
+            for long, name in suffixed.items():
+                for start in (f"# HELP {long} ", f"# TYPE {long} ", f"{long} ", f"{long}{{"):
+                    if line.startswith(start):
+                        line = line.replace(long, name, 1)
+            lines.append(line)
+        return "\n".join(lines) + ("\n" if lines else "")
 
 
 class _Family:
@@ -55,6 +64,11 @@ class _Family:
         self.name, self.description, self.kind = name, description, kind
         self._lock = threading.Lock()
         self._metrics: dict[tuple[tuple[str, str], ...], _Metric] = {}
+
+    @property
+    def renamed(self) -> bool:
+        """Whether prometheus_client puts a suffix to its name."""
+        return self.kind == "counter" and not self.name.endswith("_total")
 
     def metric(self, labels: dict[str, str], buckets: list[float] | None) -> _Metric:
         """Return the metric with these labels, made if it is new."""

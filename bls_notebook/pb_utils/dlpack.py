@@ -19,6 +19,7 @@ CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 CUDA_DEVICES = (2, 13)  # kDLCUDA, kDLCUDAManaged
 BFLOAT_CODE = 4
 _KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
+_BITS = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64), "b": (8,)}
 
 
 class _DLDevice(ctypes.Structure):
@@ -125,7 +126,7 @@ def array_of_capsule(capsule: object) -> tuple[np.ndarray[Any, Any], bool]:
     code, bits, lanes = tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes
     is_bfloat = (code, bits, lanes) == (BFLOAT_CODE, 16, 1)
     kind = "u" if is_bfloat else _KINDS.get(code)
-    if kind is None or lanes != 1 or bits not in (8, 16, 32, 64):
+    if kind is None or lanes != 1 or bits not in _BITS[kind]:
         raise TritonModelException(
             f"DLPack data type (code {code}, {bits} bits, {lanes} lanes) is not supported by Triton."
         )

@@ -115,6 +115,7 @@ def serialize_byte_tensor(input_tensor: np.ndarray[Any, Any]) -> bytes | tuple[(
     -------
     bytes, or an empty tuple for an empty tensor, or None for any other dtype, as in Triton.
     """
+    input_tensor = np.asarray(input_tensor)  # of a subclass, the plain array
     if input_tensor.size == 0:
         return ()
     if input_tensor.dtype == np.object_:

@@ -27,6 +27,8 @@ class RecordingNumber:
         return False
 
     def unheld(self) -> int:
-        """Return the count of the object that was not kept (the first); -1 where it cannot be told."""
-        unheld, held = self.seen
-        return unheld if held > unheld else -1
+        """Return the count of the object that was not kept (the first); -1 where it cannot be told
+        from that of any of the others, which were kept in one way or another.
+        """
+        unheld, *held = self.seen
+        return unheld if held and min(held) > unheld else -1

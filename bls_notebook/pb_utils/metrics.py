@@ -19,6 +19,12 @@ class MetricKind(enum.Enum):
     HISTOGRAM = "histogram"
 
 
+def _number(function: str, value: object) -> float:
+    if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
+        raise TypeError(f"{function}(): expected a number, got {value!r} of type {type(value).__name__}")
+    return float(value)
+
+
 class Metric:
     """One metric of a family: its family's name and a set of labels. Made by `MetricFamily.Metric`.
 
@@ -27,10 +33,18 @@ class Metric:
 
     __slots__ = ("_backing",)
 
-    def __init__(self, backing: Any) -> None:
-        self._backing = backing
+    _backing: Any
 
-    def increment(self, value: float) -> None:
+    def __init__(self) -> None:
+        raise TypeError("Metric: No constructor defined! Metrics are made by MetricFamily.Metric(labels)")
+
+    @classmethod
+    def _of(cls, backing: Any) -> Metric:
+        metric = cls.__new__(cls)
+        metric._backing = backing
+        return metric
+
+    def increment(self, value: float, /) -> None:
         """Add to a counter (never a negative amount) or a gauge.
 
         Raises
@@ -38,15 +52,15 @@ class Metric:
         TritonModelException
             The kind of the family does not allow it.
         """
-        self._backing.increment(float(value))
+        self._backing.increment(_number("increment", value))
 
-    def set(self, value: float) -> None:
+    def set(self, value: float, /) -> None:
         """Set a gauge. Raises TritonModelException for other kinds."""
-        self._backing.set(float(value))
+        self._backing.set(_number("set", value))
 
-    def observe(self, value: float) -> None:
+    def observe(self, value: float, /) -> None:
         """Add an observation to a histogram. Raises TritonModelException for other kinds."""
-        self._backing.observe(float(value))
+        self._backing.observe(_number("observe", value))
 
     def value(self) -> float:
         """Return the value of a counter or gauge. Raises TritonModelException for a histogram."""
@@ -104,5 +118,8 @@ class MetricFamily:
         TritonModelException
             Bad labels or buckets.
         """
+        if labels is not None and not isinstance(labels, Mapping):
+            raise TypeError(f"Metric(): labels must be a dict of text to text, got {labels!r}")
         plain = {str(k): str(v) for k, v in (labels or {}).items()}
-        return Metric(self._backing.metric(plain, None if buckets is None else [float(b) for b in buckets]))
+        bounds = None if buckets is None else [_number("Metric", b) for b in buckets]
+        return Metric._of(self._backing.metric(plain, bounds))

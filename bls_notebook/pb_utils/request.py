@@ -35,6 +35,7 @@ class Options:
         "flags",
         "parameters",
         "preferred_memory",
+        "priority",
         "request_id",
         "timeout",
         "trace",
@@ -49,6 +50,7 @@ class Options:
         parameters: str = "{}",
         preferred_memory: PreferredMemory | None = None,
         trace: InferenceTrace | None = None,
+        priority: int = 0,
     ) -> None:
         self.request_id = request_id
         self.correlation_id = correlation_id
@@ -57,6 +59,7 @@ class Options:
         self.parameters = parameters
         self.preferred_memory = preferred_memory
         self.trace = trace
+        self.priority = priority  # in a dynamic batcher's queue; BLS has no way to set it
 
 
 DEFAULT_OPTIONS = Options()
@@ -221,7 +224,7 @@ class InferenceRequest:
             raise TritonModelException("Correlation ID must be integer or string")
         self._options = Options(
             _text("request_id", request_id),
-            correlation_id,
+            int(correlation_id) if isinstance(correlation_id, int) else correlation_id,
             _whole("flags", flags, 32),
             _whole("timeout", timeout, 64),
             parameters_to_json(parameters),
@@ -256,6 +259,7 @@ class InferenceRequest:
             old.parameters,
             old.preferred_memory,
             old.trace,
+            old.priority,
         )
 
     def timeout(self) -> int:
@@ -337,7 +341,7 @@ class InferenceRequest:
         """Whether the requester has given up waiting."""
         return self._answerable is not None and self._answerable.cancelled
 
-    def set_release_flags(self, flags: int) -> None:
+    def set_release_flags(self, flags: int, /) -> None:
         """Say what becomes of the request after `execute`: released, or scheduled again.
 
         Raises
@@ -379,10 +383,14 @@ def _calibrate(constant: str, method: str) -> int:
             InferenceRequest("", 0, [], [], "m").exec()
             kept = InferenceRequest("", 0, [], [], "m")
             kept.exec()
+            bound = InferenceRequest("", 0, [], [], "m").exec
+            bound()
         else:
             InferenceRequest("", 0, [], [], "m").async_exec()
             kept = InferenceRequest("", 0, [], [], "m")
             kept.async_exec()
+            bound = InferenceRequest("", 0, [], [], "m").async_exec
+            bound()
     finally:
         caller_var.reset(token)
     return recorder.unheld()

@@ -144,6 +144,8 @@ class Tensor:
         TritonModelException
             Empty name, no DLPack, not contiguous in C order, unsupported type or device.
         """
+        if isinstance(name, bytes):  # pybind takes bytes where it wants text
+            name = name.decode()
         if not isinstance(name, str):
             raise TypeError(f"from_dlpack(): name must be str, got {type(name).__name__}")
         if not name:

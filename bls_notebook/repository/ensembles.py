@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from bls_notebook.engine.errors import ModelLoadError
 from bls_notebook.engine.spec import ModelSpec, TensorSpec
@@ -18,10 +18,10 @@ from bls_notebook.engine.spec import ModelSpec, TensorSpec
 from .config import ModelConfigMessage
 from .source import ModelSource
 
-__all__ = ["CircularEnsembles", "Dependencies", "check_members", "members_of", "refuse"]
+__all__ = ["CircularEnsembleError", "Dependencies", "check_members", "members_of", "refuse"]
 
 
-class CircularEnsembles(ModelLoadError):
+class CircularEnsembleError(ModelLoadError):
     """Ensembles that are steps of each other."""
 
 
@@ -129,7 +129,6 @@ def check_members(spec: ModelSpec, find: Callable[[str, int], ModelSpec | None])
         member = find(step.model_name, step.model_version)
         if member is None:
             refuse(name, _no_version(name, step.model_name, step.model_version))
-            raise AssertionError
         if 0 < member.max_batch_size < spec.max_batch_size:
             refuse(
                 name,
@@ -153,8 +152,8 @@ def _map_step(ensemble: str, step: Any, member: ModelSpec, tensors: dict[str, _N
         if name not in member.inputs:
             refuse(
                 ensemble,
-                f"in ensemble {ensemble}, ensemble tensor {tensor} is mapping to non-existing input {name} in "
-                f"model {member.name}",
+                f"in ensemble {ensemble}, ensemble tensor {tensor} is mapping to non-existing input {name} "
+                f"in model {member.name}",
                 f"inputs of '{member.name}': {', '.join(member.inputs)}",
             )
     for given in member.inputs.values():
@@ -178,7 +177,6 @@ def _map_step(ensemble: str, step: Any, member: ModelSpec, tensors: dict[str, _N
                 f"in model {member.name}",
                 f"outputs of '{member.name}': {', '.join(member.outputs)}",
             )
-            raise AssertionError
         node = _join(ensemble, tensors, tensor, _node(member.name, batching, made, made.dims))
         node.siblings = siblings
         node.decoupled = member.decoupled

@@ -16,6 +16,7 @@ import builtins
 import importlib
 import importlib.machinery
 import importlib.util
+import itertools
 import linecache
 import sys
 import sysconfig
@@ -25,10 +26,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["HOME", "ModuleHome"]
+from bls_notebook.engine.failures import HOME
 
-HOME = "__bls_home__"
+__all__ = ["ModuleHome"]
 
+_numbers = itertools.count()
+_SHARED = (
+    frozenset(sys.stdlib_module_names)
+    | frozenset(sys.builtin_module_names)
+    | {"triton_python_backend_utils", "c_python_backend_utils"}
+)
 _SITE = [p for p in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")} if p]
 
 
@@ -37,17 +44,26 @@ class ModuleHome:
 
     Parameters
     ----------
-    label : str
-        Prefix of the modules' names in `sys.modules`, such as ``add_sub.1``; unique to the model version.
+    model : str
+    version : int
     folders : sequence of Path
         Searched in this order: the version's, then the model's.
+    shown : str, optional
+        What files are called in tracebacks instead of their path: this, and their name.
     """
 
-    def __init__(self, label: str, folders: Sequence[Path]) -> None:
-        self.label = label
+    def __init__(self, model: str, version: int, folders: Sequence[Path], shown: str | None = None) -> None:
+        self.model = model
+        self.version = version
+        # Without dots, so that pickle finds a module by its name without looking for parents.
+        self._label = f"{model}@{version}#{next(_numbers)}".replace(".", "_")
+        self._shown = shown
+        self.sources: dict[str, list[str]] = {}
         self.owner: Any = None  # the LoadedModel, once there is one
         self._folders = [str(f) for f in folders]
         self._modules: dict[str, ModuleType] = {}
+        self._foreign: set[str] = set()  # top-level names that are not the model's own
+        self._importlib = _Importlib(self)
         self._lock = threading.RLock()
         self._builtins = dict(vars(builtins))
         self._builtins["__import__"] = self._import
@@ -79,7 +95,7 @@ class ModuleHome:
     ) -> ModuleType:
         full = name
         if level:
-            package = str((globals or {}).get("__bls_package__") or "")
+            package = str((globals or {}).get("__package__") or "")
             parts = package.split(".") if package else []
             if level - 1 > len(parts) or not parts:
                 raise ImportError("attempted relative import beyond top-level package")
@@ -87,12 +103,8 @@ class ModuleHome:
             full = ".".join([*parts, name] if name else parts)
         top = full.partition(".")[0]
         if not self._is_own(top):
-            if full == "importlib" or full.startswith("importlib."):
-                return (
-                    _Importlib(self)
-                    if not fromlist and full == "importlib"
-                    else builtins.__import__(name, globals, locals, fromlist or (), level)
-                )
+            if top == "importlib":
+                return self._import_importlib(full, fromlist)
             return builtins.__import__(name, globals, locals, fromlist or (), level)
         module = self.import_module(full)
         if not fromlist:
@@ -110,18 +122,28 @@ class ModuleHome:
                         pass
         return module
 
+    def _import_importlib(self, full: str, fromlist: Sequence[str] | None) -> ModuleType:
+        module = importlib.import_module(full)
+        for item in fromlist or ():
+            if item != "*" and not hasattr(module, item):
+                importlib.import_module(f"{full}.{item}")
+        return self._importlib if full == "importlib" or not fromlist else module
+
     def _is_own(self, top: str) -> bool:
+        if top in self._foreign:
+            return False
         if top in self._modules:
             return True
-        if top in sys.stdlib_module_names or top in sys.builtin_module_names:
-            return False
-        if top in ("triton_python_backend_utils", "c_python_backend_utils"):
-            return False
-        if self._find(top, self._folders) is None:
-            return False
-        # Triton's folders come last on the path: what is installed wins. What merely lies in the
-        # notebook's folder does not count: it will not be there on Triton.
-        return importlib.machinery.PathFinder.find_spec(top, _SITE) is None
+        own = (
+            top not in _SHARED
+            and self._find(top, self._folders) is not None
+            # Triton's folders come last on the path: what is installed wins. What merely lies in the
+            # notebook's folder does not count: it will not be there on Triton.
+            and importlib.machinery.PathFinder.find_spec(top, _SITE) is None
+        )
+        if not own:
+            self._foreign.add(top)
+        return own
 
     @staticmethod
     def _find(name: str, path: Sequence[str]) -> Any:
@@ -162,20 +184,22 @@ class ModuleHome:
             return module
 
     def _new_module(self, full: str, file: str, package: str) -> ModuleType:
-        module = ModuleType(f"{self.label}.{full.rpartition('.')[2]}")
+        module = ModuleType(f"{self._label}:{full.replace('.', ':')}")
         module.__file__ = file
-        module.__package__ = ""
+        module.__package__ = package
         vars(module).update({"__builtins__": self._builtins, HOME: self, "__bls_package__": package})
         self._modules[full] = module
         sys.modules[module.__name__] = module  # for pickle, dataclasses and typing
         return module
 
-    @staticmethod
-    def _run(module: ModuleType, file: Path) -> None:
-        source = file.read_text(encoding="utf-8")
+    def _run(self, module: ModuleType, file: Path) -> None:
+        source = importlib.util.decode_source(file.read_bytes())
+        name = str(file) if self._shown is None else f"{self._shown}/{file.name}"
         # Lines for tracebacks, kept also when the file changes or goes away.
-        linecache.cache[str(file)] = (len(source), None, source.splitlines(True), str(file))
-        exec(compile(source, str(file), "exec", dont_inherit=True), vars(module))
+        lines = source.splitlines(True)
+        self.sources[name] = lines
+        linecache.cache[name] = (len(source), None, lines, name)
+        exec(compile(source, name, "exec", dont_inherit=True), vars(module))
 
 
 class _Importlib(ModuleType):
@@ -187,8 +211,9 @@ class _Importlib(ModuleType):
 
     def import_module(self, name: str, package: str | None = None) -> ModuleType:
         """Import a module by name, one of the model's own where it is."""
-        if not name.startswith(".") and self._home._is_own(name.partition(".")[0]):
-            return self._home.import_module(name)
+        full = importlib.util.resolve_name(name, package) if name.startswith(".") else name
+        if self._home._is_own(full.partition(".")[0]):
+            return self._home.import_module(full)
         return importlib.import_module(name, package)
 
     def __getattr__(self, name: str) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.spec import ModelSpec
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor, TritonModelException
+from bls_notebook.pb_utils.dtypes import element_bytes
 
 __all__ = ["preferred_memory_of", "tensors_of"]
 
@@ -56,15 +57,35 @@ def _tensor(name: str, value: Any, spec: ModelSpec | None) -> Tensor:
     if isinstance(value, Tensor):
         return value if value.name() == name else Tensor._of(name, value._array, value._datatype)
     if not isinstance(value, np.ndarray):
-        wanted = spec.inputs.get(name) if spec is not None else None
         if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
             return Tensor.from_dlpack(name, value)
-        value = np.asarray(value, dtype=wanted.dtype if wanted is not None else None)
-        if value.dtype.kind == "U":
-            value = value.astype(np.object_)
-    elif value.dtype.kind == "U":
+        wanted = spec.inputs.get(name) if spec is not None else None
+        value = _array(value, wanted.dtype if wanted is not None else None)
+    if value.dtype.kind == "U":
         value = value.astype(np.object_)
+    if value.dtype.kind == "O":
+        for element in value.reshape(-1).tolist():
+            element_bytes(element)  # what has no text or no UTF-8 form is found here, not on the way
     return Tensor(name, value)
+
+
+def _array(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
+    """A Python value as an array of the input's dtype, where that changes nothing about it."""
+    array = np.asarray(value)
+    if dtype is None or array.dtype == dtype:
+        return array
+    if dtype.kind == "O":
+        if array.dtype.kind == "O" and any(e is None for e in array.reshape(-1).tolist()):
+            raise ValueError("None is no text")
+        return array.astype(dtype)
+    if array.size and not np.can_cast(array.dtype, dtype, "same_kind"):
+        whole = array.dtype.kind in "iu" and dtype.kind in "iu"
+        if not whole or not (array == array.astype(dtype)).all():
+            raise ValueError(f"{array.dtype} values would be changed; convert them first")
+    out = np.asarray(value, dtype=dtype)
+    if array.dtype.kind in "iu" and dtype.kind in "iu" and not (out == array).all():
+        raise ValueError(f"a value does not fit into {dtype}")
+    return out
 
 
 def _short(value: Any) -> str:
@@ -86,7 +107,7 @@ def preferred_memory_of(value: object) -> PreferredMemory | None:
         return value
     if isinstance(value, str):
         kind, _, number = value.partition(":")
-        if kind in ("cpu", "gpu") and (not number or number.isdigit()):
+        if value in ("cpu", "gpu") or (kind in ("cpu", "gpu") and number.isascii() and number.isdigit()):
             memory = (
                 MemoryType.TRITONSERVER_MEMORY_CPU if kind == "cpu" else MemoryType.TRITONSERVER_MEMORY_GPU
             )

@@ -14,7 +14,7 @@ from typing import Any
 from bls_notebook.backends.python import PythonInstance, model_class
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError
 from bls_notebook.engine.execution import Execution
-from bls_notebook.engine.failures import describe_exception, exception_frames
+from bls_notebook.engine.failures import HOME, describe_exception, exception_frames, text_of
 from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.instance import Instance
 from bls_notebook.engine.model import LoadedModel
@@ -32,7 +32,7 @@ from .config import (
     pick_versions,
     validate,
 )
-from .imports import HOME, ModuleHome
+from .imports import ModuleHome
 from .source import ModelSource
 
 __all__ = ["load_versions"]
@@ -150,7 +150,8 @@ def _load_class(
 ) -> type[Any]:
     if not file.is_file():
         raise FileNotFoundError(f"Python model file not found in '{file}'")
-    home = ModuleHome(f"{source.name}.{version}", [folder, source.folder])
+    shown = f"{source.name}/{version}" if source.origin == "cell" else None
+    home = ModuleHome(source.name, version, [folder, source.folder], shown)
     homes.append(home)
     name = f"{version}.{file.stem}"
     return model_class(home.load(name, file), name)
@@ -196,8 +197,9 @@ def _load_error(error: BaseException, name: str, version: int) -> BLSError:
         error.reason = reason
         return error
     frames = exception_frames(error, name, version)
-    where = f" ({frames[-1].file.rsplit('/', 1)[-1]} line {frames[-1].line})" if frames else ""
-    kind, words = type(error).__name__, str(error).strip().splitlines() or [""]
+    own = [f for f in frames if f.model]
+    where = f" ({Path(own[-1].file).name} line {own[-1].line})" if own else ""
+    kind, words = type(error).__name__, text_of(error).strip().splitlines() or [""]
     message = f"model {name!r} version {version} could not be loaded: {kind}: {words[0]}{where}"
     problem = ModelLoadError(message, name, reason)
     problem.record = ErrorRecord(message, "", (name,), kind, frames)

@@ -25,7 +25,15 @@ def check_model_name(name: object) -> str:
             f"model name: got {name!r} of type {type(name).__name__}, expected text such as 'add_sub'"
         )
     found = _FORBIDDEN.search(name)
-    if not name or name.strip() != name or name.startswith(".") or found or len(name) > 255:
+    encoded = name.encode("utf-8", "replace")
+    if (
+        not name
+        or name.encode("utf-8", "ignore") != encoded
+        or name.strip() != name
+        or name.startswith(".")
+        or found
+        or len(encoded) > 255
+    ):
         shown = name if len(name) <= 60 else name[:57] + "..."
         why = f"it has {found[0]!r} in it" if found else "it is empty, hidden, too long or has spaces around"
         raise InvalidNameError(
@@ -64,7 +72,7 @@ def file_override_path(name: str) -> PurePosixPath:
     InvalidNameError
         Anything else, or a path that leads out of the model's folder.
     """
-    plain = name[5:] if name.startswith("file:") else ""
+    plain = name[5:] if isinstance(name, str) and name.startswith("file:") else ""
     path = PurePosixPath(plain)
     parts = path.parts
     if (

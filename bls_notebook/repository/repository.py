@@ -7,12 +7,13 @@ are finished before it is finalized; no name and no file override leads out of i
 
 from __future__ import annotations
 
+import atexit
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Any
 
@@ -32,7 +33,7 @@ from bls_notebook.observe.records import ModelRecord
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .config import ModelConfigMessage
-from .layout import find_model, model_names, repository_paths, version_folders
+from .layout import find_model, model_names, repository_paths, shown_path, version_folders
 from .loader import POLL_FAILED, load_versions
 from .names import check_model_name, check_version
 from .records import model_record, unavailable_record
@@ -42,6 +43,16 @@ from .source import ModelSource, SourceFolder
 __all__ = ["ModelRepository"]
 
 CLOSE_SECONDS = 10.0
+EXIT_SECONDS = 2.0
+
+_open: weakref.WeakSet[ModelRepository] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Finalize the models of repositories that nobody closed, when Python ends."""
+    for repository in list(_open):
+        repository.close(EXIT_SECONDS)
 
 
 class ModelRepository(Requests):
@@ -69,7 +80,7 @@ class ModelRepository(Requests):
     def __init__(self, *paths: str | Path | Sequence[str | Path], strict: bool = False) -> None:
         flat: list[str | Path] = []
         for path in paths:
-            flat.extend([path] if isinstance(path, (str, Path)) else path)
+            flat.extend(path if isinstance(path, (list, tuple)) else [path])  # type: ignore[list-item]
         self.paths = repository_paths(flat)
         self.strict = strict
         self.metrics = Metrics()
@@ -82,7 +93,8 @@ class ModelRepository(Requests):
         self._records: dict[str, dict[int, ModelRecord]] = {}
         self._signatures: dict[str, object] = {}
         self._closed = False
-        self._at_exit = weakref.finalize(self, self._folder.close)
+        self._remove_files = weakref.finalize(self, self._folder.close)
+        _open.add(self)
 
     # -- defining and loading ----------------------------------------------------------------------
 
@@ -125,7 +137,13 @@ class ModelRepository(Requests):
         with self._loading_of(name):
             if config is None:
                 config = self._configs.get(name)
-            folder = self._folder.write(name, {f"{version}/model.py": source.encode("utf-8")})
+            try:
+                code = source.encode("utf-8")
+            except UnicodeEncodeError as error:
+                raise BLSError(
+                    f"model {name!r}: source: {error}; expected text that has a UTF-8 form"
+                ) from error
+            folder = self._folder.write(name, {f"{version}/model.py": code})
             model = ModelSource(name, folder, "cell", config)
             try:
                 record = self._load(model)
@@ -288,6 +306,9 @@ class ModelRepository(Requests):
 
     def ready(self, name: str, version: int | None = None) -> bool:
         """Whether a model serves: the given version, or any."""
+        check_model_name(name)
+        if version is not None:
+            check_version(version)
         model = self._server.find(name, -1 if version is None else version)
         return model is not None and model.ready()
 
@@ -299,7 +320,9 @@ class ModelRepository(Requests):
                 if name not in rows:
                     versions = version_folders(path / name) or {1: path}
                     rows[name] = {
-                        max(versions): unavailable_record(name, max(versions), str(path / name), "not loaded")
+                        max(versions): unavailable_record(
+                            name, max(versions), shown_path(path / name), "not loaded"
+                        )
                     }
         return [record for name in sorted(rows) for _, record in sorted(rows[name].items())]
 
@@ -326,7 +349,8 @@ class ModelRepository(Requests):
 
     def record(self, name: str) -> ModelRecord:
         """Return the record of the newest version of a model that serves."""
-        return self._records[name][self._ready_model(name).version]
+        version = self._ready_model(name).version
+        return self._records[name][version]
 
     def statistics(self, name: str) -> dict[str, Any]:
         """Return what a model has done, by version, in the shape of Triton's statistics.
@@ -395,18 +419,28 @@ class ModelRepository(Requests):
 
     # -- closing -----------------------------------------------------------------------------------
 
-    def close(self) -> None:
+    @property
+    def closed(self) -> bool:
+        """Whether it has been closed."""
+        return self._closed
+
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Unload every model and remove what was written for those of cells; the second time, nothing.
 
-        Models whose requests do not end are left to themselves after 10 s.
+        Parameters
+        ----------
+        seconds : float
+            How long to wait for requests in flight; models whose requests do not end by then are left
+            to themselves.
         """
         if self._closed:
             return
         self._closed = True
         left = [m for name in self._server.names() for m in self._server.replace(name, {})]
+        deadline = monotonic() + seconds
         for model in left:
-            model.closed.wait(CLOSE_SECONDS)
-        self._at_exit()
+            model.closed.wait(max(0.0, deadline - monotonic()))
+        self._remove_files()
 
     def __enter__(self) -> ModelRepository:
         return self
@@ -420,7 +454,7 @@ class ModelRepository(Requests):
         self.close()
 
     def __repr__(self) -> str:
-        where = ", ".join(map(str, self.paths)) or "memory"
+        where = ", ".join(map(shown_path, self.paths)) or "memory"
         return f"<ModelRepository {where}: {len(self._server.names())} loaded>"
 
 

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from .layout import config_text, version_folders
+from bls_notebook.engine.errors import InvalidNameError
+
+from .layout import config_text, shown_path, version_folders
 from .names import file_override_path
 
 __all__ = ["ModelSource", "SourceFolder"]
@@ -52,7 +54,7 @@ class ModelSource:
         return ModelSource(
             name,
             folder,
-            str(folder),
+            shown_path(folder),
             config_text(folder) if config is None else config,
             config is not None,
         )
@@ -83,9 +85,22 @@ class SourceFolder:
         Raises
         ------
         InvalidNameError
-            A file that would be outside the model's folder.
+            A file that would be outside the model's folder, or that is not bytes.
         """
-        return self.write(name, {str(file_override_path(file)): data for file, data in files.items()})
+        if not isinstance(files, Mapping):
+            raise InvalidNameError(
+                f"model {name!r}: files: got {type(files).__name__}, expected a dict such as "
+                "{'file:1/model.py': b'...'}"
+            )
+        contents = {}
+        for file, data in files.items():
+            path = str(file_override_path(file))
+            if not isinstance(data, (bytes, bytearray, memoryview)):
+                raise InvalidNameError(
+                    f"model {name!r}: file override {file!r}: got {type(data).__name__}, expected bytes"
+                )
+            contents[path] = bytes(data)
+        return self.write(name, contents)
 
     def discard(self, folder: Path) -> None:
         """Remove a folder that `write` made; any other is left alone."""

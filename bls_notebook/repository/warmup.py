@@ -148,8 +148,7 @@ def _elements(data: bytes) -> list[bytes]:
 
 def _request(model: LoadedModel, tensors: Iterable[Tensor]) -> InferenceRequest:
     copies = [Tensor._of(t._name, t._array.copy(), t._datatype) for t in tensors]
-    request = InferenceRequest("", 0, copies, list(model.output_names), model.name, model.version)
-    return request
+    return InferenceRequest("", 0, copies, list(model.output_names), model.name, model.version)
 
 
 def _run(model: LoadedModel, instance: Instance, tensors: list[Tensor], count: int) -> list[str]:

@@ -1,0 +1,148 @@
+"""Argument parsers that suit a notebook: one clear line for a bad argument, help as a docstring."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from IPython.core.error import UsageError
+
+from .words import UnfinishedError, Word, split_words
+
+__all__ = ["HelpWanted", "Parser", "identifier", "names", "whole_number", "words_of"]
+
+
+_WIDTH = 92
+
+
+class HelpWanted(Exception):  # noqa: N818  (it is a wish, no error)
+    """The line asks for help; the text is the help."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Parses the words of a magic's line.
+
+    Parameters
+    ----------
+    prog : str
+        The magic as it is typed, such as ``%bls``.
+    description : str
+        What it does.
+    examples : str
+        Shown at the end of the help.
+    """
+
+    def __init__(self, prog: str, description: str, examples: str = "") -> None:
+        self.options: dict[str, bool] = {}
+        super().__init__(
+            prog,
+            description=textwrap.fill(description, _WIDTH),
+            epilog=f"examples:\n{examples}" if examples else None,
+            formatter_class=_Formatter,
+            add_help=False,
+            allow_abbrev=False,
+        )
+        self.color = False  # Python 3.14 would colour the docstring
+        self.add_argument("-h", "--help", action="store_true", help="show this help")
+
+    def add_argument(self, *names: Any, **keywords: Any) -> argparse.Action:
+        """Add an argument, as in `argparse`."""
+        action = super().add_argument(*names, **keywords)
+        self.options.update(dict.fromkeys(action.option_strings, action.nargs != 0))
+        return action
+
+    def takes_value(self, option: str) -> bool:
+        """Whether a word follows this option; an option that is not known takes none."""
+        return self.options.get(option, False)
+
+    def parse(self, words: Sequence[str]) -> argparse.Namespace:
+        """Return the arguments.
+
+        Raises
+        ------
+        UsageError
+            One line: the magic, what is wrong, what is right.
+        HelpWanted
+            The words ask for the help.
+        """
+        if "-h" in words or "--help" in words:
+            raise HelpWanted(self.format_help())
+        arguments, rest = super().parse_known_args(list(words))
+        for word in rest:
+            self.refuse(word)
+        return arguments
+
+    def refuse(self, word: str) -> NoReturn:
+        """Say that a word is not understood."""
+        option = word.partition("=")[0]
+        known = sorted(o for o in self.options if o.startswith("--"))
+        if not option.startswith("-"):
+            self.error(f"got {word!r}, which is one word too many")
+        close = difflib.get_close_matches(option, known, 1)
+        self.error(
+            f"unknown option {option!r}; "
+            + (f"did you mean {close[0]}?" if close else f"the options are {', '.join(known)}")
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong in one line; no traceback, and the notebook lives on."""
+        message = message.removeprefix("argument ")
+        message = message.replace("the following arguments are required:", "missing:")
+        sign = "" if message.endswith(("?", ".")) else "."
+        # A magic's name without its verb: `%tritonrepo load?` would not be found.
+        raise UsageError(f"{self.prog}: {message}{sign} {self.prog.split()[0]}? shows the help.")
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Of one width, wherever the docstring is made."""
+
+    def __init__(self, prog: str, **keywords: Any) -> None:
+        super().__init__(prog, max_help_position=26, width=_WIDTH)
+
+
+def words_of(parser: Parser, line: str) -> list[Word]:
+    """Return the words of a line.
+
+    Raises
+    ------
+    UsageError
+        A quote or bracket is left open.
+    """
+    try:
+        return split_words(line)
+    except UnfinishedError as error:
+        parser.error(f"{error} in {line[error.start :]!r}")
+
+
+def whole_number(least: int, unit: str = "") -> Callable[[str], int]:
+    """Return a converter to whole numbers."""
+
+    def convert(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least or number >= 2**63:
+            of = f" of {unit}" if unit else ""
+            raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number{of} from {least}")
+        return number
+
+    return convert
+
+
+def identifier(text: str) -> str:
+    """Return the name of a variable."""
+    if not text.isidentifier():
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected the name of a variable, such as answer")
+    return text
+
+
+def names(text: str) -> list[str]:
+    """Return the names of a list with commas."""
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if not found:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected names with commas between, such as A,B")
+    return found

@@ -1,0 +1,57 @@
+"""Python expressions and names of the notebook inside a magic's line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from IPython.core.error import UsageError
+
+__all__ = ["Variables", "evaluate", "expanded"]
+
+Variables = dict[str, Any]
+
+
+def evaluate(expression: str, variables: Variables, where: str) -> Any:
+    """Return the value of an expression.
+
+    Parameters
+    ----------
+    expression : str
+    variables : dict
+        The notebook's.
+    where : str
+        What it is for, to begin a message with.
+
+    Raises
+    ------
+    UsageError
+        It is no expression, or it fails by itself. What functions of the notebook raise inside it
+        comes through as it is, with its traceback.
+    """
+    expression = expression.strip()
+    try:
+        code = compile(expression, f"<{where}>", "eval", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else error
+        raise UsageError(f"{where}: got {expression!r}, expected a Python expression: {reason}.") from None
+    try:
+        return eval(code, variables)
+    except Exception as error:
+        ours = error.__traceback__
+        if ours is not None and ours.tb_next is not None and ours.tb_next.tb_next is not None:
+            raise
+        reason = (str(error).strip().splitlines() or [""])[0]
+        raise UsageError(f"{where}: {expression}: {type(error).__name__}: {reason}") from None
+
+
+def expanded(word: str, variables: Mapping[str, Any]) -> str:
+    """Return a word with ``$name`` and ``{expression}`` replaced by their values, as in other magics."""
+    if "$" not in word and "{" not in word:
+        return word
+    from IPython.utils.text import DollarFormatter
+
+    try:
+        return DollarFormatter().vformat(word, args=[], kwargs=variables)
+    except Exception:
+        return word  # what is no expression was meant as it stands

@@ -1,0 +1,119 @@
+"""Cells that fail because of a model or a wrong name: one display of what happened, no Python traceback.
+
+The cell still counts as failed, so that "Run all" stops at it. IPython has a place for the handler of
+some exceptions; whoever had it before keeps the exceptions that are not ours.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+import bls_notebook as bls
+from bls_notebook.display import Display
+from bls_notebook.observe.records import ErrorRecord, MessageRecord
+
+from .notebook import Notebook
+
+__all__ = ["Interrupted", "add_handler", "debug_later", "display_of", "reported"]
+
+
+class Interrupted(bls.BLSError):
+    """Ctrl-C ended what a magic did."""
+
+
+@contextmanager
+def reported(notebook: Notebook, model: str = "") -> Iterator[None]:
+    """Let errors of the public API fail the cell with a display instead of a traceback.
+
+    Parameters
+    ----------
+    model : str
+        The model that is being defined or loaded: the display says whether an older version serves.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        error = Interrupted(f"interrupted while loading {model!r}" if model else "interrupted")
+        _mark(error, notebook.draw(_record_of(error, model)))
+        raise error from None
+    except bls.BLSError as error:
+        if display_of(error) is None:
+            _mark(error, notebook.draw(_record_of(error, model)))
+            if isinstance(error, bls.ModelLoadError) and error.__cause__ is not None:
+                debug_later(notebook, error.__cause__)
+        raise
+
+
+def _mark(error: Any, display: Display) -> None:
+    error._display = display
+    # For shells whose place for a handler somebody else has taken.
+    error._render_traceback_ = display.text.splitlines
+
+
+def display_of(error: BaseException) -> Display | None:
+    """Return how an error is shown instead of its traceback, if it is."""
+    return getattr(error, "_display", None)
+
+
+def _record_of(error: bls.BLSError, model: str) -> ErrorRecord | MessageRecord:
+    hint = _still_serving(model) if model else ""
+    if isinstance(error, bls.ModelLoadError) and error.record is not None:
+        return replace(error.record, hint=hint or error.record.hint)
+    return MessageRecord(str(error), "warning" if isinstance(error, Interrupted) else "error", hint)
+
+
+def _still_serving(model: str) -> str:
+    try:
+        record = bls.current_repository().record(model)
+    except bls.BLSError:
+        return ""
+    return f"correct it and try again; until then version {record.version} of {model!r} goes on serving"
+
+
+def debug_later(notebook: Notebook, error: BaseException) -> None:
+    """Make ``%debug`` open at this exception: in the frame of the model that raised it."""
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    sys.last_exc = error  # type: ignore[attr-defined,unused-ignore]  # new in Python 3.12
+    notebook.shell.InteractiveTB.tb = error.__traceback__
+
+
+# -- IPython's place for a handler ------------------------------------------------------------------
+
+
+def add_handler(notebook: Notebook) -> Callable[[], None]:
+    """Take the shell's place for an exception handler, and pass on what is not ours.
+
+    Returns
+    -------
+    callable
+        Gives the place back, unless somebody else has taken it since.
+    """
+    shell: Any = notebook.shell
+    before = (shell.custom_exceptions, shell.CustomTB)
+
+    def handle(
+        _shell: Any, kind: type[BaseException], error: Any, tb: TracebackType, tb_offset: int | None = None
+    ) -> list[str]:
+        display = display_of(error)
+        if display is not None:
+            shell._last_traceback = display.text.splitlines()  # what a kernel puts in its reply
+            notebook.publish(display)
+        elif isinstance(error, before[0]):
+            return list(before[1](kind, error, tb, tb_offset=tb_offset))
+        else:
+            shell.showtraceback((kind, error, tb), tb_offset=tb_offset, running_compiled_code=True)
+        return []
+
+    shell.set_custom_exc((bls.BLSError, *before[0]), handle)
+    ours = shell.CustomTB
+
+    def give_back() -> None:
+        if shell.CustomTB is ours:
+            shell.custom_exceptions, shell.CustomTB = before
+
+    return give_back

@@ -1,0 +1,84 @@
+"""The notebook that magics run in: its shell, its settings, and showing things in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+
+import bls_notebook as bls
+from bls_notebook.display import Display, render
+from bls_notebook.observe.plain import Record
+from bls_notebook.observe.records import MessageRecord, ModelRecord, ResponseRecord
+
+from .results import Models, Responses
+from .settings import BLSNotebook
+
+__all__ = ["Notebook"]
+
+
+@dataclass
+class Notebook:
+    """A shell with the magics in it."""
+
+    shell: InteractiveShell
+    settings: BLSNotebook
+
+    def variables(self, local: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the variables that expressions see: the notebook's, and a calling function's."""
+        user: dict[str, Any] = self.shell.user_ns
+        return user if local is None or local is user else {**user, **local}
+
+    def assign(self, name: str | None, value: object) -> None:
+        """Give a variable of the notebook a value; without a name, do nothing."""
+        if name:
+            self.shell.user_ns[name] = value
+
+    @property
+    def cell_number(self) -> int:
+        """The number of the cell that runs, as it is shown beside it."""
+        # Not shell.execution_count, which newer versions of IPython raise before the cell runs.
+        return int(self.shell.displayhook.prompt_count)
+
+    # -- drawing ------------------------------------------------------------------------------------
+
+    def draw(self, value: object) -> Display:
+        """Draw a record, a response, or several, by the settings."""
+        if isinstance(value, bls.Response):
+            value = value.record
+        if isinstance(value, Responses):
+            records = [self._chosen(record) for record in value.records]
+            return render(records, stream=value.stream or not records, width=self.settings.width)
+        if isinstance(value, Models):
+            return render([self._chosen(record) for record in value], width=self.settings.width)
+        if isinstance(value, (ModelRecord, ResponseRecord)):
+            value = self._chosen(value)
+        if not isinstance(value, Record):
+            raise TypeError(f"cannot draw {type(value).__name__}")
+        return render(value, width=self.settings.width)
+
+    def _chosen(self, record: Any) -> Any:
+        return record if self.settings.show_warnings else replace(record, warnings=())
+
+    # -- showing ------------------------------------------------------------------------------------
+
+    def show(self, value: object) -> None:
+        """Show something now, as part of the cell's output."""
+        self.publish(value if isinstance(value, Display) else self.draw(value))
+
+    def say(self, text: str, kind: str = "done", hint: str = "") -> None:
+        """Show one line."""
+        self.show(MessageRecord(text, kind, hint))
+
+    def publish(self, display: Display, display_id: str = "", update: bool = False) -> None:
+        """Send a display to the notebook; with an id it can be replaced by an update later."""
+        transient: dict[str, str] = {"display_id": display_id} if display_id else {}
+        bundle: dict[str, str] = display._repr_mimebundle_()
+        self.shell.display_pub.publish(data=bundle, metadata={}, transient=transient, update=update)
+
+    @property
+    def has_kernel(self) -> bool:
+        """Whether displays can be replaced: there is a frontend, not just a terminal."""
+        return getattr(self.shell, "kernel", None) is not None

@@ -1,0 +1,93 @@
+"""Adds the magics, displays, settings and completions to a shell, and takes them away again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_silenced
+
+from . import body, request, tritonconfig, tritonmodel
+from .arguments import HelpWanted
+from .completion import magic_matcher
+from .expressions import Variables
+from .failing import add_handler
+from .formatters import add_formatters, remove_formatters
+from .notebook import Notebook
+from .repo import help_text, tritonrepo
+from .settings import BLSNotebook
+
+__all__ = ["MAGICS", "Extension"]
+
+Run = Callable[[Notebook, str, str, Variables], object]
+
+
+@dataclass(frozen=True)
+class Magic:
+    """A magic: its name, whether it is of a line or a cell, what it does, its help."""
+
+    name: str
+    kind: str
+    run: Run
+    help: Callable[[], str]
+
+
+MAGICS = (
+    Magic("tritonmodel", "cell", tritonmodel.tritonmodel, lambda: tritonmodel.parser().format_help()),
+    Magic("tritonconfig", "cell", tritonconfig.tritonconfig, lambda: tritonconfig.parser().format_help()),
+    Magic("tritonrepo", "line", tritonrepo, help_text),
+    Magic("bls", "line", request.bls_line, lambda: request.parser().format_help()),
+    Magic("bls", "cell", body.bls_cell, lambda: body.parser().format_help()),
+)
+
+
+class Extension:
+    """What bls_notebook adds to one shell.
+
+    Parameters
+    ----------
+    shell : InteractiveShell
+    """
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = cast(Any, shell)  # much of it is untyped
+        settings = BLSNotebook(parent=shell)
+        self._notebook = Notebook(shell, settings)
+        for magic in MAGICS:
+            self._shell.register_magic_function(_function(self._notebook, magic), magic.kind, magic.name)
+        self._shell.configurables.append(settings)
+        add_formatters(self._notebook)
+        self._give_back_handler = add_handler(self._notebook)
+        self._shell.Completer.custom_matchers.append(magic_matcher)
+
+    def remove(self) -> None:
+        """Take it all away; models stay loaded."""
+        for magic in MAGICS:
+            self._shell.magics_manager.magics[magic.kind].pop(magic.name, None)
+        if self._notebook.settings in self._shell.configurables:
+            self._shell.configurables.remove(self._notebook.settings)
+        remove_formatters(self._notebook)
+        self._give_back_handler()
+        matchers = self._shell.Completer.custom_matchers
+        if magic_matcher in matchers:
+            matchers.remove(magic_matcher)
+
+
+def _function(notebook: Notebook, magic: Magic) -> Callable[..., Any]:
+    @functools.wraps(magic.run)
+    def function(line: str, cell: str = "", local_ns: Mapping[str, Any] | None = None) -> Any:
+        __tracebackhide__ = True
+        text = line.strip()
+        if magic.kind == "line" and text.endswith(";"):
+            text = text[:-1]  # IPython shows nothing then, as after any line
+        try:
+            return magic.run(notebook, text, cell, notebook.variables(local_ns))
+        except HelpWanted as help_text:
+            print(help_text)
+            return None
+
+    function.__doc__ = magic.help()
+    return output_can_be_silenced(needs_local_scope(no_var_expand(function)))

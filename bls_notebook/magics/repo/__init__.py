@@ -1,0 +1,7 @@
+"""``%tritonrepo VERB``: looking after the current repository. One module a verb."""
+
+from __future__ import annotations
+
+from .router import VERBS, help_text, tritonrepo
+
+__all__ = ["VERBS", "help_text", "tritonrepo"]

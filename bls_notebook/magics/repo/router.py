@@ -1,0 +1,46 @@
+"""Finds the verb of a ``%tritonrepo`` line and runs it."""
+
+from __future__ import annotations
+
+import difflib
+
+from IPython.core.error import UsageError
+
+from bls_notebook.magics.arguments import words_of
+from bls_notebook.magics.expressions import Variables, expanded
+from bls_notebook.magics.notebook import Notebook
+
+from .clear import CLEAR
+from .config import CONFIG
+from .list import LIST
+from .load import LOAD
+from .reload import RELOAD
+from .unload import UNLOAD
+from .use import USE
+from .verb import Verb
+
+__all__ = ["VERBS", "help_text", "tritonrepo"]
+
+VERBS: dict[str, Verb] = {v.name: v for v in (LIST, LOAD, UNLOAD, RELOAD, CONFIG, USE, CLEAR)}
+
+
+def help_text() -> str:
+    """Return the help of ``%tritonrepo``: its verbs, then each verb's own help."""
+    lines = ["usage: %tritonrepo [VERB] [arguments]", ""]
+    lines += ["Looks after the current model repository. Without a verb: list.", "", "verbs:"]
+    lines += [f"  {verb.name:8} {verb.summary}" for verb in VERBS.values()]
+    return "\n".join(lines) + "\n\n" + "\n".join(verb.parser().format_help() for verb in VERBS.values())
+
+
+def tritonrepo(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
+    """Look after the current repository."""
+    words = [expanded(word.plain, variables) for word in words_of(LIST.parser(), line)] or ["list"]
+    if words[0] in ("-h", "--help"):
+        print(help_text())
+        return None
+    verb = VERBS.get(words[0])
+    if verb is None:
+        close = difflib.get_close_matches(words[0], VERBS, 1)
+        guess = f" (did you mean {close[0]}?)" if close else ""
+        raise UsageError(f"%tritonrepo: unknown verb {words[0]!r}{guess}; the verbs are {', '.join(VERBS)}.")
+    return verb.run(notebook, verb.parser().parse(words[1:]))

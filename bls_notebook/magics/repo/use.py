@@ -1,0 +1,47 @@
+"""``%tritonrepo use``: which folders the current repository is over."""
+
+from __future__ import annotations
+
+import argparse
+from functools import cache
+
+import bls_notebook as bls
+from bls_notebook.magics.arguments import Parser
+from bls_notebook.magics.failing import reported
+from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics.settings import use_repository
+from bls_notebook.repository.layout import shown_path
+
+from .verb import Verb
+
+__all__ = ["USE"]
+
+_SUMMARY = "work with the models of these folders from now on"
+
+
+@cache
+def _parser() -> Parser:
+    parser = Parser(
+        "%tritonrepo use",
+        f"{_SUMMARY}. The repository before is closed, and models "
+        "that were defined by cells go with it; where its folders are the same, nothing happens. Nothing is "
+        "loaded yet. Without a folder: models in memory only.",
+        "  %tritonrepo use model_repository\n",
+    )
+    parser.add_argument("paths", nargs="*", metavar="FOLDER", help="a folder in Triton's layout")
+    return parser
+
+
+def _run(notebook: Notebook, arguments: argparse.Namespace) -> None:
+    with reported(notebook):
+        lost = use_repository(*arguments.paths)
+    repository = bls.current_repository()
+    found = {record.name for record in repository.index()}
+    where = ", ".join(shown_path(path) for path in repository.paths) or "memory only"
+    notebook.say(
+        f"model repository: {where}; {len(found)} model{'' if len(found) == 1 else 's'}",
+        hint=f"the repository before is closed; models of cells that went with it: {lost}" if lost else "",
+    )
+
+
+USE = Verb("use", _SUMMARY, _parser, _run)

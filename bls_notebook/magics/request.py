@@ -1,0 +1,128 @@
+"""``%bls``: send a request to a model."""
+
+from __future__ import annotations
+
+import argparse
+from functools import cache
+
+import bls_notebook as bls
+from bls_notebook import Response
+
+from .arguments import Parser, identifier, names, whole_number
+from .expressions import Variables, evaluate
+from .failing import debug_later, reported
+from .live import LiveTable
+from .notebook import Notebook
+from .request_line import RequestLine, read_line
+from .request_options import parameters_of, sequence
+from .results import Responses
+from .sending import Call, send_many, send_one, send_stream, send_together
+
+__all__ = ["bls_line", "parser"]
+
+_EXAMPLES = """\
+  %bls add_sub INPUT0=[1, 2, 3] INPUT1=np.ones(3)
+  answer = %bls add_sub INPUT0=a INPUT1=a + b --outputs OUTPUT0
+  %bls square_int32 IN=[4] --stream
+  %bls add_sub INPUT0=a INPUT1=b -n 64 --async --into answers
+  %bls counter IN=[1] --sequence 7:start
+"""
+
+
+@cache
+def parser() -> Parser:
+    """Return the parser of ``%bls``."""
+    parser = Parser(
+        "%bls",
+        "Sends a request to a model and gives its response, or a list of them with -n or --stream. "
+        "INPUT=EXPRESSION is an input by its name; the expression sees the notebook's variables. Arrays are "
+        "sent as they are; lists, numbers and text take the data type that the model's config asks for. "
+        "An error response is shown, not raised; %debug then opens in the frame of the model that failed. "
+        "%%bls runs a whole cell that sends requests of its own.",
+        _EXAMPLES,
+    )
+    add = parser.add_argument
+    parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
+    add("model", metavar="MODEL", help="the model's name")
+    add("--outputs", type=names, metavar="A,B", help="only these outputs")
+    add("--device", metavar="WHERE", help="where the outputs should be: cpu, gpu:0")
+    add("--async", dest="in_loop", action="store_true", help="by async_exec; with -n all requests at once")
+    add("--stream", action="store_true", help="collect all responses of a decoupled model")
+    add("-n", dest="count", type=whole_number(1), metavar="N", help="send it N times")
+    add("--timeout", type=whole_number(0, "microseconds"), default=0, metavar="US", help="in microseconds")
+    add("--sequence", type=sequence, metavar="ID", help="correlation ID, then :start, :end or :start,end")
+    add("--parameters", metavar="A=1,B=2", help="request parameters: name=value, or an expression for a dict")
+    add("--version", type=whole_number(1), default=-1, metavar="V", help="of the model (default: the newest)")
+    add("--request-id", default="", metavar="ID", help="any text")
+    add("--into", type=identifier, metavar="NAME", help="a variable for the response, or the list of them")
+    add("-q", "--quiet", action="store_true", help="show nothing")
+    return parser
+
+
+def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> Response | Responses | None:
+    """Send a request to a model."""
+    read = read_line(parser(), line, variables)
+    arguments = parser().parse(read.words)
+    if arguments.stream and arguments.count is not None:
+        parser().error("-n and --stream exclude each other; a stream is of one request")
+    call = _call(read, arguments, variables)
+    with reported(notebook):
+        # Clearer than Triton's words for a model that is not ready, or is asked for one response only.
+        model = bls.current_repository().record(arguments.model)
+        if model.decoupled and not arguments.stream:
+            parser().error(
+                f"model {model.name!r} is decoupled, it gives any number of responses; add --stream"
+            )
+        result = _send(notebook, call, arguments)
+    _debug_first_error(notebook, result)
+    notebook.assign(arguments.into, result)
+    return None if arguments.quiet else result
+
+
+def _call(read: RequestLine, arguments: argparse.Namespace, variables: Variables) -> Call:
+    correlation_id, flags = arguments.sequence or (0, 0)
+    return {
+        "name": arguments.model,
+        "inputs": {
+            name: evaluate(expression, variables, f"%bls: input {name}")
+            for name, expression in read.inputs.items()
+        },
+        "outputs": arguments.outputs,
+        "version": arguments.version,
+        "preferred_memory": arguments.device,
+        "timeout": arguments.timeout,
+        "request_id": arguments.request_id,
+        "correlation_id": correlation_id,
+        "flags": flags,
+        "parameters": parameters_of(arguments.parameters, variables),
+    }
+
+
+def _send(notebook: Notebook, call: Call, arguments: argparse.Namespace) -> Response | Responses:
+    if arguments.count is None and not arguments.stream:
+        return send_one(call, arguments.in_loop)
+    arrived = Responses(stream=arguments.stream)
+    try:
+        if arguments.stream:
+            table = LiveTable(notebook, arrived)
+            try:
+                send_stream(call, arguments.in_loop, arrived, table.arrived)
+            finally:
+                table.finish()
+        elif arguments.in_loop:
+            send_together(call, arguments.count, arrived)
+        else:
+            send_many(call, arguments.count, arrived)
+    except BaseException:
+        notebook.assign(arguments.into, arrived)  # what came before Ctrl-C is not lost
+        raise
+    return arrived
+
+
+def _debug_first_error(notebook: Notebook, result: Response | Responses) -> None:
+    """Let ``%debug`` open where a model raised, if one did."""
+    responses = result if isinstance(result, Responses) else [result]
+    record = next((r.record.error for r in responses if r.error is not None), None)
+    failure = bls.current_repository().last_failure
+    if record is not None and failure is not None and record.kind == type(failure).__name__:
+        debug_later(notebook, failure)

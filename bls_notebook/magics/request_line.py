@@ -1,0 +1,106 @@
+"""Reads the line of ``%bls``: the model, ``INPUT=expression`` pairs, options in between."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .arguments import Parser, words_of
+from .expressions import Variables, expanded
+from .words import Word
+
+__all__ = ["RequestLine", "input_name", "option_in", "read_line"]
+
+# Not `==`, and a name as tensors have it: letters, digits and what frameworks put between.
+_INPUT = re.compile(r"([A-Za-z_][\w.:/\-]*)=(?!=)")
+_OPTION = re.compile(r"(--[A-Za-z][\w-]*|-[A-Za-z])(?==|\d*$)")
+
+
+@dataclass
+class RequestLine:
+    """What a line of ``%bls`` says.
+
+    Attributes
+    ----------
+    words : list of str
+        The model and the options, for the parser.
+    inputs : dict of str to str
+        Expressions by input name.
+    """
+
+    words: list[str] = field(default_factory=list)
+    inputs: dict[str, str] = field(default_factory=dict)
+
+
+def input_name(word: str) -> str:
+    """Return the name where the word begins an input, else nothing."""
+    found = _INPUT.match(word)
+    return found[1] if found else ""
+
+
+def option_in(parser: Parser, word: str) -> str:
+    """Return the option where the word is one, else nothing; `-x` is one only where it is known."""
+    found = _OPTION.match(word)
+    return found[1] if found and (found[1].startswith("--") or found[1] in parser.options) else ""
+
+
+def read_line(parser: Parser, line: str, variables: Mapping[str, object]) -> RequestLine:
+    """Read a line.
+
+    An expression ends where the next input or option begins, so `a + b` needs no brackets.
+
+    Raises
+    ------
+    UsageError
+        What it is and what was expected.
+    """
+    result = RequestLine()
+    words = words_of(parser, line)
+    position = 0
+    while position < len(words):
+        word = words[position]
+        position += 1
+        if option_in(parser, word.text):
+            position = _read_option(parser, words, position, result.words, dict(variables))
+        elif name := input_name(word.text):
+            while position < len(words) and not _begins_something(parser, words[position].text):
+                position += 1
+            expression = line[word.start + len(name) + 1 : words[position - 1].end].strip()
+            if not expression:
+                parser.error(f"input {name!r} has no value; expected {name}=expression")
+            if name in result.inputs:
+                parser.error(f"input {name!r} is given twice")
+            result.inputs[name] = expression
+        elif any(not w.startswith("-") for w in result.words):
+            parser.error(f"got {word.text!r}, expected INPUT=expression, such as INPUT0=[1, 2]")
+        else:
+            result.words.append(expanded(word.plain, dict(variables)))
+    return result
+
+
+def _begins_something(parser: Parser, word: str) -> bool:
+    return bool(input_name(word) or option_in(parser, word))
+
+
+def _read_option(
+    parser: Parser, words: list[Word], position: int, into: list[str], variables: Variables
+) -> int:
+    """Read an option and its value, as one word for the parser; the position after it is returned."""
+    word = words[position - 1].text
+    option = option_in(parser, word)
+    if option not in parser.options:
+        parser.refuse(word)
+    if not parser.takes_value(option) or word != option:
+        into.append(expanded(word, variables))
+        return position
+    value = ""
+    while position < len(words) and (not value or value.endswith(",")):  # a list may have spaces
+        value += words[position].text
+        position += 1
+    if not value:
+        parser.error(f"{option} needs a value")
+    if not value.startswith("{"):
+        value = expanded(value, variables)
+    into.append(f"{option}={value}" if option.startswith("--") else f"{option}{value}")
+    return position

@@ -1,0 +1,68 @@
+"""Settings: ``%config BLSNotebook.<name> = <value>``, or ``c.BLSNotebook`` in a profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from traitlets import Bool, Int, List, Unicode, Union, observe
+from traitlets.config import Configurable
+
+import bls_notebook as bls
+
+__all__ = ["BLSNotebook", "use_repository"]
+
+
+class BLSNotebook(Configurable):
+    """What the magics of bls_notebook go by."""
+
+    repository = Union(
+        [List(Unicode()), Unicode()],
+        default_value=[],
+        help="Folder, or folders, of the current model repository; none for models in memory only.",
+    ).tag(config=True)
+    strict = Bool(
+        False,
+        help="Whether what Triton would pass in silence (the warnings of a response) fails the request.",
+    ).tag(config=True)
+    show_warnings = Bool(True, help="Whether displays show warnings.").tag(config=True)
+    width = Int(100, min=40, help="Columns of plain-text displays.").tag(config=True)
+
+    @observe("repository")
+    def _use(self, change: dict[str, Any]) -> None:
+        use_repository(*self.paths)
+
+    @observe("strict")
+    def _be_strict(self, change: dict[str, Any]) -> None:
+        bls.current_repository().strict = self.strict
+
+    @property
+    def paths(self) -> list[str]:
+        """The folders of `repository`."""
+        value = self.repository
+        return [value] if isinstance(value, str) else list(value)
+
+
+def use_repository(*paths: str) -> int:
+    """Make a repository over folders the current one, and close the one before.
+
+    Where the current one is over the same folders already, it stays: a cell that is run again loses
+    nothing.
+
+    Returns
+    -------
+    int
+        How many models of cells went away with the repository before.
+
+    Raises
+    ------
+    BLSError
+        A path is not a folder; the current repository stays.
+    """
+    before = bls.current_repository()
+    if not before.closed and before.paths == tuple(Path(p).expanduser().resolve() for p in paths):
+        return 0
+    bls.set_current_repository(bls.ModelRepository(*paths, strict=before.strict))
+    lost = len({record.name for record in before.index() if record.source == "cell"})
+    before.close()
+    return lost

@@ -1,0 +1,41 @@
+"""``%%tritonconfig``: give a model's config.pbtxt as a cell."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import bls_notebook as bls
+from bls_notebook.observe.records import ModelRecord
+
+from .arguments import Parser, words_of
+from .expressions import Variables, expanded
+from .failing import reported
+from .notebook import Notebook
+
+__all__ = ["parser", "tritonconfig"]
+
+
+@cache
+def parser() -> Parser:
+    """Return the parser of ``%%tritonconfig``."""
+    parser = Parser(
+        "%%tritonconfig",
+        "Gives a model's configuration: the cell is its config.pbtxt. It is checked at once. A model of this "
+        "name that was defined by a cell is loaded again with it; otherwise the next %%tritonmodel uses it.",
+        "  %%tritonconfig add_sub\n",
+    )
+    parser.add_argument("name", metavar="NAME", help="the model's name")
+    parser.add_argument("-q", "--quiet", action="store_true", help="show nothing, unless it fails")
+    return parser
+
+
+def tritonconfig(notebook: Notebook, line: str, cell: str, variables: Variables) -> ModelRecord | None:
+    """Give a model's config.pbtxt as a cell."""
+    arguments = parser().parse([expanded(word.plain, variables) for word in words_of(parser(), line)])
+    with reported(notebook, arguments.name):
+        record = bls.current_repository().set_config(arguments.name, cell)
+    if arguments.quiet:
+        return None
+    if record is None:
+        notebook.say(f"config of {arguments.name!r} is noted; the next %%tritonmodel of this name uses it")
+    return record

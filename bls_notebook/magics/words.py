@@ -1,0 +1,99 @@
+"""Splits the line of a magic into words; spaces inside quotes and brackets do not split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["UnfinishedError", "Word", "split_words"]
+
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+
+class UnfinishedError(Exception):
+    """A quote or bracket that is left open.
+
+    Attributes
+    ----------
+    opener : str
+        The quote or bracket.
+    start : int
+        Where the word that it is in begins.
+    """
+
+    def __init__(self, opener: str, start: int) -> None:
+        super().__init__(f"{opener} is never closed")
+        self.opener = opener
+        self.start = start
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a line, as it is written, with where it begins and ends."""
+
+    text: str
+    start: int
+    end: int
+
+    @property
+    def plain(self) -> str:
+        """The word without the quotes around it, if it has any."""
+        text = self.text
+        if len(text) >= 2 and text[0] in "'\"" and text[-1] == text[0] and text[0] not in text[1:-1]:
+            return text[1:-1]
+        return text
+
+
+def split_words(line: str, at: Callable[[str], bool] = str.isspace) -> list[Word]:
+    """Return the words of a line.
+
+    Parameters
+    ----------
+    line : str
+    at : callable
+        Whether a character is between words.
+
+    Raises
+    ------
+    UnfinishedError
+        A quote or bracket is left open.
+    """
+    words: list[Word] = []
+    start, position = -1, 0
+    open_brackets: list[str] = []
+    while position < len(line):
+        char = line[position]
+        if at(char) and not open_brackets:
+            if start >= 0:
+                words.append(Word(line[start:position], start, position))
+            start, position = -1, position + 1
+            continue
+        start = position if start < 0 else start
+        if char in "'\"":
+            position = _after_quote(line, position, start)
+            continue
+        if char in _CLOSING:
+            open_brackets.append(char)
+        elif open_brackets and char == _CLOSING[open_brackets[-1]]:
+            open_brackets.pop()
+        position += 1
+    if open_brackets:
+        raise UnfinishedError(open_brackets[-1], start)
+    if start >= 0:
+        words.append(Word(line[start:], start, len(line)))
+    return words
+
+
+def _after_quote(line: str, position: int, start: int) -> int:
+    quote = line[position : position + 3]
+    if quote != line[position] * 3:
+        quote = line[position]
+    position += len(quote)
+    while position < len(line):
+        if line[position] == "\\":
+            position += 2
+        elif line.startswith(quote, position):
+            return position + len(quote)
+        else:
+            position += 1
+    raise UnfinishedError(quote, start)

@@ -1,0 +1,56 @@
+"""A repository for each test, and a watchdog: a test that hangs fails, and the rest still runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.repository import repository as repository_module
+
+from tests.engine import gates
+from tests.engine.harness import stacks
+
+SECONDS = float(os.environ.get("BLS_TEST_SECONDS", "20"))  # for one test
+
+
+class Hangs(BaseException):
+    """The test is stuck; no `except Exception` of a model may swallow this."""
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def expired(*_: Any) -> None:
+        raise Hangs(f"the test hangs\n{stacks()}")
+
+    before = signal.signal(signal.SIGALRM, expired)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS, 5.0)  # again, where the first is swallowed
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def repo(monkeypatch: pytest.MonkeyPatch, watchdog: None) -> Iterator[bls.ModelRepository]:
+    gates.reset()
+    monkeypatch.setattr(repository_module, "CLOSE_SECONDS", 1.0)
+    repository = bls.ModelRepository()
+    threads = threading.active_count()
+    try:
+        yield repository
+    finally:
+        gates.open_all()
+        repository.close()
+        gates.reset()
+    assert threading.active_count() < threads + 200

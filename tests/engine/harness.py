@@ -1,0 +1,229 @@
+"""Short words for the tests of the engine: models, callers, Ctrl-C, and what is idle."""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import faulthandler
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import bls_notebook as bls
+
+from tests.engine import gates
+
+LIMIT = gates.LIMIT
+
+
+def pbtxt(
+    count: int = 1,
+    decoupled: bool = False,
+    inputs: str = "X:INT32",
+    outputs: str = "Y:INT32",
+) -> str:
+    lines = [f"max_batch_size: 0\ninstance_group [ {{ count: {count}, kind: KIND_CPU }} ]"]
+    if decoupled:
+        lines.append("model_transaction_policy { decoupled: true }")
+    for kind, tensors in (("input", inputs), ("output", outputs)):
+        for tensor in tensors.split():
+            name, _, datatype = tensor.partition(":")
+            lines.append(f'{kind} [ {{ name: "{name}", data_type: TYPE_{datatype}, dims: [ -1 ] }} ]')
+    return "\n".join(lines)
+
+
+HEAD = '''
+import asyncio, contextvars, sys, threading, time
+import numpy as np
+import triton_python_backend_utils as pb
+from tests.engine import gates
+
+
+def number(request, name="X"):
+    return int(pb.get_input_tensor_by_name(request, name).as_numpy()[0])
+
+
+def answer(value):
+    return pb.InferenceResponse([pb.Tensor("Y", np.array([value], np.int32))])
+
+
+def ask(model, value=0):
+    return pb.InferenceRequest(
+        model_name=model, inputs=[pb.Tensor("X", np.array([value], np.int32))],
+        requested_output_names=["Y"])
+
+
+def value_of(response):
+    if response.has_error():
+        raise pb.TritonModelException(response.error().message())
+    return int(pb.get_output_tensor_by_name(response, "Y").as_numpy()[0])
+
+
+FINAL = pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+'''
+
+
+def model(body: str) -> str:
+    """Source of a model: the words above, and the methods of its class."""
+    lines = "\n".join("    " + line for line in body.strip("\n").split("\n"))
+    return f"{HEAD}\n\nclass TritonPythonModel:\n{lines}\n"
+
+
+DOUBLE = model('''
+def execute(self, requests):
+    return [answer(2 * number(r)) for r in requests]
+''')
+
+ASYNC_DOUBLE = model('''
+async def execute(self, requests):
+    return [answer(2 * number(r)) for r in requests]
+''')
+
+
+def ints(*values: int) -> dict[str, np.ndarray[Any, Any]]:
+    return {"X": np.array(values or [0], np.int32)}
+
+
+def value(response: Any) -> int:
+    assert response.error is None, response.error.message()
+    return int(response["Y"].as_numpy()[0])
+
+
+def message(response: Any) -> str:
+    assert response.error is not None, response
+    return str(response.error.message())
+
+
+def infer(repo: bls.ModelRepository, name: str, x: int = 0) -> int:
+    return value(repo.infer(name, ints(x)))
+
+
+# -- waiting -------------------------------------------------------------------------------------------
+
+
+def until(condition: Callable[[], Any], what: str = "", limit: float = LIMIT) -> None:
+    """Wait for something that nothing signals."""
+    deadline = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < deadline, f"never came true: {what or condition}"
+        time.sleep(0.0005)
+
+
+def idle(repo: bls.ModelRepository, name: str) -> int:
+    """How many instances of a model are free now."""
+    found = repo._server.find(name)
+    assert found is not None
+    return len(found.scheduler._idle)  # type: ignore[attr-defined]
+
+
+def queued(repo: bls.ModelRepository, name: str) -> int:
+    """How many requests wait for an instance of a model."""
+    found = repo._server.find(name)
+    assert found is not None
+    return len(found.scheduler._queue)  # type: ignore[attr-defined]
+
+
+def assert_all_idle(repo: bls.ModelRepository, *names: str) -> None:
+    """No instance is lost. An answer may be there a moment before its instance is."""
+    for name in names or repo._server.names():
+        found = repo._server.find(name)
+        assert found is not None
+        total = len(found.instances)
+        until(lambda n=name, t=total: idle(repo, n) == t, f"an instance of {name!r} is lost", 5)
+        assert queued(repo, name) == 0
+        assert all(i.holder is None for i in found.instances)
+
+
+class Caller(threading.Thread):
+    """Runs a function in a thread; `result()` gives what it returned, or raises what it raised."""
+
+    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
+        super().__init__(daemon=True)
+        self._function, self._args = function, args
+        self._outcome: list[Any] = []
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._outcome.append(self._function(*self._args))
+        except BaseException as error:
+            self._error = error
+
+    @property
+    def done(self) -> bool:
+        return not self.is_alive()
+
+    def result(self, limit: float = LIMIT) -> Any:
+        self.join(limit)
+        if self.is_alive():
+            raise AssertionError(f"still waiting after {limit} s\n{stacks()}")
+        if self._error is not None:
+            raise self._error
+        return self._outcome[0]
+
+
+def stacks() -> str:
+    """Every thread's stack."""
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file)
+        file.seek(0)
+        return file.read()
+
+
+# -- Ctrl-C --------------------------------------------------------------------------------------------
+
+
+def press_ctrl_c() -> None:
+    """As if somebody pressed it now: SIGINT for the main thread."""
+    if sys.platform == "win32":
+        _thread.interrupt_main()
+    else:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@contextlib.contextmanager
+def ctrl_c_once(ready: Callable[[], Any]) -> Iterator[list[float]]:
+    """The body must end with KeyboardInterrupt, soon after `ready()` has come true.
+
+    Gives a list that holds, afterwards, how long it took from the key to the exception.
+    """
+    pressed: list[float] = []
+    took: list[float] = []
+    problem: list[BaseException] = []
+
+    def press() -> None:
+        try:
+            until(ready, "what Ctrl-C is to interrupt")
+        except BaseException as error:
+            problem.append(error)
+        pressed.append(time.monotonic())
+        press_ctrl_c()
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=press, daemon=True)
+    try:
+        try:
+            thread.start()
+            yield took
+        except KeyboardInterrupt:
+            took.append(time.monotonic() - pressed[0])
+        else:
+            try:  # it may come while we wait for it
+                thread.join(LIMIT)
+                time.sleep(1)
+            except KeyboardInterrupt:
+                pass
+            raise AssertionError("the body ended without KeyboardInterrupt")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    thread.join(LIMIT)
+    if problem:
+        raise problem[0]
+    assert took[0] < 3, f"Ctrl-C took {took[0]:.1f} s"

@@ -1,0 +1,15 @@
+"""A repository in memory for each test; its `run` is the body of an `execute`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import bls_notebook as bls
+
+
+@pytest.fixture
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repository:
+        yield repository

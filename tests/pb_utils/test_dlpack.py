@@ -1,0 +1,341 @@
+"""DLPack, both ways, and how long the memory lives."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from bls_notebook.pb_utils import Tensor, TritonModelException, dlpack
+
+DTYPES = ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]
+arrays = st.sampled_from(DTYPES).flatmap(
+    lambda d: npst.arrays(d, npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+)
+
+
+def address(array: np.ndarray[Any, Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+class Owned(np.ndarray):  # type: ignore[type-arg]
+    """An array whose end can be seen."""
+
+
+def owned(count: int = 4) -> tuple[np.ndarray[Any, Any], weakref.ref[Any]]:
+    array = np.arange(count, dtype=np.float32).view(Owned)
+    return array, weakref.ref(array)
+
+
+def capsule(code: int, bits: int, lanes: int = 1, device: int = 1) -> Any:
+    """A capsule that says of 64 bytes whatever is wanted."""
+    made = np.zeros(64, np.uint8).__dlpack__()
+    tensor = dlpack._managed(made).contents.dl_tensor
+    tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes = code, bits, lanes
+    tensor.device.device_type = device
+    return made
+
+
+def count_deletions(made: object, deleted: list[int]) -> object:
+    """Note in `deleted` each time that the memory of a capsule is given back; keep what is returned."""
+    managed = dlpack._managed(made)
+    original = dlpack._DELETER(ctypes.cast(managed.contents.deleter, ctypes.c_void_p).value or 0)
+
+    @dlpack._DELETER
+    def deleter(pointer: Any) -> None:
+        deleted.append(1)
+        original(pointer)
+
+    managed.contents.deleter = deleter
+    return deleter
+
+
+@given(arrays)
+def test_a_capsule_there_and_back(array: np.ndarray[Any, Any]) -> None:
+    back = Tensor.from_dlpack("B", Tensor("A", array).to_dlpack())
+    assert back.name() == "B"
+    assert back.as_numpy().dtype == array.dtype
+    assert back.shape() == list(array.shape)
+    np.testing.assert_array_equal(back.as_numpy(), array)
+    if array.size:
+        assert address(back.as_numpy()) == address(array)
+
+
+@given(arrays)
+def test_an_object_with_dlpack(array: np.ndarray[Any, Any]) -> None:
+    for source in (array, Tensor("A", array)):
+        tensor = Tensor.from_dlpack("B", source)
+        np.testing.assert_array_equal(tensor.as_numpy(), array)
+        assert not array.size or address(tensor.as_numpy()) == address(array)
+
+
+@given(arrays)
+def test_numpy_reads_a_tensor(array: np.ndarray[Any, Any]) -> None:
+    read = np.from_dlpack(Tensor("A", array))
+    np.testing.assert_array_equal(read, array)
+    assert not array.size or address(read) == address(array)
+
+
+def test_what_comes_in_can_be_written_to() -> None:
+    array = np.zeros(3, np.float32)
+    tensor = Tensor.from_dlpack("T", array)
+    tensor.as_numpy()[1] = 5
+    assert array.tolist() == [0, 5, 0]
+
+
+def test_a_read_only_array_is_exported_as_a_copy() -> None:
+    array = np.frombuffer(b"\1\2\3", np.uint8)
+    read = np.from_dlpack(Tensor("T", array))
+    assert read.tolist() == [1, 2, 3]
+    assert address(read) != address(array)
+
+
+def test_a_slice_keeps_its_offset() -> None:
+    assert Tensor.from_dlpack("T", np.arange(10)[3:6]).as_numpy().tolist() == [3, 4, 5]
+    made = np.arange(10, dtype=np.int64).__dlpack__()
+    tensor = dlpack._managed(made).contents.dl_tensor
+    tensor.byte_offset = 16
+    tensor.shape[0] = 8
+    assert Tensor.from_dlpack("T", made).as_numpy().tolist() == list(range(2, 10))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.zeros((2, 3)).T, np.zeros((4, 4))[:, ::2], np.asfortranarray(np.zeros((2, 3))), np.arange(6)[::-1], np.arange(6)[::2]],
+    ids=["transposed", "step", "fortran", "reversed", "vector with a step"],
+)  # fmt: skip
+def test_what_is_not_contiguous_is_refused(array: np.ndarray[Any, Any]) -> None:
+    with pytest.raises(TritonModelException, match=r"not contiguous\. Only contiguous DLPack tensors that are"):
+        Tensor.from_dlpack("T", array)
+
+
+@pytest.mark.parametrize("array", [np.zeros((1, 3)).T, np.zeros((3, 1))[:, ::-1], np.zeros((0, 3)).T])
+def test_strides_of_single_rows_and_of_nothing_do_not_matter(array: np.ndarray[Any, Any]) -> None:
+    assert Tensor.from_dlpack("T", array).shape() == list(array.shape)
+
+
+@pytest.mark.parametrize("value", [None, 5, "x", [1.0], object(), b"abc"])
+def test_what_is_no_tensor_is_refused(value: object) -> None:
+    with pytest.raises(TritonModelException, match=r"^Provided tensor is not supported\. Tensor must be a DLPack"):
+        Tensor.from_dlpack("T", value)
+
+
+def test_a_capsule_is_used_up() -> None:
+    made = np.arange(3).__dlpack__()
+    Tensor.from_dlpack("T", made)
+    with pytest.raises(TritonModelException, match="used before; make a new one"):
+        Tensor.from_dlpack("T", made)
+
+
+def test_a_capsule_of_something_else_is_refused() -> None:
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    with pytest.raises(TritonModelException, match="holds no DLPack tensor"):
+        Tensor.from_dlpack("T", new(8, b"other", None))
+
+
+@pytest.mark.parametrize("name", ["", None, 5])
+def test_a_bad_name_leaves_the_capsule_unused(name: object) -> None:
+    made = np.arange(3).__dlpack__()
+    with pytest.raises((TritonModelException, TypeError)):
+        Tensor.from_dlpack(name, made)  # type: ignore[arg-type]
+    assert Tensor.from_dlpack("T", made).as_numpy().tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("code", "bits", "lanes"),
+    [(5, 64, 1), (5, 128, 1), (4, 32, 1), (0, 4, 1), (1, 8, 4), (7, 8, 1), (0, 128, 1), (2, 128, 1), (2, 8, 1), (6, 16, 1)],
+)  # fmt: skip
+def test_a_type_that_triton_lacks_leaves_the_capsule_unused(code: int, bits: int, lanes: int) -> None:
+    made = capsule(code, bits, lanes)
+    with pytest.raises(TritonModelException, match=f"code {code}, {bits} bits, {lanes} lanes.* not supported"):
+        Tensor.from_dlpack("T", made)
+    dlpack._managed(made).contents.dl_tensor.dtype.code = 1
+    dlpack._managed(made).contents.dl_tensor.dtype.bits = 8
+    dlpack._managed(made).contents.dl_tensor.dtype.lanes = 1
+    assert Tensor.from_dlpack("T", made).shape() == [64]
+
+
+@pytest.mark.parametrize("device", [2, 4, 7, 13])
+def test_memory_that_the_cpu_cannot_read_is_refused(device: int) -> None:
+    with pytest.raises(TritonModelException):
+        Tensor.from_dlpack("T", capsule(1, 8, 1, device))
+
+    class Elsewhere:
+        def __dlpack__(self, stream: Any = None) -> object:
+            raise AssertionError("must not be asked")
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (device, 0)
+
+    with pytest.raises(TritonModelException):
+        Tensor.from_dlpack("T", Elsewhere())
+
+
+def test_pinned_memory_of_the_cpu_is_read() -> None:
+    assert Tensor.from_dlpack("T", capsule(1, 8, 1, 3)).shape() == [64]
+
+
+def test_the_producer_is_asked_for_no_stream() -> None:
+    asked = []
+
+    class Producer:
+        def __dlpack__(self, *, stream: Any) -> object:
+            asked.append(stream)
+            return np.arange(2).__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    assert Tensor.from_dlpack("T", Producer()).as_numpy().tolist() == [0, 1]
+    assert asked == [None]
+
+
+def test_what_the_producer_raises_is_passed_on() -> None:
+    class Producer:
+        def __dlpack__(self, *, stream: Any) -> object:
+            raise BufferError("busy")
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    with pytest.raises(BufferError, match="busy"):
+        Tensor.from_dlpack("T", Producer())
+
+
+# -- BF16 -------------------------------------------------------------------------------------------
+
+
+def bfloat16(values: list[float]) -> np.ndarray[Any, Any]:
+    """The bits of values that BF16 can hold: the upper half of an FP32."""
+    return (np.array(values, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+
+
+def test_bfloat16_has_dlpack_only() -> None:
+    bits = bfloat16([1.0, -2.5, 0.0, np.inf])
+    tensor = Tensor.from_dlpack("T", dlpack.capsule_of_bfloat16(bits))
+    assert tensor.triton_dtype().name == "BF16"
+    assert tensor.shape() == [4]
+    with pytest.raises(TritonModelException, match=r"^Tensor dtype is BF16 and cannot be converted to NumPy\."):
+        tensor.as_numpy()
+    again = Tensor.from_dlpack("U", tensor)
+    assert again.triton_dtype().name == "BF16"
+    read, is_bfloat = dlpack.array_of_capsule(again.to_dlpack())
+    assert is_bfloat
+    assert read.tolist() == bits.tolist()
+    assert address(read) == address(bits)
+
+
+def test_bfloat16_of_no_elements() -> None:
+    tensor = Tensor.from_dlpack("T", dlpack.capsule_of_bfloat16(np.zeros((0, 2), np.uint16)))
+    assert (tensor.triton_dtype().name, tensor.shape()) == ("BF16", [0, 2])
+
+
+# -- lifetime -----------------------------------------------------------------------------------------
+
+
+def test_a_capsule_keeps_the_memory_and_frees_it() -> None:
+    array, alive = owned()
+    made: Any = Tensor("T", array).to_dlpack()
+    del array
+    gc.collect()
+    assert alive() is not None
+    del made
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_tensor_of_a_capsule_keeps_the_memory_and_frees_it() -> None:
+    array, alive = owned()
+    tensor = Tensor.from_dlpack("T", array.__dlpack__())
+    del array
+    gc.collect()
+    assert alive() is not None
+    assert tensor.as_numpy().tolist() == [0, 1, 2, 3]
+    view = tensor.as_numpy()[1:]
+    del tensor
+    gc.collect()
+    assert alive() is not None, "a view of the array is enough"
+    assert view.tolist() == [1, 2, 3]
+    del view
+    gc.collect()
+    assert alive() is None
+
+
+def test_an_unused_capsule_frees_the_memory() -> None:
+    array, alive = owned()
+    made: Any = array.__dlpack__()
+    del array, made
+    gc.collect()
+    assert alive() is None
+
+
+def test_the_producers_deleter_runs_once() -> None:
+    deleted: list[int] = []
+    array = np.arange(4.0)
+    made = array.__dlpack__()
+    keep = count_deletions(made, deleted)
+    tensor = Tensor.from_dlpack("T", made)
+    del made
+    gc.collect()
+    assert deleted == []
+    del tensor
+    gc.collect()
+    assert deleted == [1]
+    assert keep is not None
+
+
+def test_an_empty_capsule_is_deleted_too() -> None:
+    deleted: list[int] = []
+    made = np.zeros((0, 2)).__dlpack__()
+    keep = count_deletions(made, deleted)
+    tensor = Tensor.from_dlpack("T", made)
+    del tensor, made
+    gc.collect()
+    assert deleted == [1]
+    assert keep is not None
+
+
+def test_a_chain_of_capsules_ends_at_its_first_array() -> None:
+    array, alive = owned()
+    tensor = Tensor("T", array)
+    for name in "ABCDE":
+        tensor = Tensor.from_dlpack(name, tensor)
+    assert address(tensor.as_numpy()) == address(array)
+    del array
+    gc.collect()
+    assert alive() is not None
+    del tensor
+    gc.collect()
+    assert alive() is None
+
+
+def test_ml_dtypes_bfloat16() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    values = np.array([1.5, -3.0], ml_dtypes.bfloat16)
+    with pytest.raises(TritonModelException, match="NumPy dtype is not supported"):
+        Tensor("T", values)
+    tensor = Tensor.from_dlpack("T", dlpack.capsule_of_bfloat16(values.view(np.uint16)))
+    bits, _ = dlpack.array_of_capsule(tensor.to_dlpack())
+    assert bits.view(ml_dtypes.bfloat16).tolist() == [1.5, -3.0]
+
+
+def test_torch_both_ways() -> None:
+    torch = pytest.importorskip("torch")
+    given = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+    tensor = Tensor.from_dlpack("T", given)
+    assert address(tensor.as_numpy()) == given.data_ptr()
+    back = torch.from_dlpack(tensor)
+    assert back.data_ptr() == given.data_ptr()
+    brain = Tensor.from_dlpack("T", torch.tensor([1.5, -2.0], dtype=torch.bfloat16))
+    assert brain.triton_dtype().name == "BF16"
+    assert torch.from_dlpack(brain).tolist() == [1.5, -2.0]
+    with pytest.raises(TritonModelException, match="not contiguous"):
+        Tensor.from_dlpack("T", given.T)

@@ -1,0 +1,153 @@
+"""Triton's data types, NumPy's, and the wire form of BYTES tensors."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from bls_notebook import pb_utils
+
+NUMBERS = {
+    "BOOL": (1, np.bool_), "UINT8": (2, np.uint8), "UINT16": (3, np.uint16), "UINT32": (4, np.uint32),
+    "UINT64": (5, np.uint64), "INT8": (6, np.int8), "INT16": (7, np.int16), "INT32": (8, np.int32),
+    "INT64": (9, np.int64), "FP16": (10, np.float16), "FP32": (11, np.float32), "FP64": (12, np.float64),
+    "STRING": (13, np.object_),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_there_and_back(name: str) -> None:
+    number, kind = NUMBERS[name]
+    assert pb_utils.triton_to_numpy_type(number) is kind
+    assert pb_utils.numpy_to_triton_type(kind) == number
+    assert pb_utils.numpy_to_triton_type(np.dtype(kind)) == number
+    assert np.dtype(pb_utils.triton_string_to_numpy(f"TYPE_{name}")) == np.dtype(kind)
+    assert type(pb_utils.numpy_to_triton_type(kind)) is int
+
+
+def test_the_table_is_tritons() -> None:
+    assert set(pb_utils.TRITON_STRING_TO_NUMPY) == {f"TYPE_{name}" for name in NUMBERS}
+    assert pb_utils.TRITON_STRING_TO_NUMPY["TYPE_BOOL"] is bool
+
+
+@pytest.mark.parametrize("number", [-1, 0, 14, 15, 99])
+def test_a_number_without_a_numpy_type_is_none(number: int) -> None:
+    assert pb_utils.triton_to_numpy_type(number) is None
+
+
+@pytest.mark.parametrize("kind", [np.complex64, np.longdouble, "M8[s]", "U3", ">i4", "V4", "nonsense", object()])
+def test_a_numpy_type_that_triton_lacks_is_none(kind: Any) -> None:
+    assert pb_utils.numpy_to_triton_type(kind) is None
+
+
+@pytest.mark.parametrize("kind", ["S", "S5", np.bytes_])
+def test_fixed_length_bytes_are_bytes_tensors(kind: Any) -> None:
+    assert pb_utils.numpy_to_triton_type(kind) == 13
+
+
+@pytest.mark.parametrize("text", ["TYPE_BF16", "FP32", "", "TYPE_NONE"])
+def test_an_unknown_text_is_a_key_error(text: str) -> None:
+    with pytest.raises(KeyError):
+        pb_utils.triton_string_to_numpy(text)
+
+
+def test_the_wire_form_is_tritons() -> None:
+    array = np.array([b"ab", "c\u00e9", 7], np.object_)
+    expected = b"".join(struct.pack("<I", len(e)) + e for e in (b"ab", "c\u00e9".encode(), b"7"))
+    assert pb_utils.serialize_byte_tensor(array) == expected
+
+
+shapes = npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4)
+
+
+@given(shapes, st.data())
+def test_objects_round_trip(shape: tuple[int, ...], data: st.DataObject) -> None:
+    array = np.empty(shape, np.object_)
+    elements = data.draw(st.lists(st.binary(max_size=9), min_size=array.size, max_size=array.size))
+    array.reshape(-1)[:] = elements
+    encoded = pb_utils.serialize_byte_tensor(array)
+    if array.size == 0:
+        assert encoded == ()
+        return
+    assert isinstance(encoded, bytes)
+    back = pb_utils.deserialize_bytes_tensor(encoded)
+    assert back.dtype == np.object_
+    assert back.shape == (array.size,)
+    assert back.tolist() == elements
+    assert all(type(e) is bytes for e in back)
+
+
+@given(st.lists(st.one_of(st.text(), st.integers(), st.floats(), st.booleans(), st.none()), min_size=1))
+def test_what_is_not_bytes_is_sent_as_its_text(values: list[Any]) -> None:
+    array = np.empty(len(values), np.object_)
+    array[:] = values
+    encoded = pb_utils.serialize_byte_tensor(array)
+    assert isinstance(encoded, bytes)
+    assert pb_utils.deserialize_bytes_tensor(encoded).tolist() == [str(v).encode() for v in values]
+
+
+@given(st.lists(st.binary(max_size=6), min_size=1))
+def test_fixed_length_bytes_lose_trailing_zeros_as_in_numpy(values: list[bytes]) -> None:
+    array = np.array(values, "S6")
+    encoded = pb_utils.serialize_byte_tensor(array)
+    assert isinstance(encoded, bytes)
+    assert pb_utils.deserialize_bytes_tensor(encoded).tolist() == [v.rstrip(b"\0") for v in values]
+
+
+def test_order_is_that_of_c_whatever_the_memory() -> None:
+    array = np.array([[b"a", b"b"], [b"c", b"d"]], np.object_)
+    for same in (np.asfortranarray(array), array.T.copy().T):
+        encoded = pb_utils.serialize_byte_tensor(same)
+        assert isinstance(encoded, bytes)
+        assert pb_utils.deserialize_bytes_tensor(encoded).tolist() == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([[b"a", b"b"]], np.object_).view(np.matrix),
+        np.ma.MaskedArray(np.array([b"a", b"b"]), mask=[True, False]),
+        np.ma.MaskedArray(np.array([b"a", b"b"], np.object_), mask=[True, False]),
+    ],
+    ids=["matrix", "masked bytes", "masked objects"],
+)
+def test_subclasses_of_arrays_count_by_their_elements(array: np.ndarray[Any, Any]) -> None:
+    encoded = pb_utils.serialize_byte_tensor(array)
+    assert isinstance(encoded, bytes)
+    assert pb_utils.deserialize_bytes_tensor(encoded).tolist() == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i8", "U3", "?"])
+def test_other_dtypes_have_no_wire_form(dtype: str) -> None:
+    assert pb_utils.serialize_byte_tensor(np.ones(2, dtype)) is None
+
+
+def test_nothing_is_no_elements() -> None:
+    assert pb_utils.deserialize_bytes_tensor(b"").shape == (0,)
+
+
+def test_any_buffer_can_be_read() -> None:
+    encoded = pb_utils.serialize_byte_tensor(np.array([b"abc", b""], np.object_))
+    assert isinstance(encoded, bytes)
+    for buffer in (bytearray(encoded), memoryview(encoded), np.frombuffer(encoded, np.uint8)):
+        assert pb_utils.deserialize_bytes_tensor(buffer).tolist() == [b"abc", b""]  # type: ignore[arg-type]
+
+
+@given(st.lists(st.binary(max_size=5), min_size=1), st.data())
+def test_a_cut_is_noticed(elements: list[bytes], data: st.DataObject) -> None:
+    array = np.empty(len(elements), np.object_)
+    array[:] = elements
+    encoded = pb_utils.serialize_byte_tensor(array)
+    assert isinstance(encoded, bytes)
+    whole = {0}
+    for element in elements:
+        whole.add(max(whole) + 4 + len(element))
+    cut = data.draw(st.sampled_from([i for i in range(len(encoded)) if i not in whole]))
+    with pytest.raises(struct.error):
+        pb_utils.deserialize_bytes_tensor(encoded[:cut])
