@@ -93,6 +93,11 @@ class CachingScheduler:
         self._cache.timed(looked, took)
         self._model.statistics.miss(looked + took)
 
+    @property
+    def pending(self) -> int:
+        """How many requests wait to be executed."""
+        return self._inner.pending
+
     def withdraw(self, ticket: Ticket) -> bool:
         """Take a request out of the queue."""
         return self._inner.withdraw(ticket)

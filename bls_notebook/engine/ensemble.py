@@ -61,6 +61,11 @@ class EnsembleScheduler:
         run.context = ticket.context or copy_context()
         run.start()
 
+    @property
+    def pending(self) -> int:
+        """No request waits here; those of the steps wait at their models."""
+        return 0
+
     def withdraw(self, ticket: Ticket) -> bool:
         """Cancel the steps of a request; its answer comes when they have ended."""
         execution = ticket.execution

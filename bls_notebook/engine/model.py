@@ -114,6 +114,8 @@ class LoadedModel:
                 instance.close()
             except Exception as error:
                 log.error("finalize of %s raised %s: %s", instance.name, type(error).__name__, error)
-        self.closed.set()
-        if self.on_closed is not None:
-            self.on_closed(self)
+        try:
+            if self.on_closed is not None:
+                self.on_closed(self)
+        finally:
+            self.closed.set()

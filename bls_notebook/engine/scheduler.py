@@ -50,6 +50,10 @@ class Scheduler(Protocol):
     def submit(self, ticket: Ticket) -> None:
         """Serve a request in the background."""
 
+    @property
+    def pending(self) -> int:
+        """How many requests wait to be executed."""
+
     def withdraw(self, ticket: Ticket) -> bool:
         """Take a request out of the queue; False where it is not there any more."""
 
@@ -242,6 +246,11 @@ class DefaultScheduler:
             ticket.finish(error_response(not_ready(self._model.name)))
         elif instance is not None:
             self._dispatch(instance, ticket)
+
+    @property
+    def pending(self) -> int:
+        """How many requests are in the queue."""
+        return len(self._queue)
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Take a request out of the queue."""

@@ -25,7 +25,9 @@ class CircularEnsembleError(ModelLoadError):
     """Ensembles that are steps of each other."""
 
 
-def refuse(ensemble: str, words: str, remedy: str = "", kind: type[ModelLoadError] = ModelLoadError) -> Any:
+def refuse(
+    ensemble: str, words: str, remedy: str = "", kind: type[ModelLoadError] = ModelLoadError
+) -> NoReturn:
     """Raise for an ensemble that cannot be loaded; `words` are Triton's."""
     message = f"ensemble {ensemble!r} could not be loaded: {words.strip()}" + (
         f"; {remedy}" if remedy else ""

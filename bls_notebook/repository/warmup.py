@@ -122,7 +122,7 @@ def _tensor(model: LoadedModel, sample: str, name: str, given: Any, folder: Path
 
 
 def _read(model: LoadedModel, sample: str, name: str, given: Any, folder: Path) -> bytes:
-    file = folder / "warmup" / given.input_data_file
+    file: Path = folder / "warmup" / given.input_data_file
     try:
         return file.read_bytes()
     except OSError as error:
