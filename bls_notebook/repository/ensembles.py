@@ -29,9 +29,9 @@ def refuse(
     ensemble: str, words: str, remedy: str = "", kind: type[ModelLoadError] = ModelLoadError
 ) -> NoReturn:
     """Raise for an ensemble that cannot be loaded; `words` are Triton's."""
-    message = f"ensemble {ensemble!r} could not be loaded: {words.strip()}" + (
-        f"; {remedy}" if remedy else ""
-    )
+    first = words.strip().splitlines()[0]
+    remedy = f"; {remedy}" if remedy else ""
+    message = f"ensemble {ensemble!r} could not be loaded: {first}{remedy}"
     raise kind(message, ensemble, f"load failed for model '{ensemble}': {words}\n")
 
 
