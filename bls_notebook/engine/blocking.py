@@ -15,11 +15,12 @@ import logging
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .failures import error_response
 from .futures import RequestFuture
-from .loops import loop_is_idle, thread_of_job
+from .loops import Job, job_of, loop_is_idle
 from .messages import running
 from .parking import Parker
 from .ticket import Ticket
@@ -87,17 +88,12 @@ def _park(ticket: Ticket, parker: Parker) -> None:
 def loop_goes_idle(executions: list[Execution]) -> None:
     """A loop is about to sleep: refuse a request that its executions wait for and cannot get."""
     with _lock:
-        for execution in executions:
-            for ticket in list(execution.children):
-                victim = _victim(ticket)
-                if victim is not None:
-                    break
-            else:
-                continue
-            break
-        else:
-            return
-    _refuse(victim)
+        waiting = [t for e in executions for t in list(e.children)]
+        # Also waits of other threads: this loop looked busy when these began.
+        waiting.extend(_blocked.values())
+        victim = next((v for v in map(_victim, waiting) if v is not None), None)
+    if victim is not None:
+        _refuse(victim)
 
 
 def look_at(ticket: Ticket) -> None:
@@ -109,8 +105,9 @@ def look_at(ticket: Ticket) -> None:
 
 
 def _victim(ticket: Ticket) -> Ticket | None:
-    """The queued request to refuse so that `ticket` can move; None where it can. Lock held."""
-    if not is_stuck(ticket, _needs):
+    """The request to refuse so that `ticket` can move; None where it can. Lock held."""
+    # Who else may answer a running request takes a walk over the heap, so it is asked last.
+    if not is_stuck(ticket, _needs_at_most) or not is_stuck(ticket, _needs):
         return None
     seen: set[int] = set()
     todo: list[_Node] = [ticket]
@@ -119,7 +116,7 @@ def _victim(ticket: Ticket) -> Ticket | None:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if _is_queued(node):
+        if _is_waiting(node):
             return node  # type: ignore[no-any-return]
         mode, needed = _needs(node)
         if mode != LIVE:
@@ -127,8 +124,9 @@ def _victim(ticket: Ticket) -> Ticket | None:
     return None
 
 
-def _is_queued(node: _Node) -> bool:
-    return isinstance(node, Ticket) and node.queued
+def _is_waiting(node: _Node) -> bool:
+    """Whether a node is a request that no instance has begun."""
+    return isinstance(node, Ticket) and (node.queued or node.execution is None)
 
 
 # -- the live view of the graph ------------------------------------------------------------------
@@ -140,7 +138,17 @@ def _needs(node: _Node) -> Need[_Node]:
         return _needs_of_ticket(node)
     if isinstance(node, asyncio.Future):
         return _needs_of_future(node)
+    if isinstance(node, Job):
+        return _needs_of_job(node)
     return _needs_of_execution(node)
+
+
+def _needs_at_most(node: _Node) -> Need[_Node]:
+    """As `_needs`, as if only its execution could answer a running request."""
+    if isinstance(node, Ticket) and node.execution is not None and not node.queued:
+        free = node.ready or node.granted is not None or node.cancelled
+        return (LIVE, ()) if free else (ALL, [node.execution])
+    return _needs(node)
 
 
 def _needs_of_ticket(ticket: Ticket) -> Need[Ticket | Execution]:
@@ -192,8 +200,12 @@ def _answerable_elsewhere(ticket: Ticket) -> bool:
     means = (request, request._sender)
     together = execution.requests
     own = {id(execution), id(vars(execution)), id(request), id(means), id(together)}
-    if execution.task is not None:
-        own.add(id(execution.task.get_coro()))
+    for task in list(execution.tasks or ()):
+        coroutine = task.get_coro()
+        while coroutine is not None:
+            own.add(id(coroutine))
+            own.add(id(getattr(coroutine, "cr_frame", None)))
+            coroutine = getattr(coroutine, "cr_await", None)
     frame = sys._current_frames().get(execution.thread)
     while frame is not None:
         own.add(id(frame))
@@ -215,14 +227,19 @@ def _needs_of_execution(execution: Execution) -> Need[_Node]:
     if execution.finished:
         return LIVE, ()
     waiting = _blocked.get(execution.thread)
+    if execution.task is None and execution.nested_loop is not None and waiting is None:
+        return _needs_of_loop(execution.nested_loop, asyncio.all_tasks(execution.nested_loop))
     if execution.task is None:
         return (LIVE, ()) if waiting is None else (ALL, [waiting])
     if waiting is not None:  # sync exec inside a coroutine stops its whole loop
         return ALL, [waiting]
-    loop = execution.task.get_loop()
+    return _needs_of_loop(execution.task.get_loop(), execution.tasks or ())
+
+
+def _needs_of_loop(loop: Any, tasks: Iterable[asyncio.Task[Any]]) -> Need[_Node]:
     if not loop_is_idle(loop) or _timer_may_cancel(loop):
         return LIVE, ()
-    unfinished = [t for t in list(execution.tasks or ()) if not t.done()]
+    unfinished = [t for t in list(tasks) if not t.done()]
     # Any task of the execution that can move may help the others: it moves once any of them does.
     return (ANY, unfinished) if unfinished else (LIVE, ())
 
@@ -249,8 +266,15 @@ def _needs_of_future(future: asyncio.Future[Any]) -> Need[_Node]:
     children = getattr(future, "_children", None)
     if children:  # of asyncio.gather
         return ALL, list(children)
-    thread = thread_of_job(future)
-    waiting = _blocked.get(thread) if thread else None
+    job = job_of(future)
+    return (LIVE, ()) if job is None else (ALL, [job])
+
+
+def _needs_of_job(job: Job) -> Need[_Node]:
+    if job.state == "waiting":  # for a thread of its executor
+        running = [j for j in list(job.peers) if j.state == "running"]
+        return (ANY, running) if running else (LIVE, ())
+    waiting = _blocked.get(job.thread) if job.thread else None
     return (LIVE, ()) if waiting is None else (ALL, [waiting])
 
 
@@ -261,7 +285,9 @@ def _needs_of_helper(coroutine: Any) -> Need[_Node] | None:
     """
     while coroutine is not None:
         frame = getattr(coroutine, "cr_frame", None)
-        module = frame.f_globals.get("__name__") if frame is not None else None
+        if frame is None:
+            return None
+        module = frame.f_globals.get("__name__")
         if module == "asyncio.taskgroups":
             group = frame.f_locals.get("self")
             return ALL, [t for t in getattr(group, "_tasks", ()) if not t.done()]
@@ -301,7 +327,7 @@ def _cycle(ticket: Ticket) -> list[str]:
     seen: set[int] = set()
     while id(node) not in seen:
         seen.add(id(node))
-        if _is_queued(node):
+        if _is_waiting(node):
             names.append(node.model.name)
         needed = [n for n in _needs(node)[1] if is_stuck(n, _needs)]
         if not needed:
@@ -323,7 +349,8 @@ def _refuse(ticket: Ticket) -> None:
         f"requests that wait for it (the real server would wait forever). instance_group.count = {count + 1} "
         f"or more for '{model.name}' breaks this circle.",
     )
-    if model.scheduler.withdraw(ticket):
+    if model.scheduler.withdraw(ticket) or ticket.execution is None:
+        ticket.cancelled = True  # one that was handed over but not begun is skipped then
         ticket.finish(error_response(message))
 
 

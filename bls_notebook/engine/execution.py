@@ -28,6 +28,7 @@ from .failures import error_response, originating, over_bls
 from .futures import RequestFuture
 from .interrupt import interrupt_thread
 from .isolation import hand_over
+from .loops import watch_loop
 from .stream import AnsweredStream, TicketStream
 from .ticket import Ticket
 
@@ -107,6 +108,7 @@ class Execution:
     tasks: WeakSet[asyncio.Task[Any]] | None = None
     thread = 0
     ticket: Ticket | None = None
+    nested_loop: Any = None  # that a sync execute runs itself
     _causes: list[ErrorRecord] | None = None
     _children: set[Ticket] | None = None
     _guard: threading.Lock | None = None
@@ -148,7 +150,10 @@ class Execution:
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Serve a request in the background; needs a running event loop."""
-        future = RequestFuture(loop=asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        future = RequestFuture(loop=loop)
+        if self.task is None and self.model is not None and self.thread == threading.get_ident():
+            watch_loop(loop, self)
         model = self.server.find(request._model_name, request._model_version)
         problem = messages.not_ready(request._model_name) if model is None else model.check.problem(request)
         if problem is None and model is not None:

@@ -52,6 +52,11 @@ class Instance:
         """Identity of the thread of its loop; 0 while it has none."""
         return 0 if self._loop is None else self._loop.thread
 
+    @property
+    def load(self) -> int:
+        """How many executions share the instance's loop."""
+        return 0 if self._loop is None else len(self._loop.executions)
+
     def close(self) -> None:
         """Finalize the model's instance and stop its loop."""
         try:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 __all__ = [
+    "batch_mismatch",
     "batch_too_large",
     "decoupled_called_as_plain",
     "duplicate_input",
     "execute_failed",
     "in_ensemble",
+    "no_batch_dimension",
     "no_gpu",
     "not_ready",
     "queue_full",
@@ -79,9 +81,11 @@ def unexpected_output(model: str, name: str) -> str:
 
 
 def wrong_count(
-    model: str, request_id: str, expected: int, got: Sequence[str], missing: Iterable[str]
+    model: str, request_id: str, expected: tuple[int, int], got: Sequence[str], missing: Iterable[str]
 ) -> str:
-    """Too few or too many inputs."""
+    """Too few or too many inputs; `expected` is the least and the most."""
+    least, most = expected
+    wanted = f"{most} inputs" if least == most else f"number of inputs between {least} and {most}"
     listed = "[" + ",".join(f"'{n}'" for n in reversed(got)) + "]"
     absent = ",".join(f"'{n}'" for n in missing)
     absent = f"[{absent}]" if absent else "]"  # the real server's bracket goes missing like this
@@ -89,7 +93,7 @@ def wrong_count(
         model,
         _named(
             request_id,
-            f"expected {expected} inputs but got {len(got)} inputs for model '{model}'. Got "
+            f"expected {wanted} but got {len(got)} inputs for model '{model}'. Got "
             f"input(s) {listed}, "
             f"but missing required input(s) {absent}. Please provide all required input(s).",
         ),
@@ -137,6 +141,22 @@ def wrong_shape(
             f"unexpected shape for input '{name}' for model '{model}'. "
             f"Expected [{dims}], got [{shape}]. {note}",
         ),
+    )
+
+
+def no_batch_dimension(model: str, request_id: str, name: str) -> str:
+    """An input without any dimension, where the model batches."""
+    return running(
+        model,
+        _named(request_id, f"input '{name}' has no shape but model requires batch dimension for '{model}'"),
+    )
+
+
+def batch_mismatch(model: str, request_id: str, name: str) -> str:
+    """Inputs of one request with different numbers of rows."""
+    return running(
+        model,
+        _named(request_id, f"input '{name}' batch size does not match other inputs for '{model}'"),
     )
 
 

@@ -70,6 +70,11 @@ def failure(execution: Execution, error: BaseException) -> InferenceResponse:
     return failed_response(model, message, error, execution.causes)
 
 
+async def _put_in(box: list[Any], coroutine: Any) -> None:
+    """Await what `execute` returns, and keep it where it can be taken from: a task holds its result."""
+    box.append(await coroutine)
+
+
 class BatchRunner:
     """Runs batches of one model version.
 
@@ -197,7 +202,8 @@ class BatchRunner:
                 raise TritonModelException(
                     f"async execute returned a {type(coroutine).__name__} instead of a coroutine"
                 )
-            task = context.run(loop.create_task, coroutine)
+            box: list[Any] = []
+            task = context.run(loop.create_task, _put_in(box, coroutine))
         except BaseException as error:
             instance.loop.executions.discard(execution)
             execution.finished = True
@@ -205,23 +211,29 @@ class BatchRunner:
             return False
         execution.task = task
         execution.tasks.add(task)
-        task.add_done_callback(partial(self._task_done, instance, execution, ended))
+        task.add_done_callback(partial(self._task_done, instance, execution, ended, box))
         return True
 
     def _task_done(
-        self, instance: Instance, execution: Execution, ended: Ended, task: asyncio.Task[Any]
+        self,
+        instance: Instance,
+        execution: Execution,
+        ended: Ended,
+        box: list[Any],
+        task: asyncio.Task[Any],
     ) -> None:
         failed: InferenceResponse | None = None
         again: list[Ticket] = []
         errors = 0
         execution.inferred = perf_counter_ns()
         try:
-            returned = task.result()
+            task.result()
+            returned = box.pop()
             again = self._check(execution, returned)
             if returned is not None and not self._model.decoupled:
                 for index, ticket in enumerate(execution.tickets):
                     if returned[index] is not None:
-                        response = answer(returned, index, ticket.requested, False)  # the task holds it
+                        response = answer(returned, index, ticket.requested, True)
                         errors += response._error is not None
                         ticket.finish(response)
             self._leave_to_senders(execution, again)

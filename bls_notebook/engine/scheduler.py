@@ -237,7 +237,7 @@ class DefaultScheduler:
             if not closed:
                 self._open += 1
                 if self._idle:
-                    instance = self._idle.pop()
+                    instance = self._least_busy() if self._async else self._idle.pop()
                     instance.holder = ticket
                 else:
                     ticket.queued = True
@@ -251,6 +251,12 @@ class DefaultScheduler:
     def pending(self) -> int:
         """How many requests are in the queue."""
         return len(self._queue)
+
+    def _least_busy(self) -> Instance:
+        """Take the idle instance whose loop has the least to do; the lock is held."""
+        best = min(self._idle, key=lambda i: i.load)
+        self._idle.remove(best)
+        return best
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Take a request out of the queue."""

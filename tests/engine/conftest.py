@@ -52,5 +52,4 @@ def repo(monkeypatch: pytest.MonkeyPatch, watchdog: None) -> Iterator[bls.ModelR
     finally:
         gates.open_all()
         repository.close()
-        gates.reset()
     assert threading.active_count() < threads + 200

@@ -15,12 +15,12 @@ import bls_notebook as bls
 from bls_notebook.engine.validate import RequestCheck
 from bls_notebook.pb_utils import InferenceRequest, Tensor
 
-SOURCE = '''
+SOURCE = """
 import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def execute(self, requests):
         return [pb_utils.InferenceResponse() for _ in requests]
-'''
+"""
 PLAIN = """
 input [
   { name: "A" data_type: TYPE_FP32 dims: [4] },
@@ -38,9 +38,10 @@ output [{ name: "X" data_type: TYPE_FP32 dims: [4] }]
 """
 A, B = np.zeros(4, np.float32), np.zeros((3, 2), np.int32)
 NOTE = (
-    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each "
-    "input shape. If you want to specify the full shape including the batch dim in your input dims config, try "
-    "setting max_batch_size to zero. See the model configuration docs for more info on max_batch_size."
+    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended"
+    " to each input shape. If you want to specify the full shape including the batch dim in your input dims"
+    " config, try setting max_batch_size to zero. See the model configuration docs for more info on"
+    " max_batch_size."
 )
 
 
@@ -54,7 +55,9 @@ def models() -> Iterator[bls.ModelRepository]:
         yield repo
 
 
-def problem(repo: bls.ModelRepository, model: str, inputs: Any, outputs: Any = (), request_id: str = "") -> str | None:
+def problem(
+    repo: bls.ModelRepository, model: str, inputs: Any, outputs: Any = (), request_id: str = ""
+) -> str | None:
     """The message that a caller gets, without its beginning; None where the request is served."""
     pairs = inputs.items() if isinstance(inputs, dict) else inputs
     tensors = [Tensor(n, a) for n, a in pairs]
@@ -87,18 +90,24 @@ def unknown(text: str) -> str:
         ({"A": A, "B": B[:0]}, None),
         (
             {"A": A},
-            unknown("expected 2 inputs but got 1 inputs for model 'm'. Got input(s) ['A'], but missing required input(s) "
-            "['B']. Please provide all required input(s)."),
+            unknown(
+                "expected 2 inputs but got 1 inputs for model 'm'. Got input(s) ['A'], but missing required"
+                " input(s) ['B']. Please provide all required input(s)."
+            ),
         ),
         (
             {},
-            unknown("expected 2 inputs but got 0 inputs for model 'm'. Got input(s) [], but missing required input(s) "
-            "['A','B']. Please provide all required input(s)."),
+            unknown(
+                "expected 2 inputs but got 0 inputs for model 'm'. Got input(s) [], but missing required"
+                " input(s) ['A','B']. Please provide all required input(s)."
+            ),
         ),
         (
             {"A": A, "B": B, "C": A},
-            unknown("expected 2 inputs but got 3 inputs for model 'm'. Got input(s) ['C','B','A'], but missing required "
-            "input(s) ]. Please provide all required input(s)."),
+            unknown(
+                "expected 2 inputs but got 3 inputs for model 'm'. Got input(s) ['C','B','A'], but missing"
+                " required input(s) ]. Please provide all required input(s)."
+            ),
         ),
         ({"A": A, "C": B}, "unexpected inference input 'C' for model 'm'"),
         ({"a": A, "B": B}, "unexpected inference input 'a' for model 'm'"),
@@ -112,13 +121,28 @@ def unknown(text: str) -> str:
             {"A": A, "B": B.astype(np.object_)},
             unknown("inference input 'B' data-type is 'BYTES', but model 'm' expects 'INT32'"),
         ),
-        ({"A": A[:3], "B": B}, unknown("unexpected shape for input 'A' for model 'm'. Expected [4], got [3]. ")),
-        ({"A": A.reshape(2, 2), "B": B}, unknown("unexpected shape for input 'A' for model 'm'. Expected [4], got [2,2]. ")),
-        ({"A": np.array(1, np.float32), "B": B}, unknown("unexpected shape for input 'A' for model 'm'. Expected [4], got []. ")),
-        ({"A": A, "B": B.T.copy()}, unknown("unexpected shape for input 'B' for model 'm'. Expected [-1,2], got [2,3]. ")),
-        ({"A": A, "B": B[0]}, unknown("unexpected shape for input 'B' for model 'm'. Expected [-1,2], got [2]. ")),
+        (
+            {"A": A[:3], "B": B},
+            unknown("unexpected shape for input 'A' for model 'm'. Expected [4], got [3]. "),
+        ),
+        (
+            {"A": A.reshape(2, 2), "B": B},
+            unknown("unexpected shape for input 'A' for model 'm'. Expected [4], got [2,2]. "),
+        ),
+        (
+            {"A": np.array(1, np.float32), "B": B},
+            unknown("unexpected shape for input 'A' for model 'm'. Expected [4], got []. "),
+        ),
+        (
+            {"A": A, "B": B.T.copy()},
+            unknown("unexpected shape for input 'B' for model 'm'. Expected [-1,2], got [2,3]. "),
+        ),
+        (
+            {"A": A, "B": B[0]},
+            unknown("unexpected shape for input 'B' for model 'm'. Expected [-1,2], got [2]. "),
+        ),
     ],
-)  # fmt: skip
+)
 def test_inputs(models: bls.ModelRepository, inputs: Any, expected: str | None) -> None:
     assert problem(models, "m", inputs) == expected
 
@@ -128,11 +152,15 @@ def test_the_request_id_is_told(models: bls.ModelRepository) -> None:
     assert got == "[request id: r-7] unexpected shape for input 'A' for model 'm'. Expected [4], got [3]. "
 
 
-@pytest.mark.parametrize("dtype", ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f8", "O", "S1"])
+@pytest.mark.parametrize(
+    "dtype", ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f8", "O", "S1"]
+)
 def test_every_other_data_type(models: bls.ModelRepository, dtype: str) -> None:
     tensor = Tensor("A", A.astype(dtype))
     got = problem(models, "m", {"A": A.astype(dtype), "B": B})
-    assert got == unknown(f"inference input 'A' data-type is '{tensor.triton_dtype().name}', but model 'm' expects 'FP32'")
+    assert got == unknown(
+        f"inference input 'A' data-type is '{tensor.triton_dtype().name}', but model 'm' expects 'FP32'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,8 +185,8 @@ def test_a_model_without_inputs(models: bls.ModelRepository) -> None:
     assert problem(models, "none", {}) is None
     got = problem(models, "none", {"A": A})
     assert got == unknown(
-        "expected 0 inputs but got 1 inputs for model 'none'. Got input(s) ['A'], but missing required input(s) ]. "
-        "Please provide all required input(s)."
+        "expected 0 inputs but got 1 inputs for model 'none'. Got input(s) ['A'], but missing required"
+        " input(s) ]. Please provide all required input(s)."
     )
 
 
@@ -174,8 +202,8 @@ def test_optional_inputs_may_be_left_out(models: bls.ModelRepository, names: str
 def test_with_optional_inputs_a_wrong_count_tells_the_range(models: bls.ModelRepository) -> None:
     c = np.zeros(1, np.int32)
     assert problem(models, "optional", {}) == unknown(
-        "expected number of inputs between 1 and 3 but got 0 inputs for model 'optional'. Got input(s) [], but missing "
-        "required input(s) ['A']. Please provide all required input(s)."
+        "expected number of inputs between 1 and 3 but got 0 inputs for model 'optional'. Got input(s) [],"
+        " but missing required input(s) ['A']. Please provide all required input(s)."
     )
     assert problem(models, "optional", {"A": A, "B": B, "C": c, "D": c}) == unknown(
         "expected number of inputs between 1 and 3 but got 4 inputs for model 'optional'. Got input(s) "
@@ -209,7 +237,9 @@ def test_a_batch_beyond_the_limit(models: bls.ModelRepository) -> None:
 
 def test_a_missing_batch_dimension(models: bls.ModelRepository) -> None:
     got = problem(models, "batched", {"A": np.zeros(4, np.float32), "B": np.zeros((4, 3, 2), np.int32)})
-    assert got == unknown(f"unexpected shape for input 'A' for model 'batched'. Expected [-1,4], got [4]. {NOTE}")
+    assert got == unknown(
+        f"unexpected shape for input 'A' for model 'batched'. Expected [-1,4], got [4]. {NOTE}"
+    )
 
 
 def test_a_scalar_has_no_batch_dimension(models: bls.ModelRepository) -> None:
@@ -232,7 +262,13 @@ CASES: list[tuple[str, str, Any, list[str], str]] = [
     ("the count before data types", "m", {"A": A.astype("f8")}, [], "expected 2 inputs but got 1"),
     ("names before data types", "m", {"A": A.astype("f8"), "Q": B}, [], "unexpected inference input 'Q'"),
     ("the last input first", "m", {"A": A[:1], "B": B.astype("f4")}, [], "input 'B' data-type is"),
-    ("one input after the other", "m", {"A": A.astype("f8"), "B": B[0]}, [], "unexpected shape for input 'B'"),
+    (
+        "one input after the other",
+        "m",
+        {"A": A.astype("f8"), "B": B[0]},
+        [],
+        "unexpected shape for input 'B'",
+    ),
     ("data type before shape", "m", {"A": A[:1].astype("f8"), "B": B}, [], "input 'A' data-type is"),
     (
         "batch sizes before data types",
@@ -258,8 +294,12 @@ CASES: list[tuple[str, str, Any, list[str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("model", "inputs", "outputs", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_order(models: bls.ModelRepository, model: str, inputs: Any, outputs: list[str], expected: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "inputs", "outputs", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
+def test_order(
+    models: bls.ModelRepository, model: str, inputs: Any, outputs: list[str], expected: str
+) -> None:
     got = problem(models, model, inputs, outputs)
     assert got is not None
     assert expected in got
@@ -275,8 +315,9 @@ def test_models_and_versions_that_are_not_there(models: bls.ModelRepository, ver
             ).exec()
 
         message = models.run(body).error().message()
-        assert message == (
-            f"Model {model} - Error when running inference: Failed for execute the inference request. "
+        assert (
+            message
+            == f"Model {model} - Error when running inference: Failed for execute the inference request. "
             f"Model '{model}' is not ready."
         )
 
@@ -284,8 +325,10 @@ def test_models_and_versions_that_are_not_there(models: bls.ModelRepository, ver
 # -- the quick look and the slow one agree ---------------------------------------------------------------
 
 ARRAYS = {
-    "FP32": np.float32, "INT32": np.int32, "BYTES": np.object_,
-}  # fmt: skip
+    "FP32": np.float32,
+    "INT32": np.int32,
+    "BYTES": np.object_,
+}
 names = st.sampled_from("ABC")
 dims = st.lists(st.sampled_from([-1, 0, 1, 2, 3]), max_size=3).map(tuple)
 
@@ -306,7 +349,7 @@ def specs(draw: st.DrawFn) -> Any:
     return types.SimpleNamespace(
         name="m",
         inputs=inputs,
-        outputs={n: None for n in draw(st.lists(st.sampled_from("XYZ"), unique=True))},
+        outputs=dict.fromkeys(draw(st.lists(st.sampled_from("XYZ"), unique=True))),
         required=frozenset(n for n, i in inputs.items() if not i.optional),
         max_batch_size=limit,
     )

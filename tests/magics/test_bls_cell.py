@@ -110,5 +110,5 @@ def test_a_bad_argument_inside_the_body_gets_one_line(cells) -> None:
 
 
 def test_an_empty_body(cells) -> None:
-    assert cells("%%bls\n").success
+    assert cells("%%bls\n\n").success
     assert cells("%%bls\n# nothing").success

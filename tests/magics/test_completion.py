@@ -74,6 +74,7 @@ def test_all_inputs_given(complete: Complete) -> None:
     assert "%bls times IN=[1] --async" in complete("%bls times IN=[1] ")
 
 
+@pytest.mark.filterwarnings("ignore:.Completer.complete. is pending:PendingDeprecationWarning")
 def test_the_old_way_to_ask(cells) -> None:
     cells.model()
     assert cells.shell.complete("", "%bls times I", 12) == ("I", ["IN="])
@@ -89,4 +90,4 @@ def test_only_where_the_cursor_is_in_one_of_the_magics() -> None:
 def test_unloading_ends_it(cells, complete: Complete) -> None:
     cells.model()
     cells("%unload_ext bls_notebook")
-    assert complete("%bls ti") == []
+    assert "%bls times" not in complete("%bls ti")

@@ -8,13 +8,8 @@ from IPython.core.error import UsageError
 
 import bls_notebook as bls
 
-MAGICS = [
-    ("cell", "tritonmodel"),
-    ("cell", "tritonconfig"),
-    ("line", "tritonrepo"),
-    ("line", "bls"),
-    ("cell", "bls"),
-]
+CELL, LINE = "cell", "line"
+MAGICS = [(CELL, "tritonmodel"), (CELL, "tritonconfig"), (CELL, "bls"), (LINE, "bls"), (LINE, "tritonrepo")]
 
 
 def test_unload_takes_everything_away_and_load_brings_it_back(cells) -> None:
@@ -25,9 +20,8 @@ def test_unload_takes_everything_away_and_load_brings_it_back(cells) -> None:
         for kind, name in MAGICS:
             assert name not in shell.magics_manager.magics[kind]
         assert "BLSNotebook" not in cells("%config").stdout
-        assert cells(
-            "import bls_notebook\nbls_notebook.current_repository().infer('times', {'IN': [1]})"
-        ).text.startswith("<Response of 'times'")
+        plain = cells("import bls_notebook\nbls_notebook.current_repository().infer('times', {'IN': [1]})")
+        assert plain.text.startswith("<Response of 'times'")
         assert shell.custom_exceptions == ()
         assert type(cells("%bls times IN=[1]").error) is UsageError
         cells("%load_ext bls_notebook")
@@ -64,7 +58,7 @@ HELP = [
     ("%%tritonconfig?", ["config.pbtxt", "%%tritonconfig add_sub"]),
     (
         "%tritonrepo?",
-        ["verbs:", "list", "load", "unload", "reload", "config", "use", "clear", "--dependents"],
+        ["verbs:", "list", "load", "unload", "reload", "config", "use", "clear", "--all"],
     ),
 ]
 
@@ -95,17 +89,7 @@ def test_help_as_an_option(cells, cell: str, words: str) -> None:
 
 
 def test_loading_imports_nothing_heavy() -> None:
-    heavy = (
-        "matplotlib",
-        "ipywidgets",
-        "anywidget",
-        "cupy",
-        "sklearn",
-        "grpc",
-        "google.protobuf",
-        "jedi",
-        "ipykernel",
-    )
+    heavy = ("matplotlib", "ipywidgets", "anywidget", "cupy", "sklearn", "grpc", "google.protobuf", "jedi")
     code = (
         "import sys\n"
         "from IPython.core.interactiveshell import InteractiveShell\n"

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import builtins
+import signal
+import sys
+import threading
+
 import pytest
 
 import bls_notebook as bls
 
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a signal for one thread needs POSIX")
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give cells and models a `ctrl_c()`: as if Ctrl-C were pressed at that moment."""
+    main = threading.main_thread().ident
+    assert main is not None
+    monkeypatch.setattr(builtins, "ctrl_c", lambda: signal.pthread_kill(main, signal.SIGINT), raising=False)
+
+
 SIGNAL = """\
-import signal, numpy as np, triton_python_backend_utils as pb_utils
+import numpy as np, triton_python_backend_utils as pb_utils
 asked = 0
 class TritonPythonModel:
     def execute(self, requests):
         global asked
         asked += 1
         if asked == 3:
-            signal.raise_signal(signal.SIGINT)
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([asked], np.int32))]) for _ in requests]
+            ctrl_c()
+        out = pb_utils.Tensor("OUT", np.array([asked], np.int32))
+        return [pb_utils.InferenceResponse([out]) for _ in requests]
 """
 
 
@@ -31,7 +48,7 @@ def test_many_requests(cells) -> None:
 
 def test_loading(cells) -> None:
     cells.model()
-    failed = cells("%%tritonmodel times\nimport signal\nsignal.raise_signal(signal.SIGINT)")
+    failed = cells("%%tritonmodel times\nctrl_c()")
     assert not failed.success
     assert "interrupted while loading 'times'" in failed.text
     assert "goes on serving" in failed.text
@@ -49,16 +66,14 @@ def test_one_request(cells, how: str) -> None:
 
 def test_a_body(cells) -> None:
     cells.model()
-    failed = cells("%%bls\nimport signal\nfor i in range(3):\n    signal.raise_signal(signal.SIGINT)")
+    failed = cells("%%bls\nfor i in range(3):\n    ctrl_c()")
     assert isinstance(failed.error, KeyboardInterrupt)
-    assert "signal.raise_signal(signal.SIGINT)" in failed.stdout
+    assert "ctrl_c()" in failed.stdout
     assert "bls_notebook" not in failed.stdout
     assert bls.current_repository().infer("times", {"IN": [1]}).error is None
 
 
 def test_a_body_that_awaits(cells) -> None:
-    failed = cells(
-        "%%bls\nimport asyncio, signal\nsignal.raise_signal(signal.SIGINT)\nawait asyncio.Event().wait()"
-    )
+    failed = cells("%%bls\nimport asyncio\nctrl_c()\nawait asyncio.Event().wait()")
     assert isinstance(failed.error, KeyboardInterrupt)
     assert cells("%%bls\nimport asyncio\nawait asyncio.sleep(0)\n5").value == 5

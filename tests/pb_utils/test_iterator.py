@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import bls_notebook as bls
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, ResponseIterator, TritonError
 
-COUNT = '''
+COUNT = """
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -26,12 +26,12 @@ class TritonPythonModel:
                 tensor = pb_utils.Tensor("OUT", np.array([i], np.int32))
                 sender.send(pb_utils.InferenceResponse([tensor]))
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-'''
-COUNT_CONFIG = '''
+"""
+COUNT_CONFIG = """
 model_transaction_policy { decoupled: true }
 input [{ name: "IN" data_type: TYPE_INT32 dims: [1] }]
 output [{ name: "OUT" data_type: TYPE_INT32 dims: [1] }]
-'''
+"""
 
 
 class Stream:
@@ -65,7 +65,9 @@ def test_it_is_its_own_plain_iterator() -> None:
 
 
 @given(st.integers(1, 6), st.lists(st.integers(0, 7), max_size=5))
-def test_a_walk_goes_on_where_it_was_left_and_starts_again_once_it_ended(count: int, steps: list[int]) -> None:
+def test_a_walk_goes_on_where_it_was_left_and_starts_again_once_it_ended(
+    count: int, steps: list[int]
+) -> None:
     """Against python_backend's own state machine, written down once more."""
     made = responses(count)
     walk = ResponseIterator(Stream(*made))

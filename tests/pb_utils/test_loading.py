@@ -62,13 +62,18 @@ def test_loading_with_a_config_and_files(disk: bls.ModelRepository) -> None:
         (("../late",), "failed to load '../late', failed to poll from model repository"),
         (("",), "failed to load '', failed to poll from model repository"),
         (("late", "{"), "failed to load 'late', failed to poll from model repository"),
-        (("late", "", {"file:1/model.py": b""}), "failed to load 'late', failed to poll from model repository"),
+        (
+            ("late", "", {"file:1/model.py": b""}),
+            "failed to load 'late', failed to poll from model repository",
+        ),
         (("late", '{"backend": "python"}', {"file:../../x.py": b""}), "failed to load 'late'"),
     ],
 )
 def test_what_cannot_be_loaded(disk: bls.ModelRepository, arguments: Any, message: str) -> None:
     with disk:
-        with pytest.raises(TritonModelException, match=r"^Failed to load model: Failed to process the request") as info:
+        with pytest.raises(
+            TritonModelException, match=r"^Failed to load model: Failed to process the request"
+        ) as info:
             disk.run(lambda: pb_utils.load_model(*arguments))
         assert message in str(info.value)
         assert not disk.ready("late")
@@ -97,7 +102,9 @@ def test_arguments_of_a_wrong_kind(repo: bls.ModelRepository, call: Callable[[],
 
 @pytest.mark.parametrize("version", ["x", "0", "-1", "1.0", " ", "\u00b2", "1x"])
 def test_a_version_that_is_no_number(repo: bls.ModelRepository, version: str) -> None:
-    with pytest.raises(TritonModelException, match="failed to get model version from specified version string"):
+    with pytest.raises(
+        TritonModelException, match="failed to get model version from specified version string"
+    ):
         repo.run(lambda: pb_utils.is_model_ready("m", version))
 
 
@@ -122,8 +129,7 @@ def test_the_models_folder(tmp_path: Path) -> None:
     (tmp_path / "where" / "config.pbtxt").write_text(
         'backend: "python" output [{ name: "DIRS" data_type: TYPE_STRING dims: [-1] }]'
     )
-    (folder / "model.py").write_text(
-        """
+    (folder / "model.py").write_text("""
 import numpy as np
 import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
@@ -132,8 +138,7 @@ class TritonPythonModel:
     def execute(self, requests):
         dirs = self.dirs + [pb_utils.get_model_dir()]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("DIRS", np.array(dirs, object))])]
-"""
-    )
+""")
     with bls.ModelRepository(tmp_path) as repo:
         repo.load("where")
         assert repo.infer("where", {})["DIRS"].as_numpy().tolist() == [str(folder).encode()] * 2
@@ -159,8 +164,12 @@ def test_a_model_may_unload_itself(repo: bls.ModelRepository) -> None:
     assert not repo.ready("m")
 
 
-@pytest.mark.parametrize(("body", "ready"), [("True", True), ("False", False), ("1", False), ("None", False), ("1/0", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("body", "ready"), [("True", True), ("False", False), ("1", False), ("None", False), ("1/0", False)]
+)
 @pytest.mark.parametrize("kind", ["def", "async def"])
-def test_a_model_says_whether_it_is_ready(repo: bls.ModelRepository, kind: str, body: str, ready: bool) -> None:
+def test_a_model_says_whether_it_is_ready(
+    repo: bls.ModelRepository, kind: str, body: str, ready: bool
+) -> None:
     repo.define("m", EMPTY + f"    {kind} is_ready(self):\n        return {body}\n")
     assert repo.run(lambda: pb_utils.is_model_ready("m")) is ready

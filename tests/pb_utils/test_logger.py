@@ -10,7 +10,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.pb_utils import Logger
 
-SOURCE = '''
+SOURCE = """
 import threading
 import triton_python_backend_utils as pb_utils
 
@@ -31,7 +31,7 @@ class TritonPythonModel:
 
     def finalize(self):
         pb_utils.Logger.log_info("ending")
-'''
+"""
 
 
 def test_messages_go_to_pythons_logging(repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture) -> None:

@@ -84,7 +84,9 @@ def test_equal_labels_share_one_value(repo: bls.ModelRepository) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "1a", "a-b", "\u00e9", "a\nb", "a{}", "a.b", "a\n"])
 def test_a_bad_name(repo: bls.ModelRepository, name: str) -> None:
-    with pytest.raises(TritonModelException, match=r"^Error when creating MetricFamily: .*message: Invalid metric name$"):
+    with pytest.raises(
+        TritonModelException, match=r"^Error when creating MetricFamily: .*message: Invalid metric name$"
+    ):
         in_model(repo, lambda: MetricFamily(name, "d", MetricFamily.COUNTER))
     assert repo.metrics.text().strip() == ""
 
@@ -107,7 +109,12 @@ def test_a_name_of_another_kind_is_taken(repo: bls.ModelRepository) -> None:
     ("kind", "verb", "amount", "message"),
     [
         ("counter", "increment", -1, "can only be incremented monotonically by non-negative values"),
-        ("counter", "increment", float("nan"), "can only be incremented monotonically by non-negative values"),
+        (
+            "counter",
+            "increment",
+            float("nan"),
+            "can only be incremented monotonically by non-negative values",
+        ),
         ("counter", "set", 1, "TRITONSERVER_METRIC_KIND_COUNTER does not support Set"),
         ("counter", "observe", 1, "TRITONSERVER_METRIC_KIND_COUNTER does not support Observe"),
         ("gauge", "observe", 1, "TRITONSERVER_METRIC_KIND_GAUGE does not support Observe"),
@@ -141,7 +148,17 @@ def test_only_histograms_have_buckets(repo: bls.ModelRepository) -> None:
             in_model(repo, lambda kind=kind: MetricFamily(f"m{kind.value}", "d", kind).Metric({}, [1.0]))
 
 
-@pytest.mark.parametrize("arguments", [(None, "d", MetricFamily.COUNTER), (5, "d", MetricFamily.COUNTER), ("m", None, MetricFamily.COUNTER), ("m", "d", 0), ("m", "d", "COUNTER"), ("m", "d", None)])  # fmt: skip
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (None, "d", MetricFamily.COUNTER),
+        (5, "d", MetricFamily.COUNTER),
+        ("m", None, MetricFamily.COUNTER),
+        ("m", "d", 0),
+        ("m", "d", "COUNTER"),
+        ("m", "d", None),
+    ],
+)
 def test_arguments_of_a_wrong_kind(repo: bls.ModelRepository, arguments: Any) -> None:
     with pytest.raises(TypeError, match=r"MetricFamily"):
         in_model(repo, lambda: MetricFamily(*arguments))
@@ -198,7 +215,8 @@ def test_metrics_outlive_the_model_that_made_them(repo: bls.ModelRepository) -> 
 import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def initialize(self, args):
-        self.metric = pb_utils.MetricFamily("runs_total", "d", pb_utils.MetricFamily.COUNTER).Metric({"m": "a"})
+        family = pb_utils.MetricFamily("runs_total", "d", pb_utils.MetricFamily.COUNTER)
+        self.metric = family.Metric({"m": "a"})
     def execute(self, requests):
         self.metric.increment(1)
         return [pb_utils.InferenceResponse() for _ in requests]

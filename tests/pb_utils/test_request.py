@@ -218,7 +218,9 @@ def test_a_request_of_ones_own_has_no_sender() -> None:
 
 def test_no_model_runs_here() -> None:
     for send in (request().exec, request().async_exec):
-        with pytest.raises(TritonModelException, match=r"^BLS is only supported during the 'execute' function\."):
+        with pytest.raises(
+            TritonModelException, match=r"^BLS is only supported during the 'execute' function\."
+        ):
             send()
 
 

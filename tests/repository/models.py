@@ -42,13 +42,13 @@ class TritonPythonModel:
 
 
 def write(root: Path, name: str, source: str, config: str = TEXT, version: Any = 1, **files: str) -> Path:
-    """Write a model to a folder; `files` beside model.py, ``__`` in their names for a folder below."""
+    """Write a model to a folder; `files` are beside model.py, by their paths without ``.py``."""
     folder = root / name / str(version)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.py").write_text(source, encoding="utf-8")
     (root / name / "config.pbtxt").write_text(f'backend: "python"\n{config}', encoding="utf-8")
     for key, content in files.items():
-        file = folder / f"{key.replace('__', '/')}.py"
+        file = folder / f"{key}.py"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content, encoding="utf-8")
     return folder

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-
 from tests.repository.models import TEXT, said, saying, write
 
 WHO = "WHO = {!r}\n"
@@ -30,12 +29,16 @@ def own_modules(name: str) -> list[str]:
     """Modules in sys.modules whose files are of a model of that name."""
     part = f"/{name}/1/"
     return [
-        m for m, module in list(sys.modules.items()) if part in (getattr(module, "__file__", "") or "").replace("\\", "/")
+        m
+        for m, module in list(sys.modules.items())
+        if part in (getattr(module, "__file__", "") or "").replace("\\", "/")
     ]
 
 
 def test_two_models_have_their_own_siblings(disk: bls.ModelRepository) -> None:
-    source = saying("helper.WHO + late()", "import helper\ndef late():\n    import lazy\n    return lazy.WHO\n")
+    source = saying(
+        "helper.WHO + late()", "import helper\ndef late():\n    import lazy\n    return lazy.WHO\n"
+    )
     for name in ("a", "b"):
         assert says(disk, source, name=name, helper=WHO.format(name), lazy=WHO.format(name * 2)) == name * 3
     assert said(disk, "a") == "aaa"
@@ -83,17 +86,20 @@ def test_packages(disk: bls.ModelRepository) -> None:
         "import pkg.sub\nimport pkg.inner.deep as deep\nfrom pkg.inner import up\n",
     )
     files = {
-        "pkg____init__": "from .sub import WHO\n",
-        "pkg__sub": "from . import other\nfrom .other import WHO\n",
-        "pkg__other": WHO.format("other"),
-        "pkg__inner____init__": "from .. import WHO as up\n",
-        "pkg__inner__deep": "from ..other import WHO\nfrom pkg.sub import WHO as again\nassert WHO == again\n",
+        "pkg/__init__": "from .sub import WHO\n",
+        "pkg/sub": "from . import other\nfrom .other import WHO\n",
+        "pkg/other": WHO.format("other"),
+        "pkg/inner/__init__": "from .. import WHO as up\n",
+        "pkg/inner/deep": "from ..other import WHO\nfrom pkg.sub import WHO as again\nassert WHO == again\n",
     }
     assert says(disk, source, **files) == "('other', 'other', 'other', True)"
 
 
 def test_packages_without_init(disk: bls.ModelRepository) -> None:
-    assert says(disk, saying("a.b.WHO", "import a.b\n"), a__b=WHO.format("ns")) == "ns"
+    assert says(disk, saying("a.b.WHO", "import a.b\n"), **{"a/b": WHO.format("ns")}) == "ns"
+    nested = saying("(a.b.c.WHO, d.WHO)", "import a.b.c\nfrom a.b import d\n")
+    files = {"a/b/c": WHO.format("deep"), "a/b/d": WHO.format("deeper")}
+    assert says(disk, nested, name="nested", **files) == "('deep', 'deeper')"
 
 
 def test_two_submodules_of_the_same_name(disk: bls.ModelRepository) -> None:
@@ -102,11 +108,16 @@ def test_two_submodules_of_the_same_name(disk: bls.ModelRepository) -> None:
         "import pickle\nimport a.util\nimport b.util\n",
     )
     util = "class T:\n    who = {!r}\n"
-    assert says(disk, source, a__util=util.format("a"), b__util=util.format("b")) == "['a', 'b']"
+    assert says(disk, source, **{"a/util": util.format("a"), "b/util": util.format("b")}) == "['a', 'b']"
 
 
 def test_the_models_folder_is_searched_after_the_versions(disk: bls.ModelRepository) -> None:
-    write(disk.paths[0], "m", saying("(helper.WHO, common.WHO)", "import helper, common\n"), helper=WHO.format("version"))
+    write(
+        disk.paths[0],
+        "m",
+        saying("(helper.WHO, common.WHO)", "import helper, common\n"),
+        helper=WHO.format("version"),
+    )
     (disk.paths[0] / "m" / "helper.py").write_text(WHO.format("model"))
     (disk.paths[0] / "m" / "common.py").write_text(WHO.format("common"))
     disk.load("m")
@@ -145,7 +156,9 @@ thread.join()
 
 
 def test_what_is_installed_wins(disk: bls.ModelRepository) -> None:
-    source = saying("[hasattr(m, 'WHO') for m in (numpy, json, hypothesis)]", "import numpy, json, hypothesis\n")
+    source = saying(
+        "[hasattr(m, 'WHO') for m in (numpy, json, hypothesis)]", "import numpy, json, hypothesis\n"
+    )
     files = {n: WHO.format("mine") for n in ("numpy", "json", "hypothesis")}
     assert says(disk, source, **files) == "[False, False, False]"
 
@@ -169,7 +182,9 @@ def test_a_sibling_wins_over_the_notebooks_folder(
         del sys.modules["sibling_of_model"]
 
 
-@pytest.mark.parametrize("body", ["import nowhere_at_all", "from nowhere_at_all import x", "from .nowhere import x"])
+@pytest.mark.parametrize(
+    "body", ["import nowhere_at_all", "from nowhere_at_all import x", "from .nowhere import x"]
+)
 def test_a_module_that_is_not_there(disk: bls.ModelRepository, body: str) -> None:
     answer = says(disk, saying("find()", f"def find():\n    {body}\n"))
     assert "ModuleNotFoundError: No module named " in answer
@@ -316,7 +331,11 @@ def test_a_failed_redefinition_takes_nothing_away(disk: bls.ModelRepository) -> 
 
 
 def test_unloading_leaves_no_module(disk: bls.ModelRepository) -> None:
-    says(disk, saying("pkg.sub.WHO", "import helper, pkg.sub\n"), helper=WHO.format("x"), pkg__sub=WHO.format("y"))
+    says(
+        disk,
+        saying("pkg.sub.WHO", "import helper, pkg.sub\n"),
+        **{"helper": WHO.format("x"), "pkg/sub": WHO.format("y")},
+    )
     assert len(own_modules("m")) >= 3
     disk.unload("m")
     assert own_modules("m") == []
@@ -332,7 +351,10 @@ def test_a_replaced_model_leaves_no_module(disk: bls.ModelRepository) -> None:
 
 
 def test_a_load_that_fails_leaves_no_module(disk: bls.ModelRepository) -> None:
-    for source in ("import helper\n1 / 0\n", saying("1", "import helper\n").replace("class TritonPythonModel", "class Other")):
+    for source in (
+        "import helper\n1 / 0\n",
+        saying("1", "import helper\n").replace("class TritonPythonModel", "class Other"),
+    ):
         write(disk.paths[0], "m", source, helper=WHO.format("x"))
         with pytest.raises(bls.ModelLoadError):
             disk.load("m")
@@ -340,7 +362,9 @@ def test_a_load_that_fails_leaves_no_module(disk: bls.ModelRepository) -> None:
 
 
 def test_an_unloaded_model_is_freed(disk: bls.ModelRepository) -> None:
-    source = saying("note()", "import helper\nclass Big: pass\nBIG = Big()\ndef note():\n    helper.refs.append(BIG)\n")
+    source = saying(
+        "note()", "import helper\nclass Big: pass\nBIG = Big()\ndef note():\n    helper.refs.append(BIG)\n"
+    )
     says(disk, source, helper="refs = []\n")
     module = next(sys.modules[m] for m in own_modules("m") if hasattr(sys.modules[m], "BIG"))
     alive = weakref.ref(module.BIG)
@@ -351,7 +375,10 @@ def test_an_unloaded_model_is_freed(disk: bls.ModelRepository) -> None:
 
 
 def test_what_a_module_says_of_itself(disk: bls.ModelRepository) -> None:
-    source = saying("[os.path.basename(__file__), os.path.basename(helper.__file__), __doc__]", '"""Doc."""\nimport os, helper\n')
+    source = saying(
+        "[os.path.basename(__file__), os.path.basename(helper.__file__), __doc__]",
+        '"""Doc."""\nimport os, helper\n',
+    )
     assert says(disk, source, helper="") == "['model.py', 'helper.py', 'Doc.']"
 
 
@@ -393,7 +420,10 @@ finally:
 def frames(repo: bls.ModelRepository, name: str) -> list[tuple[str, int, list[str]]]:
     error = repo.infer(name, {}).record.error
     assert error is not None
-    return [(f.function, f.line, [text.strip() for number, text in f.source if number == f.line]) for f in error.frames]
+    return [
+        (f.function, f.line, [text.strip() for number, text in f.source if number == f.line])
+        for f in error.frames
+    ]
 
 
 def test_tracebacks_show_the_source_also_after_the_file_has_changed(disk: bls.ModelRepository) -> None:

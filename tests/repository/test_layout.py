@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-
 from tests.repository.models import TEXT, said, saying, write
 
 VERSION = saying("self.version", inside="").replace(
-    "    def execute", "    def initialize(self, args):\n        self.version = args['model_version']\n\n    def execute", 1
+    "    def execute",
+    "    def initialize(self, args):\n        self.version = args['model_version']\n\n    def execute",
+    1,
 )
 
 
@@ -87,7 +88,9 @@ def test_version_policies(disk: bls.ModelRepository, policy: str, served: list[i
 
 def test_a_policy_that_picks_no_version(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "m", VERSION, TEXT + " version_policy: { specific: { versions: [7] } }")
-    with pytest.raises(bls.ModelLoadError, match=r"^model 'm': no version to load: version folders there: 1; expected"):
+    with pytest.raises(
+        bls.ModelLoadError, match=r"^model 'm': no version to load: version folders there: 1; expected"
+    ):
         disk.load("m")
     assert rows(disk) == [("m", 1, "UNAVAILABLE")]
 
@@ -100,7 +103,7 @@ def test_a_model_without_versions_or_without_a_file(disk: bls.ModelRepository) -
         disk.load("bare")
     (root / "empty" / "1").mkdir(parents=True)
     (root / "empty" / "config.pbtxt").write_text(f'backend: "python" {TEXT}')
-    with pytest.raises(bls.BLSError, match="'empty'.*Python model file not found"):
+    with pytest.raises(bls.BLSError, match=r"'empty'.*Python model file not found"):
         disk.load("empty")
     assert {r.state for r in disk.index()} == {"UNAVAILABLE"}
 
@@ -115,7 +118,9 @@ def test_several_folders(tmp_path: Path) -> None:
         for name in ("one", "two"):
             repo.load(f"m_{name}")
             assert said(repo, f"m_{name}") == name
-        with pytest.raises(bls.BLSError, match=r"'both' is in 2 folders of the repository: .*one.*two.*unique"):
+        with pytest.raises(
+            bls.BLSError, match=r"'both' is in 2 folders of the repository: .*one.*two.*unique"
+        ):
             repo.load("both")
     with bls.ModelRepository([tmp_path / "one"], tmp_path / "two") as repo:
         assert repo.paths == (tmp_path / "one", tmp_path / "two")
@@ -136,13 +141,15 @@ def test_a_file_is_no_repository(tmp_path: Path) -> None:
 
 def test_the_message_for_an_unknown_model_lists_the_known_ones(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "known", VERSION)
-    with pytest.raises(bls.ModelNotFoundError, match=r"'nobody' is not in the repository .*models there: known"):
+    with pytest.raises(
+        bls.ModelNotFoundError, match=r"'nobody' is not in the repository .*models there: known"
+    ):
         disk.load("nobody")
 
 
 def test_a_name_in_the_config_must_be_the_folders(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "m", VERSION, 'name: "other" ' + TEXT)
-    with pytest.raises(bls.ConfigError, match="'m'.*other"):
+    with pytest.raises(bls.ConfigError, match=r"'m'.*other"):
         disk.load("m")
 
 
