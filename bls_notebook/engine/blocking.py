@@ -156,9 +156,7 @@ def _needs_of_ticket(ticket: Ticket) -> Need[Ticket | Execution]:
         return LIVE, ()
     if ticket.execution is None or ticket.queued:
         return _needs_of_waiting(ticket)
-    if ticket.execution.combined:
-        return ALL, ticket.execution.waits_for(_blocked)
-    if _answerable_elsewhere(ticket):
+    if not ticket.execution.combined and _answerable_elsewhere(ticket):
         return LIVE, ()
     return ALL, [ticket.execution]
 
@@ -226,6 +224,8 @@ def _answerable_elsewhere(ticket: Ticket) -> bool:
 def _needs_of_execution(execution: Execution) -> Need[_Node]:
     if execution.finished:
         return LIVE, ()
+    if execution.combined:
+        return ALL, execution.waits_for(_blocked)
     waiting = _blocked.get(execution.thread)
     if execution.task is None and execution.nested_loop is not None and waiting is None:
         return _needs_of_loop(execution.nested_loop, asyncio.all_tasks(execution.nested_loop))
