@@ -11,9 +11,9 @@ def tensors(kind: str, names: str, datatype: str = "INT32", dims: str = "-1") ->
     out = []
     for name in names.split():
         optional = " optional: true" if name.endswith("?") else ""
-        out.append(
-            f'{kind} [ {{ name: "{name.rstrip("?")}" data_type: TYPE_{datatype} dims: [ {dims} ]{optional} }} ]'
-        )
+        given = name.rstrip("?")
+        spec = f'name: "{given}" data_type: TYPE_{datatype} dims: [ {dims} ]'
+        out.append(f"{kind} [ {{ {spec}{optional} }} ]")
     return "\n".join(out)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-
 from tests.engine import gates
 from tests.engine.ensembles import COUNTDOWN, RAISES, SILENT, SUM, chain, ensemble
 from tests.engine.harness import DOUBLE, infer, ints, message, model, pbtxt, until, value
@@ -116,9 +115,6 @@ def test_optional_inputs_are_left_out_of_the_step(models: bls.ModelRepository) -
     assert [sorted(t["inputs"]) for t in gates.logged()] == [["X"], ["O", "X"]]
 
 
-BATCHING = "max_batch_size: 4\n" + pbtxt(inputs="", outputs="").partition("\n")[2]
-
-
 def batching(dims: str = "2", batch: int = 4) -> str:
     return (
         f"max_batch_size: {batch}\n"
@@ -163,7 +159,8 @@ def test_a_step_that_raises(models: bls.ModelRepository) -> None:
     models.define("e", "", chain("plus", "raises", "double"))
     response = models.infer("e", ints(1))
     assert message(response).startswith(
-        "in ensemble 'e', Failed to process the request(s) for model 'raises_0_0', message: ValueError: no good"
+        "in ensemble 'e', Failed to process the request(s) for model 'raises_0_0', message: "
+        "ValueError: no good"
     )
     assert response.record.error.chain == ("e", "raises")
     assert [f.line > 0 for f in response.record.error.frames] == [True]
@@ -181,11 +178,12 @@ def test_an_output_that_a_step_does_not_give(models: bls.ModelRepository) -> Non
     models.define("first", "", chain("silent", "plus"))
     models.define("last", "", chain("silent"))
     assert message(models.infer("first", ints(1), request_id="q")) == (
-        "in ensemble 'first', [request id: q] expected 1 inputs but got 0 inputs for model 'plus'. Got input(s) [], "
-        "but missing required input(s) ['X']. Please provide all required input(s)."
+        "in ensemble 'first', [request id: q] expected 1 inputs but got 0 inputs for model 'plus'. "
+        "Got input(s) [], but missing required input(s) ['X']. Please provide all required input(s)."
     )
     response = models.infer("last", ints(1))
-    assert response.error is None and list(response) == []
+    assert response.error is None
+    assert list(response) == []
 
 
 def test_what_is_wrong_with_the_request_itself(models: bls.ModelRepository) -> None:
@@ -218,7 +216,8 @@ def execute(self, requests):
     assert not answers
     gates.open_gate("go")
     thread.join(gates.LIMIT)
-    assert "no good" in message(answers[0]) and gates.counts["ended"] == 1
+    assert "no good" in message(answers[0])
+    assert gates.counts["ended"] == 1
 
 
 # -- side by side, and where ---------------------------------------------------------------------------
@@ -302,7 +301,8 @@ def execute(self, requests):
     repo.define("e", "", chain("same", "same", "same"))
     mine = np.zeros(100_000, np.int32)
     out = repo.infer("e", {"X": mine})["Y"].as_numpy()
-    assert mine.sum() == 0 and (out == 3).all()
+    assert mine.sum() == 0
+    assert (out == 3).all()
     where = gates.logged()
     assert where[1] == where[2] == out.__array_interface__["data"][0]
 
@@ -315,7 +315,8 @@ def execute(self, requests):
     return [answer(int(array[0]))]
 '''), pbtxt())  # fmt: skip
     models.define("e", "", ensemble(
-        ("plus", {"X": "X"}, {"Y": "t"}), ("writes", {"X": "t"}, {"Y": "a"}), ("writes", {"X": "t"}, {"Y": "b"}),
+        ("plus", {"X": "X"}, {"Y": "t"}),
+        ("writes", {"X": "t"}, {"Y": "a"}), ("writes", {"X": "t"}, {"Y": "b"}),
         ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
     ))  # fmt: skip
     assert infer(models, "e", 1) == 204
@@ -326,7 +327,8 @@ def execute(self, requests):
 
 def test_a_decoupled_step_makes_a_decoupled_ensemble(models: bls.ModelRepository) -> None:
     record = models.define("e", "", chain("countdown", "double"))
-    assert record.decoupled and models.config("e").model_transaction_policy.decoupled
+    assert record.decoupled
+    assert models.config("e").model_transaction_policy.decoupled
     assert [v for v in streamed(models, "e", 3) if v is not None] == [6, 4, 2]
     assert [v for v in streamed(models, "e", 0) if v is not None] == []
     assert "using the decoupled" in message(models.infer("e", ints(1)))
@@ -340,7 +342,8 @@ def test_a_decoupled_step_at_the_end(models: bls.ModelRepository) -> None:
 def test_responses_of_a_decoupled_step_stay_apart(models: bls.ModelRepository) -> None:
     """What is made of one response never meets what is made of another."""
     models.define("e", "", ensemble(
-        ("countdown", {"X": "X"}, {"Y": "t"}), ("double", {"X": "t"}, {"Y": "a"}), ("plus", {"X": "t"}, {"Y": "b"}),
+        ("countdown", {"X": "X"}, {"Y": "t"}),
+        ("double", {"X": "t"}, {"Y": "a"}), ("plus", {"X": "t"}, {"Y": "b"}),
         ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
     ))  # fmt: skip
     assert sorted(v for v in streamed(models, "e", 40) if v is not None) == [3 * n + 1 for n in range(1, 41)]
@@ -354,7 +357,8 @@ def test_decoupled_after_decoupled(models: bls.ModelRepository) -> None:
 def test_an_error_ends_the_stream(models: bls.ModelRepository) -> None:
     models.define("e", "", chain("countdown", "raises"))
     last = list(models.stream("e", ints(2)))[-1]
-    assert last.final and message(last).startswith("in ensemble 'e', Failed to process")
+    assert last.final
+    assert message(last).startswith("in ensemble 'e', Failed to process")
 
 
 def test_an_ensemble_that_is_not_decoupled_can_be_streamed(models: bls.ModelRepository) -> None:

@@ -14,7 +14,6 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine import readiness
 from bls_notebook.repository.control import Poller
-
 from tests.repository.models import TEXT, said, saying, write
 
 GATES: dict[str, threading.Event] = {}
@@ -364,8 +363,8 @@ def test_is_ready_of_the_model(repo: bls.ModelRepository, body: str, ready: bool
 
 def test_is_ready_that_takes_too_long(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness, "READY_SECONDS", 0.01)
-    wait = "\n    def is_ready(self):\n        here.GATES['begun'].set()\n        return here.GATES['go'].wait(10)\n"
-    repo.define("m", saying("'m'", HERE) + wait, TEXT)
+    wait = "here.GATES['begun'].set()\n        return here.GATES['go'].wait(10)"
+    repo.define("m", saying("'m'", HERE) + f"\n    def is_ready(self):\n        {wait}\n", TEXT)
     assert not repo.ready("m")
     assert GATES["begun"].wait(10)
     monkeypatch.setattr(readiness, "READY_SECONDS", 10.0)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-
 from tests.repository.models import ECHO, ECHOES, HEAD
 
 FAILS = f"""{HEAD}
@@ -68,7 +67,7 @@ def test_successes(repo: bls.ModelRepository, how: str) -> None:
 
 
 def test_failures(repo: bls.ModelRepository) -> None:
-    """As on Triton: what raised has failed, what answers with an error has not, what was refused never ran."""
+    """As on Triton: who raised has failed, who answers with an error has not; what was refused never ran."""
     repo.define("m", FAILS, ECHO)
     repo.infer("m", ONE)
     repo.infer("m", ZERO)

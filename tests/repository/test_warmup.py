@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-
 from tests.repository.models import HEAD
 
 SEES = f"""{HEAD}
@@ -151,8 +150,8 @@ def test_a_sample_that_fails_fails_the_load(repo: bls.ModelRepository, body: str
     assert words in str(failure.value)
     assert "\n" not in str(failure.value)
     assert failure.value.reason.startswith(
-        "load failed for model 'm': version 1 is at UNAVAILABLE state: Invalid argument: failed to run warmup "
-        "sample 'w': "
+        "load failed for model 'm': version 1 is at UNAVAILABLE state: Invalid argument: "
+        "failed to run warmup sample 'w': "
     )
     assert not repo.ready("m")
     assert finalized == [1]
