@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .execution import Execution
     from .instance import Instance
 
-__all__ = ["describe_wait", "loop_goes_idle", "wait_for"]
+__all__ = ["describe_wait", "look_at", "loop_goes_idle", "wait_for"]
 
 REPORT_AFTER = 1.0
 
@@ -96,6 +96,14 @@ def loop_goes_idle(executions: list[Execution]) -> None:
         _refuse(victim)
 
 
+def look_at(ticket: Ticket) -> None:
+    """A request was queued behind the backs of those who wait: refuse what can never be served now."""
+    with _lock:
+        victim = _victim(ticket)
+    if victim is not None:
+        _refuse(victim)
+
+
 def _victim(ticket: Ticket) -> Ticket | None:
     """The request to refuse so that `ticket` can move; None where it can. Lock held."""
     # Who else may answer a running request takes a walk over the heap, so it is asked last.
@@ -148,7 +156,7 @@ def _needs_of_ticket(ticket: Ticket) -> Need[Ticket | Execution]:
         return LIVE, ()
     if ticket.execution is None or ticket.queued:
         return _needs_of_waiting(ticket)
-    if _answerable_elsewhere(ticket):
+    if not ticket.execution.combined and _answerable_elsewhere(ticket):
         return LIVE, ()
     return ALL, [ticket.execution]
 
@@ -224,6 +232,8 @@ def _all_among(things: list[Any], requests: tuple[Any, ...]) -> bool:
 def _needs_of_execution(execution: Execution) -> Need[_Node]:
     if execution.finished:
         return LIVE, ()
+    if execution.combined:
+        return ALL, execution.waits_for(_blocked)
     waiting = _blocked.get(execution.thread)
     if execution.task is None and execution.nested_loop is not None and waiting is None:
         return _needs_of_loop(execution.nested_loop, asyncio.all_tasks(execution.nested_loop))
