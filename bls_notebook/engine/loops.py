@@ -19,6 +19,8 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from bls_notebook.pb_utils._runtime import caller_var
 
+from .interrupt import Interrupted
+
 if TYPE_CHECKING:
     from .execution import Execution
 
@@ -195,6 +197,7 @@ class ModelLoop:
         self.executions: WeakSet[Execution] = WeakSet()
         self.loop.bls_executions = self.executions
         selector.going_idle = self._going_idle
+        self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"bls-loop-{name}", daemon=True)
         self._thread.start()
         self._mailbox = mailbox(self.loop)
@@ -207,7 +210,12 @@ class ModelLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run_forever()
+            while not self._stopping:
+                try:
+                    self.loop.run_forever()
+                except Interrupted:  # arrived just after the code that it was for
+                    continue
+                break
         finally:
             pending = [t for t in asyncio.all_tasks(self.loop) if not t.done()]
             for task in pending:
@@ -229,6 +237,7 @@ class ModelLoop:
 
     def stop(self) -> None:
         """End the loop: what still runs in it is cancelled. Waits for nothing."""
+        self._stopping = True
         try:
             self.loop.call_soon_threadsafe(self.loop.stop)
         except RuntimeError:
