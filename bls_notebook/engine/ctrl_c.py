@@ -22,12 +22,14 @@ RETRY_SECONDS = 0.002
 
 _PACKAGE = __file__.rsplit("engine", 1)[0]
 _main = threading.main_thread().ident
-_interruptible: set[CodeType] = set()  # functions of ours that wait, or that run code of others
+# Functions of ours that run code of others, and those that wait.
+_callers: set[CodeType] = set()
+_waiters: set[CodeType] = set()
 
 
-def may_be_interrupted(code: CodeType) -> None:
-    """Say that a function of the engine waits, or calls model code, and cleans up whatever happens."""
-    _interruptible.add(code)
+def may_be_interrupted(code: CodeType, waits: bool = False) -> None:
+    """Say that a function of the engine runs model code, or waits, and cleans up whatever happens."""
+    (_waiters if waits else _callers).add(code)
 
 
 def _inside_engine(frame: FrameType | None) -> bool:
@@ -37,14 +39,10 @@ def _inside_engine(frame: FrameType | None) -> bool:
         code = frame.f_code
         if code.co_filename.startswith(_PACKAGE):
             # What it calls out to is model code where it runs some, and a helper of ours elsewhere.
-            return code not in _interruptible or (not called_out and not _waits(code))
+            return code not in _waiters and not (called_out and code in _callers)
         called_out = True
         frame = frame.f_back
     return False
-
-
-def _waits(code: CodeType) -> bool:
-    return code.co_name == "park"
 
 
 def _handle(number: int, frame: FrameType | None) -> None:

@@ -19,6 +19,7 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from bls_notebook.pb_utils._runtime import caller_var
 
+from .ctrl_c import may_be_interrupted
 from .interrupt import Interrupted
 
 if TYPE_CHECKING:
@@ -160,6 +161,9 @@ class _WatchedSelector:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+
+may_be_interrupted(_WatchedSelector.select.__code__, waits=True)
 
 
 def watch_loop(loop: Any, execution: Execution) -> None:

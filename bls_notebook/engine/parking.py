@@ -44,4 +44,4 @@ class Parker:
                 return False
 
 
-may_be_interrupted(Parker.park.__code__)
+may_be_interrupted(Parker.park.__code__, waits=True)

@@ -86,20 +86,9 @@ class Reference:
                     continue
                 if isinstance(waits, str) and run in lines[waits]:
                     continue
-                # It may end; the first in the line gets the instance, and what he sent may end at once.
-                line = lines[run.model]
-                todo.append(
-                    (alive - {run}, tuple((n, q[1:] if n == run.model and line else q) for n, q in queues))
-                )
-                if line:  # or it takes its time: then the instance stays taken
-                    fresh = Run(run.model, line[0])
-                    if len(seen) < 200:
-                        todo.append(
-                            (
-                                (alive - {run}) | {fresh},
-                                tuple((n, q[1:] if n == run.model else q) for n, q in queues),
-                            )
-                        )
+                # It may end; the first in its line gets the instance, and may end at once, and so on.
+                gone = tuple((n, q[1:] if n == run.model else q) for n, q in queues)
+                todo.append((alive - {run}, gone))
         return False
 
 
