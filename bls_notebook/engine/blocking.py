@@ -74,15 +74,18 @@ def wait_for(ticket: Ticket) -> None:
 
 
 def _park(ticket: Ticket, parker: Parker) -> None:
-    if parker.park(REPORT_AFTER):
-        return
     reported = False
-    while True:
-        if not reported and _looks_circular(ticket):
+    pause = REPORT_AFTER
+    while not parker.park(pause):
+        # Once more while it lasts: what looked able to move a moment ago may have settled since.
+        with _lock:
+            victim = _victim(ticket)
+        if victim is not None:
+            _refuse(victim)
+        elif not reported and _looks_circular(ticket):
             log.warning(describe_wait(ticket))
             reported = True
-        if parker.park(None if reported else REPORT_AFTER):
-            return
+        pause = min(pause * 2, 60.0)
 
 
 def loop_goes_idle(executions: list[Execution]) -> None:
@@ -117,6 +120,7 @@ def _victim(ticket: Ticket) -> Ticket | None:
             continue
         seen.add(id(node))
         if _is_waiting(node):
+            node.circle = _cycle(node)
             node.refused = True  # from here on it can move, and so can who waits for it
             return node  # type: ignore[no-any-return]
         mode, needed = _needs(node)
@@ -371,8 +375,7 @@ def _refuse(ticket: Ticket) -> None:
     """Answer a queued request that can never be served."""
     model = ticket.model
     count = len(model.instances)
-    with _lock:
-        circle = " -> ".join(_cycle(ticket))
+    circle = " -> ".join(ticket.circle)
     held = "its only instance is" if count == 1 else f"all {count} of its instances are"
     message = running(
         model.name,

@@ -56,7 +56,9 @@ def text_of(error: BaseException) -> str:
     """Return the text of an exception, also of one whose own `__str__` fails."""
     try:
         return str(error)
-    except Exception as problem:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as problem:
         return f"<its text cannot be shown: {type(problem).__name__}>"
 
 

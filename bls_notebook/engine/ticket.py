@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
@@ -64,6 +64,7 @@ class Ticket:
     execution: Execution | None = None
     cancelled = False
     interrupted = False
+    circle: Sequence[str] = ()  # names of the models of the circle that it is refused for
     refused = False  # chosen to break a circle, and about to be answered
     discarded = False
     _abandoned = False

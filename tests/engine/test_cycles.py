@@ -23,16 +23,17 @@ from tests.engine.harness import (
 
 # A model here answers 1, or 1 more than the rest of its route answers: X is a list of digits, each
 # of which picks the next model.
-ROUTED = '''
+ROUTED = """
 def request_of(self, received):
     route = pb.get_input_tensor_by_name(received, "X").as_numpy()
     if not len(route):
         return None
     return pb.InferenceRequest(
         model_name="abc"[route[0]], inputs=[pb.Tensor("X", route[1:])], requested_output_names=["Y"])
-'''
+"""
 
-SYNC = '''
+SYNC = (
+    """
 def execute(self, requests):
     responses = []
     for received in requests:
@@ -42,9 +43,12 @@ def execute(self, requests):
         except pb.TritonModelException as error:
             responses.append(pb.InferenceResponse(error=pb.TritonError(str(error))))
     return responses
-''' + ROUTED
+"""
+    + ROUTED
+)
 
-ASYNC = '''
+ASYNC = (
+    """
 async def execute(self, requests):
     responses = []
     for received in requests:
@@ -54,7 +58,9 @@ async def execute(self, requests):
         except pb.TritonModelException as error:
             responses.append(pb.InferenceResponse(error=pb.TritonError(str(error))))
     return responses
-''' + ROUTED
+"""
+    + ROUTED
+)
 
 SEND = {
     "await": "return await request.async_exec()",
@@ -85,13 +91,14 @@ SEND = {
     "stream": "return list(await request.async_exec(decoupled=True))[0]",
 }
 
-WRAPPED = '''
+WRAPPED = """
 async def wrapped(self, request):
     return await request.async_exec()
-'''
+"""
 
 # The request that it received is held by a coroutine (and a task) further in, as in most models.
-HELPED = '''
+HELPED = (
+    """
 async def execute(self, requests):
     return await asyncio.gather(*[self.one(r) for r in requests])
 
@@ -101,10 +108,13 @@ async def one(self, received):
         return answer(1 if request is None else 1 + value_of(await request.async_exec()))
     except pb.TritonModelException as error:
         return pb.InferenceResponse(error=pb.TritonError(str(error)))
-''' + ROUTED
+"""
+    + ROUTED
+)
 
 # Sync, decoupled: the route's next model is asked as a stream.
-STREAM = '''
+STREAM = (
+    """
 def execute(self, requests):
     for received in requests:
         request = self.request_of(received)
@@ -116,7 +126,9 @@ def execute(self, requests):
             sender.send(answer(value), FINAL)
         except pb.TritonModelException as error:
             sender.send(pb.InferenceResponse(error=pb.TritonError(str(error))), FINAL)
-''' + ROUTED
+"""
+    + ROUTED
+)
 
 
 def _source(kind: str) -> str:
@@ -208,7 +220,7 @@ def execute(self, requests):
 @pytest.mark.parametrize("kind", ["sync", "await", "gather", "to_thread", "helped"])
 def test_through_a_decoupled_model(repo: bls.ModelRepository, kind: str) -> None:
     repo.define("b", model(STREAM), pbtxt(decoupled=True))
-    send = 'return list(await request.async_exec(decoupled=True))[0]'
+    send = "return list(await request.async_exec(decoupled=True))[0]"
     repo.define("a", {
         "sync": model(SYNC.replace("request.exec()", "next(iter(request.exec(decoupled=True)))")),
         "await": model(ASYNC + f"\nasync def send(self, request):\n    {send}\n"),
@@ -237,7 +249,8 @@ def test_a_decoupled_model_that_streams_from_itself(repo: bls.ModelRepository) -
     assert [value(r) for r in repo.stream("a", ints(0))] == [2]
 
 
-ASYNC_DECOUPLED = '''
+ASYNC_DECOUPLED = (
+    """
 async def execute(self, requests):
     for received in requests:
         request = self.request_of(received)
@@ -249,7 +262,9 @@ async def execute(self, requests):
 
 async def send(self, request):
     {send}
-''' + ROUTED
+"""
+    + ROUTED
+)
 
 
 def test_an_async_decoupled_model_may_call_itself(repo: bls.ModelRepository) -> None:
@@ -261,7 +276,6 @@ def test_an_async_decoupled_model_may_call_itself(repo: bls.ModelRepository) -> 
 
 
 @pytest.mark.parametrize("send", [
-    "return list(await request.async_exec(decoupled=True))[0]",
     "return list(request.exec(decoupled=True))[0]",
 ])  # fmt: skip
 def test_an_async_decoupled_model_that_blocks_its_loop_for_itself(
@@ -325,7 +339,7 @@ def execute(self, requests):
 # -- callers that do not know of each other ------------------------------------------------------------
 
 CALLS_AFTER_MEETING = {
-    "sync": '''
+    "sync": """
 def execute(self, requests):
     other = "ab"[number(requests[0])]
     if gates.shared.get("met"):
@@ -333,8 +347,8 @@ def execute(self, requests):
     gates.shared["meeting"].wait(gates.LIMIT)
     gates.shared["met"] = True
     return [answer(1 + value_of(ask(other).exec()))]
-''',
-    "async": '''
+""",
+    "async": """
 async def execute(self, requests):
     other = "ab"[number(requests[0])]
     if gates.shared.get("met"):
@@ -342,7 +356,7 @@ async def execute(self, requests):
     gates.shared["meeting"].wait(gates.LIMIT)
     gates.shared["met"] = True
     return [answer(1 + value_of(await ask(other).async_exec()))]
-''',
+""",
 }
 
 

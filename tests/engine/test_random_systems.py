@@ -86,8 +86,8 @@ class Reference:
                     continue
                 if isinstance(waits, str) and run in lines[waits]:
                     continue
-                # It may end; the first in its line gets the instance, and may end at once, and so on.
-                gone = tuple((n, q[1:] if n == run.model else q) for n, q in queues)
+                # It may end; then the first in its line has the instance, and may end at once, and so on.
+                gone = tuple((n, () if n == run.model else q) for n, q in queues)
                 todo.append((alive - {run}, gone))
         return False
 
