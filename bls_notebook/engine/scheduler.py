@@ -14,6 +14,7 @@ import threading
 from asyncio.events import _get_running_loop, _set_running_loop
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
@@ -86,7 +87,9 @@ class DefaultScheduler:
         """Serve a request and wait for its answer."""
         model = self._model
         if self._async:
-            return self._call_async(parent, request)
+            ticket = Ticket(model, request, parent, copy_context())
+            del request  # whoever holds it could still answer it
+            return self._call_async(parent, ticket)
         execution = Execution(parent.server, model, parent)
         request._answerable = execution
         with self._lock:
@@ -227,11 +230,7 @@ class DefaultScheduler:
         ticket.granted.holder = execution
         return ticket.granted
 
-    def _call_async(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
-        from contextvars import copy_context
-
-        ticket = Ticket(self._model, request, parent, copy_context())
-        del request  # its end must be noticed while this thread waits
+    def _call_async(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
         parent.adopt(ticket)
         self.submit(ticket)
         return first_response(ticket)

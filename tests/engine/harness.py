@@ -188,6 +188,15 @@ def press_ctrl_c() -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
+def no_more_ctrl_c() -> None:
+    """Swallow what is still under way, so that it hits no other test."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join(LIMIT)
+    signal.signal(signal.SIGINT, before)
+
+
 @contextlib.contextmanager
 def ctrl_c_once(ready: Callable[[], Any]) -> Iterator[list[float]]:
     """The body must end with KeyboardInterrupt, soon after `ready()` has come true.
