@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Iterable, Mapping
 from contextvars import copy_context
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -28,6 +30,7 @@ from .interrupt import interrupt_thread
 from .isolation import hand_over
 from .stream import AnsweredStream, TicketStream
 from .ticket import Ticket
+from .warnings import MOST, blocking_exec
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -97,6 +100,7 @@ class Execution:
     tasks: WeakSet[asyncio.Task[Any]] | None = None
     thread = 0
     ticket: Ticket | None = None
+    warnings: Mapping[str, None] = MappingProxyType({})  # in order, each once
     _causes: list[ErrorRecord] | None = None
     _children: set[Ticket] | None = None
     _guard: threading.Lock | None = None
@@ -127,6 +131,7 @@ class Execution:
         if problem is not None:
             return self._refused(model.name, problem, decoupled)
         if decoupled:
+            self.note_blocking(model.name)
             return ResponseIterator(self._stream(model, request, given))
         response = model.scheduler.call(self, received(model, request, given))
         if response._error is not None:
@@ -182,6 +187,17 @@ class Execution:
         if origin is not None:
             causes = self._causes or []
             self._causes = [*causes[-15:], origin]
+
+    def note_warnings(self, warnings: Iterable[str]) -> None:
+        """Remember warnings, for the responses that this execution gives."""
+        if self.model is not None and len(self.warnings) < MOST:
+            self.warnings = {**self.warnings, **dict.fromkeys(warnings)}
+            self.model.outputs.note()
+
+    def note_blocking(self, callee: str) -> None:
+        """Take note of a request that is sent by `exec`, if that blocks the loop of an async `execute`."""
+        if self.model is not None and self.tasks is not None and threading.get_ident() == self.thread:
+            self.note_warnings([blocking_exec(self.model.name, callee)])
 
     @property
     def causes(self) -> list[ErrorRecord] | None:

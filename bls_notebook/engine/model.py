@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .output_check import OutputCheck
 from .scheduler import DefaultScheduler, Scheduler
 from .validate import RequestCheck
 
@@ -71,6 +72,7 @@ class LoadedModel:
         self.declared = frozenset(spec.outputs)
         self.output_names = tuple(spec.outputs)
         self.check = RequestCheck(spec)
+        self.outputs = OutputCheck(spec, server.strict)
         self.statistics = Statistics()
         self.closed = threading.Event()
         self.scheduler: Scheduler = DefaultScheduler(self)

@@ -38,6 +38,7 @@ from .messages import execute_failed, not_ready
 from .outputs import ReturnError, answer, check_returned
 from .threads import start_in_thread
 from .ticket import Ticket
+from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -108,6 +109,7 @@ class DefaultScheduler:
         running_loop = _get_running_loop()
         if running_loop is not None:  # model code must not see the caller's (or Jupyter's) loop
             _set_running_loop(None)
+            parent.note_blocking(model.name)
         token = caller_var.set(execution)
         response: InferenceResponse | None = None
         started = perf_counter_ns()
@@ -126,7 +128,9 @@ class DefaultScheduler:
             execution.request = None
             del request
             if returned[0] is not None and execution.ticket is None:
-                response = answer(returned, 0, requested, True)
+                response = answer(returned, 0, requested, True, model.outputs)
+                if response._warnings:
+                    response = with_warnings(response, model, execution)
         except BaseException as error:
             response = self._failure(execution, error)
         finally:
@@ -222,6 +226,7 @@ class DefaultScheduler:
     def _call_async(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         from contextvars import copy_context
 
+        parent.note_blocking(self._model.name)
         ticket = Ticket(self._model, request, parent, copy_context())
         parent.adopt(ticket)
         self.submit(ticket)
@@ -437,7 +442,8 @@ class DefaultScheduler:
         check_returned(returned, 1)
         if returned[0] is None:
             return None
-        return answer(returned, 0, ticket.requested, True)
+        response = answer(returned, 0, ticket.requested, True, self._model.outputs)
+        return with_warnings(response, self._model, execution)
 
     def _close_execution(
         self, ticket: Ticket, execution: Execution, response: InferenceResponse | None

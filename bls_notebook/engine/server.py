@@ -50,10 +50,13 @@ class Server:
     ----------
     loader : Loader
         Loads and unloads at the request of models.
+    strict : bool
+        Whether warnings fail the request.
     """
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, strict: bool = False) -> None:
         self._loader = loader
+        self.strict = strict
         self._versions: dict[str, dict[int, LoadedModel]] = {}
         self._newest: dict[str, LoadedModel] = {}
         self._lock = threading.Lock()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -35,6 +35,7 @@ from .config import ModelConfigMessage
 from .layout import find_model, model_names, repository_paths, version_folders
 from .loader import POLL_FAILED, load_versions
 from .names import check_model_name, check_version
+from .notebook_globals import undefined_name_warnings
 from .records import model_record, unavailable_record
 from .requests import Requests
 from .source import ModelSource, SourceFolder
@@ -73,7 +74,7 @@ class ModelRepository(Requests):
         self.paths = repository_paths(flat)
         self.strict = strict
         self.metrics = Metrics()
-        self._server = Server(self)
+        self._server = Server(self, strict)
         self._folder = SourceFolder()
         self._lock = threading.Lock()
         self._loading: dict[str, threading.RLock] = {}
@@ -92,6 +93,7 @@ class ModelRepository(Requests):
         source: str,
         config: str | Mapping[str, Any] | ModelConfigMessage | None = None,
         version: int = 1,
+        notebook_names: Collection[str] | None = None,
     ) -> ModelRecord:
         """Define a model by its source, and load it; what ``%%tritonmodel`` calls.
 
@@ -106,6 +108,9 @@ class ModelRepository(Requests):
             `auto_complete_config`.
         version : int
             Number of the version.
+        notebook_names : collection of str, optional
+            Variables of the notebook: what the source reads of them without defining it is told in the
+            record's warnings. (Names that are defined nowhere are told in any case.)
 
         Returns
         -------
@@ -131,8 +136,11 @@ class ModelRepository(Requests):
                 raise BLSError(
                     f"model {name!r}: source: {error}; expected text that has a UTF-8 form"
                 ) from error
+            warnings = undefined_name_warnings(source, name, notebook_names)
+            if warnings and self.strict:
+                raise ModelLoadError(f"{'; '.join(warnings)} (strict)", name)
             folder = self._folder.write(name, {f"{version}/model.py": code})
-            model = ModelSource(name, folder, "cell", config)
+            model = ModelSource(name, folder, "cell", config, warnings=warnings)
             try:
                 record = self._load(model)
             except BaseException:
@@ -278,7 +286,7 @@ class ModelRepository(Requests):
             raise
         seconds = perf_counter() - started
         self._signatures.pop(name, None)
-        records = {v: model_record(m, source.origin, seconds) for v, m in loaded.items()}
+        records = {v: model_record(m, source.origin, seconds, source.warnings) for v, m in loaded.items()}
         self._server.replace(name, loaded)
         self._records[name] = records
         return records[max(records)]

@@ -1,8 +1,8 @@
 """An instance of an ONNX model: requests in, one run of the session, responses out.
 
 Guarantees: every request gets one response; requests of equal shapes are run as one batch; outputs that
-nobody asked for are not computed; a request that cannot be run does not fail the others of its batch.
-The session lets go of the interpreter while it runs.
+nobody asked for are not fetched (their nodes run all the same, as on Triton); a request that cannot be run
+does not fail the others of its batch. The session lets go of the interpreter while it runs.
 """
 
 from __future__ import annotations

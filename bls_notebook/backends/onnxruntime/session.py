@@ -12,7 +12,7 @@ __all__ = ["new_session", "ort_message", "run_options", "runtime"]
 
 _ERROR = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)
 _INVALID = "Invalid argument"
-_ERRORS_ONLY = 3  # what the runtime writes to the console by itself
+_FATAL_ONLY = 4  # what the runtime writes to the console by itself; the rest is in its exceptions
 
 
 def runtime() -> Any:
@@ -82,7 +82,7 @@ def run_options(config: dict[str, Any]) -> Any:
 
 def _session_options(ort: Any, config: dict[str, Any]) -> Any:
     options = ort.SessionOptions()
-    options.log_severity_level = _ERRORS_ONLY
+    options.log_severity_level = _FATAL_ONLY
     levels = ort.GraphOptimizationLevel
     options.graph_optimization_level = {
         -1: levels.ORT_ENABLE_BASIC,
