@@ -1,7 +1,7 @@
 """Compares what a model answers with what its configuration declares, which Triton does not.
 
-Most responses of a model look like the one before: `shape` and `has_seen` know what was last found to be right, and only what
-differs from that is compared with the configuration.
+Most responses of a model look like the one before: `shape` and `has_seen` know what was last found to
+be right, and only what differs from that is compared with the configuration.
 """
 
 from __future__ import annotations
@@ -55,10 +55,7 @@ class OutputCheck:
         if self.noted:
             return False
         seen = self._seen
-        for tensor in tensors:
-            if seen.get(tensor._name) != (tensor._datatype, tensor._array.shape):
-                return False
-        return True
+        return all(seen.get(t._name) == (t._datatype, t._array.shape) for t in tensors)
 
     def warnings(self, tensors: Sequence[Tensor], requested: tuple[str, ...]) -> tuple[str, ...]:
         """Say what differs, one line each; of a name that is there twice the last tensor counts.
@@ -78,8 +75,8 @@ class OutputCheck:
             found += [f"model '{self._spec.name}', output '{name}': {problem}" for problem in problems]
         if tensors or not self._decoupled:  # a last response without outputs is how streams end
             found += [
-                f"model '{self._spec.name}', output '{name}': missing, though it was asked for; the configuration "
-                "declares it"
+                f"model '{self._spec.name}', output '{name}': missing, though it was asked for and the "
+                "configuration declares it"
                 for name in requested
                 if name not in by_name
             ]
@@ -97,14 +94,14 @@ class OutputCheck:
         found = []
         if tensor._datatype != spec.datatype:
             found.append(
-                f"got {tensor._datatype}, the configuration says {spec.datatype}; Triton passes it on, so convert "
-                "the array or change data_type"
+                f"got {tensor._datatype}, the configuration says {spec.datatype}; Triton passes it on, so "
+                "convert the array or change data_type"
             )
         shape, wanted = tensor._array.shape, spec.model_shape
         if len(shape) != len(wanted) or any(w not in (-1, s) for s, w in zip(shape, wanted, strict=True)):
             batch = " (the first is the batch)" if self._spec.max_batch_size else ""
             found.append(
-                f"got shape {list(shape)}, the configuration says {list(wanted)}{batch}; Triton passes it on, so "
-                "change the array or dims"
+                f"got shape {list(shape)}, the configuration says {list(wanted)}{batch}; Triton passes it "
+                "on, so change the array or dims"
             )
         return found

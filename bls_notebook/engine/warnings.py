@@ -52,8 +52,8 @@ def with_warnings(
 def blocking_exec(model: str, callee: str) -> str:
     """A request was sent with `exec` from the event loop of an async `execute`."""
     return (
-        f"model '{model}': exec of '{callee}' inside an async execute stops its event loop until the answer is "
-        "there; use `await request.async_exec()`"
+        f"model '{model}': exec of '{callee}' inside an async execute stops its event loop until the answer "
+        "is there; use `await request.async_exec()`"
     )
 
 

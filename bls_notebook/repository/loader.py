@@ -63,8 +63,8 @@ def load_versions(server: Server, source: ModelSource) -> dict[int, LoadedModel]
         have = ", ".join(map(str, versions)) or "none"
         raise ModelLoadError(
             f"model {name!r}: no version to load: version folders there: {have}; expected a "
-            "folder named 1 with "
-            f"{config.default_model_filename or 'model.py'} in it, or a version_policy that picks one of them ({source.folder})",
+            f"folder named 1 with {config.default_model_filename or 'model.py'} in it, or a version_policy "
+            f"that picks one of them ({source.folder})",
             name,
             f"load failed for model '{name}': at least one version must be available under the version "
             f"policy of model '{name}'",
@@ -151,9 +151,7 @@ def _open(
         return home
 
     return open_model(
-        VersionFiles(
-            source.name, version, source.folder, folder, config.default_model_filename, new_modules
-        )
+        VersionFiles(source.name, version, source.folder, folder, config.default_model_filename, new_modules)
     )
 
 
@@ -187,11 +185,11 @@ def _quietly(call: Callable[[], None]) -> None:
 
 
 def _load_error(error: BaseException, name: str, version: int) -> BLSError:
-    ours = isinstance(error, BackendError)
-    text = f"{error.code}: {error}" if ours else f"Internal: {describe_exception(error)}"
-    reason = f"load failed for model '{name}': version {version} is at UNAVAILABLE state: {text};\n"
-    if ours:
+    failed = f"load failed for model '{name}': version {version} is at UNAVAILABLE state: "
+    if isinstance(error, BackendError):
+        reason = f"{failed}{error.code}: {error};\n"
         return ModelLoadError(f"model {name!r} version {version} could not be loaded: {error}", name, reason)
+    reason = f"{failed}Internal: {describe_exception(error)};\n"
     if isinstance(error, ConfigError):
         error.reason = reason
         return error

@@ -12,13 +12,16 @@ import builtins
 import symtable
 from collections.abc import Collection, Iterator
 
-__all__ = ["undefined_names", "undefined_name_warnings"]
+__all__ = ["undefined_name_warnings", "undefined_names"]
 
 # IPython puts names of its own into the builtins of the process; Triton's process has none of them.
 _BUILTINS = frozenset(dir(builtins)) - {"__IPYTHON__", "_", "display", "get_ipython"}
 _OF_MODULES = frozenset(
-    "__annotations__ __builtins__ __cached__ __debug__ __dict__ __doc__ __file__ __loader__ __module__ __name__ "
-    "__package__ __path__ __qualname__ __spec__ __class__ __conditional_annotations__".split()
+    f"__{name}__"
+    for name in (
+        *("annotations", "builtins", "cached", "class", "conditional_annotations", "debug", "dict", "doc"),
+        *("file", "loader", "module", "name", "package", "path", "qualname", "spec"),
+    )
 )
 _MAKES_NAMES = frozenset({"exec", "globals", "vars", "locals"})
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -44,8 +47,8 @@ def undefined_name_warnings(
         where = f"model '{model}', line {line}"
         if name in (notebook_names or ()):
             lines.append(
-                f"{where}: notebook variable '{name}' will not exist on Triton, nor does the model see it here; "
-                "define or import it in the model"
+                f"{where}: notebook variable '{name}' will not exist on Triton, nor does the model see it "
+                "here; define or import it in the model"
             )
         else:
             lines.append(f"{where}: '{name}' is not defined in the model; define or import it there")
@@ -65,7 +68,9 @@ def undefined_names(source: str) -> dict[str, int]:
     tables = list(_tables(table))
     defined = {s.get_name() for s in table.get_symbols() if _binds(s)}
     # `global x` in a function, and an assignment there, make a name of the module.
-    defined.update(s.get_name() for t in tables for s in t.get_symbols() if s.is_declared_global() and _binds(s))
+    defined.update(
+        s.get_name() for t in tables for s in t.get_symbols() if s.is_declared_global() and _binds(s)
+    )
     read = {name for t in tables for name in _global_reads(t)}
     stars = any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in ast.walk(tree))
     if stars or read & _MAKES_NAMES - defined:
@@ -98,7 +103,9 @@ def _first_lines(tree: ast.Module, names: Collection[str]) -> dict[str, int]:
     """The first line that reads each name as a global; annotations that are never evaluated do not count."""
     found: dict[str, int] = {}
     lazy = any(
-        isinstance(n, ast.ImportFrom) and n.module == "__future__" and any(a.name == "annotations" for a in n.names)
+        isinstance(n, ast.ImportFrom)
+        and n.module == "__future__"
+        and any(a.name == "annotations" for a in n.names)
         for n in tree.body
     )
 

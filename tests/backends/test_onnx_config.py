@@ -95,9 +95,7 @@ def test_a_scalar_becomes_dims_of_one(repo: bls.ModelRepository) -> None:
 
 
 def test_what_is_given_whole_is_left_alone(repo: bls.ModelRepository) -> None:
-    config = load(
-        repo, identity(dims=("n",)), input=[tensor("IN", -1)], output=[tensor("OUT", -1)]
-    )
+    config = load(repo, identity(dims=("n",)), input=[tensor("IN", -1)], output=[tensor("OUT", -1)])
     assert config.max_batch_size == 0
     assert list(config.input[0].dims) == [-1]
 
@@ -129,7 +127,9 @@ def test_without_config_the_file_tells_the_backend(tmp_path: Path) -> None:
 
 
 def test_the_platform_tells_the_backend(tmp_path: Path) -> None:
-    with write(tmp_path, {"1/model.onnx": add_sub(), "config.pbtxt": b'platform: "onnxruntime_onnx"'}) as repo:
+    with write(
+        tmp_path, {"1/model.onnx": add_sub(), "config.pbtxt": b'platform: "onnxruntime_onnx"'}
+    ) as repo:
         assert repo.load("m").backend == "onnxruntime"
 
 
@@ -145,9 +145,9 @@ def test_another_file_name(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with write(tmp_path, {"1/other.bin": b"", "config.pbtxt": b'backend: "onnxruntime"'}) as repo:
-        with pytest.raises(bls.ModelLoadError) as caught:
-            repo.load("m")
+    files = {"1/other.bin": b"", "config.pbtxt": b'backend: "onnxruntime"'}
+    with write(tmp_path, files) as repo, pytest.raises(bls.ModelLoadError) as caught:
+        repo.load("m")
     expected = f"unable to find '{tmp_path / 'm' / '1' / 'model.onnx'}' for model instance 'm'"
     assert expected in str(caught.value)
     assert f"Unavailable: {expected};" in caught.value.reason
@@ -167,22 +167,22 @@ def test_batches_of_a_graph_of_fixed_shapes(repo: bls.ModelRepository) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"input": [tensor("IN", 4)]}, "configuration expects datatype TYPE_FP32 for input 'IN', model provides TYPE_INT32"),
+        ({"input": [tensor("IN", 4)]}, "TYPE_FP32 for input 'IN', model provides TYPE_INT32"),
         (
             {"input": [tensor("IN", 5, data_type="TYPE_INT32")]},
-            "model 'm', tensor 'IN': the model expects 2 dimensions (shape [-1,4]) but the model configuration "
-            "specifies 2 dimensions (an initial batch dimension because max_batch_size > 0 followed by the "
-            "explicit tensor shape, making complete shape [-1,5])",
+            "model 'm', tensor 'IN': the model expects 2 dimensions (shape [-1,4]) but the model "
+            "configuration specifies 2 dimensions (an initial batch dimension because max_batch_size > 0 "
+            "followed by the explicit tensor shape, making complete shape [-1,5])",
         ),
         (
             {"input": [tensor("IN", 4, 1, data_type="TYPE_INT32")]},
-            "the model expects 2 dimensions (shape [-1,4]) but the model configuration specifies 3 dimensions",
+            "expects 2 dimensions (shape [-1,4]) but the model configuration specifies 3 dimensions",
         ),
-        ({"input": [tensor("X", 4, data_type="TYPE_INT32")]}, "unexpected inference input 'X', allowed inputs are: IN"),
+        ({"input": [tensor("X", 4, data_type="TYPE_INT32")]}, "inference input 'X', allowed inputs are: IN"),
         ({"output": [tensor("X", 4)]}, "unexpected inference output 'X', allowed outputs are: OUT"),
         (
             {"output": [tensor("OUT", -1, data_type="TYPE_INT32")]},
-            "the model expects 2 dimensions (shape [-1,4]) but the model configuration specifies 2 dimensions",
+            "expects 2 dimensions (shape [-1,4]) but the model configuration specifies 2 dimensions",
         ),
         (
             {"input": [tensor("IN", 4, data_type="TYPE_INT32", optional=True)]},
@@ -197,13 +197,12 @@ def test_batches_of_a_graph_of_fixed_shapes(repo: bls.ModelRepository) -> None:
 def test_a_config_that_is_not_the_graphs(repo: bls.ModelRepository, config: Any, words: str) -> None:
     error = refused(repo, identity("INT32", ("n", 4)), **config)
     assert words in str(error)
-    assert f"Invalid argument: {words.partition(' for input')[0]}" in error.reason or words in error.reason
+    assert "UNAVAILABLE state: Invalid argument: " in error.reason
+    assert words in error.reason
 
 
 def test_a_shape_of_a_graph_without_batches(repo: bls.ModelRepository) -> None:
-    error = refused(
-        repo, identity(dims=(2, 3)), input=[tensor("IN", 2)], output=[tensor("OUT", 2, 3)]
-    )
+    error = refused(repo, identity(dims=(2, 3)), input=[tensor("IN", 2)], output=[tensor("OUT", 2, 3)])
     assert (
         "model 'm', tensor 'IN': the model expects 2 dimensions (shape [2,3]) but the model configuration "
         "specifies 1 dimensions (shape [2])"
@@ -219,8 +218,8 @@ def test_batches_configured_for_fixed_shapes(repo: bls.ModelRepository) -> None:
         output=[tensor("OUT", 3)],
     )
     assert (
-        "for the model to support batching the shape should have at least 1 dimension and the first dimension "
-        "must be -1; but shape expected by the model is [2,3]"
+        "for the model to support batching the shape should have at least 1 dimension and the first "
+        "dimension must be -1; but shape expected by the model is [2,3]"
     ) in str(error)
 
 
@@ -237,7 +236,9 @@ def test_outputs_that_are_no_tensors(repo: bls.ModelRepository) -> None:
         [helper.make_tensor_sequence_value_info("OUT", FLOAT, ["n"])],
     )
     error = refused(repo, model_bytes(made))
-    assert "Unsupported ONNX Type 'ONNX_TYPE_SEQUENCE' for I/O 'OUT', expected 'ONNX_TYPE_TENSOR'." in str(error)
+    assert "Unsupported ONNX Type 'ONNX_TYPE_SEQUENCE' for I/O 'OUT', expected 'ONNX_TYPE_TENSOR'." in str(
+        error
+    )
     assert "Unsupported: Unsupported ONNX Type" in error.reason
 
 
@@ -249,9 +250,6 @@ def test_a_file_that_is_no_graph(repo: bls.ModelRepository) -> None:
 
 def test_a_type_that_triton_has_not(repo: bls.ModelRepository) -> None:
     kind = TensorProto.FLOAT8E4M3FN
-    data = graph(
-        [helper.make_node("Cast", ["IN"], ["OUT"], to=FLOAT)], {"IN": (kind, ["n"])}, {"OUT": (FLOAT, ["n"])}
-    )
     made = helper.make_model(
         helper.make_graph(
             [helper.make_node("Cast", ["IN"], ["OUT"], to=FLOAT)],
@@ -262,7 +260,6 @@ def test_a_type_that_triton_has_not(repo: bls.ModelRepository) -> None:
         opset_imports=[helper.make_opsetid("", 19)],
         ir_version=9,
     ).SerializeToString()
-    assert data != made
     with pytest.raises(bls.BLSError, match="'IN'"):
         load(repo, made)
 
@@ -294,7 +291,9 @@ def test_controls_of_sequences_count_as_inputs(repo: bls.ModelRepository) -> Non
     control = {"name": "START", "control": [{"kind": "CONTROL_SEQUENCE_START", "fp32_false_true": [0, 1]}]}
     given = {"max_batch_size": 2, "input": [tensor("IN", 1)], "output": [tensor("OUT", 1)]}
     load(repo, data, sequence_batching={"control_input": [control]}, **given)
-    error = refused_again(repo, data, sequence_batching={"control_input": [{**control, "name": "BEGIN"}]}, **given)
+    error = refused_again(
+        repo, data, sequence_batching={"control_input": [{**control, "name": "BEGIN"}]}, **given
+    )
     assert "configuration specified sequence control 'BEGIN', but model does not provide that input" in error
 
 
@@ -379,7 +378,10 @@ def test_parameters_that_are_refused(file: Path, values: dict[str, str], words: 
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("fast", "unknown Execution Accelerator 'fast' is requested"), ("openvino", "needs OpenVINOExecutionProvider")],
+    [
+        ("fast", "unknown Execution Accelerator 'fast' is requested"),
+        ("openvino", "needs OpenVINOExecutionProvider"),
+    ],
 )
 def test_accelerators_that_are_not_there(file: Path, name: str, words: str) -> None:
     config = {"optimization": {"execution_accelerators": {"cpu_execution_accelerator": [{"name": name}]}}}

@@ -163,7 +163,9 @@ def test_a_node_that_fails_is_an_error_of_the_request(
     for outputs in (["OUT"], None):
         error = repo.infer("m", {"IN": [1.0, 2.0]}, outputs=outputs).error
         assert error is not None
-        assert error.message().startswith("onnx runtime error 2: Non-zero status code returned while running Gather")
+        assert error.message().startswith(
+            "onnx runtime error 2: Non-zero status code returned while running Gather"
+        )
     assert capfd.readouterr().err == ""  # told once, by the response
 
 
@@ -266,7 +268,8 @@ def test_instances_run_side_by_side(repo: bls.ModelRepository) -> None:
         instance.backend._inner._session = Meeting(instance.backend._inner._session)  # type: ignore[attr-defined]
     answers: list[Any] = []
     threads = [
-        threading.Thread(target=lambda i=i: answers.append(repo.infer("m", {"IN": [float(i)]}))) for i in range(2)
+        threading.Thread(target=lambda i=i: answers.append(repo.infer("m", {"IN": [float(i)]})))
+        for i in range(2)
     ]
     for thread in threads:
         thread.start()

@@ -55,12 +55,12 @@ def test_what_is_never_defined(source: str, found: dict[str, int]) -> None:
         "import os.path\nimport numpy as np\nfrom a import b as c\nprint(os, np, c)",
         "def f():\n    return later\nlater = 1",
         "def f():\n    return later()\ndef later(): pass",
-        "try:\n    import cupy as cp\nexcept ImportError as error:\n    cp = None\n    print(error)\nprint(cp)",
+        "try:\n    import cupy as cp\nexcept ImportError as e:\n    cp = None\n    print(e)\nprint(cp)",
         "for i in range(3): print(i)\nwith open('x') as file: print(file)\nwhile (n := 3): print(n)",
         "def set_up():\n    global model\n    model = 1\ndef use(): return model",
         "class A:\n    def f(self): return super().f(), __class__\n    b = 1\n    c = b",
         "class A:\n    def f(self, other: 'A'): return A()",
-        "def f():\n    x = 1\n    def g():\n        nonlocal x\n        x += 1\n        return x\n    return g",
+        "def f():\n    x = 1\n    def g():\n        nonlocal x\n        x += 1\n    return g",
         "def f(*args, **kw): return [a for a in args], {k: v for k, v in kw.items()}",
         "print(__name__, __file__, __doc__, len, ValueError, NotImplemented)",
         "from helper import *\ndef f(): return anything",
@@ -70,7 +70,7 @@ def test_what_is_never_defined(source: str, found: dict[str, int]) -> None:
         "from __future__ import annotations\nclass A:\n    field: Nowhere",
         "def f(",
         "\0",
-        "def f(x):\n    match x:\n        case [1, *rest]: return rest\n        case {'a': b, **more}: return b, more",
+        "def f(x):\n    match x:\n        case [1, *a]: return a\n        case {'a': b, **c}: return b, c",
     ],
 )
 def test_what_is_defined_or_cannot_be_known(source: str) -> None:
@@ -82,7 +82,9 @@ def test_builtins_that_ipython_adds_do_not_hide_a_name(monkeypatch: pytest.Monke
     assert undefined_names("def f(): display(1)") == {"display": 1}
 
 
-@pytest.mark.parametrize("file", sorted(ROOT.glob("model_repository/*/1/model.py")), ids=lambda f: f.parts[-3])
+@pytest.mark.parametrize(
+    "file", sorted(ROOT.glob("model_repository/*/1/model.py")), ids=lambda f: f.parts[-3]
+)
 def test_sample_models_define_what_they_read(file: Path) -> None:
     assert undefined_names(file.read_text("utf-8")) == {}
 
@@ -93,7 +95,9 @@ def test_the_package_itself_raises_no_false_alarm() -> None:
 
 
 def test_the_words() -> None:
-    notebook, unknown = undefined_name_warnings("def f():\n    return scale\n    return scael", "m", {"scale"})
+    notebook, unknown = undefined_name_warnings(
+        "def f():\n    return scale\n    return scael", "m", {"scale"}
+    )
     assert notebook.startswith("model 'm', line 2: notebook variable 'scale' will not exist on Triton")
     assert unknown.startswith("model 'm', line 3: 'scael' is not defined in the model")
 
@@ -104,7 +108,10 @@ def repo() -> Iterator[bls.ModelRepository]:
         yield repository
 
 
-CONFIG = 'output [{ name: "OUT" data_type: TYPE_FP32 dims: [1] }] input [{ name: "IN" data_type: TYPE_FP32 dims: [1] }]'
+CONFIG = """
+input [{ name: "IN" data_type: TYPE_FP32 dims: [1] }]
+output [{ name: "OUT" data_type: TYPE_FP32 dims: [1] }]
+"""
 
 
 def test_the_record_of_a_model_carries_them(repo: bls.ModelRepository) -> None:

@@ -33,13 +33,15 @@ def check(config: dict[str, Any], signature: Signature) -> None:
 def _check_parts(config: dict[str, Any]) -> None:
     """Refuse what this backend does not do here, rather than answer wrongly."""
     parts = [p for p in ("batch_input", "batch_output") if config.get(p)]
-    parts += [f"allow_ragged_batch of input '{i['name']}'" for i in config["input"] if i["allow_ragged_batch"]]
+    parts += [
+        f"allow_ragged_batch of input '{i['name']}'" for i in config["input"] if i["allow_ragged_batch"]
+    ]
     if config.get("sequence_batching", {}).get("state"):
         parts.append("sequence_batching.state")
     if parts:
         raise BackendError(
-            f"model '{config['name']}': {', '.join(parts)}: not supported for onnxruntime models here (a real "
-            "Triton server does it); leave it out to try the model in the notebook",
+            f"model '{config['name']}': {', '.join(parts)}: not supported for onnxruntime models here (a "
+            "real Triton server does it); leave it out to try the model in the notebook",
             "Unsupported",
         )
 
@@ -87,8 +89,8 @@ def _info(model: str, which: str, tensor: dict[str, Any], allowed: dict[str, Ten
         raise BackendError(f"unsupported datatype {datatype} for {which} '{name}' for model '{model}'")
     if datatype != info.config_datatype:
         raise BackendError(
-            f"unable to load model '{model}', configuration expects datatype {datatype} for {which} '{name}', "
-            f"model provides TYPE_{info.datatype}",
+            f"unable to load model '{model}', configuration expects datatype {datatype} for {which} "
+            f"'{name}', model provides TYPE_{info.datatype}",
             _INVALID,
         )
     return info
@@ -125,8 +127,8 @@ def _check_shape(config: dict[str, Any], tensor: dict[str, Any], info: TensorInf
     )
     if not fits:
         raise BackendError(
-            f"{where} the model expects {len(info.dims)} dimensions (shape {_shown(info.dims)}) but the model "
-            f"configuration specifies {len(dims)} dimensions ({note}shape {_shown(dims)})",
+            f"{where} the model expects {len(info.dims)} dimensions (shape {_shown(info.dims)}) but the "
+            f"model configuration specifies {len(dims)} dimensions ({note}shape {_shown(dims)})",
             _INVALID,
         )
 

@@ -25,7 +25,7 @@ __all__ = ["OnnxInstance"]
 _Array = np.ndarray[Any, Any]
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """Why a request cannot be run, or a result not be given."""
 
 
@@ -70,7 +70,7 @@ class OnnxInstance:
         for i, request in enumerate(requests):
             try:
                 feed = self._feed(request)
-            except _Refused as error:
+            except _RefusedError as error:
                 responses[i] = _failed(str(error))
                 continue
             # Without a batch dimension there is nothing to join along.
@@ -100,7 +100,7 @@ class OnnxInstance:
             results = self._run(names, feed)
             if self._batching:
                 self._check_rows(names, results, len(next(iter(feed.values()))))
-        except _Refused as error:
+        except _RefusedError as error:
             return _failed(str(error))
         return self._response(names, results)
 
@@ -117,7 +117,7 @@ class OnnxInstance:
             results = self._run(names, joined)
             if self._batching:
                 self._check_rows(names, results, ends[-1])
-        except _Refused as error:
+        except _RefusedError as error:
             return [_failed(str(error)) for _ in feeds]
         if len(feeds) == 1:
             return [self._response(names, results)]
@@ -149,12 +149,12 @@ class OnnxInstance:
                 return bfloat16.run(self._session, names, feed, self._options)
             return self._session.run(names, feed, self._options)  # type: ignore[no-any-return]
         except Exception as error:  # the runtime's exceptions have no common class of their own
-            raise _Refused(ort_message(error)) from error
+            raise _RefusedError(ort_message(error)) from error
 
     def _check_rows(self, names: list[str], results: list[_Array], rows: int) -> None:
         for name, result in zip(names, results, strict=True):
             if result.ndim == 0 or len(result) != rows:
-                raise _Refused(
+                raise _RefusedError(
                     f"model '{self._name}', output '{name}': the graph gave shape {list(result.shape)} for a "
                     f"batch of {rows}; the first dimension of every output must be the batch's, or set "
                     "max_batch_size: 0"
@@ -178,9 +178,9 @@ def _text(tensor: Tensor) -> _Array:
         try:
             text = element.decode("utf-8") if isinstance(element, bytes) else str(element)
         except UnicodeDecodeError as error:
-            raise _Refused(
-                f"input '{tensor._name}': element {i} is not UTF-8 text ({error.reason} at byte {error.start}), "
-                "which ONNX Runtime's Python package cannot take"
+            raise _RefusedError(
+                f"input '{tensor._name}': element {i} is not UTF-8 text ({error.reason} at byte "
+                f"{error.start}), which ONNX Runtime's Python package cannot take"
             ) from error
         flat[i] = text.partition("\0")[0]
     return out

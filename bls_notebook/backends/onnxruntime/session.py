@@ -92,7 +92,8 @@ def _session_options(ort: Any, config: dict[str, Any]) -> Any:
     mode = _whole(config, "execution_mode")
     if mode not in (0, 1):
         raise BackendError(
-            f"Invalid configuration value provided. Expected values for execution_mode are 0 or 1 but got {mode} .",
+            f"Invalid configuration value provided. Expected values for execution_mode are 0 or 1 "
+            f"but got {mode} .",
             _INVALID,
         )
     options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if mode else ort.ExecutionMode.ORT_SEQUENTIAL

@@ -26,7 +26,8 @@ def auto_complete(config: ModelConfigMessage, model_class: object) -> ModelConfi
     config : ModelConfig
         Completed by `complete`; it is not changed.
     model_class : object
-        The model's `TritonPythonModel`, or a backend's model. Without `auto_complete_config` nothing is added.
+        The model's `TritonPythonModel`, or a backend's model. Without `auto_complete_config` nothing is
+        added.
 
     Raises
     ------
