@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
 from . import pb_utils
 from .engine.errors import (
@@ -21,9 +21,6 @@ from .engine.errors import (
 from .repository.current import current_repository, set_current_repository
 from .repository.repository import ModelRepository
 from .repository.response import Response
-
-if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
 
 __version__ = "0.1.0"
 
@@ -48,14 +45,14 @@ for _name in ("triton_python_backend_utils", "c_python_backend_utils"):
     sys.modules.setdefault(_name, pb_utils)
 
 
-def load_ipython_extension(ipython: InteractiveShell) -> None:
+def load_ipython_extension(ipython: Any) -> None:
     """Add the magics to a shell (``%load_ext bls_notebook``)."""
     from .magics import load
 
     load(ipython)
 
 
-def unload_ipython_extension(ipython: InteractiveShell) -> None:
+def unload_ipython_extension(ipython: Any) -> None:
     """Take the magics away again (``%unload_ext bls_notebook``)."""
     from .magics import unload
 

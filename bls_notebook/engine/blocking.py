@@ -15,18 +15,22 @@ import logging
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .failures import error_response
 from .futures import RequestFuture
-from .loops import loop_is_idle, thread_of_job
+from .loops import Job, job_of, loop_is_idle
 from .messages import running
 from .parking import Parker
 from .ticket import Ticket
 from .waits import ALL, ANY, LIVE, Need, is_stuck
 
 if TYPE_CHECKING:
+    from bls_notebook.pb_utils.request import InferenceRequest
+
     from .execution import Execution
+    from .instance import Instance
 
 __all__ = ["describe_wait", "loop_goes_idle", "wait_for"]
 
@@ -84,22 +88,18 @@ def _park(ticket: Ticket, parker: Parker) -> None:
 def loop_goes_idle(executions: list[Execution]) -> None:
     """A loop is about to sleep: refuse a request that its executions wait for and cannot get."""
     with _lock:
-        for execution in executions:
-            for ticket in list(execution.children):
-                victim = _victim(ticket)
-                if victim is not None:
-                    break
-            else:
-                continue
-            break
-        else:
-            return
-    _refuse(victim)
+        waiting = [t for e in executions for t in list(e.children)]
+        # Also waits of other threads: this loop looked busy when these began.
+        waiting.extend(_blocked.values())
+        victim = next((v for v in map(_victim, waiting) if v is not None), None)
+    if victim is not None:
+        _refuse(victim)
 
 
 def _victim(ticket: Ticket) -> Ticket | None:
-    """The queued request to refuse so that `ticket` can move; None where it can. Lock held."""
-    if not is_stuck(ticket, _needs):
+    """The request to refuse so that `ticket` can move; None where it can. Lock held."""
+    # Who else may answer a running request takes a walk over the heap, so it is asked last.
+    if not is_stuck(ticket, _needs_at_most) or not is_stuck(ticket, _needs):
         return None
     seen: set[int] = set()
     todo: list[_Node] = [ticket]
@@ -108,7 +108,7 @@ def _victim(ticket: Ticket) -> Ticket | None:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if _is_queued(node):
+        if _is_waiting(node):
             return node  # type: ignore[no-any-return]
         mode, needed = _needs(node)
         if mode != LIVE:
@@ -116,8 +116,9 @@ def _victim(ticket: Ticket) -> Ticket | None:
     return None
 
 
-def _is_queued(node: _Node) -> bool:
-    return isinstance(node, Ticket) and node.queued
+def _is_waiting(node: _Node) -> bool:
+    """Whether a node is a request that no instance has begun."""
+    return isinstance(node, Ticket) and (node.queued or node.execution is None)
 
 
 # -- the live view of the graph ------------------------------------------------------------------
@@ -129,34 +130,76 @@ def _needs(node: _Node) -> Need[_Node]:
         return _needs_of_ticket(node)
     if isinstance(node, asyncio.Future):
         return _needs_of_future(node)
+    if isinstance(node, Job):
+        return _needs_of_job(node)
     return _needs_of_execution(node)
+
+
+def _needs_at_most(node: _Node) -> Need[_Node]:
+    """As `_needs`, as if only its execution could answer a running request."""
+    if isinstance(node, Ticket) and node.execution is not None and not node.queued:
+        free = node.ready or node.granted is not None or node.cancelled
+        return (LIVE, ()) if free else (ALL, [node.execution])
+    return _needs(node)
 
 
 def _needs_of_ticket(ticket: Ticket) -> Need[Ticket | Execution]:
     if ticket.ready or ticket.granted is not None or ticket.cancelled:
         return LIVE, ()
-    if not ticket.queued and ticket.execution is None:  # an instance was just handed to it
-        return LIVE, ()
-    if ticket.execution is None:
-        holders = [i.holder for i in ticket.model.instances]
-        if any(h is None for h in holders):
-            return LIVE, ()
-        return ANY, [h for h in holders if h is not None]
+    if ticket.execution is None or ticket.queued:
+        return _needs_of_waiting(ticket)
     if _answerable_elsewhere(ticket):
         return LIVE, ()
     return ALL, [ticket.execution]
 
 
+def _candidates(ticket: Ticket) -> tuple[Instance, ...]:
+    """The instances that a queued request may run on."""
+    return ticket.bound or ticket.model.instances
+
+
+def _needs_of_waiting(ticket: Ticket) -> Need[Ticket | Execution]:
+    """A request that no instance has begun: one in a queue, or one that is just being handed over."""
+    if ticket.queued and ticket.expires:
+        return LIVE, ()
+    instances = _candidates(ticket)
+    if not ticket.queued:
+        instances = tuple(i for i in instances if i.holder is ticket)
+    nodes: list[Ticket | Execution] = []
+    for instance in instances:
+        # Also an instance that nobody holds may be kept from work: by its loop, stopped by a sync exec.
+        blocked = _blocked.get(instance.loop_thread) if instance.loop_thread else None
+        holder = blocked or instance.holder
+        if holder is None or (holder is ticket and blocked is None):
+            return LIVE, ()
+        nodes.append(holder)
+    return (ANY, nodes) if nodes else (LIVE, ())
+
+
+def _request_in(execution: Execution, ticket: Ticket) -> InferenceRequest | None:
+    if execution.request is not None:
+        return execution.request
+    for other, request in zip(execution.tickets, execution.requests, strict=False):
+        if other is ticket:
+            return request
+    return None
+
+
 def _answerable_elsewhere(ticket: Ticket) -> bool:
     """Whether somebody beside its execution may hold the means to answer a running request."""
     execution = ticket.execution
-    request = None if execution is None else execution.request
+    request = None if execution is None else _request_in(execution, ticket)
     if execution is None or request is None or execution.finished:
         return True
     means = (request, request._sender)
-    own = {id(execution), id(vars(execution)), id(request), id(means)}
-    if execution.task is not None:
-        own.add(id(execution.task.get_coro()))
+    together = execution.requests
+    own = {id(execution), id(vars(execution)), id(request), id(means), id(together)}
+    for task in list(execution.tasks or ()):
+        coroutine = task.get_coro()
+        while coroutine is not None:
+            own.add(id(coroutine))
+            own.add(id(getattr(coroutine, "cr_frame", None)))
+            coroutine = getattr(coroutine, "cr_await", None)  # type: ignore[assignment]
     frame = sys._current_frames().get(execution.thread)
     while frame is not None:
         own.add(id(frame))
@@ -165,24 +208,36 @@ def _answerable_elsewhere(ticket: Ticket) -> bool:
         if thing is None:
             continue
         for holder in gc.get_referrers(thing):
-            received = isinstance(holder, list) and len(holder) == 1 and holder[0] is request
+            received = isinstance(holder, list) and _all_among(holder, together or (request,))
             if id(holder) not in own and not received:
                 return True
     return False
+
+
+def _all_among(things: list[Any], requests: tuple[Any, ...]) -> bool:
+    """Whether a list holds these requests only: it is what `execute` received, or as good as that."""
+    # A function of its own: a closure over the request would be one more holder of it.
+    ids = {id(r) for r in requests}
+    return all(id(thing) in ids for thing in things)
 
 
 def _needs_of_execution(execution: Execution) -> Need[_Node]:
     if execution.finished:
         return LIVE, ()
     waiting = _blocked.get(execution.thread)
+    if execution.task is None and execution.nested_loop is not None and waiting is None:
+        return _needs_of_loop(execution.nested_loop, asyncio.all_tasks(execution.nested_loop))
     if execution.task is None:
         return (LIVE, ()) if waiting is None else (ALL, [waiting])
     if waiting is not None:  # sync exec inside a coroutine stops its whole loop
         return ALL, [waiting]
-    loop = execution.task.get_loop()
+    return _needs_of_loop(execution.task.get_loop(), execution.tasks or ())
+
+
+def _needs_of_loop(loop: Any, tasks: Iterable[asyncio.Task[Any]]) -> Need[_Node]:
     if not loop_is_idle(loop) or _timer_may_cancel(loop):
         return LIVE, ()
-    unfinished = [t for t in list(execution.tasks or ()) if not t.done()]
+    unfinished = [t for t in list(tasks) if not t.done()]
     # Any task of the execution that can move may help the others: it moves once any of them does.
     return (ANY, unfinished) if unfinished else (LIVE, ())
 
@@ -203,13 +258,67 @@ def _needs_of_future(future: asyncio.Future[Any]) -> Need[_Node]:
         return ALL, [future.ticket]
     if isinstance(future, asyncio.Task):
         waiter = getattr(future, "_fut_waiter", None)
-        return (LIVE, ()) if waiter is None else (ALL, [waiter])
+        if waiter is None:
+            return LIVE, ()
+        return _needs_of_helper(future.get_coro()) or (ALL, [waiter])
     children = getattr(future, "_children", None)
     if children:  # of asyncio.gather
         return ALL, list(children)
-    thread = thread_of_job(future)
-    waiting = _blocked.get(thread) if thread else None
+    job = job_of(future)
+    if job is not None:
+        return ALL, [job]
+    completers = _completers(future)
+    return (ANY, completers) if completers else (LIVE, ())
+
+
+def _completers(future: asyncio.Future[Any]) -> list[_Node]:
+    """The requests and tasks that complete a plain future, as those of shield and as_completed."""
+    known: list[Any] = []
+    for execution in list(getattr(future.get_loop(), "bls_executions", ())):
+        known.extend(t for t in list(execution.tasks or ()) if not t.done())
+        for ticket in list(execution.children):
+            known.append(getattr(ticket.on_response, "__self__", None))
+    found = []
+    for one in known:
+        for callback, *_ in getattr(one, "_callbacks", None) or ():
+            for cell in getattr(callback, "__closure__", None) or ():
+                content = cell.cell_contents
+                if content is future or (
+                    isinstance(content, asyncio.Queue) and future in getattr(content, "_getters", ())
+                ):
+                    found.append(one)
+    return found
+
+
+def _needs_of_job(job: Job) -> Need[_Node]:
+    if job.state == "waiting":  # for a thread of its executor
+        running = [j for j in list(job.peers) if j.state == "running"]
+        return (ANY, running) if running else (LIVE, ())
+    waiting = _blocked.get(job.thread) if job.thread else None
     return (LIVE, ()) if waiting is None else (ALL, [waiting])
+
+
+def _needs_of_helper(coroutine: Any) -> Need[_Node] | None:
+    """What a coroutine waits for inside asyncio's own TaskGroup or wait; None for anything else.
+
+    These wait on a future of their own, which tells nothing of what will complete it.
+    """
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None)
+        if frame is None:
+            return None
+        module = frame.f_globals.get("__name__")
+        if module == "asyncio.taskgroups":
+            group = frame.f_locals.get("self")
+            return ALL, [t for t in getattr(group, "_tasks", ()) if not t.done()]
+        if module == "asyncio.tasks" and frame.f_code.co_name == "_wait":
+            waiting = frame.f_locals
+            if waiting.get("timeout") is not None:
+                return LIVE, ()
+            mode = ALL if waiting.get("return_when") == asyncio.ALL_COMPLETED else ANY
+            return mode, list(waiting.get("fs") or ())
+        coroutine = getattr(coroutine, "cr_await", None)
+    return None
 
 
 # -- words ---------------------------------------------------------------------------------------
@@ -238,7 +347,7 @@ def _cycle(ticket: Ticket) -> list[str]:
     seen: set[int] = set()
     while id(node) not in seen:
         seen.add(id(node))
-        if _is_queued(node):
+        if _is_waiting(node):
             names.append(node.model.name)
         needed = [n for n in _needs(node)[1] if is_stuck(n, _needs)]
         if not needed:
@@ -260,24 +369,25 @@ def _refuse(ticket: Ticket) -> None:
         f"requests that wait for it (the real server would wait forever). instance_group.count = {count + 1} "
         f"or more for '{model.name}' breaks this circle.",
     )
-    if model.scheduler.withdraw(ticket):
+    if model.scheduler.withdraw(ticket) or ticket.execution is None:
+        ticket.cancelled = True  # one that was handed over but not begun is skipped then
         ticket.finish(error_response(message))
 
 
 def _looks_circular(ticket: Ticket) -> bool:
     """Whether a wait that lasts deserves a word: nobody can tell whether it will end."""
-    if not ticket.queued:
+    if not ticket.queued or ticket.expires or any(i.holder is None for i in _candidates(ticket)):
         return False
     if ticket.parent is None or ticket.parent.bare:
         return True
     ancestors = _ancestors(ticket)
-    return all(i.holder in ancestors for i in ticket.model.instances)
+    return all(i.holder in ancestors for i in _candidates(ticket))
 
 
 def describe_wait(ticket: Ticket) -> str:
     """Return one line on a queued request: what it waits for, who holds it, and since when."""
     holders = []
-    for instance in ticket.model.instances:
+    for instance in _candidates(ticket):
         holder = instance.holder
         name = getattr(getattr(holder, "model", None), "name", "?")
         started = getattr(holder, "started", 0)

@@ -24,10 +24,11 @@ from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Opt
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import messages
-from .failures import error_response
+from .failures import error_response, originating, over_bls
 from .futures import RequestFuture
 from .interrupt import interrupt_thread
 from .isolation import hand_over
+from .loops import watch_loop
 from .stream import AnsweredStream, TicketStream
 from .ticket import Ticket
 from .warnings import MOST, blocking_exec
@@ -74,6 +75,7 @@ def _carried(options: Options) -> Options:
         parameters,
         options.preferred_memory,
         options.trace,
+        options.priority,
     )
 
 
@@ -95,12 +97,16 @@ class Execution:
     finished = False
     instance: Instance | None = None
     request: InferenceRequest | None = None
+    # Of a batch, in step; instead of `request` and `ticket`.
+    requests: tuple[InferenceRequest, ...] = ()
+    tickets: tuple[Ticket, ...] = ()
     started = 0
     task: asyncio.Task[Any] | None = None
     tasks: WeakSet[asyncio.Task[Any]] | None = None
     thread = 0
     ticket: Ticket | None = None
     warnings: Mapping[str, None] = MappingProxyType({})  # in order, each once
+    nested_loop: Any = None  # that a sync execute runs itself
     _causes: list[ErrorRecord] | None = None
     _children: set[Ticket] | None = None
     _guard: threading.Lock | None = None
@@ -135,12 +141,18 @@ class Execution:
             return ResponseIterator(self._stream(model, request, given))
         response = model.scheduler.call(self, received(model, request, given))
         if response._error is not None:
+            response = originating(response, model.name)
+            if self.model is not None:
+                response = over_bls(response)
             self.note_error(response)
         return response
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Serve a request in the background; needs a running event loop."""
-        future = RequestFuture(loop=asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        future = RequestFuture(loop=loop)
+        if self.task is None and self.model is not None and self.thread == threading.get_ident():
+            watch_loop(loop, self)
         model = self.server.find(request._model_name, request._model_version)
         problem = messages.not_ready(request._model_name) if model is None else model.check.problem(request)
         if problem is None and model is not None:
@@ -163,8 +175,8 @@ class Execution:
                 model.name, f"the chain of BLS calls is {MAX_DEPTH} long; does a model call itself?"
             )
         memory = request._options.preferred_memory
-        if memory is not None and memory.memory_type == MemoryType.TRITONSERVER_MEMORY_GPU:
-            return messages.no_gpu(memory.device_id)
+        if memory is not None and memory._memory_type == MemoryType.TRITONSERVER_MEMORY_GPU:
+            return messages.no_gpu(memory._device_id)
         return None
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:

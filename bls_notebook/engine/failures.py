@@ -23,6 +23,8 @@ __all__ = [
     "exception_frames",
     "failed_response",
     "internal_paths",
+    "originating",
+    "over_bls",
     "text_of",
 ]
 
@@ -77,12 +79,14 @@ def exception_frames(error: BaseException, model: str, version: int) -> tuple[Fr
 
     Frames of code that belongs to no model have no model's name.
     """
-    out = []
+    out: list[FrameRecord] = []
     for frame, line in _code_frames(error.__traceback__)[-MAX_FRAMES:]:
         home = frame.f_globals.get(HOME)
         file = frame.f_code.co_filename
         lines = getattr(home, "sources", {}).get(file) or linecache.getlines(file)
         name, number = (home.model, home.version) if home is not None else ("", 0)
+        if out and (out[-1].file, out[-1].line) == (file, line):
+            continue  # a comprehension is a frame of its own in some versions of Python
         out.append(FrameRecord(name, number, file, line, frame.f_code.co_name, _around(lines, line)))
     if isinstance(error, SyntaxError) and error.filename:
         line = error.lineno or 1
@@ -130,6 +134,27 @@ def error_response(
     error = TritonError(message, code)
     error._origin = origin
     return InferenceResponse([], error)
+
+
+def originating(response: InferenceResponse, model: str) -> InferenceResponse:
+    """Return an error response that says which model it came from; one that does stays as it is."""
+    error = response._error
+    if error is None or error._origin is not None:
+        return response
+    record = ErrorRecord(error._message, error._code.name, (model,))
+    out = error_response(error._message, error._code, record)
+    out._parameters = response._parameters
+    return out
+
+
+def over_bls(response: InferenceResponse) -> InferenceResponse:
+    """Return an error response as a BLS caller gets it: the server makes every code INTERNAL."""
+    error = response._error
+    if error is None or error._code is ErrorCode.INTERNAL:
+        return response
+    out = error_response(error._message, ErrorCode.INTERNAL, error._origin)
+    out._parameters = response._parameters
+    return out
 
 
 def cancelled_response(name: str) -> InferenceResponse:

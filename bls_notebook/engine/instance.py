@@ -47,6 +47,16 @@ class Instance:
             self._loop = ModelLoop(self.name)
         return self._loop
 
+    @property
+    def loop_thread(self) -> int:
+        """Identity of the thread of its loop; 0 while it has none."""
+        return 0 if self._loop is None else self._loop.thread
+
+    @property
+    def load(self) -> int:
+        """How many executions share the instance's loop."""
+        return 0 if self._loop is None else len(self._loop.executions)
+
     def close(self) -> None:
         """Finalize the model's instance and stop its loop."""
         try:

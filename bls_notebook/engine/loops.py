@@ -22,7 +22,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 if TYPE_CHECKING:
     from .execution import Execution
 
-__all__ = ["Mailbox", "ModelLoop", "loop_is_idle", "mailbox", "thread_of_job"]
+__all__ = ["Job", "Mailbox", "ModelLoop", "job_of", "loop_is_idle", "mailbox", "watch_loop"]
 
 
 class Mailbox:
@@ -64,19 +64,21 @@ def mailbox(loop: asyncio.AbstractEventLoop) -> Mailbox:
     return found
 
 
-class _Job:
+class Job:
     """A call in an executor, on behalf of a coroutine."""
 
-    __slots__ = ("thread",)
+    __slots__ = ("__weakref__", "peers", "state", "thread")
 
-    def __init__(self) -> None:
+    def __init__(self, peers: WeakSet[Job]) -> None:
         self.thread = 0  # of the thread that runs it, 0 before and after
+        self.state = "waiting"  # then "running", then "over"
+        self.peers = peers  # the calls given to the same executor
+        peers.add(self)
 
 
-def thread_of_job(future: Any) -> int:
-    """Return the thread that runs the executor call behind a future, 0 where that is not known."""
-    job = getattr(future, "_bls_job", None)
-    return job.thread if job is not None else 0
+def job_of(future: Any) -> Job | None:
+    """Return the executor call behind a future, None where there is none that is known."""
+    return getattr(future, "_bls_job", None)
 
 
 class _WatchingSelector(selectors.DefaultSelector):
@@ -105,6 +107,8 @@ class _ModelEventLoop(asyncio.SelectorEventLoop):
     def __init__(self, selector: _WatchingSelector) -> None:
         super().__init__(selector)
         self.bls_selector = selector
+        self.bls_executions: WeakSet[Execution] = WeakSet()
+        self._bls_jobs: dict[int, WeakSet[Job]] = {}
 
     def create_task(self, coro: Any, **options: Any) -> Any:
         """Create a task, as the base class does."""
@@ -120,18 +124,54 @@ class _ModelEventLoop(asyncio.SelectorEventLoop):
         self, executor: Any, func: Any, *args: Any
     ) -> Any:
         """Run a call in an executor, as the base class does."""
-        job = _Job()
+        job = Job(self._bls_jobs.setdefault(id(executor), WeakSet()))
 
         def call(*arguments: Any) -> Any:
-            job.thread = threading.get_ident()
+            job.thread, job.state = threading.get_ident(), "running"
             try:
                 return func(*arguments)
             finally:
-                job.thread = 0
+                job.thread, job.state = 0, "over"
 
         future = super().run_in_executor(executor, call, *args)
         future._bls_job = job  # type: ignore[attr-defined]
         return future
+
+
+class _WatchedSelector:
+    """Another loop's selector, with an ear for when it has nothing left to do but wait."""
+
+    def __init__(self, inner: Any, going_idle: Callable[[], None]) -> None:
+        self._inner, self._going_idle = inner, going_idle
+        self.idle = False
+
+    def select(self, timeout: float | None = None) -> Any:
+        """Wait, as the selector does."""
+        if timeout is not None and timeout <= 0:
+            return self._inner.select(timeout)
+        self.idle = True
+        try:
+            self._going_idle()
+            return self._inner.select(timeout)
+        finally:
+            self.idle = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def watch_loop(loop: Any, execution: Execution) -> None:
+    """Watch a loop that a sync `execute` runs itself (`asyncio.run`), so that its waits are known."""
+    execution.nested_loop = loop
+    if getattr(loop, "bls_selector", None) is not None or not hasattr(loop, "_selector"):
+        return
+
+    def going_idle() -> None:
+        from .blocking import loop_goes_idle
+
+        loop_goes_idle([execution])
+
+    loop.bls_selector = loop._selector = _WatchedSelector(loop._selector, going_idle)
 
 
 def loop_is_idle(loop: Any) -> bool:
@@ -153,6 +193,7 @@ class ModelLoop:
         selector = _WatchingSelector()
         self.loop = _ModelEventLoop(selector)
         self.executions: WeakSet[Execution] = WeakSet()
+        self.loop.bls_executions = self.executions
         selector.going_idle = self._going_idle
         self._thread = threading.Thread(target=self._run, name=f"bls-loop-{name}", daemon=True)
         self._thread.start()

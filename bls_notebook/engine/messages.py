@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 __all__ = [
+    "batch_mismatch",
     "batch_too_large",
     "decoupled_called_as_plain",
     "duplicate_input",
     "execute_failed",
+    "no_batch_dimension",
     "no_gpu",
     "not_ready",
+    "queue_full",
     "running",
+    "sequence_batch_too_large",
+    "sequence_timeout_expired",
+    "sequence_without_id",
+    "sequence_without_start",
+    "timeout_expired",
     "unexpected_input",
     "unexpected_output",
     "wrong_count",
@@ -60,9 +68,11 @@ def unexpected_output(model: str, name: str) -> str:
 
 
 def wrong_count(
-    model: str, request_id: str, expected: int, got: Sequence[str], missing: Iterable[str]
+    model: str, request_id: str, expected: tuple[int, int], got: Sequence[str], missing: Iterable[str]
 ) -> str:
-    """Too few or too many inputs."""
+    """Too few or too many inputs; `expected` is the least and the most."""
+    least, most = expected
+    wanted = f"{most} inputs" if least == most else f"number of inputs between {least} and {most}"
     listed = "[" + ",".join(f"'{n}'" for n in reversed(got)) + "]"
     absent = ",".join(f"'{n}'" for n in missing)
     absent = f"[{absent}]" if absent else "]"  # the real server's bracket goes missing like this
@@ -70,7 +80,7 @@ def wrong_count(
         model,
         _named(
             request_id,
-            f"expected {expected} inputs but got {len(got)} inputs for model '{model}'. Got "
+            f"expected {wanted} but got {len(got)} inputs for model '{model}'. Got "
             f"input(s) {listed}, "
             f"but missing required input(s) {absent}. Please provide all required input(s).",
         ),
@@ -121,6 +131,22 @@ def wrong_shape(
     )
 
 
+def no_batch_dimension(model: str, request_id: str, name: str) -> str:
+    """An input without any dimension, where the model batches."""
+    return running(
+        model,
+        _named(request_id, f"input '{name}' has no shape but model requires batch dimension for '{model}'"),
+    )
+
+
+def batch_mismatch(model: str, request_id: str, name: str) -> str:
+    """Inputs of one request with different numbers of rows."""
+    return running(
+        model,
+        _named(request_id, f"input '{name}' batch size does not match other inputs for '{model}'"),
+    )
+
+
 def batch_too_large(model: str, request_id: str, limit: int) -> str:
     """More rows than max_batch_size."""
     return running(
@@ -136,4 +162,45 @@ def no_gpu(device: int) -> str:
         "\tGPU: failed to get device: CUDA driver version is insufficient for CUDA runtime version\n"
         "\tGPU_POOL: CudaMemoryManager has no preallocated CUDA memory"
         f" (this process has no gpu:{device}; leave preferred_memory out, or ask for the CPU)"
+    )
+
+
+def timeout_expired() -> str:
+    """A request waited longer in the dynamic batcher's queue than its policy allows."""
+    return "Request timeout expired"
+
+
+def queue_full(model: str, request_id: str) -> str:
+    """As many requests wait as the queue's policy allows."""
+    return running(model, _named(request_id, "Exceeds maximum queue size"))
+
+
+def sequence_timeout_expired() -> str:
+    """A sequence waited longer for a slot than one of its requests allows."""
+    return "timeout of the corresponding sequence has been expired"
+
+
+def sequence_batch_too_large(model: str) -> str:
+    """A request of a sequence with more than one row."""
+    return running(
+        model,
+        f"inference request to model '{model}' must specify batch-size 1 due to requirements of sequence "
+        "batcher",
+    )
+
+
+def sequence_without_id(model: str) -> str:
+    """A request to a sequence model that names no sequence."""
+    return running(
+        model,
+        f"inference request to model '{model}' must specify a non-zero or non-empty correlation ID",
+    )
+
+
+def sequence_without_start(model: str, sequence: int | str) -> str:
+    """A request of a sequence that is not under way, and does not start it."""
+    return running(
+        model,
+        f"inference request for sequence {sequence} to model '{model}' must specify the START flag on the "
+        "first request of the sequence",
     )

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .output_check import OutputCheck
-from .scheduler import DefaultScheduler, Scheduler
+from .scheduler import Scheduler
+from .schedulers import scheduler_for
 from .validate import RequestCheck
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class LoadedModel:
         self.outputs = OutputCheck(spec, server.strict)
         self.statistics = Statistics()
         self.closed = threading.Event()
-        self.scheduler: Scheduler = DefaultScheduler(self)
+        self.scheduler: Scheduler = scheduler_for(self)
 
     def count(self, nanoseconds: int, failed: bool) -> None:
         """Count one execution; the scheduler's lock is held."""

@@ -101,6 +101,7 @@ def answer(
         out, unheld = _new(InferenceResponse), False
         out._parameters = response._parameters
         out._warnings = response._warnings
+        out._arrived = 0.0
         out._error = response._error
         tensors = list(response._outputs)
     if response._error is not None:

@@ -13,29 +13,22 @@ import inspect
 import threading
 from asyncio.events import _get_running_loop, _set_running_loop
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
-from weakref import WeakSet
 
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import janitor
 from .blocking import wait_for
 from .execution import Execution
-from .failures import (
-    cancelled_response,
-    describe_exception,
-    error_response,
-    failed_response,
-)
-from .interrupt import Interrupted, clear_interrupt
+from .failures import cancelled_response, error_response
 from .messages import execute_failed, not_ready
-from .outputs import ReturnError, answer, check_returned
+from .outputs import answer, check_returned, returned_none
+from .runner import BatchRunner, failure
 from .threads import start_in_thread
 from .ticket import Ticket
 from .warnings import with_warnings
@@ -44,7 +37,7 @@ if TYPE_CHECKING:
     from .instance import Instance
     from .model import LoadedModel
 
-__all__ = ["DefaultScheduler", "Scheduler"]
+__all__ = ["DefaultScheduler", "Scheduler", "first_response"]
 
 _get_ident = threading.get_ident
 
@@ -80,6 +73,7 @@ class DefaultScheduler:
         self._on_drained: Callable[[], None] | None = None
         self._closed = False
         self._async = any(i.is_async for i in model.instances)
+        self._runner = BatchRunner(model, self._lock)
 
     # -- sync, on the caller's thread --------------------------------------------------------------
 
@@ -130,9 +124,9 @@ class DefaultScheduler:
             if returned[0] is not None and execution.ticket is None:
                 response = answer(returned, 0, requested, True, model.outputs)
                 if response._warnings:
-                    response = with_warnings(response, model, execution)
+                    response = with_warnings(response, model, execution, parent)
         except BaseException as error:
-            response = self._failure(execution, error)
+            response = failure(execution, error)
         finally:
             caller_var.reset(token)
             if running_loop is not None:
@@ -175,21 +169,8 @@ class DefaultScheduler:
         ticket = execution.ticket
         if ticket is None:  # a list with None in it
             name = execution.instance_name
-            from .outputs import returned_none
-
             return error_response(execute_failed(name, returned_none("execute returned [None]")))
-        return _first_response(ticket)
-
-    def _failure(self, execution: Execution, error: BaseException) -> InferenceResponse:
-        """The response of an `execute` that raised; Ctrl-C goes on to the notebook."""
-        if isinstance(error, KeyboardInterrupt) and (threading.current_thread() is threading.main_thread()):
-            execution.interrupt()
-            raise error
-        if isinstance(error, (Interrupted, asyncio.CancelledError)):
-            return cancelled_response(self._model.name)
-        execution.server.last_failure = error
-        message = execute_failed(execution.instance_name, describe_exception(error))
-        return failed_response(self._model, message, error, execution.causes)
+        return first_response(ticket)
 
     def _wait_for_turn(self, execution: Execution, request: InferenceRequest) -> Instance | InferenceResponse:
         parent = execution.parent
@@ -230,7 +211,7 @@ class DefaultScheduler:
         ticket = Ticket(self._model, request, parent, copy_context())
         parent.adopt(ticket)
         self.submit(ticket)
-        return _first_response(ticket)
+        return first_response(ticket)
 
     # -- in the background -------------------------------------------------------------------------
 
@@ -243,7 +224,7 @@ class DefaultScheduler:
             if not closed:
                 self._open += 1
                 if self._idle:
-                    instance = self._idle.pop()
+                    instance = self._least_busy() if self._async else self._idle.pop()
                     instance.holder = ticket
                 else:
                     ticket.queued = True
@@ -252,6 +233,12 @@ class DefaultScheduler:
             ticket.finish(error_response(not_ready(self._model.name)))
         elif instance is not None:
             self._dispatch(instance, ticket)
+
+    def _least_busy(self) -> Instance:
+        """Take the idle instance whose loop has the least to do; the lock is held."""
+        best = min(self._idle, key=lambda i: i.load)
+        self._idle.remove(best)
+        return best
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Take a request out of the queue."""
@@ -306,153 +293,18 @@ class DefaultScheduler:
             if ticket.inline:
                 ticket.grant(instance)
                 return
-            context = ticket.context
-            try:
-                if context is None:
-                    self._run(instance, ticket)
-                else:
-                    context.run(self._run, instance, ticket)
-            except Interrupted:  # arrived after the model was left
-                ticket.finish(cancelled_response(self._model.name))
+            self._runner.run(instance, (ticket,))
             ticket = self._next(instance)
-
-    def _run(self, instance: Instance, ticket: Ticket) -> None:
-        """Run one request of a sync model on this worker thread."""
-        request, ticket.request = ticket.request, None
-        if request is None or ticket.cancelled:
-            ticket.finish(cancelled_response(self._model.name))
-            return
-        execution = self._execution(instance, ticket, request)
-        guard = execution.interruptible()
-        execution.thread = _get_ident()
-        token = caller_var.set(execution)
-        response: InferenceResponse | None = None
-        try:
-            returned = instance.execute([request])
-            if inspect.iscoroutine(returned):
-                returned = asyncio.run_coroutine_threadsafe(returned, instance.loop.loop).result()
-            execution.request = None
-            del request
-            response = self._read(ticket, execution, returned)
-        except BaseException as error:
-            response = self._failure(execution, error)
-        finally:
-            with guard:
-                execution.finished = True
-            if execution.cancelled:
-                clear_interrupt(execution.thread)
-            caller_var.reset(token)
-            execution.request = None
-            self._close_execution(ticket, execution, response)
 
     def _begin(self, instance: Instance, ticket: Ticket) -> None:
         """Start one request of an async model; on the thread of the instance's loop."""
-        request, ticket.request = ticket.request, None
-        context = ticket.context
-        if request is None or context is None or ticket.cancelled:
-            ticket.finish(cancelled_response(self._model.name))
-            self._release(instance)
-            return
-        execution = self._execution(instance, ticket, request)
-        execution.thread = _get_ident()
-        execution.tasks = WeakSet()
-        instance.loop.executions.add(execution)
-        loop = instance.loop.loop
-        context.run(caller_var.set, execution)
-        try:
-            coroutine = context.run(instance.execute, [request])
-            if not inspect.iscoroutine(coroutine):
-                raise TritonModelException(
-                    f"async execute returned a {type(coroutine).__name__} instead of a coroutine"
-                )
-            task = context.run(loop.create_task, coroutine)
-        except BaseException as error:
-            self._ended(instance, ticket, execution, None, error)
-            return
-        del request
-        execution.task = task
-        execution.tasks.add(task)
-        task.add_done_callback(partial(self._task_done, instance, ticket, execution))
-        if self._model.decoupled:  # its requests share the loop
+        under_way = self._runner.begin(instance, (ticket,), self._ended)
+        if not under_way or self._model.decoupled:  # requests of a decoupled model share the loop
             self._release(instance)
 
-    def _task_done(
-        self, instance: Instance, ticket: Ticket, execution: Execution, task: asyncio.Task[Any]
-    ) -> None:
-        if task.cancelled():
-            self._ended(instance, ticket, execution, None, asyncio.CancelledError())
-        else:
-            error = task.exception()
-            self._ended(instance, ticket, execution, None if error else task.result(), error)
-
-    def _ended(
-        self,
-        instance: Instance,
-        ticket: Ticket,
-        execution: Execution,
-        returned: Any,
-        error: BaseException | None,
-    ) -> None:
-        shares_loop = self._model.decoupled and execution.task is not None
-        response: InferenceResponse | None
-        if error is None:
-            try:
-                response = self._read(ticket, execution, returned)
-            except BaseException as problem:
-                response = self._failure(execution, problem)
-        else:
-            response = self._failure(execution, error)
-        execution.finished = True
-        execution.request = None
-        execution.task = None
-        instance.loop.executions.discard(execution)
-        self._close_execution(ticket, execution, response)
-        if not shares_loop:
+    def _ended(self, instance: Instance, tickets: Sequence[Ticket], again: list[Ticket]) -> None:
+        if not self._model.decoupled:
             self._release(instance)
-
-    def _execution(self, instance: Instance, ticket: Ticket, request: InferenceRequest) -> Execution:
-        """An execution of a queued request, known to its ticket and its instance."""
-        server = self._model.server
-        execution = Execution(server, self._model, ticket.parent)
-        execution.instance = instance
-        execution.request = request
-        execution.ticket = ticket
-        execution.started = perf_counter_ns()
-        request._answerable = ticket
-        if self._model.decoupled:
-            request.get_response_sender()  # dropped with the request: so its end is noticed
-        instance.holder = execution
-        ticket.execution = execution
-        return execution
-
-    def _read(self, ticket: Ticket, execution: Execution, returned: Any) -> InferenceResponse | None:
-        """The answer in what `execute` returned; None where the model's sender gives it."""
-        if returned is None:
-            request = execution.request
-            if request is not None and not ticket.done:
-                request.get_response_sender()
-            return None
-        if self._model.decoupled:
-            if ticket.done:
-                return None
-            raise ReturnError(
-                f"Python model '{execution.instance_name}' is using the decoupled mode and the execute "
-                "function must return None."
-            )
-        check_returned(returned, 1)
-        if returned[0] is None:
-            return None
-        response = answer(returned, 0, ticket.requested, True, self._model.outputs)
-        return with_warnings(response, self._model, execution)
-
-    def _close_execution(
-        self, ticket: Ticket, execution: Execution, response: InferenceResponse | None
-    ) -> None:
-        failed = response is not None and response._error is not None
-        with self._lock:
-            self._model.count(perf_counter_ns() - execution.started, failed)
-        if response is not None:
-            ticket.finish(response)
 
     # -- closing -----------------------------------------------------------------------------------
 
@@ -473,7 +325,8 @@ class DefaultScheduler:
         return callback
 
 
-def _first_response(ticket: Ticket) -> InferenceResponse:
+def first_response(ticket: Ticket) -> InferenceResponse:
+    """Wait for the first response of a ticket."""
     while True:
         taken = ticket.take()
         if taken is not None:

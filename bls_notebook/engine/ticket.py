@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from bls_notebook.pb_utils.errors import TritonModelException
@@ -19,7 +20,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import janitor
-from .failures import cancelled_response, error_response
+from .failures import cancelled_response, error_response, originating, over_bls
 from .messages import execute_failed
 from .outputs import answer, returned_none
 from .parking import Parker
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from .instance import Instance
     from .model import LoadedModel
 
-__all__ = ["Ticket"]
+__all__ = ["SECOND_RESPONSE", "Ticket"]
 
 _CLOSED = "Unable to send response. Response sender has been closed."
-_SECOND = "Unable to send response. Non-decoupled model cannot send more than one response."
+SECOND_RESPONSE = "Unable to send response. Non-decoupled model cannot send more than one response."
 _ONLY_FINAL = (
     "Unable to send response. Non-decoupled model cannot send complete final before sending a response."
 )
@@ -56,12 +57,16 @@ class Ticket:
     # Defaults of what many tickets never set: making one is on the path of every queued request.
     inline = False  # its own thread runs it, once an instance is granted
     queued = False  # in its scheduler's queue; written under the scheduler's lock
+    bound: tuple[Instance, ...] | None = None  # while queued: who can serve it; None for every instance
+    expires = False  # while queued: a timer answers it, if nothing else does
+    held = False  # its responses wait until others have been given (preserve_ordering)
     granted: Instance | None = None
     execution: Execution | None = None
     cancelled = False
     discarded = False
     on_response: Callable[[], None] | None = None
     _parkers: list[Parker] | None = None
+    _kept: list[tuple[InferenceResponse, bool]] | None = None
     _closed = False  # the model may send nothing more
     _answered = False  # the final response is in
     _sent = 0
@@ -88,9 +93,14 @@ class Ticket:
         return self._answered
 
     @property
+    def sent(self) -> bool:
+        """Whether the model has sent anything."""
+        return self._sent > 0
+
+    @property
     def ready(self) -> bool:
         """Whether a response can be read now."""
-        return bool(self._responses) or self._answered
+        return bool(self._responses) or (self._answered and not self.held)
 
     # -- the model's side ------------------------------------------------------------------------
 
@@ -99,7 +109,7 @@ class Ticket:
         with self._lock:
             if not self.model.decoupled:
                 if response is not None and self._sent:
-                    raise TritonModelException(_SECOND)
+                    raise TritonModelException(SECOND_RESPONSE)
                 if response is None and not self._sent:
                     raise TritonModelException(_ONLY_FINAL)
             if self._closed:
@@ -113,7 +123,7 @@ class Ticket:
                 self._unfinished = None
             else:
                 out = answer([response], 0, self.requested, False, self.model.outputs)
-                out = with_warnings(out, self.model, self.execution)
+                out = with_warnings(out, self.model, self.execution, self.parent)
                 if not final and not self.model.decoupled:
                     self._unfinished = out
                     if self.model.outputs.strict:
@@ -132,7 +142,7 @@ class Ticket:
 
     def _forgotten(self) -> None:
         if self._unfinished is not None and not self._answered:  # strict
-            self.finish(with_warnings(self._unfinished, self.model, None))
+            self.finish(with_warnings(self._unfinished, self.model, None, None))
         name = self.execution.instance_name if self.execution is not None else self.model.name
         what = (
             "the response sender was dropped before its final flag was sent"
@@ -162,6 +172,15 @@ class Ticket:
         """Queue a response; the lock is held."""
         if self._answered:
             return None
+        if response._error is not None:
+            response = originating(response, self.model.name)
+            if self.parent is not None and self.parent.model is not None:
+                response = over_bls(response)
+        response._arrived = perf_counter()
+        if self.held:
+            self._kept = [*(self._kept or ()), (response, final)]
+            self._answered = final
+            return None
         if not self.discarded or final:
             self._responses.append((response, final))
         self._answered = final
@@ -176,7 +195,20 @@ class Ticket:
             if self.parent is not None:
                 self.parent.forget(self)
         callback = self.on_response
-        if callback is not None:
+        if callback is not None and not self.held:
+            callback()
+
+    def let_go(self) -> None:
+        """Give the responses that were held back; what comes now is given at once."""
+        with self._lock:
+            self.held = False
+            self._responses.extend(self._kept or ())
+            self._kept = None
+            woken, self._parkers = self._parkers, None
+        for parker in woken or ():
+            parker.unpark()
+        callback = self.on_response
+        if callback is not None and self._responses:
             callback()
 
     def take(self) -> tuple[InferenceResponse, bool] | None:
@@ -189,7 +221,7 @@ class Ticket:
     def parker(self) -> Parker | None:
         """Return where to wait for the next response; None where there is one already."""
         with self._lock:
-            if self._responses or self._answered or self.granted is not None:
+            if self.ready or self.granted is not None:
                 return None
             parker = Parker()
             self._parkers = [*(self._parkers or ()), parker]

@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.tensor import Tensor
 
 from . import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bls_notebook.engine.spec import ModelSpec
 
 __all__ = ["RequestCheck"]
@@ -73,51 +72,67 @@ class RequestCheck:
                 return problem
         for name in request._requested:
             if name not in self._outputs:
-                return messages.unexpected_output(self._spec.name, name)
+                return messages.unexpected_output(
+                    self._spec.name, min(set(request._requested) - self._outputs)
+                )
         return None
 
     def _explain(self, request: InferenceRequest) -> str | None:
-        """Check everything in Triton's order, and say what is wrong."""
+        """Check everything in the order of core/src/infer_request.cc, and say what is wrong."""
         spec, inputs = self._spec, request._inputs
         model, request_id = spec.name, request._options.request_id
         names = [t._name for t in inputs]
         for i, name in enumerate(names):
             if name in names[:i]:
                 return messages.duplicate_input(model, request_id, name)
-        missing = [n for n in spec.inputs if n in self._required and n not in names]
-        if len(inputs) > self._total or len(inputs) < len(self._required):
-            return messages.wrong_count(model, request_id, self._total, names, missing)
-        for name in names:
-            if name not in spec.inputs:
-                return messages.unexpected_input(model, name)
-        if missing:
-            return messages.wrong_count(model, request_id, self._total, names, missing)
+        for name in sorted(request._requested):
+            if name not in self._outputs:
+                return messages.unexpected_output(model, name)
+        if not len(self._required) <= len(inputs) <= self._total:
+            missing = [n for n in spec.inputs if n in self._required and n not in names]
+            expected = (len(self._required), self._total)
+            return messages.wrong_count(model, request_id, expected, names, missing)
         # The real server walks a hash table whose order is, in practice, the reverse of insertion.
-        for tensor in reversed(inputs):
-            wanted = spec.inputs[tensor._name].datatype
-            if tensor._datatype != wanted:
-                return messages.wrong_datatype(model, request_id, tensor._name, tensor._datatype, wanted)
-        return self._shape_problem(request)
-
-    def _shape_problem(self, request: InferenceRequest) -> str | None:
-        spec = self._spec
-        model, request_id = spec.name, request._options.request_id
-        batched = spec.max_batch_size > 0
-        batch: int | None = None
-        for tensor in reversed(request._inputs):
-            wanted: Sequence[int] = spec.inputs[tensor._name].shape
+        backwards = list(reversed(inputs))
+        problem = self._batch_problem(backwards, request_id) if spec.max_batch_size > 0 else None
+        if problem is not None:
+            return problem
+        for tensor in backwards:
+            wanted = spec.inputs.get(tensor._name)
+            if wanted is None:
+                return messages.unexpected_input(model, tensor._name)
+            if tensor._datatype != wanted.datatype:
+                return messages.wrong_datatype(
+                    model, request_id, tensor._name, tensor._datatype, wanted.datatype
+                )
             shape = tensor._array.shape
-            if len(shape) != len(wanted) or any(w not in (-1, s) for w, s in zip(wanted, shape, strict=True)):
-                return messages.wrong_shape(model, request_id, tensor._name, shape, wanted, batched)
-            if batched and not spec.inputs[tensor._name].is_shape_tensor:
-                if batch is not None and shape[0] != batch:
-                    return messages.running(
-                        model,
-                        f"[request id: {request_id or '<id_unknown>'}] input '{tensor._name}' batch size "
-                        "does not "
-                        f"match other inputs for '{model}'",
-                    )
-                batch = shape[0]
+            if len(shape) != len(wanted.shape) or any(
+                w not in (-1, s) for w, s in zip(wanted.shape, shape, strict=True)
+            ):
+                return messages.wrong_shape(
+                    model, request_id, tensor._name, shape, wanted.shape, spec.max_batch_size > 0
+                )
+        missing = [n for n in spec.inputs if n in self._required and n not in names]
+        if missing:  # the real server passes this one, and its model finds None
+            expected = (len(self._required), self._total)
+            return messages.wrong_count(model, request_id, expected, names, missing)
+        return None
+
+    def _batch_problem(self, inputs: list[Tensor], request_id: str) -> str | None:
+        spec = self._spec
+        batch: int | None = None
+        for tensor in inputs:
+            wanted = spec.inputs.get(tensor._name)
+            if wanted is None:
+                return messages.unexpected_input(spec.name, tensor._name)
+            if wanted.is_shape_tensor:
+                continue
+            shape = tensor._array.shape
+            if not shape:
+                return messages.no_batch_dimension(spec.name, request_id, tensor._name)
+            if batch is not None and shape[0] != batch:
+                return messages.batch_mismatch(spec.name, request_id, tensor._name)
+            batch = shape[0]
         if batch is not None and batch > spec.max_batch_size:
-            return messages.batch_too_large(model, request_id, spec.max_batch_size)
+            return messages.batch_too_large(spec.name, request_id, spec.max_batch_size)
         return None

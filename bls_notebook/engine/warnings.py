@@ -23,7 +23,7 @@ MOST = 20  # that one response carries
 
 
 def with_warnings(
-    response: InferenceResponse, model: LoadedModel, execution: Execution | None
+    response: InferenceResponse, model: LoadedModel, execution: Execution | None, parent: Execution | None
 ) -> InferenceResponse:
     """Return a response with the warnings of the execution that gave it; in strict mode their error.
 
@@ -35,6 +35,8 @@ def with_warnings(
         That gave it.
     execution : Execution or None
         Where `note_warnings` kept those of other kinds.
+    parent : Execution or None
+        Who sent the request: its own responses will tell of them too.
     """
     noted = () if execution is None else execution.warnings
     if response._error is not None or not (response._warnings or noted):
@@ -44,8 +46,8 @@ def with_warnings(
         message = f"Model {model.name} - strict: {'; '.join(warnings)}"
         return error_response(message, origin=ErrorRecord(message, "INTERNAL", (model.name,)))
     response._warnings = warnings
-    if execution is not None and execution.parent is not None:
-        execution.parent.note_warnings(warnings)
+    if parent is not None and warnings:
+        parent.note_warnings(warnings)
     return response
 
 

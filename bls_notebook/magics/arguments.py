@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
-from .words import Unfinished, Word, split_words
+from .words import UnfinishedError, Word, split_words
 
 __all__ = ["HelpWanted", "Parser", "identifier", "names", "whole_number", "words_of"]
 
 
-class HelpWanted(Exception):
+_WIDTH = 92
+
+
+class HelpWanted(Exception):  # noqa: N818  (it is a wish, no error)
     """The line asks for help; the text is the help."""
 
 
@@ -35,7 +39,7 @@ class Parser(argparse.ArgumentParser):
         self.options: dict[str, bool] = {}
         super().__init__(
             prog,
-            description=description,
+            description=textwrap.fill(description, _WIDTH),
             epilog=f"examples:\n{examples}" if examples else None,
             formatter_class=_Formatter,
             add_help=False,
@@ -96,7 +100,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Of one width, wherever the docstring is made."""
 
     def __init__(self, prog: str, **keywords: Any) -> None:
-        super().__init__(prog, max_help_position=26, width=92)
+        super().__init__(prog, max_help_position=26, width=_WIDTH)
 
 
 def words_of(parser: Parser, line: str) -> list[Word]:
@@ -109,7 +113,7 @@ def words_of(parser: Parser, line: str) -> list[Word]:
     """
     try:
         return split_words(line)
-    except Unfinished as error:
+    except UnfinishedError as error:
         parser.error(f"{error} in {line[error.start :]!r}")
 
 

@@ -29,15 +29,26 @@ _EXAMPLES = """\
 """
 
 
+class CellSyntaxError(Exception):
+    """A cell that is not Python; shown as IPython shows it, without the frames of this package."""
+
+    def __init__(self, error: SyntaxError, shown: list[str]) -> None:
+        super().__init__(str(error))
+        self._shown = shown
+
+    def _render_traceback_(self) -> list[str]:
+        return self._shown
+
+
 @cache
 def parser() -> Parser:
     """Return the parser of ``%%bls``."""
     parser = Parser(
         "%%bls",
-        "Runs the cell as the body of a model's execute: it may send BLS requests, by exec and, with await at\n"
-        "the top level, by async_exec. Its variables are the notebook's. A cell with await runs in an event\n"
-        "loop of its own, as a model's async execute does. Ctrl-C stops it and what it started. For a single\n"
-        "request see %bls.",
+        "Runs the cell as the body of a model's execute: it may send BLS requests, by exec and, with await "
+        "at the top level, by async_exec. Its variables are the notebook's. A cell with await runs in "
+        "an event loop of its own, as a model's async execute does. Ctrl-C stops it and what it started. "
+        "For a single request see %bls.",
         _EXAMPLES,
     )
     parser.add_argument(
@@ -65,16 +76,14 @@ def _function(notebook: Notebook, cell: str) -> tuple[Callable[[], Any], str]:
 
     Like any cell, it gives the value of its last line, if that is an expression.
     """
-    shell = notebook.shell
+    shell: Any = notebook.shell
     # One line more, so that lines are numbered as they are in the cell, where %%bls is the first.
-    source = "\n" + shell.transform_cell(cell)
-    file = str(shell.compile.cache(source, shell.execution_count, raw_code="\n" + cell))
-    tree = shell.transform_ast(shell.compile.ast_parse(source, filename=file))
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    codes = [compile(tree, file, "exec", flags, dont_inherit=True)]
-    if isinstance(last, ast.Expr):
-        codes.append(compile(ast.Expression(last.value), file, "eval", flags, dont_inherit=True))
+    source = "# %%bls\n" + shell.transform_cell(cell)
+    file = str(shell.compile.cache(source, notebook.cell_number, raw_code="%%bls\n" + cell))
+    try:
+        codes = _compile(notebook, source, file)
+    except SyntaxError as error:
+        raise CellSyntaxError(error, shell.SyntaxTB.structured_traceback(SyntaxError, error, [])) from None
     namespace = shell.user_ns
 
     def run() -> Any:
@@ -94,6 +103,18 @@ def _function(notebook: Notebook, cell: str) -> tuple[Callable[[], Any], str]:
     return (run_async if any(map(_awaits, codes)) else run), file
 
 
+def _compile(notebook: Notebook, source: str, file: str) -> list[CodeType]:
+    """Return the cell's code; that of its last line by itself, if it is an expression."""
+    shell: Any = notebook.shell
+    tree = shell.transform_ast(shell.compile.ast_parse(source, filename=file))
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    codes = [compile(tree, file, "exec", flags, dont_inherit=True)]
+    if isinstance(last, ast.Expr):
+        codes.append(compile(ast.Expression(last.value), file, "eval", flags, dont_inherit=True))
+    return codes
+
+
 def _awaits(code: CodeType) -> bool:
     return bool(code.co_flags & inspect.CO_COROUTINE)
 
@@ -103,7 +124,7 @@ def _show_from_the_cell_on(notebook: Notebook, error: Any, file: str) -> None:
     first: TracebackType | None = error.__traceback__
     while first is not None and first.tb_frame.f_code.co_filename != file:
         first = first.tb_next
-    if first is None or (isinstance(error, bls.BLSError) and getattr(error, "_display", None) is not None):
+    if first is None or display_of(error) is not None:
         return
     traceback = first
 

@@ -72,7 +72,7 @@ def _still_serving(model: str) -> str:
         record = bls.current_repository().record(model)
     except bls.BLSError:
         return ""
-    return f"version {record.version} of {model!r}, which was serving before, still serves."
+    return f"correct it and try again; until then version {record.version} of {model!r} goes on serving"
 
 
 def debug_later(notebook: Notebook, error: BaseException) -> None:
@@ -93,7 +93,7 @@ def add_handler(notebook: Notebook) -> Callable[[], None]:
     callable
         Gives the place back, unless somebody else has taken it since.
     """
-    shell = notebook.shell
+    shell: Any = notebook.shell
     before = (shell.custom_exceptions, shell.CustomTB)
 
     def handle(

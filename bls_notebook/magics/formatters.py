@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from IPython.core.formatters import DisplayFormatter
+
 from bls_notebook import Response
 from bls_notebook.observe.records import ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
 
@@ -15,9 +17,14 @@ from .results import Models, Responses
 
 __all__ = ["add_formatters", "remove_formatters"]
 
-_TYPES: tuple[type, ...] = (
-    Response, Responses, Models, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord,
-)  # fmt: skip
+_LISTS: tuple[type, ...] = (Responses, Models)
+_TYPES: tuple[type, ...] = (Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, *_LISTS)
+
+
+def _formatter(notebook: Notebook) -> DisplayFormatter:
+    formatter = notebook.shell.display_formatter
+    assert formatter is not None  # every shell makes one
+    return formatter
 
 
 def add_formatters(notebook: Notebook) -> None:
@@ -26,19 +33,26 @@ def add_formatters(notebook: Notebook) -> None:
     def bundle(value: Any, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return notebook.draw(value)._repr_mimebundle_()
 
+    def text(value: Any, printer: Any, cycle: bool) -> None:
+        printer.text(notebook.draw(value).text)
+
     def shown_while_they_came(responses: Responses) -> None:
-        if responses.shown_in != notebook.shell.execution_count:
+        if responses.shown_in != notebook.cell_number:
             raise NotImplementedError  # the formatters' word for "go on as usual"
 
-    formatter = notebook.shell.display_formatter
+    formatter = _formatter(notebook)
     for kind in _TYPES:
         formatter.mimebundle_formatter.for_type(kind, bundle)
+    for kind in _LISTS:  # IPython's own way with lists would go before the bundle
+        formatter.formatters["text/plain"].for_type(kind, text)
     formatter.ipython_display_formatter.for_type(Responses, shown_while_they_came)
 
 
 def remove_formatters(notebook: Notebook) -> None:
     """Make the shell forget them."""
-    formatter = notebook.shell.display_formatter
+    formatter = _formatter(notebook)
     for kind in _TYPES:
         formatter.mimebundle_formatter.type_printers.pop(kind, None)
+    for kind in _LISTS:
+        formatter.formatters["text/plain"].type_printers.pop(kind, None)
     formatter.ipython_display_formatter.type_printers.pop(Responses, None)

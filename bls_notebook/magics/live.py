@@ -41,7 +41,7 @@ class LiveTable:
         """Show the whole of it, if it has been shown in part; the cell need not show it again then."""
         if self._id:
             self._update()
-            self._responses.shown_in = self._notebook.shell.execution_count
+            self._responses.shown_in = self._notebook.cell_number
 
     def _update(self) -> None:
         known = bool(self._id)

@@ -60,9 +60,9 @@ def config_of(parser: Parser, arguments: argparse.Namespace, variables: Variable
     if name.isidentifier() and name in variables:
         return variables[name]
     path = Path(name).expanduser()
-    if path.is_file():
-        return path.read_text(encoding="utf-8")
-    parser.error(f"--config: got {name!r}, which is neither a variable of the notebook nor a file")
+    if not path.is_file():
+        parser.error(f"--config: got {name!r}, which is neither a variable of the notebook nor a file")
+    return path.read_text(encoding="utf-8")
 
 
 def config_from_options(parser: Parser, arguments: argparse.Namespace) -> dict[str, Any] | None:

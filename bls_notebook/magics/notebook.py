@@ -34,7 +34,13 @@ class Notebook:
     def assign(self, name: str | None, value: object) -> None:
         """Give a variable of the notebook a value; without a name, do nothing."""
         if name:
-            self.shell.push({name: value})
+            self.shell.user_ns[name] = value
+
+    @property
+    def cell_number(self) -> int:
+        """The number of the cell that runs, as it is shown beside it."""
+        # Not shell.execution_count, which newer versions of IPython raise before the cell runs.
+        return int(self.shell.displayhook.prompt_count)
 
     # -- drawing ------------------------------------------------------------------------------------
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_silenced
 
 from . import body, request, tritonconfig, tritonmodel
 from .arguments import HelpWanted
-from .completion import Completion
+from .completion import magic_matcher
 from .expressions import Variables
 from .failing import add_handler
 from .formatters import add_formatters, remove_formatters
@@ -20,7 +20,7 @@ from .notebook import Notebook
 from .repo import help_text, tritonrepo
 from .settings import BLSNotebook
 
-__all__ = ["Extension", "MAGICS"]
+__all__ = ["MAGICS", "Extension"]
 
 Run = Callable[[Notebook, str, str, Variables], object]
 
@@ -53,16 +53,15 @@ class Extension:
     """
 
     def __init__(self, shell: InteractiveShell) -> None:
-        self._shell = shell
+        self._shell = cast(Any, shell)  # much of it is untyped
         settings = BLSNotebook(parent=shell)
         self._notebook = Notebook(shell, settings)
         for magic in MAGICS:
-            shell.register_magic_function(_function(self._notebook, magic), magic.kind, magic.name)
-        shell.configurables.append(settings)
+            self._shell.register_magic_function(_function(self._notebook, magic), magic.kind, magic.name)
+        self._shell.configurables.append(settings)
         add_formatters(self._notebook)
         self._give_back_handler = add_handler(self._notebook)
-        self._completion = Completion(shell)
-        self._completion.add()
+        self._shell.Completer.custom_matchers.append(magic_matcher)
 
     def remove(self) -> None:
         """Take it all away; models stay loaded."""
@@ -72,7 +71,9 @@ class Extension:
             self._shell.configurables.remove(self._notebook.settings)
         remove_formatters(self._notebook)
         self._give_back_handler()
-        self._completion.remove()
+        matchers = self._shell.Completer.custom_matchers
+        if magic_matcher in matchers:
+            matchers.remove(magic_matcher)
 
 
 def _function(notebook: Notebook, magic: Magic) -> Callable[..., Any]:

@@ -34,15 +34,15 @@ def parser() -> Parser:
     """Return the parser of ``%bls``."""
     parser = Parser(
         "%bls",
-        "Sends a request to a model and gives its response, or a list of them with -n or --stream.\n"
-        "INPUT=EXPRESSION is an input by its name; the expression sees the notebook's variables. Arrays are\n"
-        "sent as they are; lists, numbers and text take the data type that the model's config asks for.\n"
-        "An error response is shown, not raised; %debug then opens in the frame of the model that failed.\n"
+        "Sends a request to a model and gives its response, or a list of them with -n or --stream. "
+        "INPUT=EXPRESSION is an input by its name; the expression sees the notebook's variables. Arrays are "
+        "sent as they are; lists, numbers and text take the data type that the model's config asks for. "
+        "An error response is shown, not raised; %debug then opens in the frame of the model that failed. "
         "%%bls runs a whole cell that sends requests of its own.",
         _EXAMPLES,
     )
     add = parser.add_argument
-    parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]".replace("%(prog)s", "%%bls")
+    parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
     add("model", metavar="MODEL", help="the model's name")
     add("--outputs", type=names, metavar="A,B", help="only these outputs")
     add("--device", metavar="WHERE", help="where the outputs should be: cpu, gpu:0")
@@ -67,7 +67,12 @@ def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
         parser().error("-n and --stream exclude each other; a stream is of one request")
     call = _call(read, arguments, variables)
     with reported(notebook):
-        bls.current_repository().record(arguments.model)  # clearer than Triton's "is not ready"
+        # Clearer than Triton's words for a model that is not ready, or is asked for one response only.
+        model = bls.current_repository().record(arguments.model)
+        if model.decoupled and not arguments.stream:
+            parser().error(
+                f"model {model.name!r} is decoupled, it gives any number of responses; add --stream"
+            )
         result = _send(notebook, call, arguments)
     _debug_first_error(notebook, result)
     notebook.assign(arguments.into, result)

@@ -100,7 +100,7 @@ def _read_option(
         position += 1
     if not value:
         parser.error(f"{option} needs a value")
-    if not value.startswith("{"):
+    if option != "--parameters":  # whose braces are a dict's
         value = expanded(value, variables)
     into.append(f"{option}={value}" if option.startswith("--") else f"{option}{value}")
     return position

@@ -30,7 +30,7 @@ def sequence(text: str) -> Sequence:
         before, words = text, []
     if not before or (before.isdigit() and not 0 < int(before) < 2**64):
         raise argparse.ArgumentTypeError(
-            f"got {text!r}, expected an ID (a number from 1, or text), then :start, :end or :start,end if wanted"
+            f"got {text!r}, expected an ID (text, or a number from 1), then :start, :end or :start,end"
         )
     flags = 0
     for word in words:
@@ -61,7 +61,8 @@ def parameters_of(text: str | None, variables: Variables) -> dict[str, Any] | No
     for name, item in value.items():
         if not isinstance(name, str) or not isinstance(item, (str, int, bool)):
             raise UsageError(
-                f"{where}: {name!r} is of type {type(item).__name__}; expected text, a whole number, True or False."
+                f"{where}: {name!r} is of type {type(item).__name__}; "
+                "expected text, a whole number, True or False."
             )
     return dict(value)
 

@@ -22,18 +22,24 @@ class Responses(list[Response]):
     ----------
     stream : bool
         Whether they are of one request that streams, not of one request each.
+    complete : bool
+        Whether a stream has come to its end.
     shown_in : int or None
-        The execution count of the cell that has shown them already, while they came.
+        The number of the cell that has shown them already, while they came.
     """
 
     def __init__(self, responses: Iterable[Response] = (), *, stream: bool = False) -> None:
         super().__init__(responses)
         self.stream = stream
+        self.complete = False
         self.shown_in: int | None = None
 
     @property
     def records(self) -> list[ResponseRecord]:
         """Plain data about them; those of separate requests are numbered from 0."""
         if self.stream:
-            return [response.record for response in self]
+            records = [response.record for response in self]
+            if records and self.complete:  # the final flag may have come by itself
+                records[-1] = replace(records[-1], final=True)
+            return records
         return [replace(response.record, index=i) for i, response in enumerate(self)]

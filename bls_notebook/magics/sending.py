@@ -69,9 +69,10 @@ def send_stream(
     try:
         if in_loop:
             repository.run(walk)
-            return
-        for response in repository.stream(**call):
-            take(response)
+        else:
+            for response in repository.stream(**call):
+                take(response)
+        arrived.complete = True
     except KeyboardInterrupt:
         raise _interrupted(f"{len(arrived)} responses had arrived") from None
 

@@ -20,7 +20,7 @@ def parser() -> Parser:
     """Return the parser of ``%%tritonconfig``."""
     parser = Parser(
         "%%tritonconfig",
-        "Gives a model's configuration: the cell is its config.pbtxt. It is checked at once. A model of this\n"
+        "Gives a model's configuration: the cell is its config.pbtxt. It is checked at once. A model of this "
         "name that was defined by a cell is loaded again with it; otherwise the next %%tritonmodel uses it.",
         "  %%tritonconfig add_sub\n",
     )

@@ -27,9 +27,9 @@ def parser() -> Parser:
     """Return the parser of ``%%tritonmodel``."""
     parser = Parser(
         "%%tritonmodel",
-        "Defines a Triton Python model: the cell is its model.py, the same that runs on Triton. It is loaded\n"
-        "at once and replaces a model of this name; where it cannot be loaded, the old one goes on serving.\n"
-        "Its configuration comes from --config or the other options here, else from %%tritonconfig, else\n"
+        "Defines a Triton Python model: the cell is its model.py, the same that runs on Triton. It is loaded "
+        "at once and replaces a model of this name; where it cannot be loaded, the old one goes on serving. "
+        "Its configuration comes from --config or the other options here, else from %%tritonconfig, else "
         "from the model's own auto_complete_config.",
         _EXAMPLES,
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Unfinished", "Word", "split_words"]
+__all__ = ["UnfinishedError", "Word", "split_words"]
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
-class Unfinished(Exception):
+class UnfinishedError(Exception):
     """A quote or bracket that is left open.
 
     Attributes
@@ -55,7 +55,7 @@ def split_words(line: str, at: Callable[[str], bool] = str.isspace) -> list[Word
 
     Raises
     ------
-    Unfinished
+    UnfinishedError
         A quote or bracket is left open.
     """
     words: list[Word] = []
@@ -78,7 +78,7 @@ def split_words(line: str, at: Callable[[str], bool] = str.isspace) -> list[Word
             open_brackets.pop()
         position += 1
     if open_brackets:
-        raise Unfinished(open_brackets[-1], start)
+        raise UnfinishedError(open_brackets[-1], start)
     if start >= 0:
         words.append(Word(line[start:], start, len(line)))
     return words
@@ -96,4 +96,4 @@ def _after_quote(line: str, position: int, start: int) -> int:
             return position + len(quote)
         else:
             position += 1
-    raise Unfinished(quote, start)
+    raise UnfinishedError(quote, start)

@@ -30,7 +30,7 @@ class PreferredMemory:
         Not a memory type, or not a whole number.
     """
 
-    __slots__ = ("device_id", "memory_type")
+    __slots__ = ("_device_id", "_memory_type")
 
     def __init__(self, preferred_memory_type: MemoryType, preferred_device_id: int = 0) -> None:
         if not isinstance(preferred_memory_type, MemoryType):
@@ -40,8 +40,8 @@ class PreferredMemory:
             )
         if not isinstance(preferred_device_id, int) or isinstance(preferred_device_id, bool):
             raise TypeError(f"PreferredMemory: preferred_device_id must be int, got {preferred_device_id!r}")
-        self.memory_type = preferred_memory_type
-        self.device_id = preferred_device_id
+        self._memory_type = preferred_memory_type
+        self._device_id = preferred_device_id
 
     def __repr__(self) -> str:
-        return f"PreferredMemory({self.memory_type.name}, {self.device_id})"
+        return f"PreferredMemory({self._memory_type.name}, {self._device_id})"

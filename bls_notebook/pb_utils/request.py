@@ -35,6 +35,7 @@ class Options:
         "flags",
         "parameters",
         "preferred_memory",
+        "priority",
         "request_id",
         "timeout",
         "trace",
@@ -49,6 +50,7 @@ class Options:
         parameters: str = "{}",
         preferred_memory: PreferredMemory | None = None,
         trace: InferenceTrace | None = None,
+        priority: int = 0,
     ) -> None:
         self.request_id = request_id
         self.correlation_id = correlation_id
@@ -57,6 +59,7 @@ class Options:
         self.parameters = parameters
         self.preferred_memory = preferred_memory
         self.trace = trace
+        self.priority = priority  # in a dynamic batcher's queue; BLS has no way to set it
 
 
 DEFAULT_OPTIONS = Options()
@@ -254,6 +257,7 @@ class InferenceRequest:
             old.parameters,
             old.preferred_memory,
             old.trace,
+            old.priority,
         )
 
     def timeout(self) -> int:

@@ -40,7 +40,7 @@ class InferenceResponse:
         Parameters of a wrong type.
     """
 
-    __slots__ = ("__weakref__", "_error", "_outputs", "_parameters", "_warnings")
+    __slots__ = ("__weakref__", "_arrived", "_error", "_outputs", "_parameters", "_warnings")
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class InferenceResponse:
         self._error = error
         self._parameters = "{}" if parameters is None else parameters_to_json(parameters)
         self._warnings: tuple[str, ...] = ()
+        self._arrived = 0.0
 
     def output_tensors(self) -> list[Tensor]:
         """Return the output tensors."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError, ModelNotFoundError
 
-__all__ = ["config_text", "find_model", "model_names", "repository_paths", "version_folders"]
+__all__ = ["config_text", "find_model", "model_names", "repository_paths", "shown_path", "version_folders"]
 
 
 def repository_paths(paths: Iterable[str | Path]) -> tuple[Path, ...]:
@@ -88,3 +89,12 @@ def config_text(folder: Path) -> str | None:
     """Return the text of a model's config.pbtxt, None where it has none."""
     file = folder / "config.pbtxt"
     return file.read_text(encoding="utf-8") if file.is_file() else None
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as a person would write it: from the working folder where that is no longer."""
+    try:
+        relative = os.path.relpath(path)
+    except ValueError:  # another drive
+        return str(path)
+    return relative if len(relative) <= len(str(path)) else str(path)

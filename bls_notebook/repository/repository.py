@@ -7,12 +7,13 @@ are finished before it is finalized; no name and no file override leads out of i
 
 from __future__ import annotations
 
+import atexit
 import threading
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Any
 
@@ -32,7 +33,7 @@ from bls_notebook.observe.records import ModelRecord
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .config import ModelConfigMessage
-from .layout import find_model, model_names, repository_paths, version_folders
+from .layout import find_model, model_names, repository_paths, shown_path, version_folders
 from .loader import POLL_FAILED, load_versions
 from .names import check_model_name, check_version
 from .notebook_globals import undefined_name_warnings
@@ -43,6 +44,16 @@ from .source import ModelSource, SourceFolder
 __all__ = ["ModelRepository"]
 
 CLOSE_SECONDS = 10.0
+EXIT_SECONDS = 2.0
+
+_open: weakref.WeakSet[ModelRepository] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Finalize the models of repositories that nobody closed, when Python ends."""
+    for repository in list(_open):
+        repository.close(EXIT_SECONDS)
 
 
 class ModelRepository(Requests):
@@ -83,7 +94,8 @@ class ModelRepository(Requests):
         self._records: dict[str, dict[int, ModelRecord]] = {}
         self._signatures: dict[str, object] = {}
         self._closed = False
-        self._at_exit = weakref.finalize(self, self._folder.close)
+        self._remove_files = weakref.finalize(self, self._folder.close)
+        _open.add(self)
 
     # -- defining and loading ----------------------------------------------------------------------
 
@@ -316,7 +328,9 @@ class ModelRepository(Requests):
                 if name not in rows:
                     versions = version_folders(path / name) or {1: path}
                     rows[name] = {
-                        max(versions): unavailable_record(name, max(versions), str(path / name), "not loaded")
+                        max(versions): unavailable_record(
+                            name, max(versions), shown_path(path / name), "not loaded"
+                        )
                     }
         return [record for name in sorted(rows) for _, record in sorted(rows[name].items())]
 
@@ -418,18 +432,23 @@ class ModelRepository(Requests):
         """Whether it has been closed."""
         return self._closed
 
-    def close(self) -> None:
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Unload every model and remove what was written for those of cells; the second time, nothing.
 
-        Models whose requests do not end are left to themselves after 10 s.
+        Parameters
+        ----------
+        seconds : float
+            How long to wait for requests in flight; models whose requests do not end by then are left
+            to themselves.
         """
         if self._closed:
             return
         self._closed = True
         left = [m for name in self._server.names() for m in self._server.replace(name, {})]
+        deadline = monotonic() + seconds
         for model in left:
-            model.closed.wait(CLOSE_SECONDS)
-        self._at_exit()
+            model.closed.wait(max(0.0, deadline - monotonic()))
+        self._remove_files()
 
     def __enter__(self) -> ModelRepository:
         return self
@@ -443,7 +462,7 @@ class ModelRepository(Requests):
         self.close()
 
     def __repr__(self) -> str:
-        where = ", ".join(map(str, self.paths)) or "memory"
+        where = ", ".join(map(shown_path, self.paths)) or "memory"
         return f"<ModelRepository {where}: {len(self._server.names())} loaded>"
 
 

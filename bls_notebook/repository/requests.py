@@ -15,6 +15,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.iterator import ResponseIterator
 
 from .inputs import preferred_memory_of, tensors_of
+from .priority import split_parameters, with_priority
 from .response import Response
 
 __all__ = ["Requests"]
@@ -61,8 +62,9 @@ class Requests:
         if memory is not None:
             options["preferred_memory"] = memory
         try:
+            own, priority = split_parameters(parameters)
             model = self._server.find(name, version)
-            return InferenceRequest(
+            request = InferenceRequest(
                 request_id=request_id,
                 correlation_id=correlation_id,
                 inputs=tensors_of(name, inputs, model.spec if model is not None else None),
@@ -71,11 +73,12 @@ class Requests:
                 model_version=version,
                 flags=flags,
                 timeout=timeout,
-                parameters=dict(parameters) if parameters else None,
+                parameters=own,
                 **options,
             )
         except (TypeError, ValueError, RuntimeError, TritonModelException) as error:
             raise BLSError(f"model {name!r}: {str(error).splitlines()[0]}") from error
+        return with_priority(request, priority) if priority else request
 
     def _response(
         self,
@@ -85,7 +88,7 @@ class Requests:
         index: int = 0,
         final: bool = True,
     ) -> Response:
-        seconds = perf_counter() - started
+        seconds = (response._arrived or perf_counter()) - started
         model = self._server.find(request._model_name, request._model_version)
         return Response(
             response,
@@ -127,7 +130,8 @@ class Requests:
         timeout : int
             Microseconds, as in `pb_utils.InferenceRequest`.
         request_id, correlation_id, flags, parameters
-            As in `pb_utils.InferenceRequest`.
+            As in `pb_utils.InferenceRequest`. A parameter ``priority`` (a whole number) is the request's
+            level of priority in a dynamic batcher's queue and does not reach the model, as over HTTP.
 
         Returns
         -------
@@ -189,7 +193,8 @@ class Requests:
     ) -> Iterator[Response]:
         """Send a request to a decoupled model and walk its responses as they arrive; as `infer`.
 
-        A final flag that is sent alone ends the stream and is no response of its own. Leaving the
+        A final flag that is sent alone ends the stream and is no response of its own: the last response
+        says `final` from then on. Leaving the
         iteration early cancels the request.
         """
         request = self._request(
@@ -203,12 +208,15 @@ class Requests:
         started = perf_counter()
         responses: ResponseIterator = caller.exec(request, True, False)
         stream, index, final = responses._stream, 0, False
+        last: Response | None = None
         try:
             while not final:
                 response, final = stream.next_response()
-                if final and not response._outputs and response._error is None and index:
+                if final and last is not None and _is_empty(response):
+                    last.final = True
                     return
-                yield self._response(request, response, started, index, final)
+                last = self._response(request, response, started, index, final)
+                yield last
                 index += 1
         except KeyboardInterrupt:
             caller.interrupt()
@@ -239,13 +247,21 @@ class Requests:
         started = perf_counter()
         responses: ResponseIterator = await caller.async_exec(request, True, False)
         stream, index, final = responses._stream, 0, False
+        last: Response | None = None
         try:
             while not final:
                 response, final = await asyncio.to_thread(stream.next_response)
-                if final and not response._outputs and response._error is None and index:
+                if final and last is not None and _is_empty(response):
+                    last.final = True
                     return
-                yield self._response(request, response, started, index, final)
+                last = self._response(request, response, started, index, final)
+                yield last
                 index += 1
         finally:
             if not final:
                 stream.cancel()
+
+
+def _is_empty(response: InferenceResponse) -> bool:
+    """Whether a response is nothing but the final flag."""
+    return not response._outputs and response._error is None

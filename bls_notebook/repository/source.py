@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bls_notebook.engine.errors import InvalidNameError
 
-from .layout import config_text, version_folders
+from .layout import config_text, shown_path, version_folders
 from .names import file_override_path
 
 __all__ = ["ModelSource", "SourceFolder"]
@@ -57,7 +57,7 @@ class ModelSource:
         return ModelSource(
             name,
             folder,
-            str(folder),
+            shown_path(folder),
             config_text(folder) if config is None else config,
             config is not None,
         )

@@ -86,7 +86,8 @@ def warnings_of(repo: bls.ModelRepository, name: str = "m", **options: object) -
         ("pb.Tensor('Y', np.ones(1))", ["Y FP32 -1"], "output 'Y': got FP64, the configuration says FP32"),
         ("tensor('Y', [1, 2])", ["Y FP32 1"], "output 'Y': got shape [2], the configuration says [1]"),
         ("tensor('Y', [[1]])", ["Y FP32 -1"], "output 'Y': got shape [1, 1], the configuration says [-1]"),
-        ("tensor('Y', [[1, 2]])", ["Y FP32 -1, 3"], "output 'Y': got shape [1, 2], the configuration says [-1, 3]"),
+        ("tensor('Y', [[1, 2]])", ["Y FP32 -1, 3"],
+         "output 'Y': got shape [1, 2], the configuration says [-1, 3]"),
         ("tensor('Y', 1)", ["Y FP32 1"], "output 'Y': got shape [], the configuration says [1]"),
         ("tensor('Z', [1])", ["Y FP32 1"], "output 'Z': not in the configuration"),
         ("tensor('Y', [1]), tensor('Z', [1])", ["Y FP32 1"], "output 'Z': not in the configuration"),
@@ -153,7 +154,8 @@ def test_the_record_carries_them(repo: bls.ModelRepository) -> None:
 
 
 def test_an_error_response_is_not_looked_at(repo: bls.ModelRepository) -> None:
-    repo.define("m", model("def execute(self, requests): return [pb.InferenceResponse(error=pb.TritonError('no'))]"), config())
+    failing = "return [pb.InferenceResponse(error=pb.TritonError('no'))]"
+    repo.define("m", model(f"def execute(self, requests): {failing}"), config())
     answer = repo.infer("m", X)
     assert answer.error is not None
     assert answer.warnings == ()

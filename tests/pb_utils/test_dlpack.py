@@ -43,6 +43,20 @@ def capsule(code: int, bits: int, lanes: int = 1, device: int = 1) -> Any:
     return made
 
 
+def count_deletions(made: object, deleted: list[int]) -> object:
+    """Note in `deleted` each time that the memory of a capsule is given back; keep what is returned."""
+    managed = dlpack._managed(made)
+    original = dlpack._DELETER(ctypes.cast(managed.contents.deleter, ctypes.c_void_p).value or 0)
+
+    @dlpack._DELETER
+    def deleter(pointer: Any) -> None:
+        deleted.append(1)
+        original(pointer)
+
+    managed.contents.deleter = deleter
+    return deleter
+
+
 @given(arrays)
 def test_a_capsule_there_and_back(array: np.ndarray[Any, Any]) -> None:
     back = Tensor.from_dlpack("B", Tensor("A", array).to_dlpack())
@@ -94,11 +108,19 @@ def test_a_slice_keeps_its_offset() -> None:
 
 @pytest.mark.parametrize(
     "array",
-    [np.zeros((2, 3)).T, np.zeros((4, 4))[:, ::2], np.asfortranarray(np.zeros((2, 3))), np.arange(6)[::-1], np.arange(6)[::2]],
+    [
+        np.zeros((2, 3)).T,
+        np.zeros((4, 4))[:, ::2],
+        np.asfortranarray(np.zeros((2, 3))),
+        np.arange(6)[::-1],
+        np.arange(6)[::2],
+    ],
     ids=["transposed", "step", "fortran", "reversed", "vector with a step"],
-)  # fmt: skip
+)
 def test_what_is_not_contiguous_is_refused(array: np.ndarray[Any, Any]) -> None:
-    with pytest.raises(TritonModelException, match=r"not contiguous\. Only contiguous DLPack tensors that are"):
+    with pytest.raises(
+        TritonModelException, match=r"not contiguous\. Only contiguous DLPack tensors that are"
+    ):
         Tensor.from_dlpack("T", array)
 
 
@@ -109,7 +131,9 @@ def test_strides_of_single_rows_and_of_nothing_do_not_matter(array: np.ndarray[A
 
 @pytest.mark.parametrize("value", [None, 5, "x", [1.0], object(), b"abc"])
 def test_what_is_no_tensor_is_refused(value: object) -> None:
-    with pytest.raises(TritonModelException, match=r"^Provided tensor is not supported\. Tensor must be a DLPack"):
+    with pytest.raises(
+        TritonModelException, match=r"^Provided tensor is not supported\. Tensor must be a DLPack"
+    ):
         Tensor.from_dlpack("T", value)
 
 
@@ -137,11 +161,24 @@ def test_a_bad_name_leaves_the_capsule_unused(name: object) -> None:
 
 @pytest.mark.parametrize(
     ("code", "bits", "lanes"),
-    [(5, 64, 1), (5, 128, 1), (4, 32, 1), (0, 4, 1), (1, 8, 4), (7, 8, 1), (0, 128, 1), (2, 128, 1), (2, 8, 1), (6, 16, 1)],
-)  # fmt: skip
+    [
+        (5, 64, 1),
+        (5, 128, 1),
+        (4, 32, 1),
+        (0, 4, 1),
+        (1, 8, 4),
+        (7, 8, 1),
+        (0, 128, 1),
+        (2, 128, 1),
+        (2, 8, 1),
+        (6, 16, 1),
+    ],
+)
 def test_a_type_that_triton_lacks_leaves_the_capsule_unused(code: int, bits: int, lanes: int) -> None:
     made = capsule(code, bits, lanes)
-    with pytest.raises(TritonModelException, match=f"code {code}, {bits} bits, {lanes} lanes.* not supported"):
+    with pytest.raises(
+        TritonModelException, match=f"code {code}, {bits} bits, {lanes} lanes.* not supported"
+    ):
         Tensor.from_dlpack("T", made)
     dlpack._managed(made).contents.dl_tensor.dtype.code = 1
     dlpack._managed(made).contents.dl_tensor.dtype.bits = 8
@@ -209,7 +246,9 @@ def test_bfloat16_has_dlpack_only() -> None:
     tensor = Tensor.from_dlpack("T", dlpack.capsule_of_bfloat16(bits))
     assert tensor.triton_dtype().name == "BF16"
     assert tensor.shape() == [4]
-    with pytest.raises(TritonModelException, match=r"^Tensor dtype is BF16 and cannot be converted to NumPy\."):
+    with pytest.raises(
+        TritonModelException, match=r"^Tensor dtype is BF16 and cannot be converted to NumPy\."
+    ):
         tensor.as_numpy()
     again = Tensor.from_dlpack("U", tensor)
     assert again.triton_dtype().name == "BF16"
@@ -264,18 +303,10 @@ def test_an_unused_capsule_frees_the_memory() -> None:
 
 
 def test_the_producers_deleter_runs_once() -> None:
-    deleted = []
+    deleted: list[int] = []
     array = np.arange(4.0)
     made = array.__dlpack__()
-    managed = dlpack._managed(made)
-    original = managed.contents.deleter
-
-    @dlpack._DELETER
-    def deleter(pointer: Any) -> None:
-        deleted.append(1)
-        original(pointer)
-
-    managed.contents.deleter = deleter
+    keep = count_deletions(made, deleted)
     tensor = Tensor.from_dlpack("T", made)
     del made
     gc.collect()
@@ -283,24 +314,18 @@ def test_the_producers_deleter_runs_once() -> None:
     del tensor
     gc.collect()
     assert deleted == [1]
+    assert keep is not None
 
 
 def test_an_empty_capsule_is_deleted_too() -> None:
-    deleted = []
+    deleted: list[int] = []
     made = np.zeros((0, 2)).__dlpack__()
-    managed = dlpack._managed(made)
-    original = managed.contents.deleter
-
-    @dlpack._DELETER
-    def deleter(pointer: Any) -> None:
-        deleted.append(1)
-        original(pointer)
-
-    managed.contents.deleter = deleter
+    keep = count_deletions(made, deleted)
     tensor = Tensor.from_dlpack("T", made)
     del tensor, made
     gc.collect()
     assert deleted == [1]
+    assert keep is not None
 
 
 def test_a_chain_of_capsules_ends_at_its_first_array() -> None:

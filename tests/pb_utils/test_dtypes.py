@@ -14,11 +14,20 @@ from hypothesis.extra import numpy as npst
 from bls_notebook import pb_utils
 
 NUMBERS = {
-    "BOOL": (1, np.bool_), "UINT8": (2, np.uint8), "UINT16": (3, np.uint16), "UINT32": (4, np.uint32),
-    "UINT64": (5, np.uint64), "INT8": (6, np.int8), "INT16": (7, np.int16), "INT32": (8, np.int32),
-    "INT64": (9, np.int64), "FP16": (10, np.float16), "FP32": (11, np.float32), "FP64": (12, np.float64),
+    "BOOL": (1, np.bool_),
+    "UINT8": (2, np.uint8),
+    "UINT16": (3, np.uint16),
+    "UINT32": (4, np.uint32),
+    "UINT64": (5, np.uint64),
+    "INT8": (6, np.int8),
+    "INT16": (7, np.int16),
+    "INT32": (8, np.int32),
+    "INT64": (9, np.int64),
+    "FP16": (10, np.float16),
+    "FP32": (11, np.float32),
+    "FP64": (12, np.float64),
     "STRING": (13, np.object_),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -41,7 +50,9 @@ def test_a_number_without_a_numpy_type_is_none(number: int) -> None:
     assert pb_utils.triton_to_numpy_type(number) is None
 
 
-@pytest.mark.parametrize("kind", [np.complex64, np.longdouble, "M8[s]", "U3", ">i4", "V4", "nonsense", object()])
+@pytest.mark.parametrize(
+    "kind", [np.complex64, np.longdouble, "M8[s]", "U3", ">i4", "V4", "nonsense", object()]
+)
 def test_a_numpy_type_that_triton_lacks_is_none(kind: Any) -> None:
     assert pb_utils.numpy_to_triton_type(kind) is None
 
@@ -111,7 +122,7 @@ def test_order_is_that_of_c_whatever_the_memory() -> None:
 @pytest.mark.parametrize(
     "array",
     [
-        np.matrix([[b"a", b"b"]], dtype=np.object_),
+        np.array([[b"a", b"b"]], np.object_).view(np.matrix),
         np.ma.MaskedArray(np.array([b"a", b"b"]), mask=[True, False]),
         np.ma.MaskedArray(np.array([b"a", b"b"], np.object_), mask=[True, False]),
     ],

@@ -15,35 +15,66 @@ import bls_notebook
 from bls_notebook import pb_utils
 from bls_notebook.pb_utils import sender
 
-# python_backend: src/pb_stub.cc (the names of the C++ module) and src/resources/triton_python_backend_utils.py.
+# python_backend: src/pb_stub.cc (the C++ module) and src/resources/triton_python_backend_utils.py.
 CLASSES = {
     "InferenceRequest": {
-        "async_exec", "correlation_id", "exec", "flags", "get_response_sender", "inputs", "is_cancelled",
-        "parameters", "request_id", "requested_output_names", "set_flags", "set_release_flags", "timeout",
+        "async_exec",
+        "correlation_id",
+        "exec",
+        "flags",
+        "get_response_sender",
+        "inputs",
+        "is_cancelled",
+        "parameters",
+        "request_id",
+        "requested_output_names",
+        "set_flags",
+        "set_release_flags",
+        "timeout",
         "trace",
     },
     "InferenceResponse": {"error", "has_error", "output_tensors", "parameters"},
     "InferenceResponseSender": {"is_cancelled", "send"},
     "InferenceTrace": {"get_context"},
     "Logger": {
-        "ERROR", "INFO", "LogLevel", "VERBOSE", "WARNING", "log", "log_error", "log_info", "log_verbose",
+        "ERROR",
+        "INFO",
+        "LogLevel",
+        "VERBOSE",
+        "WARNING",
+        "log",
+        "log_error",
+        "log_info",
+        "log_verbose",
         "log_warn",
     },
     "Metric": {"increment", "observe", "set", "value"},
     "MetricFamily": {"COUNTER", "GAUGE", "HISTOGRAM", "Metric"},
     "MetricKind": {"COUNTER", "GAUGE", "HISTOGRAM"},
     "ModelConfig": {
-        "add_input", "add_output", "as_dict", "set_dynamic_batching", "set_max_batch_size",
+        "add_input",
+        "add_output",
+        "as_dict",
+        "set_dynamic_batching",
+        "set_max_batch_size",
         "set_model_transaction_policy",
     },
     "PreferredMemory": set(),
     "ResponseIterator": {"cancel"},
     "Tensor": {"as_numpy", "from_dlpack", "is_cpu", "name", "shape", "to_dlpack", "triton_dtype"},
     "TritonError": {
-        "ALREADY_EXISTS", "CANCELLED", "INTERNAL", "INVALID_ARG", "NOT_FOUND", "UNAVAILABLE", "UNKNOWN",
-        "UNSUPPORTED", "code", "message",
+        "ALREADY_EXISTS",
+        "CANCELLED",
+        "INTERNAL",
+        "INVALID_ARG",
+        "NOT_FOUND",
+        "UNAVAILABLE",
+        "UNKNOWN",
+        "UNSUPPORTED",
+        "code",
+        "message",
     },
-}  # fmt: skip
+}
 CONSTANTS = {
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_START": 1,
     "TRITONSERVER_REQUEST_FLAG_SEQUENCE_END": 2,
@@ -117,8 +148,10 @@ def test_nothing_else_is_public() -> None:
     [
         (
             pb_utils.InferenceRequest,
-            "request_id='' correlation_id=0 inputs requested_output_names model_name model_version=-1 flags=0 "
-            "timeout=0 preferred_memory trace parameters=None",
+            (
+                "request_id='' correlation_id=0 inputs requested_output_names model_name model_version=-1"
+                " flags=0 timeout=0 preferred_memory trace parameters=None"
+            ),
         ),
         (pb_utils.InferenceRequest.exec, "decoupled=False"),
         (pb_utils.InferenceRequest.async_exec, "decoupled=False"),

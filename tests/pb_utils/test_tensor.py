@@ -14,7 +14,20 @@ from hypothesis.extra import numpy as npst
 from bls_notebook.pb_utils import Tensor, TritonModelException
 
 DTYPES = ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]
-NAMES = ["BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"]
+NAMES = [
+    "BOOL",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FP16",
+    "FP32",
+    "FP64",
+]
 
 arrays = st.sampled_from(DTYPES).flatmap(
     lambda d: npst.arrays(d, npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4))
@@ -25,7 +38,7 @@ def address(array: np.ndarray[Any, Any]) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-@pytest.mark.parametrize(("dtype", "name"), zip(DTYPES, NAMES, strict=True))
+@pytest.mark.parametrize(("dtype", "name"), list(zip(DTYPES, NAMES, strict=True)))
 def test_every_dtype(dtype: str, name: str) -> None:
     tensor = Tensor("T", np.ones((2, 3), dtype))
     assert tensor.triton_dtype().name == name
@@ -121,7 +134,9 @@ def test_objects_of_any_kind_are_kept_as_they_are_until_sent() -> None:
 
 @pytest.mark.parametrize("value", [None, [1, 2], 1.0, "x", (1,), np.float32(1), memoryview(b"ab"), Tensor])
 def test_what_is_no_array_is_refused_in_tritons_words(value: object) -> None:
-    with pytest.raises(TypeError, match=r"^__init__\(\): incompatible constructor arguments\. The following") as info:
+    with pytest.raises(
+        TypeError, match=r"^__init__\(\): incompatible constructor arguments\. The following"
+    ) as info:
         Tensor("T", value)  # type: ignore[arg-type]
     assert str(info.value).endswith(f"Invoked with: 'T', {value!r}")
 
@@ -156,7 +171,7 @@ def test_read_only_arrays_are_taken() -> None:
 def test_subclasses_are_taken(tmp_path: Path) -> None:
     file = np.memmap(tmp_path / "m", np.float32, "w+", shape=(2, 2))
     masked = np.ma.MaskedArray(np.arange(3), mask=[0, 1, 0])
-    for array in (np.matrix([[1.0, 2.0]]), file, masked, np.zeros(2).view(np.recarray)):
+    for array in (np.array([[1.0, 2.0]]).view(np.matrix), file, masked, np.zeros(2).view(np.recarray)):
         tensor = Tensor("T", array)
         assert tensor.as_numpy() is array
         assert tensor.shape() == list(array.shape)

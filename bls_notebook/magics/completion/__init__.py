@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .matcher import Completion
+from .matcher import magic_matcher
 
-__all__ = ["Completion"]
+__all__ = ["magic_matcher"]

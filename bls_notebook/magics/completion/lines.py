@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from bls_notebook.magics.words import Unfinished, split_words
+from bls_notebook.magics.words import UnfinishedError, split_words
 
 __all__ = ["MagicLine", "magic_line"]
 
@@ -42,7 +42,7 @@ def magic_line(text: str, first_line: bool) -> MagicLine | None:
         return None
     try:
         words = [word.text for word in split_words(found["rest"])]
-    except Unfinished:
+    except UnfinishedError:
         return None
     fragment = words.pop() if words and not text[-1].isspace() else ""
     return MagicLine(found["magic"], tuple(words), fragment)

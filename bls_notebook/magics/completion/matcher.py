@@ -1,46 +1,26 @@
-"""Joins the suggestions to IPython's completer, through its matchers."""
+"""Joins the suggestions to IPython's completer, as one of its matchers."""
 
 from __future__ import annotations
 
-from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
-from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.completer import (
+    CompletionContext,
+    SimpleCompletion,
+    SimpleMatcherResult,
+    completion_matcher,
+)
 
 import bls_notebook as bls
 
 from .lines import magic_line
 from .suggest import suggest
 
-__all__ = ["Completion"]
+__all__ = ["magic_matcher"]
 
 
-class Completion:
-    """A matcher of one shell.
-
-    Parameters
-    ----------
-    shell : InteractiveShell
-    """
-
-    def __init__(self, shell: InteractiveShell) -> None:
-        self._completer = shell.Completer
-
-        @context_matcher(identifier="bls_notebook", priority=60.0)
-        def matcher(context: CompletionContext) -> SimpleMatcherResult:
-            return _matches(context)
-
-        self._matcher = matcher
-
-    def add(self) -> None:
-        """Begin to complete."""
-        self._completer.custom_matchers.append(self._matcher)
-
-    def remove(self) -> None:
-        """Complete no more."""
-        if self._matcher in self._completer.custom_matchers:
-            self._completer.custom_matchers.remove(self._matcher)
-
-
-def _matches(context: CompletionContext) -> SimpleMatcherResult:
+# Before all other matchers, so that what it finds hides files and Python names.
+@completion_matcher(identifier="bls_notebook", priority=1000.0, api_version=2)  # type: ignore[untyped-decorator]
+def magic_matcher(context: CompletionContext) -> SimpleMatcherResult:
+    """Return what may stand at the cursor; where that is nothing, Python's names come as usual."""
     line = magic_line(context.text_until_cursor, context.cursor_line == 0)
     if line is None:
         return {"completions": [], "suppress": False}
@@ -48,6 +28,5 @@ def _matches(context: CompletionContext) -> SimpleMatcherResult:
     return {
         "completions": [SimpleCompletion(text=text, type="param") for text in found],
         "matched_fragment": fragment,
-        # Files and Python names would only be in the way; where nothing is found, they come as usual.
         "suppress": True,
     }

@@ -47,10 +47,10 @@ def _request(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[
         return fragment, []
     if name is None:
         ready = [m for m in models if m.state == "READY"]
-        return fragment, _names(ready, fragment) + _options(parser, line)
+        return fragment, _names(ready, fragment) or _options(parser, line)
     used = {input_name(word) for word in line.words}
     inputs = [t.name for t in model.inputs if t.name not in used] if model is not None else []
-    return fragment, [f"{name}=" for name in _begin(fragment, inputs)] + _options(parser, line)
+    return fragment, [f"{name}=" for name in _begin(fragment, inputs)] or _options(parser, line)
 
 
 def _repository(line: MagicLine, models: Sequence[ModelRecord]) -> list[str]:
@@ -60,7 +60,7 @@ def _repository(line: MagicLine, models: Sequence[ModelRecord]) -> list[str]:
     if verb is None:
         return []
     fitting = [m for m in models if verb.suggests(m) and m.name not in line.words]
-    return _names(fitting, line.fragment) + _options(verb.parser(), line)
+    return _names(fitting, line.fragment) or _options(verb.parser(), line)
 
 
 def _model(parser: Parser, words: Iterable[str]) -> str | None:
@@ -80,7 +80,7 @@ def _awaited_option(parser: Parser, line: MagicLine) -> str:
 
 
 def _options(parser: Parser, line: MagicLine) -> list[str]:
-    """Options that are not given yet; without a dash to begin with, only after everything else."""
+    """Options that are not given yet; they come with a dash, or where there is nothing else to offer."""
     known = (o for o in parser.options if o.startswith("--") and o not in line.words)
     return _begin(line.fragment, known)
 

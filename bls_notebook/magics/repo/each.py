@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import bls_notebook as bls
-from bls_notebook.observe.records import ModelRecord
-
 from bls_notebook.magics.failing import Interrupted, display_of, reported
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.results import Models
+from bls_notebook.observe.records import ModelRecord
 
 __all__ = ["each_model"]
 
@@ -37,6 +36,6 @@ def each_model(
         return done[0] if len(done) == 1 else done
     if done:
         notebook.show(done)
-    for error in failed[:-1]:
-        notebook.show(display_of(error))
+    for earlier in failed[:-1]:
+        notebook.show(display_of(earlier))
     raise failed[-1]

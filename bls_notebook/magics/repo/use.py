@@ -10,6 +10,7 @@ from bls_notebook.magics.arguments import Parser
 from bls_notebook.magics.failing import reported
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.settings import use_repository
+from bls_notebook.repository.layout import shown_path
 
 from .verb import Verb
 
@@ -22,8 +23,8 @@ _SUMMARY = "work with the models of these folders from now on"
 def _parser() -> Parser:
     parser = Parser(
         "%tritonrepo use",
-        f"{_SUMMARY}. The repository before is closed, and models\n"
-        "that were defined by cells go with it; where its folders are the same, nothing happens. Nothing is\n"
+        f"{_SUMMARY}. The repository before is closed, and models "
+        "that were defined by cells go with it; where its folders are the same, nothing happens. Nothing is "
         "loaded yet. Without a folder: models in memory only.",
         "  %tritonrepo use model_repository\n",
     )
@@ -36,7 +37,7 @@ def _run(notebook: Notebook, arguments: argparse.Namespace) -> None:
         lost = use_repository(*arguments.paths)
     repository = bls.current_repository()
     found = {record.name for record in repository.index()}
-    where = ", ".join(str(path) for path in repository.paths) or "memory only"
+    where = ", ".join(shown_path(path) for path in repository.paths) or "memory only"
     notebook.say(
         f"model repository: {where}; {len(found)} model{'' if len(found) == 1 else 's'}",
         hint=f"the repository before is closed; models of cells that went with it: {lost}" if lost else "",

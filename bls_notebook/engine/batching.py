@@ -1,0 +1,325 @@
+"""`BatchScheduler`: what the schedulers that form batches have in common.
+
+Guarantees: an instance runs one batch at a time (coroutines of a decoupled model share its loop); a batch is
+formed at the moment when an instance begins it, never before, so what has arrived by then is in it; a
+synchronous request that is alone and need not wait runs on its caller's thread; whatever waits for
+time is woken by one alarm, and nothing polls; every request that was accepted is answered; once closed, no
+request is accepted, and `on_drained` is called when the last one has been answered.
+
+A subclass says how requests wait (`_accept`, `_remove`), which of them make a batch (`_pick`), what time
+does (`_expire`, `_wake_at`) and what follows when a batch is over (`_over`). All but `_prepare` are called
+under the scheduler's lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING
+
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+
+from . import janitor
+from .clock import Alarm, Clock, system_clock
+from .failures import error_response
+from .messages import not_ready
+from .runner import BatchRunner, take_request
+from .scheduler import first_response
+from .threads import start_in_thread
+from .ticket import Ticket
+
+if TYPE_CHECKING:
+    from .execution import Execution
+    from .instance import Instance
+    from .model import LoadedModel
+
+__all__ = ["Answers", "BatchScheduler"]
+
+# Answers that are given once the lock is free.
+Answers = list[tuple[Ticket, InferenceResponse]]
+
+
+class BatchScheduler:
+    """Base of the dynamic batcher and the sequence batcher of one model version.
+
+    Parameters
+    ----------
+    model : LoadedModel
+    clock : Clock, optional
+    start : callable, optional
+        Starts a job in a worker thread.
+    reschedules : bool
+        Whether a model may ask to see a request again.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        clock: Clock | None = None,
+        start: Callable[[Callable[[], None]], None] = start_in_thread,
+        reschedules: bool = False,
+    ) -> None:
+        self._model = model
+        self._clock = system_clock if clock is None else clock
+        self._start = start
+        self._reschedules = reschedules
+        self._lock = threading.Lock()
+        self._idle: list[Instance] = list(model.instances)[::-1]
+        self._queue: set[Ticket] = set()  # accepted, and in no batch yet
+        self._open = 0  # tickets that are not answered yet
+        self._alarm: Alarm | None = None
+        self._alarm_at = 0
+        self._closed = False
+        self._on_drained: Callable[[], None] | None = None
+        self._async = any(i.is_async for i in model.instances)
+        self._runner = BatchRunner(model, self._lock, self._prepare, reschedules)
+
+    # -- what a subclass decides ---------------------------------------------------------------------
+
+    def _accept(self, ticket: Ticket, now: int) -> InferenceResponse | None:
+        """Take a request that arrived at `now` into the queue, or give the answer that refuses it."""
+        raise NotImplementedError
+
+    def _remove(self, ticket: Ticket) -> None:
+        """Take a request out of the queue, whose answer somebody else gives."""
+        raise NotImplementedError
+
+    def _pick(self, instance: Instance, now: int, take: bool, answers: Answers) -> list[Ticket]:
+        """The batch that an idle instance should run now; empty for none, taken from the queue if `take`."""
+        raise NotImplementedError
+
+    def _expire(self, now: int, answers: Answers) -> None:
+        """Do what time does to requests that wait."""
+        raise NotImplementedError
+
+    def _wake_at(self, now: int) -> int | None:
+        """When time will do something next; None for never."""
+        raise NotImplementedError
+
+    def _over(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
+        """A batch is over; `again` are those that the model wants to see again."""
+
+    def _prepare(self, ticket: Ticket) -> InferenceRequest | None:
+        """The request as the model receives it; the lock is not held."""
+        return take_request(ticket)
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
+        """Serve a request and wait for its answer."""
+        parent.note_blocking(self._model.name)
+        arrived = self._clock.now()
+        ticket = Ticket(self._model, request, parent, copy_context())
+        parent.adopt(ticket)
+        answers: Answers = []
+        batch: list[Ticket] = []
+        instance: Instance | None = None
+        with self._lock:
+            refusal = self._enter(ticket, arrived)
+            alone = refusal is None and not self._async and len(self._queue) == 1
+            if alone:
+                now = self._clock.now()
+                self._expire(now, answers)
+                for instance in reversed(self._idle):
+                    batch = self._pick(instance, now, True, answers)
+                    if batch:
+                        self._idle.remove(instance)
+                        self._leave(batch)
+                        break
+        if refusal is not None:
+            ticket.finish(refusal)
+        _give(answers)
+        if batch and instance is not None:
+            self._run_inline(instance, batch)
+        else:
+            self._pump()
+        return first_response(ticket)
+
+    def submit(self, ticket: Ticket) -> None:
+        """Queue a request; a worker thread or the instance's loop runs it."""
+        janitor.start()
+        with self._lock:
+            refusal = self._enter(ticket, self._clock.now())
+        if refusal is not None:
+            ticket.finish(refusal)
+        else:
+            self._pump()
+
+    def _enter(self, ticket: Ticket, now: int) -> InferenceResponse | None:
+        """Take a ticket in; the answer that refuses it where it cannot be. Lock held."""
+        self._open += 1
+        if self._closed:
+            return error_response(not_ready(self._model.name))
+        refusal = self._accept(ticket, now)
+        if refusal is None:
+            ticket.queued = True
+            self._queue.add(ticket)
+        return refusal
+
+    def _leave(self, batch: Sequence[Ticket]) -> None:
+        """Tickets are no longer queued; the lock is held."""
+        for ticket in batch:
+            ticket.queued = False
+            self._queue.discard(ticket)
+
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Take a request out of the queue; False where it is not there any more."""
+        with self._lock:
+            if not ticket.queued:
+                return False
+            self._leave((ticket,))
+            self._remove(ticket)
+        self._pump()
+        return True
+
+    def settled(self, ticket: Ticket) -> None:
+        """Count a ticket as answered."""
+        if ticket.context is None:
+            return  # made by the scheduler itself
+        with self._lock:
+            self._open -= 1
+            drained = self._drained()
+        if drained is not None:
+            drained()
+
+    # -- instances -------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Put idle instances to work, answer what has expired, and set the alarm for the rest."""
+        answers: Answers = []
+        work: list[Instance] = []
+        with self._lock:
+            now = self._clock.now()
+            self._expire(now, answers)
+            if self._queue:
+                for instance in reversed(self._idle):
+                    if self._pick(instance, now, False, answers):
+                        work.append(instance)
+                        if len(work) == len(self._queue):
+                            break
+                for instance in work:
+                    self._idle.remove(instance)
+            self._set_alarm(now)
+        _give(answers)
+        for instance in work:
+            if instance.is_async:
+                instance.loop.post(partial(self._turn, instance))
+            else:
+                self._start(partial(self._work, instance))
+
+    def _take(self, instance: Instance) -> list[Ticket]:
+        """The next batch of an instance; empty where there is none, and it is idle again."""
+        answers: Answers = []
+        drained = None
+        with self._lock:
+            now = self._clock.now()
+            self._expire(now, answers)
+            batch = self._pick(instance, now, True, answers)
+            instance.holder = batch[0] if batch else None
+            self._leave(batch)
+            if not batch:
+                self._idle.append(instance)
+                drained = self._drained()
+            self._set_alarm(now)
+        _give(answers)
+        if drained is not None:
+            drained()
+        return batch
+
+    def _end(self, tickets: Sequence[Ticket], again: list[Ticket]) -> None:
+        answers: Answers = []
+        with self._lock:
+            self._over(tickets, again, self._clock.now(), answers)
+        _give(answers)
+
+    def _work(self, instance: Instance) -> None:
+        """Serve batches on a worker thread until none is ready."""
+        while True:
+            batch = self._take(instance)
+            if not batch:
+                return
+            self._end(batch, self._runner.run(instance, batch))
+
+    def _run_inline(self, instance: Instance, batch: list[Ticket]) -> None:
+        again: list[Ticket] = []
+        try:
+            again = self._runner.run_inline(instance, batch)
+        finally:
+            answers: Answers = []
+            with self._lock:
+                self._over(batch, again, self._clock.now(), answers)
+                instance.holder = None
+                self._idle.append(instance)
+                drained = self._drained()
+            _give(answers)
+            if drained is not None:
+                drained()
+            self._pump()
+
+    def _turn(self, instance: Instance) -> None:
+        """Begin batches of an async model, on its loop's thread, until one occupies the instance."""
+        while True:
+            batch = self._take(instance)
+            if not batch:
+                return
+            if not self._runner.begin(instance, batch, self._ended):
+                self._end(batch, [])
+            elif not self._model.decoupled:
+                return
+            elif not self._reschedules:  # coroutines share the loop; their requests are released at once
+                self._end(batch, [])
+
+    def _ended(self, instance: Instance, tickets: Sequence[Ticket], again: list[Ticket]) -> None:
+        """A coroutine is over; on the loop's thread."""
+        if not self._model.decoupled:
+            self._end(tickets, again)
+            self._turn(instance)
+        elif self._reschedules:  # only now it is known which requests are to be seen again
+            self._end(tickets, again)
+            self._pump()
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def _set_alarm(self, now: int) -> None:
+        """Have `_pump` called when time does something; the lock is held. An early alarm is no harm."""
+        when = self._wake_at(now)
+        if when is None or (self._alarm is not None and self._alarm_at <= when):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = when
+        self._alarm = self._clock.call_at(when, self._rings)
+
+    def _rings(self) -> None:
+        with self._lock:
+            self._alarm = None
+        self._pump()
+
+    # -- closing ---------------------------------------------------------------------------------------
+
+    def close(self, on_drained: Callable[[], None]) -> None:
+        """Accept no more requests; call `on_drained` once when all has been answered."""
+        with self._lock:
+            self._closed = True
+            self._on_drained = on_drained
+            drained = self._drained()
+        if drained is not None:
+            drained()
+
+    def _drained(self) -> Callable[[], None] | None:
+        """What to call, once, when nothing is in flight any more; the lock is held."""
+        if not self._closed or self._open or len(self._idle) != len(self._model.instances):
+            return None
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        callback, self._on_drained = self._on_drained, None
+        return callback
+
+
+def _give(answers: Answers) -> None:
+    for ticket, response in answers:
+        ticket.finish(response)

@@ -1,0 +1,102 @@
+"""What time it is, and being called at a time: the one place where schedulers meet the clock.
+
+Guarantees: `call_at` never waits and never calls early; the calls run one after the other in a thread of
+their own, so they must be short; a cancelled alarm is not called any more, unless it is being called
+already. Nothing polls: the thread sleeps until the next alarm.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+__all__ = ["Alarm", "Clock", "SystemClock", "system_clock"]
+
+log = logging.getLogger("bls_notebook")
+
+
+class Alarm(Protocol):
+    """A call that has been asked for."""
+
+    def cancel(self) -> None:
+        """Forget it."""
+
+
+class Clock(Protocol):
+    """Time in nanoseconds that never goes back."""
+
+    def now(self) -> int:
+        """Return the time."""
+
+    def call_at(self, when: int, call: Callable[[], None]) -> Alarm:
+        """Run `call()` once the time is `when` or later."""
+
+
+class _Alarm:
+    """One entry of the heap; cancelled ones are dropped when their time comes."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        """Forget it, and let go of what the call refers to."""
+        self.call = None
+
+
+class SystemClock:
+    """The computer's clock, with one thread for all alarms; it is started with the first."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._heap: list[tuple[int, int, _Alarm]] = []
+        self._number = itertools.count()
+        self._started = False
+
+    def now(self) -> int:
+        """Return the time, in nanoseconds since some fixed moment."""
+        return time.monotonic_ns()
+
+    def call_at(self, when: int, call: Callable[[], None]) -> _Alarm:
+        """Run `call()` in the clock's thread, once it is `when`."""
+        alarm = _Alarm(call)
+        with self._changed:
+            heapq.heappush(self._heap, (when, next(self._number), alarm))
+            first = self._heap[0][2] is alarm
+            if not self._started:
+                self._started = True
+                threading.Thread(target=self._run, name="bls-clock", daemon=True).start()
+            elif first:
+                self._changed.notify()
+        return alarm
+
+    def _run(self) -> None:
+        while True:
+            call = self._next().call
+            if call is not None:
+                try:
+                    call()
+                except Exception:
+                    log.exception("an alarm of a scheduler failed")
+            del call
+
+    def _next(self) -> _Alarm:
+        """Wait for the next alarm."""
+        with self._changed:
+            while True:
+                if not self._heap:
+                    self._changed.wait()
+                    continue
+                left = self._heap[0][0] - self.now()
+                if left <= 0 or self._heap[0][2].call is None:
+                    return heapq.heappop(self._heap)[2]
+                self._changed.wait(min(left / 1e9, threading.TIMEOUT_MAX))
+
+
+system_clock = SystemClock()

@@ -1,0 +1,316 @@
+"""`BatchRunner`: one `execute` call that serves a batch of tickets, sync or async.
+
+Guarantees: every ticket of a batch is answered, or its model still holds the means to (a sender), once
+the batch has ended; what `execute` returned is taken for all or, where Triton refuses any of it, for none; an
+`execute` that fails fails every request that was not answered before. A batch is run in the context of
+its first ticket. Nothing here knows of queues: the scheduler hands over instances and gets them back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from asyncio.events import _get_running_loop, _set_running_loop
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.pb_utils.errors import TritonModelException
+from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+
+from . import janitor
+from .execution import Execution
+from .failures import cancelled_response, describe_exception, failed_response
+from .interrupt import Interrupted, clear_interrupt
+from .messages import execute_failed
+from .outputs import ReturnError, answer, check_returned
+from .ticket import SECOND_RESPONSE, Ticket
+from .warnings import with_warnings
+
+if TYPE_CHECKING:
+    from .instance import Instance
+    from .model import LoadedModel
+
+__all__ = ["BatchRunner", "Ended", "failure", "take_request"]
+
+# Called once a batch is over, with the tickets whose requests the model wants to see again.
+Ended = Callable[["Instance", Sequence[Ticket], list[Ticket]], None]
+_get_ident = threading.get_ident
+
+
+def take_request(ticket: Ticket) -> InferenceRequest | None:
+    """Return a ticket's request, to be run once."""
+    request, ticket.request = ticket.request, None
+    if request is not None:
+        request._answerable = ticket
+    return request
+
+
+def failure(execution: Execution, error: BaseException) -> InferenceResponse:
+    """Return the response of an `execute` that raised; Ctrl-C goes on to the notebook."""
+    model = execution.model
+    assert model is not None
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        execution.interrupt()
+        raise error
+    if isinstance(error, (Interrupted, asyncio.CancelledError)):
+        return cancelled_response(model.name)
+    execution.server.last_failure = error
+    message = execute_failed(execution.instance_name, describe_exception(error))
+    return failed_response(model, message, error, execution.causes)
+
+
+async def _put_in(box: list[Any], coroutine: Any) -> None:
+    """Await what `execute` returns, and keep it where it can be taken from: a task holds its result."""
+    box.append(await coroutine)
+
+
+class BatchRunner:
+    """Runs batches of one model version.
+
+    Parameters
+    ----------
+    model : LoadedModel
+    lock : threading.Lock
+        The scheduler's, under which executions are counted.
+    prepare : callable
+        Gives the request of a ticket as the model is to receive it, with the one who takes its answers;
+        None where it may not be run any more.
+    reschedules : bool
+        Whether a model may ask to see a request again; asking is in vain elsewhere.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        lock: threading.Lock,
+        prepare: Callable[[Ticket], InferenceRequest | None] = take_request,
+        reschedules: bool = False,
+    ) -> None:
+        self._model = model
+        self._lock = lock
+        self._prepare = prepare
+        self._reschedules = reschedules
+
+    # -- sync ----------------------------------------------------------------------------------------
+
+    def run(self, instance: Instance, tickets: Sequence[Ticket]) -> list[Ticket]:
+        """Run a batch of a sync model on this worker thread.
+
+        Returns
+        -------
+        list of Ticket
+            Those whose requests the model wants to see again.
+        """
+        context = next((t.context for t in tickets if t.context is not None), None)
+        try:
+            if context is None:
+                return self._run(instance, tickets)
+            return context.run(self._run, instance, tickets)
+        except Interrupted:  # arrived after the model was left
+            self._cancel(tickets)
+            return []
+
+    def run_inline(self, instance: Instance, tickets: Sequence[Ticket]) -> list[Ticket]:
+        """Run a batch on the thread of the one who asked for it; as `run`.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            Ctrl-C; the requests have been answered then.
+        """
+        running_loop = _get_running_loop()
+        if running_loop is not None:  # model code must not see the caller's (or Jupyter's) loop
+            _set_running_loop(None)
+        try:
+            return self._run(instance, tickets, True)
+        finally:
+            if running_loop is not None:
+                _set_running_loop(running_loop)
+
+    def _run(self, instance: Instance, tickets: Sequence[Ticket], inline: bool = False) -> list[Ticket]:
+        execution = self._start(instance, tickets)
+        if execution is None:
+            return []
+        guard = threading.Lock() if inline else execution.interruptible()
+        execution.thread = _get_ident()
+        token = caller_var.set(execution)
+        failed: InferenceResponse | None = None
+        again: list[Ticket] = []
+        errors = 0
+        try:
+            returned = instance.execute(list(execution.requests))
+            if inspect.iscoroutine(returned):
+                returned = asyncio.run_coroutine_threadsafe(returned, instance.loop.loop).result()
+            again = self._check(execution, returned)
+            if returned is not None and not self._model.decoupled:
+                # Here and not in a method: one more reference to the list would mean copies.
+                for index, ticket in enumerate(execution.tickets):
+                    if returned[index] is not None:
+                        response = answer(returned, index, ticket.requested, True, self._model.outputs)
+                        response = with_warnings(response, self._model, execution, ticket.parent)
+                        errors += response._error is not None
+                        ticket.finish(response)
+            self._leave_to_senders(execution, again)
+        except BaseException as error:
+            again = []
+            failed = cancelled_response(self._model.name)  # where the next line raises: Ctrl-C
+            failed = failure(execution, error)
+        finally:
+            with guard:
+                execution.finished = True
+            if not inline and execution.cancelled:
+                clear_interrupt(execution.thread)
+            caller_var.reset(token)
+            self._finish(execution, failed, errors)
+        return again
+
+    # -- async ---------------------------------------------------------------------------------------
+
+    def begin(self, instance: Instance, tickets: Sequence[Ticket], ended: Ended) -> bool:
+        """Start a batch of an async model; on the thread of the instance's loop.
+
+        Returns
+        -------
+        bool
+            Whether it is under way: then `ended` is called once it is over, on the same thread.
+            Otherwise it is over already, and `ended` is not called.
+        """
+        context = next((t.context for t in tickets if t.context is not None), None)
+        execution = None if context is None else self._start(instance, tickets)
+        if context is None or execution is None:
+            self._cancel(tickets)
+            return False
+        execution.thread = _get_ident()
+        execution.tasks = WeakSet()
+        instance.loop.executions.add(execution)
+        loop = instance.loop.loop
+        context.run(caller_var.set, execution)
+        try:
+            coroutine = context.run(instance.execute, list(execution.requests))
+            if not inspect.iscoroutine(coroutine):
+                raise TritonModelException(
+                    f"async execute returned a {type(coroutine).__name__} instead of a coroutine"
+                )
+            box: list[Any] = []
+            task = context.run(loop.create_task, _put_in(box, coroutine))
+        except BaseException as error:
+            instance.loop.executions.discard(execution)
+            execution.finished = True
+            self._finish(execution, failure(execution, error), 0)
+            return False
+        execution.task = task
+        execution.tasks.add(task)
+        task.add_done_callback(partial(self._task_done, instance, execution, ended, box))
+        return True
+
+    def _task_done(
+        self,
+        instance: Instance,
+        execution: Execution,
+        ended: Ended,
+        box: list[Any],
+        task: asyncio.Task[Any],
+    ) -> None:
+        failed: InferenceResponse | None = None
+        again: list[Ticket] = []
+        errors = 0
+        try:
+            task.result()
+            returned = box.pop()
+            again = self._check(execution, returned)
+            if returned is not None and not self._model.decoupled:
+                for index, ticket in enumerate(execution.tickets):
+                    if returned[index] is not None:
+                        response = answer(returned, index, ticket.requested, True, self._model.outputs)
+                        response = with_warnings(response, self._model, execution, ticket.parent)
+                        errors += response._error is not None
+                        ticket.finish(response)
+            self._leave_to_senders(execution, again)
+        except BaseException as error:
+            again = []
+            failed = failure(execution, error)
+        tickets = execution.tickets
+        execution.finished = True
+        execution.task = None
+        instance.loop.executions.discard(execution)
+        self._finish(execution, failed, errors)
+        ended(instance, tickets, again)
+
+    # -- both ----------------------------------------------------------------------------------------
+
+    def _start(self, instance: Instance, tickets: Sequence[Ticket]) -> Execution | None:
+        """An execution of a batch, known to its tickets and its instance; None for nothing to run."""
+        if all(t.cancelled or t.done for t in tickets if t.context is not None):
+            self._cancel(tickets)
+            return None
+        requests = [self._prepare(t) for t in tickets]
+        pairs = [(t, r) for t, r in zip(tickets, requests, strict=True) if r is not None]
+        self._cancel([t for t, r in zip(tickets, requests, strict=True) if r is None])
+        if not pairs:
+            return None
+        parents = [t.parent for t, _ in pairs if t.parent is not None]
+        parent = max(parents, key=lambda p: p.depth, default=None)
+        execution = Execution(self._model.server, self._model, parent)
+        execution.instance = instance
+        execution.tickets = tuple(t for t, _ in pairs)
+        execution.requests = tuple(r for _, r in pairs)
+        execution.started = perf_counter_ns()
+        instance.holder = execution
+        for ticket, request in pairs:
+            if self._model.decoupled:
+                request.get_response_sender()  # dropped with the request: so its end is noticed
+            ticket.execution = execution
+        return execution
+
+    def _cancel(self, tickets: Sequence[Ticket]) -> None:
+        for ticket in tickets:
+            ticket.finish(cancelled_response(self._model.name))
+
+    def _check(self, execution: Execution, returned: Any) -> list[Ticket]:
+        """Refuse what Triton refuses; give the tickets whose requests the model wants to see again."""
+        tickets, requests = execution.tickets, execution.requests
+        again = [getattr(r, "_release_flags", 0) == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE for r in requests]
+        if returned is not None and self._model.decoupled:
+            if not all(t.done for t in tickets):
+                raise ReturnError(
+                    f"Python model '{execution.instance_name}' is using the decoupled mode and the execute "
+                    "function must return None."
+                )
+        elif returned is not None:
+            check_returned(returned, len(requests))
+            for response, wanted, ticket in zip(returned, again, tickets, strict=True):
+                if response is not None and wanted:
+                    raise ReturnError(
+                        "Expected a None object in the execute function return list for reschduled request, "
+                        "found type '<class 'c_python_backend_utils.InferenceResponse'>'."
+                    )
+                if response is not None and ticket.sent:
+                    raise ReturnError(SECOND_RESPONSE)
+        if not self._reschedules:
+            return []
+        return [t for t, wanted in zip(tickets, again, strict=True) if wanted and not t.done]
+
+    def _leave_to_senders(self, execution: Execution, again: list[Ticket]) -> None:
+        """Make sure that it is noticed when the last sender of an unanswered request is dropped."""
+        for ticket, request in zip(execution.tickets, execution.requests, strict=True):
+            if not ticket.done and ticket not in again:
+                janitor.start()
+                request.get_response_sender()
+
+    def _finish(self, execution: Execution, failed: InferenceResponse | None, errors: int) -> None:
+        """Count the executions, let go of the requests, and answer those that failed."""
+        nanoseconds = perf_counter_ns() - execution.started
+        real = [t for t in execution.tickets if t.context is not None]
+        with self._lock:
+            for number in range(len(real)):
+                self._model.count(nanoseconds, failed is not None or number < errors)
+        execution.requests = ()
+        if failed is not None:
+            for ticket in execution.tickets:
+                ticket.finish(InferenceResponse([], failed._error))

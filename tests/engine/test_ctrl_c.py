@@ -1,0 +1,556 @@
+"""Ctrl-C: out at once, what it started is stopped, nothing is lost and everything stays usable."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+import threading
+import time
+from itertools import islice
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.engine.interrupt import Interrupted
+from bls_notebook.engine.ticket import Ticket
+from tests.engine import gates
+from tests.engine.harness import (
+    DOUBLE,
+    Caller,
+    assert_all_idle,
+    ctrl_c_once,
+    idle,
+    infer,
+    ints,
+    model,
+    pbtxt,
+    press_ctrl_c,
+    queued,
+    until,
+    value,
+)
+
+SPIN = model('''
+def execute(self, requests):
+    if number(requests[0]) == 0:
+        return [answer(1)]
+    gates.open_gate("spins")
+    try:
+        while not gates.over[0]:
+            pass
+    finally:
+        gates.shared["cancelled"] = requests[0].is_cancelled()
+        gates.open_gate("left")
+''')
+
+SLEEP = model('''
+async def execute(self, requests):
+    if number(requests[0]) == 0:
+        return [answer(1)]
+    gates.count("sleeping")
+    gates.open_gate("sleeps")
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        gates.shared["cancelled"] = requests[0].is_cancelled()
+        gates.count("left")
+        gates.open_gate("left")
+''')
+
+STREAM = model('''
+def execute(self, requests):
+    sender = requests[0].get_response_sender()
+    for n in range(number(requests[0])):
+        sender.send(answer(n))
+    gates.open_gate("sent")
+    try:
+        while not sender.is_cancelled() and not gates.over[0]:
+            gates.gate("never").wait(0.002)
+    finally:
+        gates.shared["cancelled"] = sender.is_cancelled()
+        gates.open_gate("left")
+    sender.send(flags=FINAL)
+''')
+
+
+def opened(name: str) -> Any:
+    return gates.gate(name).is_set
+
+
+def assert_usable(repo: bls.ModelRepository, *names: str) -> None:
+    assert_all_idle(repo)
+    for name in names:
+        assert infer(repo, name) in (0, 1)
+    assert_all_idle(repo)
+
+
+@pytest.fixture(autouse=True)
+def no_tracebacks_kept() -> Any:
+    yield
+    gc.collect()
+
+
+def test_during_an_inline_execute(repo: bls.ModelRepository) -> None:
+    repo.define("a", SPIN, pbtxt())
+    with ctrl_c_once(opened("spins")):
+        repo.infer("a", ints(1))
+    assert opened("left")()
+    assert_usable(repo, "a")
+
+
+def test_in_a_model_below(repo: bls.ModelRepository) -> None:
+    repo.define("b", SPIN, pbtxt())
+    repo.define("a", model('''
+def execute(self, requests):
+    return [answer(value_of(ask("b", number(requests[0])).exec()))]
+'''), pbtxt())  # fmt: skip
+    with ctrl_c_once(opened("spins")):
+        repo.infer("a", ints(1))
+    assert_usable(repo, "a", "b")
+
+
+def test_while_waiting_in_a_queue(repo: bls.ModelRepository) -> None:
+    repo.define("a", model('''
+def execute(self, requests):
+    if number(requests[0]):
+        gates.pass_gate("go on")
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    other = Caller(infer, repo, "a", 1)
+    until(lambda: idle(repo, "a") == 0)
+    with ctrl_c_once(lambda: queued(repo, "a") == 1):
+        repo.infer("a", ints(0))
+    assert queued(repo, "a") == 0
+    gates.open_gate("go on")
+    assert other.result() == 1  # somebody else's request goes on
+    assert_usable(repo, "a")
+
+
+def test_while_waiting_for_an_async_model(repo: bls.ModelRepository) -> None:
+    repo.define("a", SLEEP, pbtxt())
+    with ctrl_c_once(opened("sleeps")):
+        repo.infer("a", ints(1))
+    gates.pass_gate("left")
+    assert gates.shared["cancelled"] is True
+    assert_usable(repo, "a")
+
+
+def test_async_models_below_async_models(repo: bls.ModelRepository) -> None:
+    repo.define("c", SLEEP, pbtxt(3))
+    for name, below in ("b", "c"), ("a", "b"):
+        repo.define(name, model(f'''
+async def execute(self, requests):
+    got = await asyncio.gather(*[ask({below!r}, number(requests[0])).async_exec() for _ in range(3)])
+    return [answer(max(map(value_of, got)))]
+'''), pbtxt(3))  # fmt: skip
+    with ctrl_c_once(lambda: gates.counts["sleeping"] == 3):
+        repo.infer("a", ints(1))
+    until(lambda: gates.counts["left"] == gates.counts["sleeping"])
+    assert_usable(repo, "a", "b", "c")
+    assert gates.counts["left"] == gates.counts["sleeping"]
+
+
+@pytest.mark.parametrize("caller", [
+    "await ask('spin', 1).async_exec()",
+    "await asyncio.gather(ask('spin', 1).async_exec(), ask('spin', 1).async_exec())",
+    "await asyncio.to_thread(ask('spin', 1).exec)",
+    "list(ask('spin', 1).exec(decoupled=True))",
+    "await asyncio.create_task(self.more())",
+    "ask('spin', 1).exec()",
+])  # fmt: skip
+def test_a_worker_in_an_endless_loop(repo: bls.ModelRepository, caller: str) -> None:
+    """It is stopped at its next bytecode."""
+    repo.define("spin", SPIN, pbtxt())
+    repo.define("a", model(f'''
+async def execute(self, requests):
+    if number(requests[0]):
+        {caller}
+    return [answer(1)]
+
+async def more(self):
+    return await ask('spin', 1).async_exec()
+'''), pbtxt())  # fmt: skip
+    with ctrl_c_once(opened("spins")):
+        repo.infer("a", ints(1))
+    gates.pass_gate("left")
+    assert_usable(repo, "a", "spin")
+
+
+def test_an_async_model_that_never_yields(repo: bls.ModelRepository) -> None:
+    """Cancelling its task is not enough: its loop never gets to it."""
+    repo.define("a", model('''
+async def execute(self, requests):
+    if number(requests[0]):
+        gates.open_gate("spins")
+        while not gates.over[0]:
+            pass
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    with ctrl_c_once(opened("spins")):
+        repo.infer("a", ints(1))
+    assert_usable(repo, "a")
+
+
+def test_a_worker_that_calls_in_an_endless_loop(repo: bls.ModelRepository) -> None:
+    """The interrupt may arrive inside a model that it calls inline; it must not end there."""
+    repo.define("b", model('''
+def execute(self, requests):
+    for _ in range(1000):
+        pass
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    repo.define("spin", model('''
+def execute(self, requests):
+    if not number(requests[0]):
+        return [answer(1)]
+    gates.open_gate("spins")
+    try:
+        while not gates.over[0]:
+            ask("b").exec()
+    finally:
+        gates.open_gate("left")
+'''), pbtxt())  # fmt: skip
+    for _ in range(5):
+        for name in "spins", "left":
+            gates.gate(name).clear()
+        with ctrl_c_once(opened("spins")):
+            list(repo.stream("spin", ints(1)))
+        gates.pass_gate("left", 5)
+        assert_usable(repo, "spin", "b")
+
+
+def test_a_worker_that_waits_for_others(repo: bls.ModelRepository) -> None:
+    """A sync model in a worker thread, waiting in C: for the answer of a model below."""
+    repo.define("below", SLEEP, pbtxt())
+    repo.define("spin", model('''
+def execute(self, requests):
+    if number(requests[0]):
+        try:
+            ask("below", 1).exec()
+            while not gates.over[0]:
+                pass
+        finally:
+            gates.open_gate("worker left")
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    with ctrl_c_once(opened("sleeps")):
+        list(repo.stream("spin", ints(1)))
+    gates.pass_gate("left")
+    gates.pass_gate("worker left")
+    assert_usable(repo, "spin", "below")
+
+
+def test_a_model_that_swallows_exceptions_is_stopped(repo: bls.ModelRepository) -> None:
+    """`except Exception` by habit does not keep it running."""
+    assert not issubclass(Interrupted, Exception)
+    repo.define("spin", model('''
+def execute(self, requests):
+    if not number(requests[0]):
+        return [answer(1)]
+    gates.open_gate("spins")
+    while not gates.over[0]:
+        try:
+            for _ in range(100):
+                pass
+        except Exception:
+            pass
+'''), pbtxt())  # fmt: skip
+    with ctrl_c_once(opened("spins")):
+        list(repo.stream("spin", ints(1)))
+    assert_usable(repo, "spin")
+
+
+def test_during_a_stream(repo: bls.ModelRepository) -> None:
+    repo.define("s", STREAM, pbtxt(decoupled=True))
+    got = []
+    with ctrl_c_once(opened("sent")):
+        for response in repo.stream("s", ints(3)):
+            got.append(value(response))
+    assert got == [0, 1, 2]
+    gates.pass_gate("left")
+    assert gates.shared["cancelled"] is True
+    assert_all_idle(repo)
+    assert [value(r) for r in islice(repo.stream("s", ints(2)), 2)] == [0, 1]
+
+
+def test_leaving_a_stream_early_cancels_it(repo: bls.ModelRepository) -> None:
+    repo.define("s", STREAM, pbtxt(decoupled=True))
+    for response in repo.stream("s", ints(3)):
+        assert value(response) == 0
+        break
+    gc.collect()
+    gates.pass_gate("left")
+    assert_all_idle(repo)
+
+
+def test_a_model_that_streams_from_a_model(repo: bls.ModelRepository) -> None:
+    repo.define("s", STREAM, pbtxt(decoupled=True))
+    repo.define("a", model('''
+def execute(self, requests):
+    return [answer(sum(value_of(r) for r in ask("s", 3).exec(decoupled=True)))]
+'''), pbtxt())  # fmt: skip
+    with ctrl_c_once(opened("sent")):
+        repo.infer("a", ints(0))
+    gates.pass_gate("left")
+    assert_all_idle(repo)
+
+
+def test_asyncio_run_inside_a_sync_model(repo: bls.ModelRepository) -> None:
+    repo.define("sleep", SLEEP, pbtxt(2))
+    repo.define("a", model('''
+def execute(self, requests):
+    async def both():
+        got = await asyncio.gather(*[ask("sleep", number(requests[0])).async_exec() for _ in range(2)])
+        return sum(map(value_of, got))
+    return [answer(asyncio.run(both()) // 2)]
+'''), pbtxt())  # fmt: skip
+    with ctrl_c_once(lambda: gates.counts["sleeping"] == 2):
+        repo.infer("a", ints(1))
+    until(lambda: gates.counts["left"] == 2)
+    assert_usable(repo, "a", "sleep")
+
+
+def test_a_bare_thread_that_waits_for_its_own_model(repo: bls.ModelRepository) -> None:
+    """The design's way out of the one deadlock that cannot be proven."""
+    repo.define("a", model('''
+def execute(self, requests):
+    if number(requests[0]):
+        thread = threading.Thread(target=lambda: ask("a", 0).exec())
+        gates.shared["thread"] = thread
+        thread.start()
+        thread.join()
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    with ctrl_c_once(lambda: queued(repo, "a") == 1):
+        repo.infer("a", ints(1))
+    until(lambda: not gates.shared["thread"].is_alive())
+    assert_usable(repo, "a")
+
+
+def test_a_bare_thread_of_a_worker_that_waits_for_its_own_model(repo: bls.ModelRepository) -> None:
+    """Here it is a worker that waits for the thread, in C: nothing in Python can wake it but its thread."""
+    repo.define("a", model('''
+def execute(self, requests):
+    if number(requests[0]):
+        thread = threading.Thread(target=lambda: ask("a", 0).exec())
+        gates.shared["thread"] = thread
+        thread.start()
+        thread.join()
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    with ctrl_c_once(lambda: queued(repo, "a") == 1):
+        list(repo.stream("a", ints(1)))
+    until(lambda: not gates.shared["thread"].is_alive(), "the thread's request is given up", 5)
+    assert_usable(repo, "a")
+
+
+def test_in_a_body_of_the_notebook(repo: bls.ModelRepository) -> None:
+    repo.define("a", SLEEP, pbtxt())
+    request = {"model_name": "a", "requested_output_names": []}
+
+    async def body() -> Any:
+        tensor = bls.pb_utils.Tensor("X", ints(1)["X"])
+        return await bls.pb_utils.InferenceRequest(inputs=[tensor], **request).async_exec()
+
+    with ctrl_c_once(opened("sleeps")):
+        repo.run(body)
+    gates.pass_gate("left")
+    assert_usable(repo, "a")
+
+
+def test_infer_async_that_is_cancelled(repo: bls.ModelRepository) -> None:
+    repo.define("a", model('''
+async def execute(self, requests):
+    gates.open_gate("runs")
+    while not requests[0].is_cancelled():
+        await asyncio.sleep(0.001)
+    gates.open_gate("left")
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+
+    async def call() -> None:
+        task = asyncio.create_task(repo.infer_async("a", ints(1)))
+        await asyncio.to_thread(gates.pass_gate, "runs")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(call())
+    gates.pass_gate("left")
+    assert_all_idle(repo)
+
+
+def test_stream_async_that_is_cancelled_leaves_no_thread_waiting(repo: bls.ModelRepository) -> None:
+    """asyncio.run joins the threads of its pool: one that waited for ever would hang it."""
+    repo.define("a", model('''
+async def execute(self, requests):
+    gates.shared["senders"] = [r.get_response_sender() for r in requests]
+    gates.open_gate("runs")
+'''), pbtxt(decoupled=True))  # fmt: skip
+
+    async def call() -> None:
+        async def walk() -> None:
+            async for _ in repo.stream_async("a", ints(1)):
+                pass
+
+        task = asyncio.create_task(walk())
+        await asyncio.to_thread(gates.pass_gate, "runs")
+        await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    Caller(asyncio.run, call()).result(5)
+    gates.shared.clear()
+    assert_all_idle(repo)
+
+
+# -- at any moment -------------------------------------------------------------------------------------
+
+
+def test_an_instance_that_is_granted_just_then_is_not_lost(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key is pressed after the queue has chosen the request, and before its thread knows."""
+    repo.define("a", model('''
+def execute(self, requests):
+    if number(requests[0]):
+        gates.pass_gate("go on")
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    out = threading.Event()
+    granting = threading.Event()
+    grant = Ticket.grant
+
+    def slow_grant(self: Any, instance: Any) -> None:
+        granting.set()
+        assert out.wait(gates.LIMIT)
+        grant(self, instance)
+
+    monkeypatch.setattr(Ticket, "grant", slow_grant)
+    other = Caller(infer, repo, "a", 1)
+    until(lambda: idle(repo, "a") == 0)
+
+    def ready() -> bool:
+        if queued(repo, "a"):
+            gates.open_gate("go on")
+        return granting.is_set()
+
+    with ctrl_c_once(ready):
+        repo.infer("a", ints(0))
+    out.set()
+    assert other.result() == 1
+    monkeypatch.undo()
+    assert_usable(repo, "a")
+
+
+def test_unloading_while_a_queued_request_is_interrupted(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last request in flight may be one that is given up; the model is finalized all the same."""
+    repo.define("a", model('''
+def execute(self, requests):
+    if number(requests[0]):
+        gates.pass_gate("go on")
+    return [answer(1)]
+
+def finalize(self):
+    gates.open_gate("finalized")
+'''), pbtxt())  # fmt: skip
+    other = Caller(infer, repo, "a", 1)
+    until(lambda: idle(repo, "a") == 0)
+    finish = Ticket.finish
+    model_ = repo._server.find("a")
+    unloading: list[Caller] = []
+
+    def slow_finish(self: Any, response: Any) -> bool:
+        if threading.current_thread() is threading.main_thread() and not unloading:
+            unloading.append(Caller(repo.unload, "a"))
+            until(lambda: repo._server.find("a") is None)
+            gates.open_gate("go on")
+            assert other.result() == 1
+            until(lambda: len(model_.scheduler._idle) == 1)  # type: ignore[union-attr,attr-defined]
+        return finish(self, response)
+
+    monkeypatch.setattr(Ticket, "finish", slow_finish)
+    pressed = threading.Thread(target=lambda: (until(lambda: queued(repo, "a") == 1), press_ctrl_c()))
+    pressed.start()
+    with pytest.raises(KeyboardInterrupt):
+        repo.infer("a", ints(0))
+        threading.Event().wait(5)
+    pressed.join()
+    gates.pass_gate("finalized", 5)
+    unloading[0].result(5)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGVTALRM"), reason="needs timers")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("kind", ["inline", "nested", "async", "stream", "body"])
+def test_at_random_moments(repo: bls.ModelRepository, kind: str) -> None:
+    """Hundreds of interrupts, anywhere in the engine: no instance is lost, and nothing is left queued."""
+    repo.define("double", DOUBLE, pbtxt())
+    repo.define("nested", model('''
+def execute(self, requests):
+    return [answer(value_of(ask("double", number(requests[0])).exec()))]
+'''), pbtxt())  # fmt: skip
+    repo.define("async", model('''
+async def execute(self, requests):
+    got = await asyncio.gather(*[ask("double", number(requests[0])).async_exec() for _ in range(2)])
+    return [answer(value_of(got[0]))]
+'''), pbtxt())  # fmt: skip
+
+    def body() -> Any:
+        tensor = bls.pb_utils.Tensor("X", ints(1)["X"])
+        return bls.pb_utils.InferenceRequest(
+            model_name="nested", inputs=[tensor], requested_output_names=[]
+        ).exec()
+
+    once = {
+        "inline": lambda: infer(repo, "double", 1),
+        "nested": lambda: infer(repo, "nested", 1),
+        "async": lambda: infer(repo, "async", 1),
+        "stream": lambda: list(repo.stream("nested", ints(1))),
+        "body": lambda: repo.run(body),
+    }[kind]
+    once()
+    before = signal.signal(signal.SIGVTALRM, signal.default_int_handler)
+    try:
+        for n in range(60):
+            try:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0.0005 + 0.00013 * (n % 17))
+                end = time.process_time() + 0.05
+                while time.process_time() < end:  # Python drops an interrupt that hits a destructor
+                    once()
+            except KeyboardInterrupt:
+                pass
+            assert_all_idle(repo)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+    assert_usable(repo)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_second_ctrl_c_is_no_worse(repo: bls.ModelRepository) -> None:
+    repo.define("a", SLEEP, pbtxt())
+    for _ in range(5):
+        for name in "sleeps", "left":
+            gates.gate(name).clear()
+
+        def twice() -> None:
+            until(opened("sleeps"))
+            press_ctrl_c()
+            press_ctrl_c()
+
+        thread = threading.Thread(target=twice)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            try:
+                repo.infer("a", ints(1))
+            finally:
+                thread.join()
+        gates.pass_gate("left")
+        assert_usable(repo, "a")

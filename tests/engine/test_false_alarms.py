@@ -1,0 +1,558 @@
+"""What looks circular and is not: everything that can still be answered is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.engine import blocking
+from bls_notebook.engine.scheduler import DefaultScheduler
+from bls_notebook.engine.threads import start_in_thread
+from tests.engine import gates
+from tests.engine.harness import (
+    ASYNC_DOUBLE,
+    DOUBLE,
+    Caller,
+    assert_all_idle,
+    infer,
+    ints,
+    message,
+    model,
+    pbtxt,
+    queued,
+    until,
+    value,
+)
+
+
+def test_fire_and_forget_to_oneself(repo: bls.ModelRepository) -> None:
+    """The execution ends, and its instance serves what it sent."""
+    repo.define("a", model('''
+async def execute(self, requests):
+    left = number(requests[0])
+    gates.log.put(left)
+    if left:
+        ask("a", left - 1).async_exec()
+    else:
+        gates.open_gate("last")
+    return [answer(left)]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a", 5) == 5
+    gates.pass_gate("last")
+    assert gates.logged() == [5, 4, 3, 2, 1, 0]
+    assert_all_idle(repo)
+
+
+def test_fire_and_forget_by_a_task_that_goes_on(repo: bls.ModelRepository) -> None:
+    """A background task of an execution that has ended waits for the instance that it gave back."""
+    repo.define("a", model('''
+async def execute(self, requests):
+    if not number(requests[0]):
+        return [answer(7)]
+    async def later():
+        gates.shared["answer"] = value_of(await ask("a").async_exec())
+        gates.open_gate("answered")
+    self.task = asyncio.create_task(later())
+    await asyncio.sleep(0)
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a", 1) == 1
+    gates.pass_gate("answered")
+    assert gates.shared["answer"] == 7
+
+
+@pytest.mark.parametrize("call", [
+    "await asyncio.wait_for(ask('a').async_exec(), 0.02)",
+    "await asyncio.wait_for(asyncio.gather(ask('a').async_exec(), ask('a').async_exec()), 0.02)",
+    "await asyncio.wait_for(asyncio.shield(ask('a').async_exec()), 0.02)",
+    "await asyncio.wait_for(asyncio.to_thread(ask('double').exec), 0.02) and await self.timed()",
+])  # fmt: skip
+def test_a_call_to_oneself_with_a_time_limit(repo: bls.ModelRepository, call: str) -> None:
+    """The timer ends the wait, so it is no deadlock; the real server would agree."""
+    repo.define("double", DOUBLE, pbtxt())
+    repo.define("a", model(f'''
+async def execute(self, requests):
+    if not number(requests[0]):
+        return [answer(0)]
+    try:
+        {call}
+    except asyncio.TimeoutError:
+        return [answer(-1)]
+    return [answer(1)]
+
+async def timed(self):
+    await asyncio.wait_for(ask('a').async_exec(), 0.02)
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a", 1) == -1
+    assert_all_idle(repo)
+    assert infer(repo, "a", 0) == 0
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.timeout is new in 3.11")
+def test_a_call_to_oneself_under_asyncio_timeout(repo: bls.ModelRepository) -> None:
+    repo.define("a", model('''
+async def execute(self, requests):
+    try:
+        async with asyncio.timeout(0.02):
+            await ask("a").async_exec()
+    except TimeoutError:
+        return [answer(-1)]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == -1
+    assert_all_idle(repo)
+
+
+def test_a_time_limit_further_up(repo: bls.ModelRepository) -> None:
+    """a waits for b with a limit, b for a without one: the limit ends both waits."""
+    repo.define("a", model('''
+async def execute(self, requests):
+    if number(requests[0]):
+        return [answer(3)]
+    try:
+        await asyncio.wait_for(ask("b").async_exec(), 0.05)
+    except asyncio.TimeoutError:
+        return [answer(-1)]
+'''), pbtxt())  # fmt: skip
+    repo.define("b", model('''
+def execute(self, requests):
+    gates.shared["b"] = value_of(ask("a", 1).exec())
+    gates.open_gate("b")
+    return [answer(0)]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == -1
+    gates.pass_gate("b")
+    assert gates.shared["b"] == 3
+    assert_all_idle(repo)
+
+
+def test_a_second_task_that_cancels(repo: bls.ModelRepository) -> None:
+    repo.define("a", model('''
+async def execute(self, requests):
+    call = asyncio.ensure_future(ask("a").async_exec())
+    async def give_up():
+        await asyncio.sleep(0.02)
+        call.cancel()
+    task = asyncio.create_task(give_up())
+    try:
+        await call
+    except asyncio.CancelledError:
+        await task
+        return [answer(-1)]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == -1
+    assert_all_idle(repo)
+
+
+def test_a_second_task_that_cancels_after_its_own_request(repo: bls.ModelRepository) -> None:
+    repo.define("slow", model('''
+def execute(self, requests):
+    gates.pass_gate("slow")
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    repo.define("a", model('''
+async def execute(self, requests):
+    call = asyncio.ensure_future(ask("a").async_exec())
+    async def give_up():
+        await ask("slow").async_exec()
+        call.cancel()
+    task = asyncio.create_task(give_up())
+    gates.open_gate("waits")
+    try:
+        await call
+    except asyncio.CancelledError:
+        await task
+        return [answer(-1)]
+'''), pbtxt())  # fmt: skip
+    caller = Caller(infer, repo, "a")
+    gates.pass_gate("waits")
+    until(lambda: queued(repo, "a") == 1)
+    gates.open_gate("slow")
+    assert caller.result() == -1
+    assert_all_idle(repo)
+
+
+def test_a_call_of_a_thread_that_another_thread_lets_go(repo: bls.ModelRepository) -> None:
+    """asyncio.to_thread(exec) beside a job that is not seen to wait: it may cancel."""
+    repo.define("a", model('''
+async def execute(self, requests):
+    call = asyncio.ensure_future(ask("a").async_exec())
+    def decide():
+        gates.pass_gate("decide")
+        return True
+    if await asyncio.to_thread(decide):
+        call.cancel()
+    return [answer(-1)]
+'''), pbtxt())  # fmt: skip
+    caller = Caller(infer, repo, "a")
+    until(lambda: queued(repo, "a") == 1)
+    gates.open_gate("decide")
+    assert caller.result() == -1
+    assert_all_idle(repo)
+
+
+def test_a_thread_that_answers_while_execute_waits(repo: bls.ModelRepository) -> None:
+    """x waits for d; d waits for x, but d's thread answers x's request meanwhile."""
+    repo.define("d", model('''
+def execute(self, requests):
+    request = requests[0]
+    def reply(sender):
+        gates.pass_gate("reply")
+        sender.send(answer(5), FINAL)
+    thread = threading.Thread(target=reply, args=(request.get_response_sender(),))
+    thread.start()
+    gates.shared["x"] = value_of(ask("x", 1).exec())
+    thread.join()
+    gates.open_gate("d ended")
+'''), pbtxt(decoupled=True))  # fmt: skip
+    repo.define("x", model('''
+def execute(self, requests):
+    if number(requests[0]):
+        return [answer(3)]
+    return [answer(sum(value_of(r) for r in ask("d").exec(decoupled=True)))]
+'''), pbtxt())  # fmt: skip
+    caller = Caller(infer, repo, "x")
+    until(lambda: queued(repo, "x") == 1)
+    gates.open_gate("reply")
+    assert caller.result() == 5
+    gates.pass_gate("d ended")
+    assert gates.shared["x"] == 3
+    assert_all_idle(repo)
+
+
+def test_an_execution_that_has_answered_already(repo: bls.ModelRepository) -> None:
+    """d answers x first and calls x then: x's instance comes back."""
+    repo.define("d", model('''
+async def execute(self, requests):
+    requests[0].get_response_sender().send(answer(5), FINAL)
+    gates.shared["x"] = value_of(await ask("x", 1).async_exec())
+    gates.open_gate("d ended")
+'''), pbtxt(decoupled=True))  # fmt: skip
+    repo.define("x", model('''
+def execute(self, requests):
+    if number(requests[0]):
+        return [answer(3)]
+    return [answer(sum(value_of(r) for r in ask("d").exec(decoupled=True)))]
+'''), pbtxt())  # fmt: skip
+    for _ in range(20):
+        assert infer(repo, "x") == 5
+        gates.pass_gate("d ended")
+        assert gates.shared.pop("x") == 3
+        gates.gate("d ended").clear()
+    assert_all_idle(repo)
+
+
+def test_a_thread_that_cancels_its_iterator(repo: bls.ModelRepository) -> None:
+    """A bare thread may do so at any time: what cannot be seen counts as able to move."""
+    repo.define("a", model('''
+def execute(self, requests):
+    sender = requests[0].get_response_sender()
+    iterator = ask("a").exec(decoupled=True)
+    def give_up():
+        gates.pass_gate("give up")
+        iterator.cancel()
+    threading.Thread(target=give_up).start()
+    error = next(iter(iterator)).error()
+    gates.shared["code"] = error.code() == pb.TritonError.CANCELLED
+    sender.send(answer(-1), FINAL)
+'''), pbtxt(decoupled=True))  # fmt: skip
+    caller = Caller(lambda: list(repo.stream("a", ints(0))))
+    until(lambda: queued(repo, "a") == 1 or caller.done)
+    gates.open_gate("give up")
+    assert [value(r) for r in caller.result()] == [-1]
+    assert gates.shared["code"]
+    assert_all_idle(repo)
+
+
+def test_a_busy_model_is_waited_for(repo: bls.ModelRepository) -> None:
+    """One instance is held by the caller itself, the other by somebody who will end."""
+    repo.define("a", model('''
+def execute(self, requests):
+    kind = number(requests[0])
+    if kind == 1:
+        gates.open_gate("other runs")
+        gates.pass_gate("other ends")
+    if kind == 2:
+        return [answer(value_of(ask("a", 0).exec()) + 1)]
+    return [answer(kind)]
+'''), pbtxt(2))  # fmt: skip
+    other = Caller(infer, repo, "a", 1)
+    gates.pass_gate("other runs")
+    caller = Caller(infer, repo, "a", 2)
+    until(lambda: queued(repo, "a") == 1)
+    assert not caller.done
+    gates.open_gate("other ends")
+    assert (other.result(), caller.result()) == (1, 1)
+    assert_all_idle(repo)
+
+
+def test_a_bystander_of_a_circle_is_served(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that comes between the discovery of a circle and its end is not refused with it."""
+    repo.define("a", model('''
+def execute(self, requests):
+    if number(requests[0]):
+        return [answer(value_of(ask("a").exec()))]
+    return [answer(9)]
+'''), pbtxt())  # fmt: skip
+    withdraw = DefaultScheduler.withdraw
+    bystander: list[Caller] = []
+
+    def slow_withdraw(self: Any, ticket: Any) -> bool:
+        if not bystander:
+            bystander.append(Caller(repo.infer, "a", ints(0)))
+            until(lambda: queued(repo, "a") == 2 or bystander[0].done)
+            # Registered; give it time for its own look at the graph, which is a microsecond's work.
+            threading.Event().wait(0.05)
+        return withdraw(self, ticket)
+
+    monkeypatch.setattr(DefaultScheduler, "withdraw", slow_withdraw)
+    assert "circular BLS" in message(repo.infer("a", ints(1)))
+    assert value(bystander[0].result()) == 9
+    assert_all_idle(repo)
+
+
+def test_no_heap_scan_for_an_ordinary_wait(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether others hold a request is only asked where all else says deadlock: it takes long."""
+    scans = 0
+    real = gc.get_referrers
+
+    def counted(*things: Any) -> list[Any]:
+        nonlocal scans
+        scans += 1
+        return real(*things)
+
+    monkeypatch.setattr(gc, "get_referrers", counted)
+    repo.define("slow", model('''
+async def execute(self, requests):
+    await ask("double").async_exec()
+    await asyncio.sleep(0)
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    repo.define("double", ASYNC_DOUBLE, pbtxt())
+    repo.define("a", model('''
+def execute(self, requests):
+    return [answer(value_of(ask("slow").exec()))]
+'''), pbtxt(2))  # fmt: skip
+    for caller in [Caller(lambda: [infer(repo, "a") for _ in range(25)]) for _ in range(4)]:
+        assert caller.result() == [1] * 25
+    assert scans == 0
+
+
+def test_the_root_of_many_callers(repo: bls.ModelRepository) -> None:
+    """Requests from outside any model wait in any number."""
+    repo.define("a", model('''
+def execute(self, requests):
+    gates.pass_gate("start")
+    return [answer(number(requests[0]))]
+'''), pbtxt())  # fmt: skip
+    callers = [Caller(infer, repo, "a", n) for n in range(30)]
+    until(lambda: queued(repo, "a") == 29)
+    gates.open_gate("start")
+    assert [c.result() for c in callers] == list(range(30))
+    assert_all_idle(repo)
+
+
+LAYERED = {
+    "sync": '''
+def execute(self, requests):
+    calls, rest = self.plan(requests[0])
+    return [answer(1 + sum(value_of(c.exec()) for c in calls))]
+''',
+    "gather": '''
+async def execute(self, requests):
+    calls, rest = self.plan(requests[0])
+    got = await asyncio.gather(*[c.async_exec() for c in calls])
+    return [answer(1 + sum(map(value_of, got)))]
+''',
+    "threads": '''
+async def execute(self, requests):
+    calls, rest = self.plan(requests[0])
+    got = await asyncio.gather(*[asyncio.to_thread(c.exec) for c in calls])
+    return [answer(1 + sum(map(value_of, got)))]
+''',
+    "stream": '''
+def execute(self, requests):
+    calls, rest = self.plan(requests[0])
+    return [answer(1 + sum(value_of(r) for c in calls for r in c.exec(decoupled=True)))]
+''',
+}
+PLAN = '''
+def initialize(self, args):
+    self.layer = int(args["model_name"][1])
+
+def plan(self, request):
+    seed = number(request)
+    rng = np.random.default_rng(seed + self.layer)
+    below = [f"l{n}" for n in range(self.layer + 1, 4)]
+    chosen = [str(rng.choice(below)) for _ in range(int(rng.integers(0, 3)))] if below else []
+    return [ask(c, seed + n + 1) for n, c in enumerate(chosen)], None
+'''
+
+
+def test_many_callers_of_few_instances(repo: bls.ModelRepository) -> None:
+    """Chains that only go down cannot be circular: every request is answered, and none refused."""
+    kinds = random.Random(5).sample([*LAYERED], 4)
+    for layer, kind in enumerate(kinds):
+        repo.define(f"l{layer}", model(PLAN + LAYERED[kind]), pbtxt(1 + layer % 2))
+    expected = {seed: infer(repo, "l0", seed) for seed in range(12)}
+
+    def call(number: int) -> int:
+        rng = random.Random(number)
+        for _ in range(125):
+            seed = rng.randrange(12)
+            assert infer(repo, "l0", seed) == expected[seed]
+        return 125
+
+    assert sum(c.result(20) for c in [Caller(call, n) for n in range(8)]) == 1000
+    assert_all_idle(repo)
+    row = repo.statistics("l0")["model_stats"][0]["inference_stats"]
+    assert (row["success"]["count"], row["fail"]["count"]) == (1012, 0)
+
+
+def test_many_callers_of_idle_and_busy_models(repo: bls.ModelRepository) -> None:
+    """Thousands of small requests, sync and async, of 8 threads on 2 instances."""
+    repo.define("double", DOUBLE, pbtxt(2))
+
+    def call(number: int) -> None:
+        if number % 2:
+            for n in range(400):
+                assert infer(repo, "double", n) == 2 * n
+            return
+
+        async def gathered() -> None:
+            for _ in range(4):
+                got = await asyncio.gather(*[repo.infer_async("double", ints(n)) for n in range(100)])
+                assert [value(r) for r in got] == [2 * n for n in range(100)]
+
+        asyncio.run(gathered())
+
+    for caller in [Caller(call, n) for n in range(8)]:
+        caller.result(20)
+    assert_all_idle(repo)
+
+
+# -- threads that carry no context ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def reports(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(blocking, "REPORT_AFTER", 0.03)
+    caplog.set_level("WARNING", "bls_notebook")
+    return caplog
+
+
+BARE = {
+    "function of the model": "thread = threading.Thread(target=lambda: got.append(request.exec()))",
+    "exec itself": "thread = threading.Thread(target=request.exec)",
+    "pool": (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "    pool = ThreadPoolExecutor(1)\n"
+        "    pool.submit(request.exec).add_done_callback(lambda f: got.append(f.result()))\n"
+        "    thread = threading.Thread(target=pool.shutdown)"
+    ),
+    "asyncio in a thread": (
+        "async def call():\n"
+        "        got.append(await request.async_exec())\n"
+        "    thread = threading.Thread(target=asyncio.run, args=(call(),))"
+    ),
+}
+
+
+def _bare(kind: str, callee: str) -> str:
+    return model(f'''
+def execute(self, requests):
+    if number(requests[0]):
+        return [answer(4)]
+    got = []
+    request = ask({callee!r}, 1)
+    {BARE[kind]}
+    thread.start()
+    thread.join()
+    return [answer(value_of(got[0]) if got else 0)]
+''')
+
+
+@pytest.mark.parametrize("kind", BARE)
+def test_a_bare_thread_with_an_idle_callee(repo: bls.ModelRepository, kind: str) -> None:
+    repo.define("double", DOUBLE, pbtxt())
+    repo.define("a", _bare(kind, "double"), pbtxt())
+    assert infer(repo, "a") == (0 if kind == "exec itself" else 2)
+    assert_all_idle(repo)
+
+
+@pytest.mark.parametrize("kind", [k for k in BARE if k != "asyncio in a thread"])
+def test_a_bare_thread_that_waits_for_its_own_model_is_reported(
+    repo: bls.ModelRepository, reports: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """Nobody can tell whether this ends. It does here: a later instance_group of 2 would; so does we."""
+    repo.define("a", _bare(kind, "a"), pbtxt())
+    caller = Caller(infer, repo, "a")
+    until(lambda: reports.records, "a report")
+    assert not caller.done
+    text = reports.records[0].getMessage()
+    assert "to 'a'" in text
+    assert "a_0_0 is held by a request to 'a'" in text
+    assert "Ctrl-C" in text
+    scheduler: Any = repo._server.find("a").scheduler  # type: ignore[union-attr]
+    scheduler._queue[0].cancel()  # what Ctrl-C does to it in the end
+    caller.join(gates.LIMIT)
+    assert caller.done
+    assert_all_idle(repo)
+    assert len(reports.records) == 1  # once a wait
+
+
+def test_a_wait_that_ends_is_not_reported(
+    repo: bls.ModelRepository, reports: pytest.LogCaptureFixture
+) -> None:
+    """An ordinary queue is no news, however long it takes."""
+    repo.define("a", model('''
+def execute(self, requests):
+    gates.open_gate("runs")
+    gates.pass_gate("go on")
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    repo.define("b", model('''
+def execute(self, requests):
+    return [answer(value_of(ask("a").exec()))]
+'''), pbtxt())  # fmt: skip
+    first = Caller(infer, repo, "a")
+    gates.pass_gate("runs")
+    second = Caller(infer, repo, "b")
+    until(lambda: queued(repo, "a") == 1)
+    threading.Event().wait(0.2)  # several times REPORT_AFTER
+    gates.open_gate("go on")
+    assert (first.result(), second.result()) == (1, 1)
+    assert not reports.records
+
+
+def test_jobs_of_the_engine_hold_no_caller(repo: bls.ModelRepository) -> None:
+    """A thread of ours is not a model: BLS is refused in it, whatever it ran before."""
+    repo.define("double", DOUBLE, pbtxt())
+
+    async def call() -> Any:
+        return await repo.infer_async("double", ints(2))
+
+    assert value(asyncio.run(call())) == 4
+    outcome: list[BaseException] = []
+    done = threading.Event()
+
+    def job() -> None:
+        try:
+            bls.pb_utils.InferenceRequest(model_name="double", inputs=[], requested_output_names=[]).exec()
+        except BaseException as error:
+            outcome.append(error)
+        done.set()
+
+    start_in_thread(job)
+    assert done.wait(gates.LIMIT)
+    assert "BLS is only supported during the 'execute' function." in str(outcome[0])

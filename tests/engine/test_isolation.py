@@ -1,0 +1,415 @@
+"""Models behave as if in processes of their own: what a callee does to its inputs, nobody else sees."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import bls_notebook as bls
+from bls_notebook.pb_utils import InferenceRequest, Tensor, dlpack
+from tests.engine import seen
+from tests.engine.holders import HOLDERS, LARGE, MAKERS, TINY, fresh
+from tests.engine.isolated import (
+    CONFIG,
+    HEAD,
+    WRITER,
+    ask,
+    assert_untouched,
+    check_inputs_arrived,
+    fine,
+    the_only,
+)
+
+
+@pytest.fixture
+def repo() -> Iterator[bls.ModelRepository]:
+    seen.notes.clear()
+    with bls.ModelRepository() as repository:
+        repository.define("writer", WRITER, CONFIG)
+        yield repository
+    seen.notes.clear()
+
+
+def hold(holder: str, maker: str, size: int, kept: list[Any]) -> Any:
+    array = MAKERS[maker](size)
+    kept.append(HOLDERS[holder][0](array))
+    return array
+
+
+@pytest.mark.parametrize("size", [TINY, LARGE])
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_writes_to_an_input_never_reach_who_holds_it(
+    repo: bls.ModelRepository, holder: str, size: int
+) -> None:
+    for maker in MAKERS:
+        kept: list[Any] = []
+
+        def body(maker: str = maker, kept: list[Any] = kept) -> None:
+            fine(ask(hold(holder, maker, size, kept)).exec())
+
+        repo.run(body)
+        check_inputs_arrived(1, size)
+        assert_untouched(HOLDERS[holder][1](kept[0]), size)
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_writes_to_an_input_of_async_exec(repo: bls.ModelRepository, holder: str) -> None:
+    kept: list[Any] = []
+
+    async def body() -> None:
+        for maker in ("fresh", "view", "read only", "capsule"):
+            kept.append(None)
+            fine(await ask(hold(holder, maker, LARGE, kept)).async_exec())
+            check_inputs_arrived(1, LARGE)
+            assert_untouched(HOLDERS[holder][1](kept[-1]), LARGE)
+
+    repo.run(body)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(sorted(HOLDERS)),
+            st.sampled_from(sorted(MAKERS)),
+            st.sampled_from([TINY, 512, 516, LARGE]),
+        ),
+        min_size=1,
+        max_size=2,
+    ),
+    st.booleans(),
+)
+def test_any_inputs_held_in_any_ways(
+    repo: bls.ModelRepository, inputs: list[tuple[str, str, int]], asynchronous: bool
+) -> None:
+    kept: list[Any] = []
+
+    def arrays() -> list[Any]:
+        return [hold(holder, maker, size, kept) for holder, maker, size in inputs]
+
+    async def body() -> None:
+        fine(await ask(*arrays()).async_exec())
+
+    repo.run(body if asynchronous else lambda: fine(ask(*arrays()).exec()))
+    assert seen.notes["writeable"] == [True] * len(inputs)
+    for (holder, _, size), keep, received in zip(inputs, kept, seen.notes["received"], strict=True):
+        np.testing.assert_array_equal(received, fresh(size))
+        assert_untouched(HOLDERS[holder][1](keep), size)
+
+
+@pytest.mark.parametrize("size", [TINY, LARGE])
+def test_the_same_array_in_two_inputs_arrives_as_two(repo: bls.ModelRepository, size: int) -> None:
+    def same() -> InferenceRequest:
+        array = fresh(size)
+        return ask(array, array)
+
+    def two_views() -> InferenceRequest:
+        array = fresh(size)
+        return ask(array[:], array[:])
+
+    def array_and_view() -> InferenceRequest:
+        array = fresh(size)
+        return ask(array, array[:])
+
+    def two_tensors_of_one_memory() -> InferenceRequest:
+        array = fresh(size)
+        return ask(array, Tensor.from_dlpack("X", array).as_numpy())
+
+    makers: list[Callable[[], InferenceRequest]] = [
+        same,
+        two_views,
+        array_and_view,
+        two_tensors_of_one_memory,
+    ]
+    for make in makers:
+
+        def body(make: Callable[[], InferenceRequest] = make) -> None:
+            fine(make().exec())
+
+        repo.run(body)
+        check_inputs_arrived(2, size)
+        first, second = seen.notes["kept"]
+        assert not np.shares_memory(first, second), make.__name__
+
+
+@pytest.mark.parametrize("size", [TINY, LARGE])
+def test_a_request_that_is_kept_can_be_sent_again(repo: bls.ModelRepository, size: int) -> None:
+    def body() -> None:
+        request = ask(fresh(size))
+        for _ in range(3):
+            fine(request.exec())
+            check_inputs_arrived(1, size)
+            assert_untouched(request.inputs()[0].as_numpy(), size)
+
+    repo.run(body)
+
+
+def test_a_request_that_is_kept_in_other_ways_can_be_sent_again(repo: bls.ModelRepository) -> None:
+    def sends() -> Iterator[tuple[str, list[Callable[[], Any]]]]:
+        bound = ask(fresh(LARGE)).exec
+        yield "bound method", [bound, bound]
+        listed = [ask(fresh(LARGE))]
+        yield "list", [lambda: listed[0].exec(), lambda: listed[0].exec()]
+        unbound = ask(fresh(LARGE))
+        yield "unbound method", [lambda: InferenceRequest.exec(unbound)] * 2
+        mapped = [ask(fresh(LARGE))]
+        yield "map", [lambda: next(map(InferenceRequest.exec, mapped))] * 2
+        starred = (ask(fresh(LARGE)),)
+        yield "starred", [lambda: InferenceRequest.exec(*starred)] * 2
+        proxied = ask(fresh(LARGE))
+        yield "proxy", [lambda: weakref.proxy(proxied).exec()] * 2
+        attribute = type("Holder", (), {"request": ask(fresh(LARGE))})
+        yield "attribute", [lambda: attribute.request.exec()] * 2
+
+        def sort(requests: list[InferenceRequest]) -> Any:
+            answers = []
+
+            def key(request: InferenceRequest) -> int:
+                answers.append(request.exec())
+                return 0
+
+            requests.sort(key=key)
+            return answers[0]
+
+        in_a_sort = [ask(fresh(LARGE))]
+        yield "sort", [lambda: sort(in_a_sort)] * 2
+
+    def body() -> None:
+        for name, calls in sends():
+            for call in calls:
+                response = call()
+                assert not response.has_error(), (name, response.error().message())
+                check_inputs_arrived(1, LARGE)
+
+    repo.run(body)
+
+
+def test_a_request_that_is_kept_elsewhere_while_it_is_sent_on_other_threads(
+    repo: bls.ModelRepository,
+) -> None:
+    async def body() -> None:
+        bound = ask(fresh(LARGE)).exec
+        for _ in range(2):
+            fine(await asyncio.to_thread(bound))
+            check_inputs_arrived(1, LARGE)
+        asynchronous = ask(fresh(LARGE)).async_exec
+        for _ in range(2):
+            fine(await asynchronous())
+            check_inputs_arrived(1, LARGE)
+        for _ in range(2):
+            context = contextvars.copy_context()
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                fine(await asyncio.wrap_future(pool.submit(context.run, bound)))
+            check_inputs_arrived(1, LARGE)
+
+    repo.run(body)
+
+
+def test_a_tensor_in_two_requests(repo: bls.ModelRepository) -> None:
+    def body() -> None:
+        tensor = Tensor("A", fresh(LARGE))
+        inputs = [tensor]
+        for _ in range(3):
+            fine(InferenceRequest(model_name="writer", inputs=[tensor], requested_output_names=[]).exec())
+            check_inputs_arrived(1, LARGE)
+            fine(InferenceRequest(model_name="writer", inputs=inputs, requested_output_names=[]).exec())
+            check_inputs_arrived(1, LARGE)
+        assert_untouched(tensor.as_numpy(), LARGE)
+        del tensor
+        fine(InferenceRequest(model_name="writer", inputs=inputs, requested_output_names=[]).exec())
+        assert_untouched(inputs[0].as_numpy(), LARGE)
+
+    repo.run(body)
+
+
+def test_weak_references_to_requests_and_tensors(repo: bls.ModelRepository) -> None:
+    found: list[Any] = []
+
+    def noting() -> InferenceRequest:
+        request = ask(fresh(LARGE))
+        tensor = request.inputs()[0]
+        found.extend([weakref.ref(request), weakref.ref(tensor)])
+        return request
+
+    def body() -> None:
+        fine(noting().exec())
+
+    repo.run(body)
+    check_inputs_arrived(1, LARGE)
+    for reference in found:
+        thing = reference()
+        if isinstance(thing, InferenceRequest):
+            for tensor in thing.inputs():
+                assert_untouched(tensor.as_numpy(), LARGE)
+        elif thing is not None:
+            assert_untouched(thing.as_numpy(), LARGE)
+
+
+def test_what_the_caller_writes_later_is_not_seen_by_the_callee(repo: bls.ModelRepository) -> None:
+    def body() -> None:
+        array = fresh(LARGE)
+        request = ask(array)
+        fine(request.exec())
+        kept = seen.notes["kept"][0]
+        assert np.all(kept == 99)
+        array[...] = -1
+        request.inputs()[0].as_numpy()[...] = -2
+        assert np.all(kept == 99)
+
+    repo.run(body)
+
+
+def test_what_the_caller_writes_while_the_request_is_queued_is_not_seen(repo: bls.ModelRepository) -> None:
+    async def body() -> None:
+        array = fresh(LARGE)
+        future = ask(array).async_exec()
+        array[...] = -1
+        fine(await future)
+        check_inputs_arrived(1, LARGE)
+
+    repo.run(body)
+
+
+@pytest.mark.parametrize("size", [TINY, LARGE])
+def test_inputs_from_outside_any_model(repo: bls.ModelRepository, size: int) -> None:
+    array = fresh(size)
+    tensor = Tensor("A", fresh(size))
+    for value in (array, tensor, list(range(size))):
+        assert repo.infer("writer", {"A": value}).error is None
+        check_inputs_arrived(1, size)
+    assert_untouched(array, size)
+    assert_untouched(tensor.as_numpy(), size)
+
+
+def test_bytes_are_isolated_too(repo: bls.ModelRepository) -> None:
+    repo.define(
+        "words",
+        HEAD
+        + """
+class TritonPythonModel:
+    def execute(self, requests):
+        array = requests[0].inputs()[0].as_numpy()
+        seen.notes["received"] = array.tolist()
+        array[...] = b"changed"
+        self.out = getattr(self, "out", np.array([b"x", "y", 3], object))
+        response = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", self.out)])
+        return [response]
+""",
+        'input [{ name: "A" data_type: TYPE_STRING dims: [-1] }] output [{ name: "OUT" data_type: TYPE_STRING'
+        " dims: [-1] }]",
+    )
+    mutable = bytearray(b"raw")
+    array = np.array([b"a", "b", mutable, None], np.object_)
+    before = array.tolist()
+    first = repo.infer("words", {"A": array})["OUT"].as_numpy()
+    assert seen.notes["received"] == [b"a", b"b", str(mutable).encode(), b"None"]
+    assert array.tolist() == before
+    assert first.tolist() == [b"x", b"y", b"3"]
+    first[0] = b"mine"
+    assert repo.infer("words", {"A": np.array([b"q"])})["OUT"].as_numpy().tolist() == [b"x", b"y", b"3"]
+
+
+def test_bfloat16_is_isolated_too(repo: bls.ModelRepository) -> None:
+    repo.define(
+        "brain",
+        HEAD
+        + """
+from bls_notebook.pb_utils import dlpack
+class TritonPythonModel:
+    def execute(self, requests):
+        tensor = requests[0].inputs()[0]
+        bits, _ = dlpack.array_of_capsule(tensor.to_dlpack())
+        tensor = pb_utils.Tensor.from_dlpack("OUT", dlpack.capsule_of_bfloat16(bits))
+        response = pb_utils.InferenceResponse([tensor])
+        self.kept, before = bits, getattr(self, "kept", None)
+        if before is not None:
+            before[...] = 0
+        return [response]
+""",
+        'input [{ name: "A" data_type: TYPE_BF16 dims: [-1] }] output [{ name: "OUT" data_type: TYPE_BF16'
+        " dims: [-1] }]",
+    )
+    bits = np.arange(LARGE, dtype=np.uint16)
+    tensor = Tensor.from_dlpack("A", dlpack.capsule_of_bfloat16(bits))
+    first = repo.infer("brain", {"A": tensor})["OUT"]
+    repo.infer("brain", {"A": tensor})
+    read, is_bfloat = dlpack.array_of_capsule(first.to_dlpack())
+    assert is_bfloat
+    assert read.tolist() == bits.tolist() == list(range(LARGE))
+
+
+# -- threads --------------------------------------------------------------------------------------------
+
+
+def test_isolation_holds_among_many_threads(repo: bls.ModelRepository) -> None:
+    repo.define(
+        "bump",
+        HEAD
+        + """
+class TritonPythonModel:
+    def initialize(self, args):
+        self.kept = []
+    def execute(self, requests):
+        array = requests[0].inputs()[0].as_numpy()
+        value = array[0]
+        assert (array == value).all()
+        array += 1
+        out = array * 2
+        for old in self.kept:
+            old[...] = -1
+        self.kept = [array, out[:]]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", out)])]
+""",
+        CONFIG + "instance_group [{ count: 3 kind: KIND_CPU }]",
+    )
+
+    def one(number: int) -> bool:
+        array = np.full(LARGE, number, np.float32)
+        first = the_only(ask(array, model="bump").exec())
+        second = the_only(ask(np.full(LARGE, number, np.float32), model="bump").exec())
+        return bool((array == number).all() and (first == 2 * (number + 1)).all() and (second == first).all())
+
+    def body() -> list[bool]:
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            jobs = [pool.submit(contextvars.copy_context().run, one, i) for i in range(60)]
+            return [job.result() for job in jobs]
+
+    assert all(repo.run(body))
+
+
+def test_isolation_holds_among_many_tasks(repo: bls.ModelRepository) -> None:
+    repo.define(
+        "slow",
+        HEAD
+        + """
+import asyncio
+class TritonPythonModel:
+    async def execute(self, requests):
+        array = requests[0].inputs()[0].as_numpy()
+        await asyncio.sleep(0)
+        array += 1
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)])]
+""",
+        CONFIG + "instance_group [{ count: 2 kind: KIND_CPU }]",
+    )
+
+    async def body() -> None:
+        shared = fresh(LARGE)
+        responses = await asyncio.gather(*[ask(shared, model="slow").async_exec() for _ in range(20)])
+        np.testing.assert_array_equal(shared, fresh(LARGE))
+        arrays = [the_only(r) for r in responses]
+        for i, array in enumerate(arrays):
+            np.testing.assert_array_equal(array, fresh(LARGE) + 1)
+            array[...] = i
+        assert [set(a.tolist()) for a in arrays] == [{float(i)} for i in range(20)]
+
+    repo.run(body)

@@ -1,0 +1,425 @@
+"""What is wrong with a request, in Triton's words and in its order (core/src/infer_request.cc)."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bls_notebook as bls
+from bls_notebook.engine.validate import RequestCheck
+from bls_notebook.pb_utils import InferenceRequest, Tensor
+
+SOURCE = """
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse() for _ in requests]
+"""
+PLAIN = """
+input [
+  { name: "A" data_type: TYPE_FP32 dims: [4] },
+  { name: "B" data_type: TYPE_INT32 dims: [-1, 2] }
+]
+output [{ name: "X" data_type: TYPE_FP32 dims: [4] }, { name: "Y" data_type: TYPE_FP32 dims: [4] }]
+"""
+OPTIONAL = """
+input [
+  { name: "A" data_type: TYPE_FP32 dims: [4] },
+  { name: "B" data_type: TYPE_INT32 dims: [-1, 2] optional: true },
+  { name: "C" data_type: TYPE_INT32 dims: [1] optional: true }
+]
+output [{ name: "X" data_type: TYPE_FP32 dims: [4] }]
+"""
+A, B = np.zeros(4, np.float32), np.zeros((3, 2), np.int32)
+NOTE = (
+    "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended"
+    " to each input shape. If you want to specify the full shape including the batch dim in your input dims"
+    " config, try setting max_batch_size to zero. See the model configuration docs for more info on"
+    " max_batch_size."
+)
+
+
+@pytest.fixture(scope="module")
+def models() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repo:
+        repo.define("m", SOURCE, PLAIN)
+        repo.define("optional", SOURCE, OPTIONAL)
+        repo.define("batched", SOURCE, PLAIN + "max_batch_size: 8")
+        repo.define("none", SOURCE)
+        yield repo
+
+
+def problem(
+    repo: bls.ModelRepository, model: str, inputs: Any, outputs: Any = (), request_id: str = ""
+) -> str | None:
+    """The message that a caller gets, without its beginning; None where the request is served."""
+    pairs = inputs.items() if isinstance(inputs, dict) else inputs
+    tensors = [Tensor(n, a) for n, a in pairs]
+
+    def body() -> Any:
+        return InferenceRequest(
+            model_name=model, inputs=tensors, requested_output_names=list(outputs), request_id=request_id
+        ).exec()
+
+    response = repo.run(body)
+    if not response.has_error():
+        return None
+    assert response.error().code().name == "INTERNAL"
+    assert response.output_tensors() == []
+    text = response.error().message()
+    beginning = f"Model {model} - Error when running inference: "
+    assert text.startswith(beginning)
+    return str(text[len(beginning) :])
+
+
+def unknown(text: str) -> str:
+    return f"[request id: <id_unknown>] {text}"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        ({"A": A, "B": B}, None),
+        ({"B": B, "A": A}, None),
+        ({"A": A, "B": B[:0]}, None),
+        (
+            {"A": A},
+            unknown(
+                "expected 2 inputs but got 1 inputs for model 'm'. Got input(s) ['A'], but missing required"
+                " input(s) ['B']. Please provide all required input(s)."
+            ),
+        ),
+        (
+            {},
+            unknown(
+                "expected 2 inputs but got 0 inputs for model 'm'. Got input(s) [], but missing required"
+                " input(s) ['A','B']. Please provide all required input(s)."
+            ),
+        ),
+        (
+            {"A": A, "B": B, "C": A},
+            unknown(
+                "expected 2 inputs but got 3 inputs for model 'm'. Got input(s) ['C','B','A'], but missing"
+                " required input(s) ]. Please provide all required input(s)."
+            ),
+        ),
+        ({"A": A, "C": B}, "unexpected inference input 'C' for model 'm'"),
+        ({"a": A, "B": B}, "unexpected inference input 'a' for model 'm'"),
+        ([("A", A), ("A", A)], unknown("input 'A' already exists in request")),
+        ([("A", A), ("B", B), ("B", B)], unknown("input 'B' already exists in request")),
+        (
+            {"A": A.astype(np.float64), "B": B},
+            unknown("inference input 'A' data-type is 'FP64', but model 'm' expects 'FP32'"),
+        ),
+        (
+            {"A": A, "B": B.astype(np.object_)},
+            unknown("inference input 'B' data-type is 'BYTES', but model 'm' expects 'INT32'"),
+        ),
+        (
+            {"A": A[:3], "B": B},
+            unknown("unexpected shape for input 'A' for model 'm'. Expected [4], got [3]. "),
+        ),
+        (
+            {"A": A.reshape(2, 2), "B": B},
+            unknown("unexpected shape for input 'A' for model 'm'. Expected [4], got [2,2]. "),
+        ),
+        (
+            {"A": np.array(1, np.float32), "B": B},
+            unknown("unexpected shape for input 'A' for model 'm'. Expected [4], got []. "),
+        ),
+        (
+            {"A": A, "B": B.T.copy()},
+            unknown("unexpected shape for input 'B' for model 'm'. Expected [-1,2], got [2,3]. "),
+        ),
+        (
+            {"A": A, "B": B[0]},
+            unknown("unexpected shape for input 'B' for model 'm'. Expected [-1,2], got [2]. "),
+        ),
+    ],
+)
+def test_inputs(models: bls.ModelRepository, inputs: Any, expected: str | None) -> None:
+    assert problem(models, "m", inputs) == expected
+
+
+def test_the_request_id_is_told(models: bls.ModelRepository) -> None:
+    got = problem(models, "m", {"A": A[:3], "B": B}, request_id="r-7")
+    assert got == "[request id: r-7] unexpected shape for input 'A' for model 'm'. Expected [4], got [3]. "
+
+
+@pytest.mark.parametrize(
+    "dtype", ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f8", "O", "S1"]
+)
+def test_every_other_data_type(models: bls.ModelRepository, dtype: str) -> None:
+    tensor = Tensor("A", A.astype(dtype))
+    got = problem(models, "m", {"A": A.astype(dtype), "B": B})
+    assert got == unknown(
+        f"inference input 'A' data-type is '{tensor.triton_dtype().name}', but model 'm' expects 'FP32'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("outputs", "expected"),
+    [
+        ([], None),
+        (["X"], None),
+        (["Y", "X"], None),
+        (["X", "X"], None),
+        (["Z"], "unexpected inference output 'Z' for model 'm'"),
+        (["X", "Z"], "unexpected inference output 'Z' for model 'm'"),
+        (["Z", "W"], "unexpected inference output 'W' for model 'm'"),
+        (["x"], "unexpected inference output 'x' for model 'm'"),
+        ([""], "unexpected inference output '' for model 'm'"),
+    ],
+)
+def test_requested_outputs(models: bls.ModelRepository, outputs: list[str], expected: str | None) -> None:
+    assert problem(models, "m", {"A": A, "B": B}, outputs) == expected
+
+
+def test_a_model_without_inputs(models: bls.ModelRepository) -> None:
+    assert problem(models, "none", {}) is None
+    got = problem(models, "none", {"A": A})
+    assert got == unknown(
+        "expected 0 inputs but got 1 inputs for model 'none'. Got input(s) ['A'], but missing required"
+        " input(s) ]. Please provide all required input(s)."
+    )
+
+
+# -- optional inputs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", ["A", "AB", "AC", "ABC", "CBA"])
+def test_optional_inputs_may_be_left_out(models: bls.ModelRepository, names: str) -> None:
+    arrays = {"A": A, "B": B, "C": np.zeros(1, np.int32)}
+    assert problem(models, "optional", {n: arrays[n] for n in names}) is None
+
+
+def test_with_optional_inputs_a_wrong_count_tells_the_range(models: bls.ModelRepository) -> None:
+    c = np.zeros(1, np.int32)
+    assert problem(models, "optional", {}) == unknown(
+        "expected number of inputs between 1 and 3 but got 0 inputs for model 'optional'. Got input(s) [],"
+        " but missing required input(s) ['A']. Please provide all required input(s)."
+    )
+    assert problem(models, "optional", {"A": A, "B": B, "C": c, "D": c}) == unknown(
+        "expected number of inputs between 1 and 3 but got 4 inputs for model 'optional'. Got input(s) "
+        "['D','C','B','A'], but missing required input(s) ]. Please provide all required input(s)."
+    )
+
+
+def test_optional_inputs_that_are_there_are_checked(models: bls.ModelRepository) -> None:
+    got = problem(models, "optional", {"A": A, "C": np.zeros(2, np.int32)})
+    assert got == unknown("unexpected shape for input 'C' for model 'optional'. Expected [1], got [2]. ")
+    got = problem(models, "optional", {"A": A, "C": np.zeros(1, np.int64)})
+    assert got == unknown("inference input 'C' data-type is 'INT64', but model 'optional' expects 'INT32'")
+
+
+# -- batching -------------------------------------------------------------------------------------------
+
+
+def rows(count: int) -> dict[str, Any]:
+    return {"A": np.zeros((count, 4), np.float32), "B": np.zeros((count, 3, 2), np.int32)}
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_batches_up_to_the_limit(models: bls.ModelRepository, count: int) -> None:
+    assert problem(models, "batched", rows(count)) is None
+
+
+def test_a_batch_beyond_the_limit(models: bls.ModelRepository) -> None:
+    got = problem(models, "batched", rows(9))
+    assert got == unknown("inference request batch-size must be <= 8 for 'batched'")
+
+
+def test_a_missing_batch_dimension(models: bls.ModelRepository) -> None:
+    got = problem(models, "batched", {"A": np.zeros(4, np.float32), "B": np.zeros((4, 3, 2), np.int32)})
+    assert got == unknown(
+        f"unexpected shape for input 'A' for model 'batched'. Expected [-1,4], got [4]. {NOTE}"
+    )
+
+
+def test_a_scalar_has_no_batch_dimension(models: bls.ModelRepository) -> None:
+    got = problem(models, "batched", {**rows(1), "A": np.array(1, np.float32)})
+    assert got == unknown("input 'A' has no shape but model requires batch dimension for 'batched'")
+
+
+def test_batches_of_different_sizes(models: bls.ModelRepository) -> None:
+    got = problem(models, "batched", {"A": rows(2)["A"], "B": rows(3)["B"]})
+    assert got == unknown("input 'A' batch size does not match other inputs for 'batched'")
+
+
+# -- what is looked at first ----------------------------------------------------------------------------
+
+CASES: list[tuple[str, str, Any, list[str], str]] = [
+    ("duplicates before outputs", "m", [("A", A), ("A", A)], ["Z"], "already exists"),
+    ("outputs before the count", "m", {}, ["Z"], "unexpected inference output 'Z'"),
+    ("outputs before shapes", "m", {"A": A[:1], "B": B}, ["Z"], "unexpected inference output 'Z'"),
+    ("the count before names", "m", {"Q": A}, [], "expected 2 inputs but got 1"),
+    ("the count before data types", "m", {"A": A.astype("f8")}, [], "expected 2 inputs but got 1"),
+    ("names before data types", "m", {"A": A.astype("f8"), "Q": B}, [], "unexpected inference input 'Q'"),
+    ("the last input first", "m", {"A": A[:1], "B": B.astype("f4")}, [], "input 'B' data-type is"),
+    (
+        "one input after the other",
+        "m",
+        {"A": A.astype("f8"), "B": B[0]},
+        [],
+        "unexpected shape for input 'B'",
+    ),
+    ("data type before shape", "m", {"A": A[:1].astype("f8"), "B": B}, [], "input 'A' data-type is"),
+    (
+        "batch sizes before data types",
+        "batched",
+        {"A": rows(2)["A"].astype("f8"), "B": rows(3)["B"]},
+        [],
+        "batch size does not match",
+    ),
+    (
+        "the batch limit before data types",
+        "batched",
+        {"A": rows(9)["A"].astype("f8"), "B": rows(9)["B"]},
+        [],
+        "batch-size must be <= 8",
+    ),
+    (
+        "the batch limit before shapes",
+        "batched",
+        {"A": rows(9)["A"][:, :2], "B": rows(9)["B"]},
+        [],
+        "batch-size must be <= 8",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "outputs", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
+def test_order(
+    models: bls.ModelRepository, model: str, inputs: Any, outputs: list[str], expected: str
+) -> None:
+    got = problem(models, model, inputs, outputs)
+    assert got is not None
+    assert expected in got
+
+
+@pytest.mark.parametrize("version", [-1, 1])
+def test_models_and_versions_that_are_not_there(models: bls.ModelRepository, version: int) -> None:
+    for model, number in (("nobody", version), ("m", 7), ("../m", version), ("", version)):
+
+        def body(model: str = model, number: int = number) -> Any:
+            return InferenceRequest(
+                model_name=model, model_version=number, inputs=[], requested_output_names=[]
+            ).exec()
+
+        message = models.run(body).error().message()
+        assert (
+            message
+            == f"Model {model} - Error when running inference: Failed for execute the inference request. "
+            f"Model '{model}' is not ready."
+        )
+
+
+# -- the quick look and the slow one agree ---------------------------------------------------------------
+
+ARRAYS = {
+    "FP32": np.float32,
+    "INT32": np.int32,
+    "BYTES": np.object_,
+}
+names = st.sampled_from("ABC")
+dims = st.lists(st.sampled_from([-1, 0, 1, 2, 3]), max_size=3).map(tuple)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> Any:
+    limit = draw(st.sampled_from([0, 0, 1, 2]))
+    inputs = {}
+    for name in draw(st.lists(names, unique=True)):
+        shape = draw(dims)
+        inputs[name] = types.SimpleNamespace(
+            name=name,
+            datatype=draw(st.sampled_from(sorted(ARRAYS))),
+            optional=draw(st.integers(0, 3)) == 0,
+            shape=(-1, *shape) if limit else shape,
+            is_shape_tensor=False,
+        )
+    return types.SimpleNamespace(
+        name="m",
+        inputs=inputs,
+        outputs=dict.fromkeys(draw(st.lists(st.sampled_from("XYZ"), unique=True))),
+        required=frozenset(n for n, i in inputs.items() if not i.optional),
+        max_batch_size=limit,
+    )
+
+
+@st.composite
+def requests(draw: st.DrawFn, spec: Any) -> InferenceRequest:
+    """Mostly what the spec asks for, with something wrong here and there."""
+    tensors = []
+    wanted = list(spec.inputs.values())
+    batch = draw(st.integers(1, 3))
+    for one in draw(st.permutations(wanted)):
+        if one.optional and draw(st.booleans()):
+            continue
+        wild = draw(st.integers(0, 9))
+        name = draw(names) if wild == 0 else one.name
+        datatype = draw(st.sampled_from(sorted(ARRAYS))) if wild == 1 else one.datatype
+        shape = [draw(st.integers(0, 3)) if d == -1 else d for d in one.shape]
+        if spec.max_batch_size and shape:
+            shape[0] = batch
+        if wild == 2:
+            shape = draw(st.lists(st.integers(0, 3), max_size=4))
+        if wild == 3:
+            continue
+        tensors.append(Tensor(name, np.zeros(shape, ARRAYS[datatype])))
+    outputs = draw(st.lists(st.sampled_from(sorted(spec.outputs) or ["X"]), max_size=3))
+    if draw(st.integers(0, 9)) == 0:
+        outputs.append(draw(st.sampled_from("WXYZ")))
+    return InferenceRequest(model_name="m", inputs=tensors, requested_output_names=outputs)
+
+
+def is_fine(spec: Any, request: InferenceRequest) -> bool:
+    """By the letter: every rule on its own, none of them quick."""
+    tensors = request.inputs()
+    given = [t.name() for t in tensors]
+    if len(set(given)) != len(given) or not set(given) <= set(spec.inputs):
+        return False
+    if not request.requested_output_names() <= set(spec.outputs):
+        return False
+    if not len(spec.required) <= len(given) <= len(spec.inputs):
+        return False
+    batches = set()
+    for tensor in tensors:
+        one = spec.inputs[tensor.name()]
+        shape = tensor.shape()
+        if tensor.triton_dtype().name != one.datatype or len(shape) != len(one.shape):
+            return False
+        if any(want != -1 and want != have for want, have in zip(one.shape, shape, strict=True)):
+            return False
+        if spec.max_batch_size:
+            batches.add(shape[0])
+    return len(batches) <= 1 and all(b <= spec.max_batch_size for b in batches)
+
+
+@given(st.data())
+def test_a_request_has_no_problem_exactly_when_every_rule_is_kept(data: st.DataObject) -> None:
+    spec = data.draw(specs())
+    request = data.draw(requests(spec))
+    given = {t.name() for t in request.inputs()}
+    if not spec.required <= given and len(given) >= len(spec.required):
+        return  # Triton counts only: an optional input may stand in for a required one
+    found = RequestCheck(spec).problem(request)
+    assert (found is None) is is_fine(spec, request), found
+
+
+@given(st.data())
+def test_what_was_checked_before_does_not_matter(data: st.DataObject) -> None:
+    spec = data.draw(specs())
+    check = RequestCheck(spec)
+    several = [data.draw(requests(spec)) for _ in range(3)]
+    first = [check.problem(r) for r in several]
+    assert [check.problem(r) for r in reversed(several)] == first[::-1]
+    assert [RequestCheck(spec).problem(r) for r in several] == first

@@ -1,0 +1,143 @@
+"""One clear message for each bad input; nothing is lost, and what was serving still serves."""
+
+from __future__ import annotations
+
+import pytest
+from IPython.core.error import UsageError
+
+import bls_notebook as bls
+
+BAD_CELLS = {
+    "a syntax error": (
+        "%%tritonmodel times\nclass TritonPythonModel:\n    x = = 1",
+        bls.ModelLoadError,
+        "SyntaxError",
+    ),
+    "no class": ("%%tritonmodel times\nx = 1", bls.ModelLoadError, "TritonPythonModel"),
+    "a failing import": ("%%tritonmodel times\nimport no_such_module", bls.ModelLoadError, "no_such_module"),
+    "an exit": ("%%tritonmodel times\nimport sys\nsys.exit(3)", bls.ModelLoadError, "SystemExit"),
+    "a bad config": ("%%tritonconfig times\ninput [ {", bls.ConfigError, "config"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_CELLS)
+def test_a_bad_cell_leaves_the_old_version_serving(cells, kind: str) -> None:
+    cells.model(factor=3)
+    cell, error, words = BAD_CELLS[kind]
+    failed = cells(cell)
+    assert not failed.success
+    assert isinstance(failed.error, error)
+    assert words in failed.text
+    assert "version 1 of 'times' goes on serving" in failed.text
+    assert len(failed.outputs) == 1  # one display, in both forms, and nothing else
+    assert set(failed.bundles[0]) == {"text/plain", "text/html"}
+    assert "Traceback (most recent call last)" not in failed.stdout + failed.stderr
+    assert cells("%bls times IN=[1]").value["OUT"].as_numpy().tolist() == [3]
+    assert cells("%tritonrepo reload times").success
+
+
+@pytest.mark.parametrize("kind", BAD_CELLS)
+def test_without_an_old_version_none_is_promised(cells, kind: str) -> None:
+    failed = cells(BAD_CELLS[kind][0])
+    assert not failed.success
+    assert "goes on serving" not in failed.text
+    assert cells.model().success
+
+
+def test_the_lines_of_the_cell_are_shown(cells) -> None:
+    failed = cells("%%tritonmodel times\nvalue = 1\nother = no_such_name + value\n")
+    assert "other = no_such_name + value" in failed.text
+    assert "NameError" in failed.text
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%%tritonmodel ../a\nx = 1",
+        "%%tritonconfig a/../b\nmax_batch_size: 1",
+        "%tritonrepo load ../a",
+    ],
+)
+def test_a_name_that_leads_elsewhere(cells, cell: str) -> None:
+    failed = cells(cell)
+    assert isinstance(failed.error, bls.InvalidNameError)
+    assert "cannot be used: it has '/' in it" in " ".join(failed.text.split())
+    assert bls.current_repository().index() == []
+
+
+@pytest.mark.parametrize("line", ["%bls nope IN=[1]", "%tritonrepo reload nope", "%tritonrepo config nope"])
+def test_an_unknown_model(cells, line: str) -> None:
+    cells.model()
+    failed = cells(line)
+    assert isinstance(failed.error, bls.ModelNotFoundError)
+    assert "'nope'" in failed.text
+    assert not failed.stderr
+
+
+def test_a_wrong_dtype_is_an_error_response(cells) -> None:
+    cells.model()
+    cells("import numpy as np")
+    shown = cells("%bls times IN=np.arange(3)")
+    assert shown.success
+    assert shown.value.error is not None
+    assert "INT64" in shown.text
+    assert "FP32" in shown.text
+    assert cells("%bls times IN=[1]").value.error is None
+
+
+def test_a_value_that_is_no_tensor(cells) -> None:
+    cells.model()
+    failed = cells("%bls times IN=['x']")
+    assert isinstance(failed.error, bls.BLSError)
+    assert "input 'IN'" in failed.text
+
+
+def test_models_text_is_escaped_in_html(cells) -> None:
+    cells.model()
+    shown = cells("%bls times IN=[-1]")
+    assert "negative <b>input</b>" in shown.text
+    assert "<b>input" not in shown.html
+    assert "&lt;b&gt;input&lt;/b&gt;" in shown.html
+    failed = cells("%%tritonmodel times\nraise ValueError('<script>')")
+    assert "<script>" not in failed.html
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("%bls", "%bls: missing: MODEL."),
+        ("%bls times IN=nothing", "%bls: input IN: nothing: NameError: name 'nothing' is not defined"),
+        ("%bls times IN=[1] -n 0", "%bls: -n: got '0', expected a whole number from 1."),
+        ("%bls times IN=[1] -n 2 --stream", "%bls: -n and --stream exclude each other"),
+        ("%bls times IN=[1] --into a.b", "%bls: --into: got 'a.b', expected the name of a variable"),
+        (
+            "%bls times IN=[1] --timeout soon",
+            "%bls: --timeout: got 'soon', expected a whole number of",
+        ),
+        ("%bls counter N=[1]", "%bls: model 'counter' is decoupled"),
+        ("%%bls times\n1", "%%bls: got 'times', which is one word too many."),
+        ("%%tritonmodel\nx = 1", "%%tritonmodel: missing: NAME."),
+        ("%%tritonconfig\nx: 1", "%%tritonconfig: missing: NAME."),
+        (
+            "%tritonrepo lod",
+            "%tritonrepo: unknown verb 'lod' (did you mean load?); the verbs are list,",
+        ),
+        ("%tritonrepo load", "%tritonrepo load: expected names of models, or --all."),
+        ("%tritonrepo config", "%tritonrepo config: missing: NAME. %tritonrepo? shows the help."),
+    ],
+)
+def test_a_bad_argument_gets_one_line(cells, cell: str, message: str) -> None:
+    cells.model()
+    cells.stream()
+    failed = cells(cell)
+    assert type(failed.error) is UsageError
+    assert failed.stderr.startswith("UsageError: " + message)
+    assert failed.stderr.count("\n") == 1
+    assert not failed.stdout
+
+
+def test_a_device_that_does_not_exist(cells) -> None:
+    cells.model()
+    failed = cells("%bls times IN=[1] --device tpu")
+    assert isinstance(failed.error, bls.BLSError)
+    assert "'tpu'" in failed.text

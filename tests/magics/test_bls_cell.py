@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import threading
+
+BODY = """\
+%%bls
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+def request(value):
+    return pb_utils.InferenceRequest(
+        model_name="times", requested_output_names=["OUT"],
+        inputs=[pb_utils.Tensor("IN", np.array([value], np.float32))])
+
+"""
+
+
+def test_the_body_may_send_requests(cells) -> None:
+    cells.model()
+    shown = cells(BODY + "response = request(4).exec()\nresponse.output_tensors()[0].as_numpy().tolist()")
+    assert shown.success
+    assert shown.value == [8.0]
+    assert cells("response.has_error()").value is False
+
+
+def test_top_level_await(cells) -> None:
+    cells.model()
+    shown = cells(
+        BODY
+        + """
+import asyncio
+responses = await asyncio.gather(*(request(n).async_exec() for n in range(4)))
+print("in", __import__("threading").current_thread().name)
+[float(r.output_tensors()[0].as_numpy()[0]) for r in responses]
+"""
+    )
+    assert shown.value == [0.0, 2.0, 4.0, 6.0]
+    assert threading.current_thread().name not in shown.stdout
+    assert cells("len(responses)").value == 4
+
+
+def test_await_in_the_last_line_only(cells) -> None:
+    cells.model()
+    assert cells(BODY + "(await request(2).async_exec()).has_error()").value is False
+
+
+def test_await_in_an_earlier_line_only(cells) -> None:
+    cells.model()
+    assert cells(BODY + "r = await request(2).async_exec()\n7").value == 7
+
+
+def test_variables_are_the_notebooks(cells) -> None:
+    cells("before = 5")
+    cells("%%bls\nafter = before + 1")
+    assert cells("after").value == 6
+
+
+def test_into_and_silence(cells) -> None:
+    assert cells("%%bls --into value\n1 + 1").value == 2
+    assert cells("value").value == 2
+    assert cells("%%bls\n1 + 1;").value is None
+    assert cells("%%bls\nx = 1").value is None
+
+
+def test_magics_inside_the_body(cells) -> None:
+    cells.model()
+    assert cells("%%bls\nr = %bls times IN=[3]\nr['OUT'].as_numpy().tolist()").value == [6.0]
+
+
+def test_pb_utils_is_not_put_there_by_itself(cells) -> None:
+    failed = cells("%%bls\npb_utils")
+    assert isinstance(failed.error, NameError)
+
+
+def test_a_traceback_begins_at_the_cell_and_counts_its_lines(cells) -> None:
+    for await_it in ("", "import asyncio; await asyncio.sleep(0)"):
+        failed = cells(f"%%bls\nfirst = 1\n{await_it}\ndef f():\n    return first / 0\nf()")
+        assert isinstance(failed.error, ZeroDivisionError)
+        assert "return first / 0" in failed.stdout
+        assert ", line 6" in failed.stdout
+        assert ", line 5" in failed.stdout
+        for internal in ("bls_notebook", "run_cell_magic", "engine"):
+            assert internal not in failed.stdout
+
+
+def test_a_syntax_error_shows_the_line(cells) -> None:
+    failed = cells("%%bls\nx = 1\ny = = 2")
+    assert not failed.success
+    assert "y = = 2" in failed.stdout
+    assert ", line 3" in failed.stdout
+    assert "SyntaxError" in failed.stdout
+    assert "bls_notebook" not in failed.stdout
+
+
+def test_errors_of_the_api_in_the_body_keep_their_traceback(cells) -> None:
+    failed = cells("%%bls\nimport bls_notebook as bls\nbls.current_repository().load('nope')")
+    assert "ModelNotFoundError" in failed.stdout
+    assert "bls.current_repository().load('nope')" in failed.stdout
+
+
+def test_errors_of_the_api_in_a_plain_cell_keep_their_traceback(cells) -> None:
+    failed = cells("import bls_notebook as bls\nbls.current_repository().load('nope')")
+    assert "ModelNotFoundError" in failed.stdout
+    assert "Traceback" in failed.stdout
+
+
+def test_a_bad_argument_inside_the_body_gets_one_line(cells) -> None:
+    failed = cells("%%bls\n%bls")
+    assert failed.stderr.startswith("UsageError: %bls: missing: MODEL.")
+
+
+def test_an_empty_body(cells) -> None:
+    assert cells("%%bls\n\n").success
+    assert cells("%%bls\n# nothing").success

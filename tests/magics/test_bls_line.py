@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.magics import live
+from bls_notebook.magics.results import Responses
+
+
+def test_the_value_is_the_response_and_is_shown_in_both_forms(cells) -> None:
+    cells.model()
+    shown = cells("%bls times IN=[1, 2, 3]")
+    assert isinstance(shown.value, bls.Response)
+    assert shown.value["OUT"].as_numpy().tolist() == [2, 4, 6]
+    assert shown.value.as_numpy()["COUNT"].tolist() == [3]
+    assert set(shown.bundles[0]) == {"text/plain", "text/html"}
+    for word in ("times", "OUT", "FP32", "[3]", "[2.0, 4.0, 6.0]"):
+        assert word in shown.text
+
+
+def test_assignment_and_underscore(cells) -> None:
+    cells.model()
+    assert not cells("answer = %bls times IN=[1]").bundles
+    assert cells("answer['OUT'].as_numpy().tolist()").value == [2.0]
+    cells("%bls times IN=[2]")
+    assert cells("_['OUT'].as_numpy().tolist()").value == [4.0]
+
+
+def test_expressions_see_the_notebook(cells) -> None:
+    cells.model()
+    cells("import numpy as np\na = np.ones(3, np.float32)\nname = 'times'")
+    assert cells("%bls $name IN=a + a").value["OUT"].as_numpy().tolist() == [4, 4, 4]
+    assert cells("%bls {name} IN=np.concatenate([a, a])").value["COUNT"].as_numpy().tolist() == [6]
+
+
+def test_expressions_see_the_function_around_them(cells) -> None:
+    cells.model()
+    cells("def ask(n):\n    return get_ipython().run_line_magic('bls', 'times IN=[n for _ in range(2)]')")
+    assert cells("ask(3)").value["OUT"].as_numpy().tolist() == [6, 6]
+
+
+def test_outputs(cells) -> None:
+    cells.model()
+    assert list(cells("%bls times IN=[1] --outputs COUNT").value) == ["COUNT"]
+    assert sorted(cells("%bls times IN=[1] --outputs COUNT, OUT").value) == ["COUNT", "OUT"]
+
+
+def test_into(cells) -> None:
+    cells.model()
+    shown = cells("%bls times IN=[1] --into answer")
+    assert shown.value is cells.shell.user_ns["answer"]
+    assert shown.bundles
+
+
+@pytest.mark.parametrize("ending", ["--quiet", "-q", ";"])
+def test_nothing_is_shown_where_that_is_asked_for(cells, ending: str) -> None:
+    cells.model()
+    quiet = cells(f"%bls times IN=[1] --into answer {ending}")
+    assert quiet.success
+    assert not quiet.bundles
+    assert cells.shell.user_ns["answer"]["OUT"].as_numpy().tolist() == [2]
+
+
+@pytest.mark.parametrize("how", ["", "--async"])
+def test_many(cells, how: str) -> None:
+    cells.model()
+    shown = cells(f"%bls times IN=[1] -n 4 {how} --into answers")
+    assert isinstance(shown.value, Responses)
+    assert shown.value is cells.shell.user_ns["answers"]
+    assert [r["OUT"].as_numpy().tolist() for r in shown.value] == [[2.0]] * 4
+    assert [record.index for record in shown.value.records] == [0, 1, 2, 3]
+    assert "4 requests" in shown.text
+    assert "4 requests" in shown.html
+
+
+def test_async_sends_all_at_once(cells) -> None:
+    cells("%%tritonmodel meet --output OUT INT32 [1] --instances 3\n" + _MEET)
+    answers = cells("%bls meet -n 3 --async").value
+    assert [r.error for r in answers] == [None] * 3
+
+
+_MEET = """\
+import sys, threading, numpy as np, triton_python_backend_utils as pb_utils
+barrier = sys.__dict__.setdefault("_meet", threading.Barrier(3))
+class TritonPythonModel:
+    def execute(self, requests):
+        barrier.wait(60)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(1, np.int32))]) for _ in requests]
+"""
+
+
+def test_one_request_by_async_exec(cells) -> None:
+    cells.model()
+    assert cells("%bls times IN=[1] --async").value["OUT"].as_numpy().tolist() == [2]
+
+
+@pytest.mark.parametrize("how", ["", "--async"])
+def test_stream(cells, how: str) -> None:
+    cells.stream()
+    shown = cells(f"%bls counter N=[3] --stream {how} --into answers")
+    assert shown.value is cells.shell.user_ns["answers"]
+    assert [int(r["OUT"].as_numpy()[0]) for r in shown.value] == [0, 1, 2]
+    assert "3 responses" in shown.text
+    assert "no final flag" not in shown.text
+    assert shown.value.records[-1].final
+
+
+def test_stream_without_responses(cells) -> None:
+    cells.stream()
+    shown = cells("%bls counter N=[0] --stream")
+    assert shown.success
+    assert shown.bundles
+
+
+def test_stream_grows_while_responses_arrive(cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells.stream()
+    monkeypatch.setattr(live, "FIRST_AFTER", 0.0)
+    monkeypatch.setattr(live, "BETWEEN", 0.0)
+    monkeypatch.setattr(cells.shell, "kernel", object(), raising=False)
+    shown = cells("%bls counter N=[3] --stream")
+    assert [o["update"] for o in shown.outputs] == [False, True, True, True]
+    assert len({o["transient"]["display_id"] for o in shown.outputs}) == 1
+    counts = [1, 2, 3, 3]
+    for output, count in zip(shown.outputs, counts, strict=True):
+        assert f"{count} response" in output["data"]["text/plain"]
+    assert len(cells("_").value) == 3  # in another cell it is shown as usual
+    assert "3 responses" in cells("_").text
+
+
+def test_a_fast_stream_or_a_terminal_shows_it_once(cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells.stream()
+    monkeypatch.setattr(live, "FIRST_AFTER", 0.0)
+    assert len(cells("%bls counter N=[3] --stream").outputs) == 1
+
+
+def test_request_options_reach_the_model(cells) -> None:
+    cells("%%tritonmodel teller --output OUT STRING [1]\n" + _TELLER)
+    line = "%bls teller --timeout 5000 --request-id r7 --sequence seq:start --parameters a=1,b='x y'"
+    told = eval(cells(line).value["OUT"].as_numpy()[0].decode())
+    assert told == (5000, "r7", "seq", 1, {"a": 1, "b": "x y"})
+
+
+_TELLER = """\
+import json, numpy as np, triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        out = []
+        for r in requests:
+            told = (r.timeout(), r.request_id(), r.correlation_id(), r.flags(), json.loads(r.parameters()))
+            out.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([repr(told)], object))]))
+        return out
+"""
+
+
+def test_version(cells) -> None:
+    cells.model()
+    assert cells("%bls times IN=[1] --version 1").value.error is None
+    assert "not ready" in cells("%bls times IN=[1] --version 9").value.error.message()
+
+
+def test_device(cells) -> None:
+    cells.model()
+    assert cells("%bls times IN=[1] --device cpu").value["OUT"].is_cpu()
+
+
+def test_an_error_response_is_shown_with_the_models_own_lines(cells) -> None:
+    cells.model()
+    shown = cells("%bls times IN=[-1]")
+    assert shown.success  # an error response is data
+    assert "ValueError" in shown.text
+    assert 'raise ValueError("negative <b>input</b>")' in shown.text
+    assert "Traceback" not in shown.stderr
+
+
+def test_a_response_in_a_list_keeps_its_short_form(cells) -> None:
+    cells.model()
+    cells("answer = %bls times IN=[1]")
+    assert cells("[answer]").text.startswith("[<Response of 'times'")
+
+
+def test_arrays_are_sent_as_they_are(cells) -> None:
+    cells.model()
+    cells.shell.user_ns["array"] = np.arange(2, dtype=np.float32)
+    assert cells("%bls times IN=array").value["OUT"].as_numpy().tolist() == [0, 2]

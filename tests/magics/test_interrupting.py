@@ -1,0 +1,79 @@
+"""Ctrl-C: at once, one line, and everything is usable afterwards."""
+
+from __future__ import annotations
+
+import builtins
+import signal
+import sys
+import threading
+
+import pytest
+
+import bls_notebook as bls
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a signal for one thread needs POSIX")
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give cells and models a `ctrl_c()`: as if Ctrl-C were pressed at that moment."""
+    main = threading.main_thread().ident
+    assert main is not None
+    monkeypatch.setattr(builtins, "ctrl_c", lambda: signal.pthread_kill(main, signal.SIGINT), raising=False)
+
+
+SIGNAL = """\
+import numpy as np, triton_python_backend_utils as pb_utils
+asked = 0
+class TritonPythonModel:
+    def execute(self, requests):
+        global asked
+        asked += 1
+        if asked == 3:
+            ctrl_c()
+        out = pb_utils.Tensor("OUT", np.array([asked], np.int32))
+        return [pb_utils.InferenceResponse([out]) for _ in requests]
+"""
+
+
+def test_many_requests(cells) -> None:
+    cells("%%tritonmodel third --output OUT INT32 [1]\n" + SIGNAL)
+    failed = cells("%bls third -n 10 --into answers")
+    assert not failed.success
+    assert "2 of 10 requests were answered" in failed.text
+    assert not failed.stdout
+    assert [int(r["OUT"].as_numpy()[0]) for r in cells("answers").value] == [1, 2]
+    assert cells("%bls third").success
+
+
+def test_loading(cells) -> None:
+    cells.model()
+    failed = cells("%%tritonmodel times\nctrl_c()")
+    assert not failed.success
+    assert "interrupted while loading 'times'" in failed.text
+    assert "goes on serving" in failed.text
+    assert cells("%bls times IN=[1]").success
+
+
+@pytest.mark.parametrize("how", ["", "--async"])
+def test_one_request(cells, how: str) -> None:
+    cells("%%tritonmodel third --output OUT INT32 [1]\n" + SIGNAL.replace("asked == 3", "asked == 1"))
+    failed = cells(f"%bls third {how}")
+    assert not failed.success
+    assert "interrupted" in failed.text
+    assert cells("%bls third").value.error is None
+
+
+def test_a_body(cells) -> None:
+    cells.model()
+    failed = cells("%%bls\nfor i in range(3):\n    ctrl_c()")
+    assert isinstance(failed.error, KeyboardInterrupt)
+    assert "ctrl_c()" in failed.stdout
+    assert "bls_notebook" not in failed.stdout
+    assert bls.current_repository().infer("times", {"IN": [1]}).error is None
+
+
+def test_a_body_that_awaits(cells) -> None:
+    failed = cells("%%bls\nimport asyncio\nctrl_c()\nawait asyncio.Event().wait()")
+    assert isinstance(failed.error, KeyboardInterrupt)
+    assert cells("%%bls\nimport asyncio\nawait asyncio.sleep(0)\n5").value == 5

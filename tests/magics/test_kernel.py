@@ -1,0 +1,212 @@
+"""The magics in a real kernel: its event loop, its replies, its completions, its interrupts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+
+SECONDS = 60
+OUTPUTS = ("execute_result", "display_data", "update_display_data", "error", "stream")
+ROOT = Path(__file__).resolve().parents[2]
+
+MODEL = """\
+%%tritonmodel slow --input N INT32 [1] --output OUT INT32 [1] --decoupled
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for i in range(pb_utils.get_input_tensor_by_name(request, "N").as_numpy()[0]):
+                sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([i], np.int32))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+TIMES = """\
+%%tritonmodel times --input IN FP32 [-1] --output OUT FP32 [-1]
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        arrays = [pb_utils.get_input_tensor_by_name(r, "IN").as_numpy() for r in requests]
+        if arrays[0][0] < 0:
+            raise ValueError("negative")
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", a * 2)]) for a in arrays]
+"""
+
+
+class Kernel:
+    """A kernel to send cells to."""
+
+    def __init__(self, manager: KernelManager, client: BlockingKernelClient) -> None:
+        self.manager = manager
+        self.client = client
+
+    def run(
+        self, cell: str, on_stream: Any = None, **answers: Any
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Run a cell; its reply, and its outputs as messages."""
+        outputs: list[dict[str, Any]] = []
+
+        def hook(message: dict[str, Any]) -> None:
+            if message["msg_type"] in (
+                "execute_result",
+                "display_data",
+                "update_display_data",
+                "error",
+                "stream",
+            ):
+                outputs.append(message)
+            if on_stream is not None and message["msg_type"] == "stream":
+                on_stream()
+
+        reply = self.client.execute_interactive(cell, output_hook=hook, timeout=SECONDS)
+        return reply["content"], outputs
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    home = tmp_path_factory.mktemp("kernel")
+    environment = {**os.environ, "IPYTHONDIR": str(home), "JUPYTER_RUNTIME_DIR": str(home)}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH", "")]))
+    manager = KernelManager(connection_file=str(home / "kernel.json"))
+    manager.kernel_spec_manager  # made now, so that its warnings are not the tests'
+    manager.kernel_spec.argv[0] = sys.executable
+    manager.start_kernel(env=environment)
+    client = manager.blocking_client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=SECONDS)
+        kernel = Kernel(manager, client)
+        for cell in ("%load_ext bls_notebook", TIMES, MODEL):
+            assert kernel.run(cell)[0]["status"] == "ok"
+        yield kernel
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+        manager.cleanup_resources()
+
+
+def data_of(outputs: list[dict[str, Any]], kind: str) -> list[dict[str, str]]:
+    return [m["content"]["data"] for m in outputs if m["msg_type"] == kind]
+
+
+def test_a_response_is_the_result_of_its_cell(kernel: Kernel) -> None:
+    reply, outputs = kernel.run("%bls times IN=[1, 2]")
+    assert reply["status"] == "ok"
+    (data,) = data_of(outputs, "execute_result")
+    assert set(data) == {"text/plain", "text/html"}
+    assert "[2.0, 4.0]" in data["text/plain"]
+
+
+def test_top_level_await_runs_beside_the_kernels_own_loop(kernel: Kernel) -> None:
+    _, outputs = kernel.run(
+        "%%bls\n"
+        "import asyncio, numpy as np, triton_python_backend_utils as pb_utils\n"
+        "request = pb_utils.InferenceRequest(model_name='times', requested_output_names=['OUT'],\n"
+        "    inputs=[pb_utils.Tensor('IN', np.array([3], np.float32))])\n"
+        "print('printed in the loop')\n"
+        "display('displayed in the loop')\n"
+        "responses = await asyncio.gather(*(request.async_exec() for _ in range(3)))\n"
+        "[r.output_tensors()[0].as_numpy().tolist() for r in responses]"
+    )
+    assert [m["content"]["text"] for m in outputs if m["msg_type"] == "stream"] == ["printed in the loop\n"]
+    assert data_of(outputs, "display_data") == [{"text/plain": "'displayed in the loop'"}]
+    assert data_of(outputs, "execute_result") == [{"text/plain": "[[6.0], [6.0], [6.0]]"}]
+
+
+def test_an_ordinary_cell_with_await_may_use_the_magics(kernel: Kernel) -> None:
+    reply, outputs = kernel.run(
+        "import asyncio\nawait asyncio.sleep(0)\nr = %bls times IN=[4] --async\nr['OUT'].as_numpy().tolist()"
+    )
+    assert reply["status"] == "ok"
+    assert data_of(outputs, "execute_result") == [{"text/plain": "[8.0]"}]
+
+
+def test_a_failed_definition_fails_the_cell_with_one_display(kernel: Kernel) -> None:
+    reply, outputs = kernel.run("%%tritonmodel times\nx = = 1")
+    assert (reply["status"], reply["ename"]) == ("error", "ModelLoadError")
+    assert "SyntaxError" in reply["evalue"]
+    assert any("goes on serving" in line for line in reply["traceback"])
+    assert [m["msg_type"] for m in outputs] == ["display_data"]
+    assert kernel.run("%bls times IN=[1]")[0]["status"] == "ok"
+
+
+def test_a_bad_argument_fails_the_cell_with_one_line(kernel: Kernel) -> None:
+    reply, outputs = kernel.run("%bls times IN=[1")
+    assert reply["status"] == "error"
+    assert [m["msg_type"] for m in outputs] == ["stream"]
+    assert outputs[0]["content"]["text"].count("\n") <= 1
+
+
+def test_a_stream_is_one_display_that_is_updated(kernel: Kernel) -> None:
+    kernel.run("import bls_notebook.magics.live as live\nlive.FIRST_AFTER = live.BETWEEN = 0")
+    _, outputs = kernel.run("%bls slow N=[3] --stream")
+    kinds = [m["msg_type"] for m in outputs]
+    assert kinds == ["display_data"] + ["update_display_data"] * 3
+    assert len({m["content"]["transient"]["display_id"] for m in outputs}) == 1
+    assert "3 responses" in outputs[-1]["content"]["data"]["text/html"]
+    assert "3 responses" in data_of(kernel.run("_")[1], "execute_result")[0]["text/plain"]
+
+
+def test_a_stream_that_is_awaited_is_updated_too(kernel: Kernel) -> None:
+    kernel.run("import bls_notebook.magics.live as live\nlive.FIRST_AFTER = live.BETWEEN = 0")
+    _, outputs = kernel.run("%bls slow N=[2] --stream --async")
+    assert [m["msg_type"] for m in outputs] == ["display_data"] + ["update_display_data"] * 2
+
+
+def test_completion_and_help_by_message(kernel: Kernel) -> None:
+    code = "x = 1\nr = %bls times I"
+    found = kernel.client.complete(code, len(code), reply=True, timeout=SECONDS)["content"]
+    assert found["matches"] == ["IN="]
+    assert code[found["cursor_start"] : found["cursor_end"]] == "I"
+    inspected = kernel.client.inspect("%bls", 4, reply=True, timeout=SECONDS)["content"]
+    assert "--stream" in inspected["data"]["text/plain"]
+
+
+def test_a_traceback_of_the_body_names_the_cell(kernel: Kernel) -> None:
+    reply, outputs = kernel.run("%%bls\nimport asyncio\nawait asyncio.sleep(0)\n1 / 0")
+    assert reply["ename"] == "ZeroDivisionError"
+    shown = "\n".join(outputs[-1]["content"]["traceback"])
+    assert f"In[{reply['execution_count']}]" in shown
+    assert "line 4" in shown
+    assert "bls_notebook" not in shown
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the kernel's interrupt differs")
+@pytest.mark.parametrize("wait", ["await asyncio.Event().wait()", "threading.Event().wait()"])
+def test_an_interrupt_ends_a_body_that_waits(kernel: Kernel, wait: str) -> None:
+    reply, _ = kernel.run(
+        f"%%bls\nimport asyncio, threading\nprint('waiting', flush=True)\n{wait}",
+        on_stream=kernel.manager.interrupt_kernel,
+    )
+    assert (reply["status"], reply["ename"]) == ("error", "KeyboardInterrupt")
+    assert kernel.run("%bls times IN=[1]")[0]["status"] == "ok"
+
+
+def test_debug_opens_in_the_models_frame(kernel: Kernel) -> None:
+    kernel.run("%bls times IN=[-7]")
+    commands = ["p arrays", "q"]
+    outputs: list[str] = []
+
+    def hook(message: dict[str, Any]) -> None:
+        if message["msg_type"] == "stream":
+            outputs.append(message["content"]["text"])
+
+    reply = kernel.client.execute_interactive(
+        "%debug",
+        allow_stdin=True,
+        stdin_hook=lambda message: kernel.client.input(commands.pop(0)),
+        output_hook=hook,
+        timeout=SECONDS,
+    )
+    assert reply["content"]["status"] == "ok"
+    assert "array([-7.]" in "".join(outputs)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import bls_notebook as bls
+
+
+def test_a_cell_becomes_a_model_that_serves(cells) -> None:
+    made = cells.model()
+    assert made.success
+    assert (made.value.name, made.value.state, made.value.source) == ("times", "READY", "cell")
+    assert set(made.bundles[0]) == {"text/plain", "text/html"}
+    assert "times" in made.text
+    assert "READY" in made.text
+    assert bls.current_repository().infer("times", {"IN": [1, 2]}).as_numpy()["OUT"].tolist() == [2, 4]
+
+
+def test_the_cell_is_the_source_to_the_letter(cells) -> None:
+    cells("%%tritonmodel echo --output OUT STRING [1]\n" + _ECHO)
+    shown = bls.current_repository().infer("echo", {})["OUT"].as_numpy()[0].decode()
+    assert shown == "{curly} $HOME %magic !ls"
+
+
+_ECHO = """\
+import numpy as np, triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        text = "{curly} $HOME %magic !ls"
+        out = pb_utils.Tensor("OUT", np.array([text], object))
+        return [pb_utils.InferenceResponse([out]) for _ in requests]
+"""
+
+
+def test_redefining_replaces(cells) -> None:
+    cells.model(factor=2)
+    cells.model(factor=5)
+    assert bls.current_repository().infer("times", {"IN": [1]}).as_numpy()["OUT"].tolist() == [5]
+
+
+def test_options_and_version_reach_the_model(cells) -> None:
+    assert cells.model(options="--instances 3 --version 4").value.instances == 3
+    assert bls.current_repository().index()[0].version == 4
+
+
+def test_config_from_a_variable(cells) -> None:
+    cells.shell.user_ns["mine"] = {"instance_group": [{"count": 2, "kind": "KIND_CPU"}]}
+    assert cells.model(options="--config mine").value.instances == 2
+
+
+def test_name_from_a_variable(cells) -> None:
+    cells.shell.user_ns["name"] = "called"
+    assert cells.model(name="$name").value.name == "called"
+
+
+def test_quiet_shows_nothing_unless_it_fails(cells) -> None:
+    quiet = cells.model(options="--quiet")
+    assert quiet.success
+    assert not quiet.bundles
+    failed = cells("%%tritonmodel times -q\nx = 1")
+    assert not failed.success
+    assert failed.text
+
+
+def test_tritonconfig_before_the_model(cells) -> None:
+    noted = cells("%%tritonconfig times\ninstance_group { count: 2 kind: KIND_CPU }")
+    assert noted.success
+    assert "'times'" in noted.text
+    assert cells.model().value.instances == 2
+
+
+def test_tritonconfig_after_the_model_loads_it_again(cells) -> None:
+    cells.model()
+    assert cells("%%tritonconfig times\ninstance_group { count: 4 kind: KIND_CPU }").value.instances == 4
+    assert bls.current_repository().record("times").instances == 4
+
+
+def test_tritonconfig_quiet(cells) -> None:
+    assert not cells("%%tritonconfig times --quiet\nmax_batch_size: 0").bundles

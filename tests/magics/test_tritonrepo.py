@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import bls_notebook as bls
+from bls_notebook.magics.results import Models
+
+
+def test_without_a_verb_it_lists(cells) -> None:
+    assert "%%tritonmodel" in cells("%tritonrepo").text
+    cells.model()
+    for line in ("%tritonrepo", "%tritonrepo list"):
+        shown = cells(line)
+        assert isinstance(shown.value, Models)
+        assert [record.name for record in shown.value] == ["times"]
+        assert "times" in shown.text
+        assert set(shown.bundles[0]) == {"text/plain", "text/html"}
+
+
+def test_use_load_unload(cells, folder: Path) -> None:
+    used = cells(f"%tritonrepo use {folder}")
+    assert "2 models" in used.text
+    assert bls.current_repository().paths == (folder.resolve(),)
+    assert cells("%tritonrepo load disk").value.state == "READY"
+    assert cells("%bls disk IN=[1]").value["OUT"].as_numpy().tolist() == [10]
+    assert "'disk' is unloaded" in cells("%tritonrepo unload disk").text
+    assert not bls.current_repository().ready("disk")
+    assert "'disk' was not loaded" in cells("%tritonrepo unload disk").text
+
+
+def test_one_that_fails_does_not_keep_the_others_from_loading(cells, folder: Path) -> None:
+    cells(f"%tritonrepo use {folder}")
+    failed = cells("%tritonrepo load broken disk nope")
+    assert isinstance(failed.error, bls.ModelNotFoundError)
+    assert bls.current_repository().ready("disk")
+    assert "no_such_module" in failed.text
+    assert "'nope'" in failed.text
+    assert len(failed.outputs) == 3
+
+
+def test_load_all(cells, folder: Path) -> None:
+    cells(f"%tritonrepo use {folder}")
+    failed = cells("%tritonrepo load --all")
+    assert isinstance(failed.error, bls.ModelLoadError)
+    assert bls.current_repository().ready("disk")
+
+
+def test_several_are_one_table(cells) -> None:
+    cells.model("a")
+    cells.model("b")
+    assert [record.name for record in cells("%tritonrepo reload a b a").value] == ["a", "b"]
+
+
+def test_reload_reads_the_files_again(cells, folder: Path) -> None:
+    cells(f"%tritonrepo use {folder}")
+    cells("%tritonrepo load disk")
+    file = folder / "disk" / "1" / "model.py"
+    file.write_text(file.read_text().replace("* 10", "* 30"))
+    cells("%tritonrepo reload disk")
+    assert cells("%bls disk IN=[1]").value["OUT"].as_numpy().tolist() == [30]
+
+
+def test_config_is_complete(cells) -> None:
+    cells.model()
+    shown = cells("%tritonrepo config times")
+    for text in (shown.text, shown.html):
+        assert "instance_group" in text
+        assert "TYPE_FP32" in text
+
+
+def test_using_the_same_folder_again_loses_nothing(cells, folder: Path) -> None:
+    cells(f"%tritonrepo use {folder}")
+    cells.model()
+    again = cells(f"%tritonrepo use {folder}")
+    assert again.success
+    assert bls.current_repository().ready("times")
+
+
+def test_using_another_folder_closes_the_repository_before_and_says_so(cells, folder: Path) -> None:
+    before = bls.current_repository()
+    cells.model()
+    assert "models of cells that went with it: 1" in " ".join(cells(f"%tritonrepo use {folder}").text.split())
+    assert before.closed
+    assert not cells("%tritonrepo use").stderr
+    assert bls.current_repository().paths == ()
+
+
+def test_a_folder_that_is_not_there_changes_nothing(cells) -> None:
+    cells.model()
+    failed = cells("%tritonrepo use no/such/folder")
+    assert isinstance(failed.error, bls.BLSError)
+    assert "no such folder" in failed.text
+    assert bls.current_repository().ready("times")
+
+
+def test_a_closed_repository_is_replaced_by_use(cells) -> None:
+    bls.current_repository().close()
+    assert not cells.model().success
+    cells("%tritonrepo use")
+    assert cells.model().success
+
+
+def test_clear(cells) -> None:
+    cells.model()
+    assert cells("%tritonrepo clear").success
+    assert bls.current_repository().index() == []
+    assert cells.model().success

@@ -1,0 +1,228 @@
+"""Custom metrics: values, what is refused, and the text that Prometheus reads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+import bls_notebook as bls
+from bls_notebook.observe.metrics import Metrics
+from bls_notebook.pb_utils import MetricFamily, TritonModelException
+
+KINDS = {"counter": MetricFamily.COUNTER, "gauge": MetricFamily.GAUGE, "histogram": MetricFamily.HISTOGRAM}
+
+
+def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """What Prometheus reads; labels that are empty are labels that are not there."""
+    return {
+        (s.name, tuple(sorted((k, v) for k, v in s.labels.items() if v))): s.value
+        for family in text_string_to_metric_families(metrics.text())
+        for s in family.samples
+    }
+
+
+def in_model(repo: bls.ModelRepository, body: Callable[[], Any]) -> Any:
+    return repo.run(body)
+
+
+def test_a_counter(repo: bls.ModelRepository) -> None:
+    def body() -> float:
+        metric = MetricFamily("requests_total", "how many", MetricFamily.COUNTER).Metric({"model": "m"})
+        metric.increment(2)
+        metric.increment(0.5)
+        metric.increment(0)
+        return metric.value()
+
+    assert in_model(repo, body) == 2.5
+    assert samples(repo.metrics) == {("requests_total", (("model", "m"),)): 2.5}
+
+
+def test_a_gauge(repo: bls.ModelRepository) -> None:
+    def body() -> float:
+        metric = MetricFamily(name="depth", description="of it", kind=MetricFamily.GAUGE).Metric()
+        metric.set(-4)
+        metric.increment(1.5)
+        metric.increment(-1)
+        return metric.value()
+
+    assert in_model(repo, body) == -3.5
+    assert samples(repo.metrics) == {("depth", ()): -3.5}
+
+
+def test_a_histogram(repo: bls.ModelRepository) -> None:
+    def body() -> None:
+        metric = MetricFamily("seconds", "time", MetricFamily.HISTOGRAM).Metric({"a": "b"}, [0.1, 1, 10.0])
+        for value in (0.05, 0.1, 0.2, 10, 11, 1e9):
+            metric.observe(value)
+
+    in_model(repo, body)
+    read = samples(repo.metrics)
+    buckets = {dict(labels)["le"]: v for (name, labels), v in read.items() if name == "seconds_bucket"}
+    assert {float(le): v for le, v in buckets.items()} == {0.1: 2, 1.0: 3, 10.0: 4, float("inf"): 6}
+    assert read["seconds_count", (("a", "b"),)] == 6
+    assert read["seconds_sum", (("a", "b"),)] == pytest.approx(0.05 + 0.1 + 0.2 + 10 + 11 + 1e9)
+
+
+def test_equal_labels_share_one_value(repo: bls.ModelRepository) -> None:
+    def body() -> list[float]:
+        first = MetricFamily("shared", "d", MetricFamily.GAUGE).Metric({"a": "1", "b": "2"})
+        same = MetricFamily("shared", "d", MetricFamily.GAUGE).Metric({"b": "2", "a": "1"})
+        other = MetricFamily("shared", "d", MetricFamily.GAUGE).Metric({"a": "1"})
+        first.set(1)
+        same.increment(2)
+        other.set(9)
+        return [first.value(), same.value(), other.value()]
+
+    assert in_model(repo, body) == [3, 3, 9]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "1a", "a-b", "\u00e9", "a\nb", "a{}", "a.b", "a\n"])
+def test_a_bad_name(repo: bls.ModelRepository, name: str) -> None:
+    with pytest.raises(
+        TritonModelException, match=r"^Error when creating MetricFamily: .*message: Invalid metric name$"
+    ):
+        in_model(repo, lambda: MetricFamily(name, "d", MetricFamily.COUNTER))
+    assert repo.metrics.text().strip() == ""
+
+
+@pytest.mark.parametrize("label", ["", "a b", "1a", "a-b", "__reserved", "\u00e9", "a\n"])
+def test_a_bad_label(repo: bls.ModelRepository, label: str) -> None:
+    with pytest.raises(TritonModelException, match=r"^Error when creating Metric: "):
+        in_model(repo, lambda: MetricFamily("m", "d", MetricFamily.COUNTER).Metric({label: "x"}))
+    assert samples(repo.metrics) == {}
+
+
+def test_a_name_of_another_kind_is_taken(repo: bls.ModelRepository) -> None:
+    in_model(repo, lambda: MetricFamily("m", "d", MetricFamily.COUNTER))
+    for kind in (MetricFamily.GAUGE, MetricFamily.HISTOGRAM):
+        with pytest.raises(TritonModelException, match="Family name already exists with different type"):
+            in_model(repo, lambda kind=kind: MetricFamily("m", "d", kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "verb", "amount", "message"),
+    [
+        ("counter", "increment", -1, "can only be incremented monotonically by non-negative values"),
+        (
+            "counter",
+            "increment",
+            float("nan"),
+            "can only be incremented monotonically by non-negative values",
+        ),
+        ("counter", "set", 1, "TRITONSERVER_METRIC_KIND_COUNTER does not support Set"),
+        ("counter", "observe", 1, "TRITONSERVER_METRIC_KIND_COUNTER does not support Observe"),
+        ("gauge", "observe", 1, "TRITONSERVER_METRIC_KIND_GAUGE does not support Observe"),
+        ("histogram", "increment", 1, "TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Increment"),
+        ("histogram", "set", 1, "TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Set"),
+        ("histogram", "value", None, "TRITONSERVER_METRIC_KIND_HISTOGRAM does not support Value"),
+    ],
+)
+def test_what_a_kind_does_not_allow(
+    repo: bls.ModelRepository, kind: str, verb: str, amount: float | None, message: str
+) -> None:
+    def body() -> None:
+        metric = MetricFamily("m", "d", KINDS[kind]).Metric({}, [1.0] if kind == "histogram" else None)
+        getattr(metric, verb)(*([] if amount is None else [amount]))
+
+    what = "get" if verb == "value" else verb
+    with pytest.raises(TritonModelException, match=rf"^Failed to {what} metric value: .*{message}"):
+        in_model(repo, body)
+    assert all(v == 0 for v in samples(repo.metrics).values())
+
+
+@pytest.mark.parametrize("buckets", [None, [], [2, 1], [1, 1]])
+def test_the_buckets_of_a_histogram_increase(repo: bls.ModelRepository, buckets: Any) -> None:
+    with pytest.raises(TritonModelException, match=r"^Error when creating Metric: .*buckets"):
+        in_model(repo, lambda: MetricFamily("m", "d", MetricFamily.HISTOGRAM).Metric({}, buckets))
+
+
+def test_only_histograms_have_buckets(repo: bls.ModelRepository) -> None:
+    for kind in (MetricFamily.COUNTER, MetricFamily.GAUGE):
+        with pytest.raises(TritonModelException, match="takes no buckets"):
+            in_model(repo, lambda kind=kind: MetricFamily(f"m{kind.value}", "d", kind).Metric({}, [1.0]))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (None, "d", MetricFamily.COUNTER),
+        (5, "d", MetricFamily.COUNTER),
+        ("m", None, MetricFamily.COUNTER),
+        ("m", "d", 0),
+        ("m", "d", "COUNTER"),
+        ("m", "d", None),
+    ],
+)
+def test_arguments_of_a_wrong_kind(repo: bls.ModelRepository, arguments: Any) -> None:
+    with pytest.raises(TypeError, match=r"MetricFamily"):
+        in_model(repo, lambda: MetricFamily(*arguments))
+
+
+@pytest.mark.parametrize("amount", ["x", None, [1]])
+def test_amounts_are_numbers(repo: bls.ModelRepository, amount: Any) -> None:
+    with pytest.raises((TypeError, TritonModelException)):
+        in_model(repo, lambda: MetricFamily("m", "d", MetricFamily.GAUGE).Metric().set(amount))
+
+
+# Without separators and control characters other than these: prometheus_client's own parser trips over them.
+texts = st.text(st.characters(exclude_categories=("C", "Z")) | st.sampled_from(' "\\\n{}#'), max_size=8)
+
+
+@given(st.dictionaries(texts, st.floats(allow_nan=False), min_size=1, max_size=5), texts)
+def test_any_label_value_and_description_can_be_read_back(values: dict[str, float], description: str) -> None:
+    metrics = Metrics()
+    family = metrics.family("gauge_of", description, "gauge")
+    for label, value in values.items():
+        family.metric({"label": label}, None).set(value)
+    read = {
+        s.labels["label"]: s.value
+        for f in text_string_to_metric_families(metrics.text())
+        for s in f.samples
+        if s.name == "gauge_of"
+    }
+    assert read == values
+
+
+def test_a_counter_keeps_the_name_that_it_was_given() -> None:
+    metrics = Metrics()
+    metrics.family("hits", "d", "counter").metric({}, None).increment(1)
+    assert [line for line in metrics.text().splitlines() if not line.startswith("#")] == ["hits 1.0"]
+
+
+def test_counting_from_many_threads() -> None:
+    metric = Metrics().family("m", "d", "counter").metric({}, None)
+    threads = [threading.Thread(target=lambda: [metric.increment(1) for _ in range(500)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert metric.value() == 4000
+
+
+def test_outside_a_model_there_is_no_server() -> None:
+    with pytest.raises(TritonModelException):
+        MetricFamily("m", "d", MetricFamily.COUNTER)
+
+
+def test_metrics_outlive_the_model_that_made_them(repo: bls.ModelRepository) -> None:
+    source = """
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def initialize(self, args):
+        family = pb_utils.MetricFamily("runs_total", "d", pb_utils.MetricFamily.COUNTER)
+        self.metric = family.Metric({"m": "a"})
+    def execute(self, requests):
+        self.metric.increment(1)
+        return [pb_utils.InferenceResponse() for _ in requests]
+"""
+    repo.define("m", source)
+    repo.infer("m", {})
+    repo.define("m", source)
+    repo.infer("m", {})
+    assert samples(repo.metrics) == {("runs_total", (("m", "a"),)): 2}

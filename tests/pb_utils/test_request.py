@@ -1,0 +1,259 @@
+"""`InferenceRequest`: its arguments, its getters, and every argument that is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bls_notebook as bls
+from bls_notebook.pb_utils import (
+    InferenceRequest,
+    InferenceTrace,
+    MemoryType,
+    PreferredMemory,
+    Tensor,
+    TritonModelException,
+)
+
+T = Tensor("IN", np.zeros(1, np.float32))
+NEEDED: dict[str, Any] = {"inputs": [T], "requested_output_names": ["OUT"], "model_name": "m"}
+
+
+def request(**options: Any) -> InferenceRequest:
+    return InferenceRequest(**{**NEEDED, **options})
+
+
+def test_what_a_plain_request_says() -> None:
+    r = request()
+    assert r.request_id() == ""
+    assert r.correlation_id() == 0
+    assert r.inputs() == [T]
+    assert r.requested_output_names() == {"OUT"}
+    assert r.flags() == 0
+    assert r.timeout() == 0
+    assert r.parameters() == "{}"
+    assert isinstance(r.trace(), InferenceTrace)
+    assert r.trace().get_context() is None
+    assert r.is_cancelled() is False
+
+
+def test_positions() -> None:
+    memory = PreferredMemory(MemoryType.TRITONSERVER_MEMORY_CPU, 0)
+    trace = request().trace()
+    r = InferenceRequest("id", 7, [T], ["A", "B"], "m", 3, 2, 9, memory, trace, {"k": "v"})
+    assert r.request_id() == "id"
+    assert r.correlation_id() == 7
+    assert r.inputs() == [T]
+    assert r.requested_output_names() == {"A", "B"}
+    assert (r._model_name, r._model_version) == ("m", 3)
+    assert r.flags() == 2
+    assert r.timeout() == 9
+    assert r._options.preferred_memory is memory
+    assert r._options.trace is trace
+    assert json.loads(r.parameters()) == {"k": "v"}
+
+
+def test_getters_have_tritons_types() -> None:
+    r = request(correlation_id="seq", flags=np.int32(1), timeout=np.uint8(5), parameters={"b": True})
+    assert type(r.inputs()) is list
+    assert type(r.requested_output_names()) is set
+    assert type(r.flags()) is int
+    assert type(r.timeout()) is int
+    assert type(r.correlation_id()) is str
+    assert type(r.parameters()) is str
+    assert not hasattr(r, "model_name")
+
+
+@pytest.mark.parametrize("needed", sorted(NEEDED))
+def test_what_is_needed(needed: str) -> None:
+    rest = {k: v for k, v in NEEDED.items() if k != needed}
+    with pytest.raises(TypeError, match=f"{needed} must be .*, which is missing"):
+        InferenceRequest(**rest)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"correlation_id": 1.0}, TritonModelException),
+        ({"correlation_id": None}, TritonModelException),
+        ({"correlation_id": b"x"}, TritonModelException),
+        ({"correlation_id": -1}, RuntimeError),
+        ({"correlation_id": 1 << 64}, RuntimeError),
+        ({"flags": -1}, TypeError),
+        ({"flags": 1 << 32}, TypeError),
+        ({"flags": 1.0}, TypeError),
+        ({"flags": "1"}, TypeError),
+        ({"flags": None}, TypeError),
+        ({"timeout": -1}, TypeError),
+        ({"timeout": 1 << 64}, TypeError),
+        ({"timeout": 1.5}, TypeError),
+        ({"timeout": None}, TypeError),
+        ({"model_version": "1"}, TypeError),
+        ({"model_version": 1.0}, TypeError),
+        ({"model_version": None}, TypeError),
+        ({"model_version": 1 << 63}, TypeError),
+        ({"inputs": None}, TypeError),
+        ({"inputs": T}, TypeError),
+        ({"inputs": "IN"}, TypeError),
+        ({"inputs": b"IN"}, TypeError),
+        ({"inputs": [np.zeros(1)]}, TypeError),
+        ({"inputs": [T, None]}, TypeError),
+        ({"requested_output_names": None}, TypeError),
+        ({"requested_output_names": "OUT"}, TypeError),
+        ({"requested_output_names": b"OUT"}, TypeError),
+        ({"requested_output_names": [1]}, TypeError),
+        ({"requested_output_names": [None]}, TypeError),
+        ({"requested_output_names": 5}, TypeError),
+        ({"model_name": None}, TypeError),
+        ({"model_name": 5}, TypeError),
+        ({"request_id": 5}, TypeError),
+        ({"request_id": None}, TypeError),
+        ({"parameters": [1]}, TritonModelException),
+        ({"parameters": "{}"}, TritonModelException),
+        ({"parameters": {"a": 1.5}}, TritonModelException),
+        ({"parameters": {"a": None}}, TritonModelException),
+        ({"parameters": {"a": [1]}}, TritonModelException),
+        ({"parameters": {"a": {}}}, TritonModelException),
+        ({"parameters": {"a": np.int64(1)}}, TritonModelException),
+        ({"parameters": {1: "a"}}, TritonModelException),
+        ({"preferred_memory": "cpu"}, TypeError),
+        ({"preferred_memory": None}, TypeError),
+        ({"preferred_memory": MemoryType.TRITONSERVER_MEMORY_CPU}, TypeError),
+        ({"trace": None}, TypeError),
+        ({"trace": "x"}, TypeError),
+        ({"unknown": 1}, TypeError),
+    ],
+    ids=lambda v: f"{next(iter(v))}={next(iter(v.values()))!r:.12}" if isinstance(v, dict) else v.__name__,
+)
+def test_an_argument_of_a_wrong_kind(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error) as info:
+        request(**options)
+    assert type(info.value) is error
+    name = next(iter(options))
+    assert name.replace("_id", "").replace("_", " ") in str(info.value).lower().replace("_", " ")
+
+
+@pytest.mark.parametrize(
+    ("options", "getter", "expected"),
+    [
+        ({"model_name": b"m"}, "_model_name", "m"),
+        ({"request_id": b"id"}, "request_id", "id"),
+        ({"inputs": (T,)}, "inputs", [T]),
+        ({"inputs": ()}, "inputs", []),
+        ({"requested_output_names": ("A", "A", "B")}, "requested_output_names", {"A", "B"}),
+        ({"requested_output_names": []}, "requested_output_names", set()),
+        ({"correlation_id": (1 << 64) - 1}, "correlation_id", (1 << 64) - 1),
+        ({"correlation_id": ""}, "correlation_id", ""),
+        ({"timeout": (1 << 64) - 1}, "timeout", (1 << 64) - 1),
+        ({"flags": (1 << 32) - 1}, "flags", (1 << 32) - 1),
+        ({"parameters": None}, "parameters", "{}"),
+        ({"parameters": {}}, "parameters", "{}"),
+        ({"flags": True}, "flags", 1),
+    ],
+)
+def test_an_argument_that_triton_takes(options: dict[str, Any], getter: str, expected: Any) -> None:
+    made = getattr(request(**options), getter)
+    assert (made if getter.startswith("_") else made()) == expected
+
+
+values = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.text())
+
+
+@given(st.dictionaries(st.text(), values))
+def test_parameters_are_json(parameters: dict[str, Any]) -> None:
+    back = json.loads(request(parameters=parameters).parameters())
+    assert back == parameters
+    assert {k: type(v) for k, v in back.items()} == {k: type(v) for k, v in parameters.items()}
+
+
+@given(st.text(), st.integers(0, 2**64 - 1) | st.text(), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1))
+def test_what_goes_in_comes_out(request_id: str, correlation_id: Any, flags: int, timeout: int) -> None:
+    r = request(request_id=request_id, correlation_id=correlation_id, flags=flags, timeout=timeout)
+    got = (r.request_id(), r.correlation_id(), r.flags(), r.timeout())
+    assert got == (request_id, correlation_id, flags, timeout)
+
+
+def test_the_lists_are_the_requests_own() -> None:
+    inputs, names = [T], ["A"]
+    r = request(inputs=inputs, requested_output_names=names)
+    inputs.clear()
+    names.clear()
+    r.inputs().clear()
+    r.requested_output_names().clear()
+    assert r.inputs() == [T]
+    assert r.requested_output_names() == {"A"}
+
+
+def test_flags_can_be_set_again() -> None:
+    r = request(request_id="id", timeout=5)
+    other = request()
+    r.set_flags(3)
+    assert (r.flags(), r.request_id(), r.timeout()) == (3, "id", 5)
+    assert other.flags() == 0, "what requests share is never changed"
+    other.set_flags(1)
+    assert request().flags() == 0
+    for bad in (-1, 1.0, None, 1 << 32):
+        with pytest.raises(TypeError):
+            r.set_flags(bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("flags", [0, 3, 4, -1, "x", None])
+def test_only_two_release_flags(flags: Any) -> None:
+    r = request()
+    r.set_release_flags(1)
+    r.set_release_flags(2)
+    with pytest.raises((TritonModelException, TypeError)):
+        r.set_release_flags(flags)
+
+
+def test_a_request_of_ones_own_has_no_sender() -> None:
+    with pytest.raises(TritonModelException, match="only a request that `execute` received"):
+        request().get_response_sender()
+
+
+def test_no_model_runs_here() -> None:
+    for send in (request().exec, request().async_exec):
+        with pytest.raises(
+            TritonModelException, match=r"^BLS is only supported during the 'execute' function\."
+        ):
+            send()
+
+
+def test_async_exec_needs_a_running_loop(repo: bls.ModelRepository) -> None:
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        repo.run(lambda: request().async_exec())
+
+
+def test_subclasses_are_requests(repo: bls.ModelRepository) -> None:
+    class Mine(InferenceRequest):
+        extra = 1
+
+    response = repo.run(lambda: Mine(**NEEDED).exec())
+    assert response.error().message().endswith("Model 'm' is not ready.")
+
+
+# -- PreferredMemory ----------------------------------------------------------------------------------
+
+
+def test_preferred_memory() -> None:
+    assert [m.name for m in MemoryType] == ["TRITONSERVER_MEMORY_GPU", "TRITONSERVER_MEMORY_CPU"]
+    PreferredMemory(MemoryType.TRITONSERVER_MEMORY_GPU)
+    PreferredMemory(MemoryType.TRITONSERVER_MEMORY_GPU, 3)
+    PreferredMemory(preferred_memory_type=MemoryType.TRITONSERVER_MEMORY_CPU, preferred_device_id=1)
+
+
+@pytest.mark.parametrize("bad", [0, 1, "cpu", None])
+def test_a_memory_type_is_one_of_the_two(bad: Any) -> None:
+    with pytest.raises(TypeError, match="preferred_memory_type must be TRITONSERVER_MEMORY_CPU or"):
+        PreferredMemory(bad)
+
+
+@pytest.mark.parametrize("bad", ["0", 1.0, None])
+def test_a_device_is_a_number(bad: Any) -> None:
+    with pytest.raises(TypeError, match="preferred_device_id must be int"):
+        PreferredMemory(MemoryType.TRITONSERVER_MEMORY_CPU, bad)

@@ -1,0 +1,234 @@
+"""`InferenceResponse`, `TritonError`, the look-ups by name, and the sender's own checks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bls_notebook.pb_utils import (
+    InferenceRequest,
+    InferenceResponse,
+    InferenceResponseSender,
+    Tensor,
+    TritonError,
+    TritonModelException,
+    get_input_tensor_by_name,
+    get_output_tensor_by_name,
+)
+
+A, B = Tensor("A", np.zeros(1)), Tensor("B", np.ones(2))
+CODES = [
+    "UNKNOWN",
+    "INTERNAL",
+    "NOT_FOUND",
+    "INVALID_ARG",
+    "UNAVAILABLE",
+    "UNSUPPORTED",
+    "ALREADY_EXISTS",
+    "CANCELLED",
+]
+
+
+def test_an_empty_response() -> None:
+    response = InferenceResponse()
+    assert response.has_error() is False
+    assert response.error() is None
+    assert response.output_tensors() == []
+    assert response.parameters() == "{}"
+
+
+def test_positions_and_names() -> None:
+    error = TritonError("bad")
+    for response in (
+        InferenceResponse([A, B], error, {"k": 1}),
+        InferenceResponse(output_tensors=[A, B], error=error, parameters={"k": 1}),
+    ):
+        assert response.output_tensors() == [A, B]
+        assert response.error() is error
+        assert response.has_error() is True
+        assert json.loads(response.parameters()) == {"k": 1}
+
+
+def test_outputs_beside_an_error_are_kept_until_it_is_sent() -> None:
+    assert InferenceResponse([A], TritonError("bad")).output_tensors() == [A]
+
+
+def test_the_list_of_outputs_is_the_responses_own() -> None:
+    outputs = [A]
+    response = InferenceResponse(outputs)
+    outputs.clear()
+    response.output_tensors().clear()
+    assert response.output_tensors() == [A]
+
+
+@pytest.mark.parametrize("outputs", [(A, B), iter([A, B])])
+def test_any_sequence_of_tensors(outputs: Any) -> None:
+    assert InferenceResponse(outputs).output_tensors() == [A, B]
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"output_tensors": None}, TypeError),
+        ({"output_tensors": A}, TypeError),
+        ({"output_tensors": [np.zeros(1)]}, TypeError),
+        ({"output_tensors": [None]}, TypeError),
+        ({"output_tensors": "A"}, TypeError),
+        ({"error": "text"}, TypeError),
+        ({"error": ValueError("x")}, TypeError),
+        ({"error": True}, TypeError),
+        ({"parameters": [1]}, TritonModelException),
+        ({"parameters": {"a": 1.5}}, TritonModelException),
+        ({"parameters": {"a": None}}, TritonModelException),
+        ({"parameters": {1: "a"}}, TritonModelException),
+        ({"unknown": 1}, TypeError),
+    ],
+    ids=str,
+)
+def test_an_argument_of_a_wrong_kind(options: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error) as info:
+        InferenceResponse(**options)
+    assert type(info.value) is error
+    assert next(iter(options)) in str(info.value)
+
+
+@given(st.dictionaries(st.text(), st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text()))
+def test_parameters_are_json(parameters: dict[str, Any]) -> None:
+    assert json.loads(InferenceResponse(parameters=parameters).parameters()) == parameters
+
+
+# -- errors -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "name"), list(enumerate(CODES)))
+def test_codes(number: int, name: str) -> None:
+    code = getattr(TritonError, name)
+    assert int(code) == number
+    assert str(code) == f"__ErrorCode.{name}"
+    assert code.name == name
+    assert TritonError("m", code).code() is code
+    assert TritonError(message="m", code=code).code() == number
+
+
+def test_an_error() -> None:
+    error = TritonError("what \u00e9")
+    assert error.message() == "what \u00e9"
+    assert error.code() is TritonError.INTERNAL
+    assert TritonError(b"bytes").message() == "bytes"  # type: ignore[arg-type]
+    assert TritonError("").message() == ""
+    assert not isinstance(error, Exception)
+
+
+@pytest.mark.parametrize("message", [None, 5, 1.0, ["x"], ValueError("x")])
+def test_a_message_is_text(message: Any) -> None:
+    with pytest.raises(TypeError, match="incompatible constructor arguments"):
+        TritonError(message)
+
+
+@pytest.mark.parametrize("code", [None, 1, "INTERNAL", 99])
+def test_a_code_is_one_of_the_codes(code: Any) -> None:
+    with pytest.raises(
+        TypeError, match=r"incompatible constructor arguments.*use one of TritonError\.INTERNAL"
+    ):
+        TritonError("m", code)
+
+
+def test_a_message_is_needed() -> None:
+    with pytest.raises(TypeError):
+        TritonError()  # type: ignore[call-arg]
+
+
+# -- look-ups ------------------------------------------------------------------------------------------
+
+
+def test_tensors_are_found_by_name() -> None:
+    request = InferenceRequest(inputs=[A, B], requested_output_names=[], model_name="m")
+    response = InferenceResponse([A, B])
+    assert get_input_tensor_by_name(request, "B") is B
+    assert get_output_tensor_by_name(response, "A") is A
+    assert get_input_tensor_by_name(request, "C") is None
+    assert get_output_tensor_by_name(response, "C") is None
+    assert get_input_tensor_by_name(inference_request=request, name="A") is A
+    assert get_output_tensor_by_name(inference_response=response, name="B") is B
+
+
+def test_of_two_tensors_of_a_name_the_first_is_found() -> None:
+    other = Tensor("A", np.ones(1))
+    assert get_output_tensor_by_name(InferenceResponse([A, other]), "A") is A
+
+
+# -- the sender, without an engine ---------------------------------------------------------------------
+
+
+class Mailbox:
+    cancelled = False
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[InferenceResponse | None, bool]] = []
+        self.dropped = 0
+
+    def send(self, response: InferenceResponse | None, final: bool) -> None:
+        self.sent.append((response, final))
+
+    def drop_sender(self) -> None:
+        self.dropped += 1
+
+
+def test_what_a_sender_passes_on() -> None:
+    mailbox = Mailbox()
+    sender = InferenceResponseSender(mailbox)
+    response = InferenceResponse()
+    sender.send(response)
+    sender.send(response, 1)
+    sender.send(response=response, flags=0)
+    sender.send(flags=1)
+    sender.send(None, 1)
+    assert mailbox.sent == [
+        (response, False),
+        (response, True),
+        (response, False),
+        (None, True),
+        (None, True),
+    ]
+    assert sender.is_cancelled() is False
+    mailbox.cancelled = True
+    assert sender.is_cancelled() is True
+    del sender
+    assert mailbox.dropped == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (
+            (InferenceResponse(), 2),
+            TritonModelException,
+            r"^Unable to send response\. Unsupported flag provided\.$",
+        ),
+        ((InferenceResponse(), -1), TritonModelException, "Unsupported flag"),
+        ((None, 5), TritonModelException, "Unsupported flag"),
+        (
+            (),
+            TritonModelException,
+            r"^Inference Response object must be provided when the response flags is set to zero\.$",
+        ),
+        ((None, 0), TritonModelException, "must be provided when the response flags is set to zero"),
+        (([],), TypeError, "incompatible function arguments"),
+        (("x",), TypeError, "incompatible function arguments"),
+        ((TritonError("x"),), TypeError, "incompatible function arguments"),
+        ((InferenceResponse(), "1"), TypeError, "flags must be int"),
+        ((InferenceResponse(), 1.0), TypeError, "flags must be int"),
+        ((InferenceResponse(), None), TypeError, "flags must be int"),
+    ],
+)
+def test_what_a_sender_refuses(arguments: Any, error: type[Exception], message: str) -> None:
+    mailbox = Mailbox()
+    sender = InferenceResponseSender(mailbox)
+    with pytest.raises(error, match=message):
+        sender.send(*arguments)
+    assert mailbox.sent == []

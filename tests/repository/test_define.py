@@ -1,0 +1,410 @@
+"""Defining models in memory: define, redefine, and everything that must not get lost when it fails."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from tests.repository.models import ECHO, ECHOES, HEAD, TEXT, said, saying
+
+BROKEN: dict[str, tuple[str, Any, str]] = {
+    "a syntax error": (
+        "class TritonPythonModel:\n    def execute(self, requests\n        return []\n",
+        TEXT,
+        r"SyntaxError: .*\(model.py, line 2\)",
+    ),
+    "no class": ("import json\n", TEXT, r"has no attribute 'TritonPythonModel'"),
+    "nothing": ("", TEXT, r"has no attribute 'TritonPythonModel'"),
+    "a failing import": (
+        "import nowhere_at_all\n",
+        TEXT,
+        r"ModuleNotFoundError: No module named 'nowhere_at_all'",
+    ),
+    "a failing line": ("1 / 0\n", TEXT, r"ZeroDivisionError: division by zero"),
+    "an exit": ("import sys\nsys.exit(3)\n", TEXT, r"SystemExit: 3"),
+    "os._exit's cousin": ("raise BaseException('no')\n", TEXT, r"BaseException: no"),
+    "a null character": ("x = 1\0\n", TEXT, r"null byte"),
+    "no text": ("x = '\ud800'\n", TEXT, r"'m'"),
+    "initialize raises": (
+        saying("1").replace(
+            "    def execute",
+            "    def initialize(self, args):\n        raise KeyError('w')\n\n    def execute",
+        ),
+        TEXT,
+        r"KeyError: 'w'",
+    ),
+    "the constructor raises": (
+        saying("1").replace("    def execute", "    def __init__(self):\n        1 / 0\n\n    def execute"),
+        TEXT,
+        r"ZeroDivisionError",
+    ),
+    "initialize takes nothing": (
+        saying("1").replace("    def execute", "    def initialize(self):\n        pass\n\n    def execute"),
+        TEXT,
+        r"TypeError: .*initialize\(\)",
+    ),
+    "auto_complete_config raises": (
+        saying("1").replace(
+            "    def execute",
+            "    @staticmethod\n    def auto_complete_config(config):\n        raise ValueError('no"
+            " config')\n\n    def execute",
+        ),
+        TEXT,
+        r"ValueError: no config",
+    ),
+    "a config that does not parse": (saying("1"), "output [{ name: ", r"config"),
+    "a config with an unknown field": (saying("1"), "nonsense: 3", r"nonsense"),
+    "a config with an unknown data type": (
+        saying("1"),
+        'output [{ name: "O" data_type: TYPE_X dims: [1] }]',
+        r"TYPE_X",
+    ),
+    "a config of another model": (saying("1"), 'name: "other"', r"other"),
+    "a config of a wrong type": (saying("1"), 5, r"int"),
+    "a config with a bad field": (
+        saying("1"),
+        {"output": [{"name": "O", "data_type": "TYPE_FP32", "dims": "x"}]},
+        r"dims",
+    ),
+}
+
+
+def test_a_model_of_a_cell(repo: bls.ModelRepository) -> None:
+    record = repo.define("m", ECHOES, ECHO)
+    assert (record.name, record.version, record.state, record.source, record.reason) == (
+        "m",
+        1,
+        "READY",
+        "cell",
+        "",
+    )
+    assert [(t.name, t.datatype, t.dims) for t in record.inputs] == [("IN", "FP32", (-1,))]
+    assert record.load_seconds is not None
+    assert record == repo.record("m")
+    assert repo.index() == [record]
+    assert repo.ready("m")
+    assert repo.infer("m", {"IN": [1, 2]})["OUT"].as_numpy().tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("way", BROKEN)
+def test_a_broken_definition_is_one_clear_message_and_the_old_version_serves(
+    repo: bls.ModelRepository, way: str
+) -> None:
+    source, config, message = BROKEN[way]
+    for before in ([], [("m", 1, "READY")]):
+        if before:
+            repo.define("m", saying("'old'"), TEXT)
+        with pytest.raises(bls.BLSError, match=message) as info:
+            repo.define("m", source, config)
+        assert str(info.value).startswith("model 'm'")
+        assert len(str(info.value).splitlines()) == 1
+        rows = [(r.name, r.version, r.state) for r in repo.index()]
+        if before:
+            assert rows == before
+            assert said(repo, "m") == "old"
+            repo.reload("m")
+            assert said(repo, "m") == "old", "the definition is the old one too"
+        else:
+            assert rows in ([("m", 1, "UNAVAILABLE")], [])
+            assert all(str(info.value) == r.reason for r in repo.index())
+            assert not repo.ready("m")
+
+
+def test_after_a_failure_the_next_definition_works(repo: bls.ModelRepository) -> None:
+    for source, config, _ in BROKEN.values():
+        with pytest.raises(bls.BLSError):
+            repo.define("m", source, config)
+    assert repo.define("m", saying("'mended'"), TEXT).state == "READY"
+    assert said(repo, "m") == "mended"
+    assert [r.reason for r in repo.index()] == [""]
+
+
+@pytest.mark.parametrize("source", [None, 5, b"class TritonPythonModel: pass", ["x"]])
+def test_a_source_is_text(repo: bls.ModelRepository, source: Any) -> None:
+    with pytest.raises(bls.BLSError, match=r"^model 'm': source: got \w+, expected the text of model.py$"):
+        repo.define("m", source)
+
+
+def test_ctrl_c_while_loading_changes_nothing(repo: bls.ModelRepository) -> None:
+    repo.define("m", saying("'old'"), TEXT)
+    with pytest.raises(KeyboardInterrupt):
+        repo.define("m", "raise KeyboardInterrupt\n", TEXT)
+    assert said(repo, "m") == "old"
+    repo.define("m", saying("'new'"), TEXT)
+    assert said(repo, "m") == "new"
+
+
+def test_the_error_has_the_frames_and_the_cause(repo: bls.ModelRepository) -> None:
+    source = saying("1").replace(
+        "    def execute", "    def initialize(self, args):\n        fail()\n\n    def execute"
+    )
+    with pytest.raises(bls.ModelLoadError) as info:
+        repo.define("m", source + "\ndef fail():\n    return 1 / 0  # here\n", TEXT)
+    assert isinstance(info.value.__cause__, ZeroDivisionError)
+    assert info.value.model == "m"
+    record = info.value.record
+    assert record is not None
+    assert record.kind == "ZeroDivisionError"
+    assert [f.function for f in record.frames] == ["initialize", "fail"]
+    assert any("# here" in text for _, text in record.frames[-1].source)
+    assert info.value.reason.startswith(
+        "load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: Zero"
+    )
+
+
+def test_a_syntax_error_shows_its_line(repo: bls.ModelRepository) -> None:
+    with pytest.raises(bls.ModelLoadError) as info:
+        repo.define("m", "x = 1\ny = (\nz = 2\n", TEXT)
+    assert isinstance(info.value.__cause__, SyntaxError)
+    record = info.value.record
+    assert record is not None
+    assert record.frames[-1].line == 2
+    assert (2, "y = (") in record.frames[-1].source
+
+
+def test_redefining_finalizes_the_old_version_once(repo: bls.ModelRepository, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    source = (
+        saying("1") + f"\n    def finalize(self):\n        with open({str(note)!r}, 'a') as f: f.write('x')\n"
+    )
+    repo.define("m", source, TEXT)
+    old = repo._server.find("m")
+    assert old is not None
+    repo.define("m", saying("2"), TEXT)
+    assert old.closed.wait(10)
+    assert note.read_text() == "x"
+
+
+def test_a_failed_redefinition_finalizes_what_it_made(repo: bls.ModelRepository, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    source = f"""{HEAD}
+import os
+class TritonPythonModel:
+    def initialize(self, args):
+        self.name = args["model_instance_name"]
+        if self.name.endswith("_1"):
+            raise RuntimeError("the second")
+    def execute(self, requests):
+        pass
+    def finalize(self):
+        with open({str(note)!r}, "a") as file:
+            file.write(self.name)
+"""
+    with pytest.raises(bls.ModelLoadError, match="RuntimeError: the second"):
+        repo.define("m", source, TEXT + "instance_group [{ count: 2 kind: KIND_CPU }]")
+    assert note.read_text().startswith("m_0")
+    assert note.read_text().count("m_0") == 1
+
+
+def test_a_finalize_that_raises_is_in_nobodys_way(
+    repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture
+) -> None:
+    repo.define(
+        "m", saying("1") + "\n    def finalize(self):\n        raise RuntimeError('in finalize')\n", TEXT
+    )
+    repo.define("m", saying("2"), TEXT)
+    assert said(repo, "m") == "2"
+    repo.unload("m")
+    assert "in finalize" in caplog.text
+
+
+def test_a_redefinition_while_requests_run(repo: bls.ModelRepository) -> None:
+    """Every request is answered by the version that took it, none is lost."""
+    repo.define("m", saying("0"), TEXT)
+    answers: list[str] = []
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            answers.append(said(repo, "m"))
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for i in range(1, 15):
+        repo.define("m", saying(str(i)), TEXT)
+        seen = len(answers)
+        assert said(repo, "m") == str(i)
+        while len(answers) < seen + 3:
+            pass
+    stop.set()
+    for thread in threads:
+        thread.join(20)
+    assert all(a.isdigit() for a in answers), [a for a in answers if not a.isdigit()][:1]
+
+
+def test_definitions_from_many_threads(repo: bls.ModelRepository) -> None:
+    def define(i: int) -> None:
+        for j in range(3):
+            repo.define(f"m{i % 3}", saying(f"'{i} {j}'"), TEXT)
+
+    threads = [threading.Thread(target=define, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    for name in ("m0", "m1", "m2"):
+        assert said(repo, name).split()[0] in ("0", "1", "2", "3", "4", "5")
+    assert len(repo.index()) == 3
+
+
+def test_a_version_number(repo: bls.ModelRepository) -> None:
+    assert repo.define("m", saying("'seven'"), TEXT, version=7).version == 7
+    assert repo.ready("m", 7)
+    assert said(repo, "m", 7) == "seven"
+
+
+def test_a_model_without_a_config_completes_it_itself(repo: bls.ModelRepository) -> None:
+    source = (
+        ECHOES
+        + """
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.set_max_batch_size(4)
+        return config
+"""
+    )
+    record = repo.define("m", source)
+    assert record.max_batch_size == 4
+    assert repo.infer("m", {"IN": [[1.0]]})["OUT"].as_numpy().tolist() == [[1.0]]
+
+
+def test_set_config(repo: bls.ModelRepository) -> None:
+    assert repo.set_config("m", ECHO) is None
+    assert repo.index() == []
+    repo.define("m", ECHOES)
+    assert repo.config("m").input[0].name == "IN"
+    record = repo.set_config("m", ECHO + "max_batch_size: 2")
+    assert record is not None
+    assert record.max_batch_size == 2
+    assert repo.infer("m", {"IN": np.ones((1, 2), np.float32)}).error is None
+    for bad in ("output [{", "nonsense: 1", 5):
+        with pytest.raises(bls.ConfigError):
+            repo.set_config("m", bad)  # type: ignore[arg-type]
+        assert repo.config("m").max_batch_size == 2
+    with pytest.raises(bls.BLSError):
+        repo.set_config("m", 'backend: "python" max_batch_size: -3')
+    assert repo.config("m").max_batch_size == 2
+    assert repo.infer("m", {"IN": np.ones((1, 2), np.float32)}).error is None
+    repo.define("m", ECHOES)
+    assert repo.config("m").max_batch_size == 2
+
+
+def test_a_config_given_with_the_definition_wins(repo: bls.ModelRepository) -> None:
+    repo.set_config("m", ECHO + "max_batch_size: 2")
+    repo.define("m", ECHOES, ECHO)
+    assert repo.config("m").max_batch_size == 0
+
+
+def test_a_config_as_a_dict(repo: bls.ModelRepository) -> None:
+    tensor = {"data_type": "TYPE_FP32", "dims": [-1]}
+    repo.define("m", ECHOES, {"input": [{"name": "IN", **tensor}], "output": [{"name": "OUT", **tensor}]})
+    assert repo.infer("m", {"IN": [1.0]}).error is None
+
+
+def test_the_config_is_a_copy(repo: bls.ModelRepository) -> None:
+    repo.define("m", ECHOES, ECHO)
+    config = repo.config("m")
+    assert config.name == "m"
+    assert config.backend == "python"
+    assert config.instance_group[0].count == 1
+    config.name = "changed"
+    config.max_batch_size = 9
+    assert repo.config("m").name == "m"
+    assert repo.config("m").max_batch_size == 0
+
+
+# -- the end --------------------------------------------------------------------------------------------
+
+
+def folder_of(repo: bls.ModelRepository) -> Path:
+    root = repo._folder._root
+    assert root is not None
+    return root
+
+
+def test_the_folders_of_cells_go_away_with_the_repository() -> None:
+    repo = bls.ModelRepository()
+    repo.define("m", saying("1"), TEXT)
+    folder = folder_of(repo)
+    assert folder.is_dir()
+    repo.close()
+    assert not folder.exists()
+    repo.close()
+
+
+def test_the_folders_of_cells_go_away_when_the_repository_is_forgotten() -> None:
+    import gc
+
+    repo = bls.ModelRepository()
+    repo.define("m", saying("1"), TEXT)
+    folder = folder_of(repo)
+    repo.unload("m")
+    del repo
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_old_definitions_leave_no_folders(repo: bls.ModelRepository) -> None:
+    for i in range(5):
+        repo.define("m", saying(str(i)), TEXT)
+        with pytest.raises(bls.BLSError):
+            repo.define("m", "1 / 0", TEXT)
+    assert len(list(folder_of(repo).iterdir())) == 1
+
+
+def test_a_context_manager_closes(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    with bls.ModelRepository() as repo:
+        for name in ("a", "b"):
+            repo.define(
+                name,
+                saying("1")
+                + f"\n    def finalize(self):\n        with open({str(note)!r}, 'a') as f: f.write('x')\n",
+                TEXT,
+            )
+    assert note.read_text() == "xx"
+    assert not repo.ready("a")
+    with pytest.raises(bls.RepositoryClosedError, match="the repository is closed; make a new one"):
+        repo.define("m", saying("1"), TEXT)
+    with pytest.raises(bls.RepositoryClosedError):
+        repo.load("a")
+    assert said(repo, "a").endswith("Model 'a' is not ready.")
+
+
+def test_clear(repo: bls.ModelRepository) -> None:
+    repo.set_config("m", TEXT)
+    repo.define("m", saying("1"))
+    repo.clear()
+    assert repo.index() == []
+    assert not repo.ready("m")
+    with pytest.raises(bls.ModelNotFoundError):
+        repo.load("m")
+    repo.define("m", saying("2"), TEXT)
+    assert said(repo, "m") == "2"
+
+
+def test_the_current_repository() -> None:
+    bls.set_current_repository(None)
+    first = bls.current_repository()
+    try:
+        assert bls.current_repository() is first
+        with bls.ModelRepository() as other:
+            bls.set_current_repository(other)
+            assert bls.current_repository() is other
+    finally:
+        first.close()
+        bls.set_current_repository(None)
+
+
+def test_what_a_repository_is_called(repo: bls.ModelRepository) -> None:
+    assert repr(repo) == "<ModelRepository memory: 0 loaded>"
+    repo.define("m", saying("1"), TEXT)
+    assert repr(repo) == "<ModelRepository memory: 1 loaded>"

@@ -1,0 +1,296 @@
+"""What a person may give as inputs, and the one clear line for what they may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bls_notebook as bls
+from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor
+from tests.repository.models import HEAD
+
+TYPES = {
+    "BOOL": "?",
+    "UINT8": "u1",
+    "UINT16": "u2",
+    "UINT32": "u4",
+    "UINT64": "u8",
+    "INT8": "i1",
+    "INT16": "i2",
+    "INT32": "i4",
+    "INT64": "i8",
+    "FP16": "f2",
+    "FP32": "f4",
+    "FP64": "f8",
+    "STRING": "O",
+}
+ANY = f"""{HEAD}
+class TritonPythonModel:
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests
+        ]
+"""
+
+
+@pytest.fixture(scope="module")
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repository:
+        for name in TYPES:
+            for rank in (1, 2):
+                dims = ", ".join(["-1"] * rank)
+                repository.define(
+                    f"{name}{rank}",
+                    ANY,
+                    f'input [{{ name: "IN" data_type: TYPE_{name} dims: [{dims}] }}] '
+                    f'output [{{ name: "OUT" data_type: TYPE_{name} dims: [{dims}] }}]',
+                )
+        yield repository
+
+
+def sent(repo: bls.ModelRepository, model: str, value: Any) -> np.ndarray[Any, Any]:
+    response = repo.infer(model, {"IN": value})
+    assert response.error is None, response.error.message()
+    return response["OUT"].as_numpy()
+
+
+@pytest.mark.parametrize("name", [n for n in TYPES if n != "STRING"])
+def test_lists_take_the_inputs_data_type(repo: bls.ModelRepository, name: str) -> None:
+    for model, value in (
+        (f"{name}1", [0, 1]),
+        (f"{name}2", [[0, 1], [1, 0]]),
+        (f"{name}1", (1, 0)),
+        (f"{name}1", []),
+    ):
+        array = sent(repo, model, value)
+        assert array.dtype == np.dtype(TYPES[name])
+        assert array.tolist() == np.array(value, TYPES[name]).tolist()
+
+
+@pytest.mark.parametrize("value", [[True, False], [np.True_], range(3), [np.int8(3), np.int64(4)]])
+def test_values_that_fit_are_converted(repo: bls.ModelRepository, value: Any) -> None:
+    for name in ("INT32", "FP32", "UINT8"):
+        assert sent(repo, f"{name}1", value).tolist() == [int(v) for v in value]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (["a", "b\u00e9"], [b"a", "b\u00e9".encode()]),
+        ([b"raw", "text"], [b"raw", b"text"]),
+        ([b"a\0", b"\xff"], [b"a\0", b"\xff"]),
+        (["", b""], [b"", b""]),
+        (np.array(["x", "yz"]), [b"x", b"yz"]),
+        (np.array([b"x", b"yz"]), [b"x", b"yz"]),
+        (np.array(["x", 3], np.object_), [b"x", b"3"]),
+        ([1, 2.5], [b"1", b"2.5"]),
+        (("a",), [b"a"]),
+    ],
+)
+def test_text(repo: bls.ModelRepository, value: Any, expected: list[bytes]) -> None:
+    assert sent(repo, "STRING1", value).tolist() == expected
+
+
+def test_nested_text(repo: bls.ModelRepository) -> None:
+    assert sent(repo, "STRING2", [["a", "bc"], [b"d", "e"]]).tolist() == [[b"a", b"bc"], [b"d", b"e"]]
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_arrays_are_sent_as_they_are(repo: bls.ModelRepository, name: str) -> None:
+    array = np.array([b"1", b"0"], object) if name == "STRING" else np.array([1, 0], TYPES[name])
+    got = sent(repo, f"{name}1", array)
+    assert got.dtype == array.dtype
+    assert got.tolist() == array.tolist()
+
+
+def test_an_array_of_a_wrong_type_is_the_servers_to_refuse(repo: bls.ModelRepository) -> None:
+    error = repo.infer("INT321", {"IN": np.zeros(2)}).error
+    assert error is not None
+    assert "inference input 'IN' data-type is 'FP64', but model 'INT321' expects 'INT32'" in error.message()
+
+
+def test_arrays_that_are_not_contiguous(repo: bls.ModelRepository) -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4).T
+    assert sent(repo, "FP322", array).tolist() == array.tolist()
+
+
+def test_tensors(repo: bls.ModelRepository) -> None:
+    array = np.array([1.5], np.float32)
+    assert sent(repo, "FP321", Tensor("IN", array)).tolist() == [1.5]
+    other = Tensor("OTHER", array)
+    assert sent(repo, "FP321", other).tolist() == [1.5]
+    assert other.name() == "OTHER"
+
+
+def test_objects_with_dlpack(repo: bls.ModelRepository) -> None:
+    class Framework:
+        def __init__(self, array: Any) -> None:
+            self.array = array
+
+        def __dlpack__(self, *, stream: Any = None) -> object:
+            return self.array.__dlpack__()
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+    assert sent(repo, "FP321", Framework(np.array([2.5], np.float32))).tolist() == [2.5]
+    with pytest.raises(bls.BLSError, match=r"model 'FP321', input 'IN': got .*Framework.*not contiguous"):
+        repo.infer("FP321", {"IN": Framework(np.arange(6, dtype=np.float32)[::2])})
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1)))
+def test_whole_numbers_arrive_exactly(repo: bls.ModelRepository, values: list[int]) -> None:
+    assert sent(repo, "INT321", values).tolist() == values
+    assert sent(repo, "INT641", values).tolist() == values
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=("Cs",))) | st.binary()))
+def test_any_text_arrives_exactly(repo: bls.ModelRepository, values: list[str | bytes]) -> None:
+    assert sent(repo, "STRING1", values).tolist() == [
+        v if isinstance(v, bytes) else v.encode() for v in values
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "value"),
+    [
+        ("FP321", [[1], [1, 2]]),
+        ("FP321", "word"),
+        ("FP321", ["word"]),
+        ("FP321", {"a": 1}),
+        ("FP321", {1, 2}),
+        ("FP321", object()),
+        ("FP321", [object()]),
+        ("FP321", [1j]),
+        ("FP321", None),
+        ("FP321", [None]),
+        ("FP321", [10**400]),
+        ("FP321", print),
+        ("FP321", (i for i in range(2))),
+        ("FP321", np.zeros(2, complex)),
+        ("FP321", np.zeros(2, ">f4")),
+        ("FP321", np.zeros(2, "M8[s]")),
+        ("INT321", [1.5]),
+        ("INT321", [2**31]),
+        ("INT321", ["1"]),
+        ("INT321", [None]),
+        ("UINT81", [256]),
+        ("UINT81", [-1]),
+        ("BOOL1", ["False"]),
+        ("STRING1", [None]),
+        ("STRING1", ["\ud800"]),
+        ("STRING1", np.array(["\ud800"], object)),
+        ("STRING1", [["a"], "b"]),
+    ],
+    ids=lambda v: ascii(v)[:30],
+)
+def test_a_value_that_is_none_is_one_clear_line(repo: bls.ModelRepository, model: str, value: Any) -> None:
+    with pytest.raises(bls.BLSError) as info:
+        repo.infer(model, {"IN": value})
+    text = str(info.value)
+    assert text.startswith(f"model {model!r}, input 'IN': got ")
+    assert "expected " in text
+    assert len(text.splitlines()) == 1
+    assert len(text) < 500
+
+
+def test_a_value_whose_text_raises_is_one_clear_line(repo: bls.ModelRepository) -> None:
+    class Rude:
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+        __repr__ = __str__
+
+    for value in (np.array([Rude()], object), [Rude()]):
+        with pytest.raises(bls.BLSError):
+            repo.infer("STRING1", {"IN": value})
+
+
+@pytest.mark.parametrize("inputs", [None, [], [("IN", [1])], "IN", np.zeros(1), 5, {"IN"}])
+def test_inputs_are_a_dict(repo: bls.ModelRepository, inputs: Any) -> None:
+    with pytest.raises(
+        bls.BLSError, match=r"^model 'FP321': inputs: got \w+, expected a dict of names to arrays"
+    ):
+        repo.infer("FP321", inputs)
+
+
+@pytest.mark.parametrize("name", [None, 5, "", ("IN",)])
+def test_names_of_inputs_are_text(repo: bls.ModelRepository, name: Any) -> None:
+    with pytest.raises(bls.BLSError) as info:
+        repo.infer("FP321", {name: [1.0]})
+    assert len(str(info.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"outputs": "OUT"},
+        {"outputs": 5},
+        {"outputs": [5]},
+        {"outputs": [None]},
+        {"version": "1"},
+        {"version": 1.0},
+        {"version": None},
+        {"timeout": -1},
+        {"timeout": 1.5},
+        {"timeout": "1"},
+        {"request_id": 5},
+        {"correlation_id": -1},
+        {"correlation_id": 1.5},
+        {"flags": -1},
+        {"flags": "x"},
+        {"parameters": [1]},
+        {"parameters": {"a": 1.5}},
+        {"parameters": {1: "a"}},
+        {"parameters": "x"},
+        {"preferred_memory": "tpu"},
+        {"preferred_memory": "gpu:x"},
+        {"preferred_memory": "gpu:-1"},
+        {"preferred_memory": "cpu:"},
+        {"preferred_memory": "gpu:\u00b2"},
+        {"preferred_memory": 5},
+        {"preferred_memory": MemoryType.TRITONSERVER_MEMORY_CPU},
+    ],
+    ids=str,
+)
+async def test_other_arguments_of_a_wrong_kind_are_one_clear_line(
+    repo: bls.ModelRepository, options: Any
+) -> None:
+    value = {"IN": [1.0]}
+    with pytest.raises(bls.BLSError) as info:
+        repo.infer("FP321", value, **options)
+    assert len(str(info.value).splitlines()) == 1
+    with pytest.raises(bls.BLSError):
+        list(repo.stream("FP321", value, **options))
+    with pytest.raises(bls.BLSError):
+        await repo.infer_async("FP321", value, **options)
+    with pytest.raises(bls.BLSError):
+        [r async for r in repo.stream_async("FP321", value, **options)]
+
+
+@pytest.mark.parametrize("name", [None, 5, [], b"FP321", {}])
+def test_a_model_to_ask_is_named_by_text(repo: bls.ModelRepository, name: Any) -> None:
+    with pytest.raises(bls.BLSError):
+        repo.infer(name, {"IN": [1.0]})
+    with pytest.raises(bls.BLSError):
+        repo.ready(name)
+
+
+@pytest.mark.parametrize(
+    "memory", ["cpu", "cpu:0", None, PreferredMemory(MemoryType.TRITONSERVER_MEMORY_CPU)]
+)
+def test_preferred_memory_of_the_cpu(repo: bls.ModelRepository, memory: Any) -> None:
+    response = repo.infer("FP321", {"IN": [1.0]}, preferred_memory=memory)
+    assert response["OUT"].as_numpy().tolist() == [1.0]
+
+
+def test_an_unknown_model_is_an_error_response(repo: bls.ModelRepository) -> None:
+    for name in ("nobody", "../x", ""):
+        error = repo.infer(name, {"IN": [1.0], "TEXT": ["a"]}).error
+        assert error is not None
+        assert error.message().endswith(f"Model '{name}' is not ready.")

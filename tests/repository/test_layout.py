@@ -1,0 +1,170 @@
+"""Models on disk: which folders are models, which are versions, and which versions are served."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from tests.repository.models import TEXT, said, saying, write
+
+VERSION = saying("self.version", inside="").replace(
+    "    def execute",
+    "    def initialize(self, args):\n        self.version = args['model_version']\n\n    def execute",
+    1,
+)
+
+
+def rows(repo: bls.ModelRepository) -> list[tuple[str, int, str]]:
+    return [(r.name, r.version, r.state) for r in repo.index()]
+
+
+def test_an_empty_repository(disk: bls.ModelRepository, repo: bls.ModelRepository) -> None:
+    for each in (disk, repo):
+        assert each.index() == []
+        assert not each.ready("nobody")
+        with pytest.raises(bls.ModelNotFoundError, match="'nobody' is not in the repository"):
+            each.load("nobody")
+
+
+def test_models_are_listed_before_they_are_loaded(disk: bls.ModelRepository) -> None:
+    root = disk.paths[0]
+    write(root, "b", VERSION)
+    write(root, "a", VERSION)
+    (root / ".hidden" / "1").mkdir(parents=True)
+    (root / "__pycache__").mkdir()
+    (root / "file.txt").write_text("x")
+    assert rows(disk) == [("a", 1, "UNAVAILABLE"), ("b", 1, "UNAVAILABLE")]
+    assert [r.reason for r in disk.index()] == ["not loaded", "not loaded"]
+    assert [r.source for r in disk.index()] == [str(root / "a"), str(root / "b")]
+
+
+def test_the_newest_version_is_served(disk: bls.ModelRepository) -> None:
+    for version in (1, 3, 10):
+        write(disk.paths[0], "m", VERSION, version=version)
+    assert disk.load("m").version == 10
+    assert said(disk, "m") == "10"
+    assert disk.ready("m")
+    assert disk.ready("m", 10)
+    assert not disk.ready("m", 3)
+
+
+@pytest.mark.parametrize("name", ["x", "1x", "01", "0", "-1", "1.0", "\u00b2", "\u0661", ".1", "1 "])
+def test_folders_that_are_no_versions_are_ignored(disk: bls.ModelRepository, name: str) -> None:
+    write(disk.paths[0], "m", VERSION, version=1)
+    write(disk.paths[0], "m", VERSION, version=name)
+    (disk.paths[0] / "m" / "2").write_text("a file")
+    disk.load("m")
+    assert rows(disk) == [("m", 1, "READY")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "served"),
+    [
+        ("", [4]),
+        ("version_policy: { latest: { num_versions: 2 } }", [2, 4]),
+        ("version_policy: { latest: { num_versions: 9 } }", [1, 2, 4]),
+        ("version_policy: { all: {} }", [1, 2, 4]),
+        ("version_policy: { specific: { versions: [1, 4] } }", [1, 4]),
+        ("version_policy: { specific: { versions: [2] } }", [2]),
+    ],
+)
+def test_version_policies(disk: bls.ModelRepository, policy: str, served: list[int]) -> None:
+    for version in (1, 2, 4):
+        write(disk.paths[0], "m", VERSION, TEXT + "\n" + policy, version)
+    record = disk.load("m")
+    assert record.version == served[-1]
+    assert rows(disk) == [("m", v, "READY") for v in served]
+    for version in (1, 2, 3, 4):
+        assert disk.ready("m", version) is (version in served)
+        if version in served:
+            assert said(disk, "m", version) == str(version)
+        else:
+            assert said(disk, "m", version).endswith("Model 'm' is not ready.")
+    assert said(disk, "m") == str(served[-1])
+
+
+def test_a_policy_that_picks_no_version(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", VERSION, TEXT + " version_policy: { specific: { versions: [7] } }")
+    with pytest.raises(
+        bls.ModelLoadError, match=r"^model 'm': no version to load: version folders there: 1; expected"
+    ):
+        disk.load("m")
+    assert rows(disk) == [("m", 1, "UNAVAILABLE")]
+
+
+def test_a_model_without_versions_or_without_a_file(disk: bls.ModelRepository) -> None:
+    root = disk.paths[0]
+    (root / "bare").mkdir()
+    (root / "bare" / "config.pbtxt").write_text(f'backend: "python" {TEXT}')
+    with pytest.raises(bls.ModelLoadError, match="version folders there: none"):
+        disk.load("bare")
+    (root / "empty" / "1").mkdir(parents=True)
+    (root / "empty" / "config.pbtxt").write_text(f'backend: "python" {TEXT}')
+    with pytest.raises(bls.BLSError, match=r"'empty'.*Python model file not found"):
+        disk.load("empty")
+    assert {r.state for r in disk.index()} == {"UNAVAILABLE"}
+
+
+def test_several_folders(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, f"m_{name}", saying(repr(name)))
+        write(tmp_path / name, "both", saying(repr(name)))
+    with bls.ModelRepository(tmp_path / "one", str(tmp_path / "two")) as repo:
+        assert repo.paths == (tmp_path / "one", tmp_path / "two")
+        for name in ("one", "two"):
+            repo.load(f"m_{name}")
+            assert said(repo, f"m_{name}") == name
+        with pytest.raises(
+            bls.BLSError, match=r"'both' is in 2 folders of the repository: .*one.*two.*unique"
+        ):
+            repo.load("both")
+    with bls.ModelRepository([tmp_path / "one"], tmp_path / "two") as repo:
+        assert repo.paths == (tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize("path", ["nowhere", 5, None, b"x", "a\0b", ["nowhere"], [None]], ids=ascii)
+def test_a_path_that_is_no_folder(path: Any) -> None:
+    with pytest.raises(bls.BLSError) as info:
+        bls.ModelRepository(path)
+    assert "\n" not in str(info.value)
+
+
+def test_a_file_is_no_repository(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("x")
+    with pytest.raises(bls.BLSError, match="no such folder"):
+        bls.ModelRepository(tmp_path / "f")
+
+
+def test_the_message_for_an_unknown_model_lists_the_known_ones(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "known", VERSION)
+    with pytest.raises(
+        bls.ModelNotFoundError, match=r"'nobody' is not in the repository .*models there: known"
+    ):
+        disk.load("nobody")
+
+
+def test_a_name_in_the_config_must_be_the_folders(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", VERSION, 'name: "other" ' + TEXT)
+    with pytest.raises(bls.ConfigError, match=r"'m'.*other"):
+        disk.load("m")
+
+
+def test_a_model_file_of_another_name(disk: bls.ModelRepository) -> None:
+    folder = write(disk.paths[0], "m", saying("'here'"), TEXT + ' default_model_filename: "mine.py"')
+    (folder / "model.py").rename(folder / "mine.py")
+    disk.load("m")
+    assert said(disk, "m") == "here"
+
+
+def test_symbolic_links_are_followed(disk: bls.ModelRepository, tmp_path: Path) -> None:
+    write(tmp_path / "elsewhere", "target", saying("'linked'"))
+    try:
+        (disk.paths[0] / "link").symlink_to(tmp_path / "elsewhere" / "target")
+    except OSError:
+        pytest.skip("no symbolic links here")
+    disk.load("link")
+    assert said(disk, "link") == "linked"

@@ -1,0 +1,326 @@
+"""Loading from folders: load, override, reload, unload, what is listed and what is counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from tests.repository.models import TEXT, said, saying, write
+
+PARAMETER = saying("self.config").replace(
+    "    def execute",
+    "    def initialize(self, args):\n"
+    "        import json\n"
+    "        parameters = json.loads(args['model_config'])['parameters']\n"
+    "        self.config = parameters.get('p', {}).get('string_value', 'none')\n\n    def execute",
+    1,
+)
+
+
+def config_with(value: str) -> str:
+    return json.dumps(
+        {
+            "backend": "python",
+            "output": [{"name": "OUT", "data_type": "TYPE_STRING", "dims": [-1]}],
+            "parameters": {"p": {"string_value": value}},
+        }
+    )
+
+
+def test_loading_what_is_unchanged_leaves_it_as_it_is(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", saying("N", "N = 0\n", "global N\nN += 1"))
+    first = disk.load("m")
+    assert said(disk, "m") == "1"
+    assert disk.load("m") == first
+    assert said(disk, "m") == "2"
+    disk.reload("m")
+    assert said(disk, "m") == "1"
+
+
+@pytest.mark.parametrize("name", ["1/model.py", "config.pbtxt", "1/extra.txt", "labels.txt"])
+def test_loading_what_has_changed_loads_it_again(disk: bls.ModelRepository, name: str) -> None:
+    write(disk.paths[0], "m", saying("N", "N = 0\n", "global N\nN += 1"))
+    disk.load("m")
+    assert said(disk, "m") == "1"
+    file = disk.paths[0] / "m" / name
+    file.write_text(file.read_text() + "\n" if file.exists() else "new")
+    os.utime(file, ns=(1, 1))
+    disk.load("m")
+    assert said(disk, "m") == "1"
+
+
+def test_a_config_overrides_and_stays_until_the_files_change(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", PARAMETER)
+    disk.load("m")
+    assert said(disk, "m") == "none"
+    disk.load("m", config=config_with("given"))
+    assert said(disk, "m") == "given"
+    disk.load("m")
+    assert said(disk, "m") == "given", "as on Triton"
+    os.utime(disk.paths[0] / "m" / "config.pbtxt", ns=(1, 1))
+    disk.load("m")
+    assert said(disk, "m") == "none"
+
+
+def test_an_unload_ends_an_override(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", PARAMETER)
+    disk.load("m", config=config_with("given"))
+    disk.unload("m")
+    disk.load("m")
+    assert said(disk, "m") == "none"
+
+
+@pytest.mark.parametrize(
+    "config", ["{", "[]", "5", '"x"', "{'a': 1}", '{"nonsense": 1}', '{"backend": 5}', TEXT, 5, []]
+)
+def test_a_config_that_does_not_parse_changes_nothing(disk: bls.ModelRepository, config: Any) -> None:
+    write(disk.paths[0], "m", PARAMETER)
+    disk.load("m")
+    with pytest.raises(bls.ConfigError, match=r"^model 'm'") as info:
+        disk.load("m", config=config)
+    assert len(str(info.value).splitlines()) == 1
+    assert said(disk, "m") == "none"
+    assert disk.load("m").state == "READY"
+
+
+def test_files_instead_of_the_disks(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", PARAMETER)
+    disk.load("m")
+    files = {
+        "file:3/model.py": saying("helper.WHO", "import helper\n").encode(),
+        "file:3/helper.py": b"WHO = 'sent'",
+    }
+    record = disk.load("m", config=config_with("x"), files=files)
+    assert (record.version, record.source) == (3, "files")
+    assert said(disk, "m") == "sent"
+    assert [(r.version, r.state) for r in disk.index()] == [(3, "READY")]
+    disk.reload("m")
+    assert said(disk, "m") == "none"
+
+
+def test_files_for_a_model_that_is_nowhere(repo: bls.ModelRepository) -> None:
+    repo.load("new", config=config_with("x"), files={"file:1/model.py": PARAMETER.encode()})
+    assert said(repo, "new") == "x"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"file:1/model.py": None},
+        {"file:1/model.py": 5},
+        {"file:../../m/1/model.py": b""},
+        {"file:/tmp/x/model.py": b""},
+        {"file:1/../../../x.py": b""},
+        {"file:1/a\0b.py": b""},
+        {"1/model.py": b""},
+        {5: b""},
+        [1],
+        "x",
+        {"file:1/model.py": b"1 / 0"},
+        {"file:1/other.py": b""},
+        {"file:1/" + "x" * 300: b"", "file:1/model.py": b""},
+    ],
+    ids=lambda f: ascii(f)[:40],
+)
+def test_bad_files_change_nothing(disk: bls.ModelRepository, tmp_path: Path, files: Any) -> None:
+    write(disk.paths[0], "m", PARAMETER)
+    disk.load("m")
+    before = {p for p in tmp_path.rglob("*") if "__pycache__" not in p.parts}
+    with pytest.raises(bls.BLSError) as info:
+        disk.load("m", config=config_with("x"), files=files)
+    assert len(str(info.value).splitlines()) == 1
+    assert said(disk, "m") == "none"
+    assert {p for p in tmp_path.rglob("*") if "__pycache__" not in p.parts} == before
+
+
+def test_files_need_a_config(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", PARAMETER)
+    disk.load("m")
+    with pytest.raises(bls.ModelLoadError, match="files were given without a config") as info:
+        disk.load("m", files={"file:1/model.py": b""})
+    assert info.value.reason == "failed to load 'm', failed to poll from model repository"
+    assert said(disk, "m") == "none"
+
+
+def test_a_cells_model_is_loaded_again_from_its_cell(repo: bls.ModelRepository) -> None:
+    repo.define("m", PARAMETER, TEXT)
+    repo.unload("m")
+    assert not repo.ready("m")
+    record = repo.load("m")
+    assert record.source == "cell"
+    assert said(repo, "m") == "none"
+    repo.load("m", config=config_with("given"))
+    assert said(repo, "m") == "given"
+    repo.reload("m")
+    assert said(repo, "m") == "none"
+
+
+def test_a_cell_goes_before_a_folder_of_the_same_name(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", saying("'disk'"))
+    disk.load("m")
+    disk.define("m", saying("'cell'"), TEXT)
+    assert said(disk, "m") == "cell"
+    assert [(r.name, r.source) for r in disk.index()] == [("m", "cell")]
+    assert (disk.paths[0] / "m" / "1" / "model.py").read_text() == saying("'disk'")
+
+
+def test_unloading(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", saying("1"))
+    disk.unload("nobody")
+    disk.unload("m")
+    disk.load("m")
+    disk.unload("m", unload_dependents=True)
+    assert not disk.ready("m")
+    assert (
+        said(disk, "m")
+        == "Model m - Error when running inference: Failed for execute the inference request. Model 'm' is"
+        " not ready."
+    )
+    (row,) = disk.index()
+    assert (row.name, row.state, row.reason) == ("m", "UNAVAILABLE", "unloaded")
+    disk.unload("m")
+    disk.load("m")
+    assert said(disk, "m") == "1"
+
+
+def test_unloading_waits_for_what_is_in_flight(repo: bls.ModelRepository) -> None:
+    import sys
+    import types
+
+    events = types.ModuleType("bls_test_gate")
+    events.started, events.go = threading.Event(), threading.Event()  # type: ignore[attr-defined]
+    sys.modules["bls_test_gate"] = events
+    try:
+        body = "import bls_test_gate as g\ng.started.set()\nassert g.go.wait(20)"
+        repo.define("m", saying("'answered'", inside=body), TEXT)
+        answers: list[str] = []
+        asking = threading.Thread(target=lambda: answers.append(said(repo, "m")))
+        asking.start()
+        assert events.started.wait(20)
+        unloading = threading.Thread(target=repo.unload, args=("m",))
+        unloading.start()
+        while repo.ready("m"):
+            pass
+        assert unloading.is_alive()
+        assert said(repo, "m").endswith("Model 'm' is not ready.")
+        events.go.set()
+        asking.join(20)
+        unloading.join(20)
+        assert answers == ["answered"]
+        assert not unloading.is_alive()
+    finally:
+        del sys.modules["bls_test_gate"]
+
+
+def test_a_failed_load_is_listed_with_its_reason(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", "1 / 0\n")
+    with pytest.raises(bls.ModelLoadError) as info:
+        disk.load("m")
+    (row,) = disk.index()
+    assert (row.state, row.reason) == ("UNAVAILABLE", str(info.value))
+    write(disk.paths[0], "m", saying("'mended'"))
+    assert disk.load("m").reason == ""
+    assert said(disk, "m") == "mended"
+
+
+def test_of_several_versions_all_load_or_none(disk: bls.ModelRepository) -> None:
+    config = TEXT + " version_policy: { all: {} }"
+    write(disk.paths[0], "m", saying("'one'"), config, 1)
+    write(disk.paths[0], "m", saying("'two'"), config, 2)
+    disk.load("m")
+    write(disk.paths[0], "m", "1 / 0\n", config, 3)
+    with pytest.raises(bls.ModelLoadError, match="version 3"):
+        disk.load("m")
+    assert [said(disk, "m", v) for v in (1, 2)] == ["one", "two"]
+    assert said(disk, "m") == "two"
+    assert not disk.ready("m", 3)
+
+
+def test_versions_that_went_away_are_not_listed(disk: bls.ModelRepository) -> None:
+    config = TEXT + " version_policy: { all: {} }"
+    for version in (1, 2):
+        write(disk.paths[0], "m", saying(str(version)), config, version)
+    disk.load("m")
+    import shutil
+
+    shutil.rmtree(disk.paths[0] / "m" / "1")
+    disk.load("m")
+    assert [(r.version, r.state) for r in disk.index()] == [(2, "READY")]
+    assert not disk.ready("m", 1)
+
+
+@pytest.mark.parametrize("version", ["1", 1.0, True, [], {}])
+def test_a_version_to_ask_for_is_a_number(disk: bls.ModelRepository, version: Any) -> None:
+    write(disk.paths[0], "m", saying("1"))
+    disk.load("m")
+    with pytest.raises(bls.BLSError):
+        disk.ready("m", version)
+
+
+def test_asking_for_what_is_not_loaded(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", saying("1"))
+    for ask in (disk.config, disk.record, disk.statistics):
+        with pytest.raises(
+            bls.ModelNotFoundError, match="'m' is not loaded; load it first; loaded models: none"
+        ):
+            ask("m")
+        with pytest.raises(bls.ModelNotFoundError, match="'nobody' is not loaded; loaded models: none"):
+            ask("nobody")
+
+
+def test_statistics(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", saying("1 / seen.pop()", "seen = [0, 1, 1]\n"))
+    disk.load("m")
+    for _ in range(3):
+        disk.infer("m", {})
+    (row,) = disk.statistics("m")["model_stats"]
+    assert (row["name"], row["version"]) == ("m", "1")
+    assert row["inference_stats"]["success"]["count"] == 2
+    assert row["inference_stats"]["fail"]["count"] == 1
+    assert row["inference_stats"]["success"]["ns"] > 0
+    json.dumps(disk.statistics("m"))
+    disk.reload("m")
+    assert disk.statistics("m")["model_stats"][0]["inference_stats"]["success"]["count"] == 0
+
+
+def test_arguments_of_initialize(disk: bls.ModelRepository) -> None:
+    source = saying("self.args").replace(
+        "    def execute",
+        "    def initialize(self, args):\n        import json\n        self.args = json.dumps(args)\n\n   "
+        " def execute",
+        1,
+    )
+    write(disk.paths[0], "m", source, version=3)
+    disk.load("m")
+    args = json.loads(said(disk, "m"))
+    assert all(isinstance(v, str) for v in args.values())
+    config = json.loads(args.pop("model_config"))
+    assert config["name"] == "m"
+    assert config["output"][0]["name"] == "OUT"
+    assert args == {
+        "model_instance_kind": "CPU",
+        "model_instance_name": "m_0",
+        "model_instance_device_id": "0",
+        "model_repository": str(disk.paths[0] / "m"),
+        "model_version": "3",
+        "model_name": "m",
+    }
+
+
+def test_the_last_failure_is_kept_for_the_debugger(repo: bls.ModelRepository) -> None:
+    assert repo.last_failure is None
+    repo.define("m", saying("1 / 0"), TEXT)
+    repo.infer("m", {})
+    failure = repo.last_failure
+    assert isinstance(failure, ZeroDivisionError)
+    traceback = failure.__traceback__
+    assert traceback is not None
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    assert "requests" in traceback.tb_frame.f_locals

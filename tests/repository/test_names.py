@@ -1,0 +1,168 @@
+"""Names of models, versions and files: nothing may lead out of its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bls_notebook as bls
+from bls_notebook.repository.names import check_model_name, check_version, file_override_path
+from tests.repository.models import TEXT, saying
+
+BAD_NAMES = [
+    "",
+    ".",
+    "..",
+    "../x",
+    "a/../b",
+    "/abs",
+    "a/b",
+    "a\\b",
+    "C:",
+    "C:\\x",
+    "a\0b",
+    "a\nb",
+    "a\x7f",
+    ".hidden",
+    " a",
+    "a ",
+    "a*",
+    "a?",
+    'a"',
+    "a<b",
+    "a|b",
+    "x" * 256,
+    "\u00e9" * 128,
+    "\ud800",
+    None,
+    5,
+    b"a",
+    ["a"],
+    Path("a"),
+]
+GOOD_NAMES = [
+    "a",
+    "add_sub",
+    "a.b",
+    "a-b",
+    "a b",
+    "A" * 255,
+    "\u00e9" * 127,
+    "\u6a21\u578b",
+    "1",
+    "numpy",
+    "model",
+    "__x__",
+]
+
+
+@pytest.mark.parametrize("name", GOOD_NAMES)
+def test_a_good_name(name: str) -> None:
+    assert check_model_name(name) == name
+
+
+@pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
+def test_a_bad_name_is_one_clear_line(name: Any) -> None:
+    with pytest.raises(bls.InvalidNameError) as info:
+        check_model_name(name)
+    text = str(info.value)
+    assert text.startswith("model name")
+    assert "\n" not in text
+    assert len(text) < 300
+
+
+@pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
+def test_every_call_refuses_a_bad_name(repo: bls.ModelRepository, name: Any, tmp_path: Path) -> None:
+    calls = [
+        lambda: repo.define(name, saying("1"), TEXT),
+        lambda: repo.load(name),
+        lambda: repo.unload(name),
+        lambda: repo.reload(name),
+        lambda: repo.config(name),
+        lambda: repo.record(name),
+        lambda: repo.statistics(name),
+        lambda: repo.set_config(name, TEXT),
+    ]
+    for call in calls:
+        with pytest.raises(bls.InvalidNameError):
+            call()
+    assert repo.index() == []
+
+
+@pytest.mark.parametrize("name", GOOD_NAMES)
+def test_a_model_of_a_good_name_works(repo: bls.ModelRepository, name: str) -> None:
+    repo.define(name, saying("'fine'"), TEXT)
+    assert repo.infer(name, {})["OUT"].as_numpy()[0] == b"fine"
+    assert repo.ready(name)
+
+
+@given(st.text())
+def test_any_text_is_a_plain_folder_name_or_refused(name: str) -> None:
+    try:
+        check_model_name(name)
+    except bls.InvalidNameError:
+        return
+    assert PurePosixPath(name).parts == (name,)
+    assert name not in (".", "..")
+    assert len(name.encode()) <= 255
+
+
+@pytest.mark.parametrize("version", [1, 2, 2**62])
+def test_a_good_version(version: int) -> None:
+    assert check_version(version) == version
+
+
+@pytest.mark.parametrize("version", [0, -1, 2**63, True, "1", 1.0, None])
+def test_a_bad_version(repo: bls.ModelRepository, version: Any) -> None:
+    with pytest.raises(bls.InvalidNameError, match=r"^model version: got .*, expected a whole number from 1"):
+        repo.define("m", saying("1"), TEXT, version=version)
+    assert repo.index() == []
+
+
+@pytest.mark.parametrize("name", ["file:1/model.py", "file:12/a/b.bin", "file:1/\u00e9.txt", "file:labels/x"])
+def test_a_file_inside_the_models_folder(name: str) -> None:
+    assert str(file_override_path(name)) == name[5:]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "1/model.py",
+        "file:",
+        "file:model.py",
+        "file:../x/model.py",
+        "file:1/../../x",
+        "file:/etc/passwd",
+        "file:1/..",
+        "file:1/a\\b",
+        "file:1/a\0b",
+        "file:C:/x",
+        "file:1/..\\x",
+        "FILE:1/model.py",
+        "",
+        "file:1/a:b",
+        None,
+        5,
+        b"file:1/m",
+    ],
+    ids=ascii,
+)
+def test_a_file_outside_is_refused(name: Any) -> None:
+    with pytest.raises(
+        bls.InvalidNameError, match=r"^file override .* cannot be used: expected 'file:<version>/"
+    ):
+        file_override_path(name)
+
+
+@given(st.text())
+def test_no_file_leads_out(text: str) -> None:
+    try:
+        path = file_override_path("file:" + text)
+    except bls.InvalidNameError:
+        return
+    root = PurePosixPath("/repository/model")
+    assert root in PurePosixPath(__import__("posixpath").normpath(root / path)).parents

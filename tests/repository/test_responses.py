@@ -1,0 +1,297 @@
+"""`Response`, and the four ways to send a request from outside any model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.pb_utils import Tensor, TritonError
+from tests.repository.models import ECHO, ECHOES, HEAD, TEXT, said, saying
+
+COUNT = f"""{HEAD}
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for i in range(int(request.inputs()[0].as_numpy()[0])):
+                tensor = pb_utils.Tensor("OUT", np.array([i], np.float32))
+                sender.send(pb_utils.InferenceResponse([tensor]))
+            {{end}}
+"""
+FLAG_ALONE = "sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)"
+DECOUPLED = ECHO + "model_transaction_policy { decoupled: true }"
+
+
+def counter(end: str = FLAG_ALONE) -> str:
+    return COUNT.replace("{end}", end)
+
+
+def test_a_response(repo: bls.ModelRepository) -> None:
+    two = f"""{HEAD}
+class TritonPythonModel:
+    def execute(self, requests):
+        arrays = {{"A": np.array([1.5], np.float32), "B": np.array(["x"], object)}}
+        outputs = [pb_utils.Tensor(name, array) for name, array in arrays.items()]
+        parameters = {{"k": "v", "n": 3, "b": True}}
+        return [pb_utils.InferenceResponse(outputs, parameters=parameters) for _ in requests]
+"""
+    config = (
+        'output [{ name: "A" data_type: TYPE_FP32 dims: [-1] }, { name: "B" data_type: TYPE_STRING dims:'
+        " [-1] }] "
+    )
+    repo.define("two", two, config, version=4)
+    r = repo.infer("two", {}, request_id="id-1")
+    assert r.error is None
+    assert (r.model, r.version, r.request_id, r.index, r.final) == ("two", 4, "id-1", 0, True)
+    assert r.seconds is not None
+    assert 0 < r.seconds < 10
+    assert isinstance(r["A"], Tensor)
+    assert r["A"].as_numpy().tolist() == [1.5]
+    assert list(r) == ["A", "B"]
+    assert len(r) == 2
+    assert "A" in r
+    assert "C" not in r
+    assert None not in r
+    assert {k: v.tolist() for k, v in r.as_numpy().items()} == {"A": [1.5], "B": [b"x"]}
+    assert r.parameters() == {"k": "v", "n": 3, "b": True}
+    assert [t.name() for t in r.output_tensors()] == ["A", "B"]
+    assert repr(r) == "<Response of 'two': A FP32[1], B BYTES[1]>"
+    with pytest.raises(KeyError, match="no output 'C'; outputs of this response: A, B"):
+        r["C"]
+
+
+def test_the_record_of_a_response_is_plain(repo: bls.ModelRepository) -> None:
+    repo.define("m", ECHOES, ECHO)
+    record = repo.infer("m", {"IN": [1, 2]}, request_id="q").record
+    (tensor,) = record.tensors
+    assert (tensor.name, tensor.datatype, tensor.shape, tensor.bytes) == ("OUT", "FP32", (2,), 8)
+    assert (record.model, record.version, record.request_id, record.final) == ("m", 1, "q", True)
+    assert record.error is None
+    json.dumps(repr(record))
+
+
+def test_an_error_is_data(repo: bls.ModelRepository) -> None:
+    repo.define("m", saying("1 / 0"), TEXT)
+    r = repo.infer("m", {})
+    assert isinstance(r.error, TritonError)
+    assert r.error.message().startswith(
+        "Failed to process the request(s) for model 'm_0', message: ZeroDivisionError"
+    )
+    assert r.error.code() is TritonError.INTERNAL
+    assert list(r) == []
+    assert len(r) == 0
+    assert r.as_numpy() == {}
+    assert r.parameters() == {}
+    with pytest.raises(KeyError, match="no output 'OUT': the request failed: Failed to process"):
+        r["OUT"]
+    assert (
+        repr(r) == "<Response of 'm': error \"Failed to process the request(s) for model 'm_0', message:"
+        ' ZeroDivisionError: division by zero">'
+    )
+    error = r.record.error
+    assert error is not None
+    assert (error.kind, error.chain, error.code) == ("ZeroDivisionError", ("m",), "INTERNAL")
+    assert error.frames[-1].function == "execute"
+
+
+def test_an_error_that_the_model_returns_keeps_its_code(repo: bls.ModelRepository) -> None:
+    source = f"""{HEAD}
+class TritonPythonModel:
+    def execute(self, requests):
+        error = pb_utils.TritonError("not here", pb_utils.TritonError.NOT_FOUND)
+        return [pb_utils.InferenceResponse(error=error) for _ in requests]
+"""
+    repo.define("m", source)
+    r = repo.infer("m", {})
+    assert r.error is not None
+    assert (r.error.message(), r.error.code()) == ("not here", TritonError.NOT_FOUND)
+    assert r.record.error is not None
+    assert r.record.error.code == "NOT_FOUND"
+
+
+def test_outputs_that_are_asked_for(repo: bls.ModelRepository) -> None:
+    repo.define("m", ECHOES, ECHO)
+    assert list(repo.infer("m", {"IN": [1]}, outputs=["OUT"])) == ["OUT"]
+    assert list(repo.infer("m", {"IN": [1]}, ["OUT"])) == ["OUT"]
+    assert list(repo.infer("m", {"IN": [1]}, outputs=[])) == ["OUT"]
+    error = repo.infer("m", {"IN": [1]}, outputs=["X"]).error
+    assert error is not None
+    assert error.message().endswith("unexpected inference output 'X' for model 'm'")
+
+
+def test_what_the_model_sees_of_a_request(repo: bls.ModelRepository) -> None:
+    source = saying(
+        "json.dumps([r.request_id(), r.correlation_id(), r.flags(), r.timeout(), json.loads(r.parameters()), "
+        "sorted(r.requested_output_names())])",
+        "import json\n",
+        "r = requests[0]",
+    )
+    repo.define("m", source, TEXT)
+    r = repo.infer(
+        "m",
+        {},
+        request_id="id",
+        correlation_id="seq",
+        flags=3,
+        timeout=77,
+        parameters={"a": 1, "b": "x", "c": False},
+    )
+    assert json.loads(r["OUT"].as_numpy()[0]) == ["id", "seq", 3, 77, {"a": 1, "b": "x", "c": False}, ["OUT"]]
+    r = repo.infer("m", {})
+    assert json.loads(r["OUT"].as_numpy()[0]) == ["", 0, 0, 0, {}, ["OUT"]]
+
+
+async def test_infer_async(repo: bls.ModelRepository) -> None:
+    repo.define("m", ECHOES, ECHO)
+    r = await repo.infer_async("m", {"IN": [1, 2]}, request_id="x")
+    assert r["OUT"].as_numpy().tolist() == [1, 2]
+    assert (r.model, r.version, r.request_id) == ("m", 1, "x")
+    several = await asyncio.gather(*[repo.infer_async("m", {"IN": [i]}) for i in range(10)])
+    assert [s["OUT"].as_numpy()[0] for s in several] == list(range(10))
+    failed = await repo.infer_async("nobody", {})
+    assert failed.error is not None
+
+
+async def test_sync_calls_inside_a_running_loop(repo: bls.ModelRepository) -> None:
+    """As in Jupyter, whose own loop runs on the main thread."""
+    repo.define(
+        "m",
+        saying("running()", "import asyncio\ndef running():\n    return asyncio._get_running_loop()\n"),
+        TEXT,
+    )
+    assert said(repo, "m") == "None"
+    assert asyncio.get_running_loop().is_running()
+
+
+@pytest.mark.parametrize(
+    ("end", "last"),
+    [
+        (FLAG_ALONE, []),
+        (
+            "sender.send(pb_utils.InferenceResponse([pb_utils.Tensor('OUT', np.array([9], np.float32))]), 1)",
+            [[9.0]],
+        ),
+    ],
+)
+@pytest.mark.parametrize("count", [1, 3])
+async def test_streams(repo: bls.ModelRepository, end: str, last: list[Any], count: int) -> None:
+    repo.define("m", counter(end), DECOUPLED)
+    expected = [[float(i)] for i in range(count)] + last
+    responses = list(repo.stream("m", {"IN": [count]}, request_id="s"))
+    later = [r async for r in repo.stream_async("m", {"IN": [count]}, request_id="s")]
+    for got in (responses, later):
+        values = [r["OUT"].as_numpy().tolist() for r in got if len(r)]
+        assert values == expected
+        assert [r.index for r in got] == list(range(len(got)))
+        assert all(r.request_id == "s" and r.model == "m" and r.error is None for r in got)
+        seconds = [r.seconds for r in got]
+        assert seconds == sorted(seconds)  # type: ignore[type-var]
+
+
+def test_a_stream_of_nothing_is_one_empty_response(repo: bls.ModelRepository) -> None:
+    repo.define("m", counter(), DECOUPLED)
+    (only,) = repo.stream("m", {"IN": [0]})
+    assert (len(only), only.error, only.final) == (0, None, True)
+
+
+def test_a_stream_of_a_plain_model(repo: bls.ModelRepository) -> None:
+    repo.define("m", ECHOES, ECHO)
+    (only,) = repo.stream("m", {"IN": [5]})
+    assert only["OUT"].as_numpy().tolist() == [5]
+    assert only.final
+
+
+def test_a_decoupled_model_asked_for_one_response(repo: bls.ModelRepository) -> None:
+    repo.define("m", counter(), DECOUPLED)
+    error = repo.infer("m", {"IN": [1]}).error
+    assert error is not None
+    assert "decoupled" in error.message()
+
+
+@pytest.mark.parametrize("name", ["nobody", "m"])
+def test_a_stream_that_is_refused_is_one_error(repo: bls.ModelRepository, name: str) -> None:
+    repo.define("m", counter(), DECOUPLED)
+    (only,) = repo.stream(name, {})
+    assert only.error is not None
+    assert only.final
+
+
+def test_a_stream_with_an_error_at_its_end(repo: bls.ModelRepository) -> None:
+    repo.define("m", counter("raise RuntimeError('broke')"), DECOUPLED)
+    first, second = repo.stream("m", {"IN": [1]})
+    assert first["OUT"].as_numpy().tolist() == [0]
+    assert second.error is not None
+    assert "RuntimeError: broke" in second.error.message()
+
+
+def test_leaving_a_stream_early_cancels_it(repo: bls.ModelRepository) -> None:
+    import sys
+    import threading
+    import types
+
+    shared = types.ModuleType("bls_test_cancel")
+    shared.cancelled = threading.Event()  # type: ignore[attr-defined]
+    sys.modules["bls_test_cancel"] = shared
+    source = f"""{HEAD}
+import bls_test_cancel
+class TritonPythonModel:
+    def execute(self, requests):
+        sender = requests[0].get_response_sender()
+        sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(1, np.float32))]))
+        while not sender.is_cancelled():
+            pass
+        bls_test_cancel.cancelled.set()
+        sender.send(flags=1)
+"""
+    try:
+        repo.define("m", source, DECOUPLED)
+        stream = repo.stream("m", {"IN": [1]})
+        assert next(iter(stream))["OUT"].as_numpy().tolist() == [0]
+        stream.close()  # type: ignore[attr-defined]
+        assert shared.cancelled.wait(20)
+    finally:
+        del sys.modules["bls_test_cancel"]
+
+
+def test_a_model_may_use_the_repository_itself(repo: bls.ModelRepository) -> None:
+    """Called from a model, `infer` is that model's own request."""
+    repo.define("inner", saying("'inner'"), TEXT)
+    result = repo.run(lambda: said(repo, "inner"))
+    assert result == "inner"
+
+
+def test_run(repo: bls.ModelRepository) -> None:
+    assert repo.run(lambda: 5) == 5
+
+    async def later() -> str:
+        await asyncio.sleep(0)
+        return "later"
+
+    assert repo.run(later) == "later"
+    with pytest.raises(ZeroDivisionError):
+        repo.run(lambda: 1 / 0)
+
+    async def fails() -> None:
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        repo.run(fails)
+    for bad in (5, None, "x"):
+        with pytest.raises((bls.BLSError, TypeError)):
+            repo.run(bad)  # type: ignore[arg-type]
+
+
+def test_large_arrays_arrive_whole(repo: bls.ModelRepository) -> None:
+    repo.define("m", ECHOES, ECHO)
+    array = np.random.default_rng(0).random(1 << 18).astype(np.float32)
+    np.testing.assert_array_equal(repo.infer("m", {"IN": array})["OUT"].as_numpy(), array)
+
+
+def test_warnings_of_the_response(repo: bls.ModelRepository) -> None:
+    repo.define("m", ECHOES, ECHO)
+    assert repo.infer("m", {"IN": [1]}).warnings == ()
