@@ -1,12 +1,57 @@
-"""What the engine asks of a backend. Adding a backend is one module that provides these."""
+"""What the rest asks of a backend. Adding a backend is one module with an `open_model`.
+
+The order at load, as on Triton: `open_model` finds the files of one version; `auto_complete_config` fills
+in its configuration; `make_instance` is called for each instance of the completed configuration. Then
+the engine calls `execute`, on any thread, never twice at a time in one instance.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
+from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 
-__all__ = ["BackendInstance"]
+__all__ = ["BackendInstance", "BackendModel", "Modules", "OpenModel", "VersionFiles"]
+
+
+class Modules(Protocol):
+    """A private import system, in which one instance's Python files live."""
+
+    def load(self, name: str, file: Path) -> ModuleType:
+        """Import a file as a module of that name."""
+
+    def forget(self) -> None:
+        """Let go of the modules."""
+
+
+@dataclass(frozen=True)
+class VersionFiles:
+    """Where one version of a model is.
+
+    Attributes
+    ----------
+    name : str
+        Of the model.
+    version : int
+    model_folder, folder : Path
+        The model's folder, and its version's.
+    filename : str
+        `default_model_filename` of the configuration; may be empty.
+    new_modules : callable
+        Returns a new import system, for backends that run Python files.
+    """
+
+    name: str
+    version: int
+    model_folder: Path
+    folder: Path
+    filename: str
+    new_modules: Callable[[], Modules]
 
 
 class BackendInstance(Protocol):
@@ -22,3 +67,37 @@ class BackendInstance(Protocol):
 
     def ready(self) -> bool:
         """Whether the instance says that it can serve."""
+
+
+class BackendModel(Protocol):
+    """One version of a model while it is being loaded."""
+
+    @property
+    def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:
+        """Completes a configuration, and returns it; None where there is nothing to ask.
+
+        Only the largest batch size, inputs, outputs, a scheduler and the transaction policy count.
+        """
+
+    def make_instance(self, arguments: dict[str, str]) -> BackendInstance:
+        """Return a new instance, initialized.
+
+        Parameters
+        ----------
+        arguments : dict of str to str
+            What a Python model's `initialize` gets: ``model_config`` is the completed configuration as
+            JSON, ``model_instance_kind`` is ``CPU``, ``GPU`` or ``MODEL``.
+        """
+
+
+class OpenModel(Protocol):
+    """A backend's `open_model`."""
+
+    def __call__(self, files: VersionFiles) -> BackendModel:
+        """Open one version of a model.
+
+        Raises
+        ------
+        BackendError
+            The files are not there, or something that the backend needs is not installed.
+        """

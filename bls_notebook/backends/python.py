@@ -7,12 +7,16 @@ coroutine function, `is_ready` may be either.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 from bls_notebook.pb_utils.errors import TritonModelException
+from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 
-__all__ = ["PythonInstance", "model_class"]
+from .protocol import Modules, VersionFiles
+
+__all__ = ["PythonInstance", "PythonModel", "model_class", "open_model"]
 
 CLASS_NAME = "TritonPythonModel"
 
@@ -31,6 +35,47 @@ def model_class(module: Any, name: str) -> type[Any]:
     return found  # type: ignore[no-any-return]
 
 
+def open_model(files: VersionFiles) -> PythonModel:
+    """Return a model whose model.py has been read.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is none.
+    Exception
+        Whatever the file raises.
+    """
+    return PythonModel(files)
+
+
+class PythonModel:
+    """One version of a Python model."""
+
+    def __init__(self, files: VersionFiles) -> None:
+        self._files = files
+        self._file = files.folder / (files.filename or "model.py")
+        self._first: tuple[type[Any], Modules] | None = self._load()
+
+    def _load(self) -> tuple[type[Any], Modules]:
+        if not self._file.is_file():
+            raise FileNotFoundError(f"Python model file not found in '{self._file}'")
+        modules = self._files.new_modules()
+        name = f"{self._files.version}.{self._file.stem}"
+        return model_class(modules.load(name, self._file), name), modules
+
+    @property
+    def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:
+        """The model's own `auto_complete_config`, None where it has none."""
+        if self._first is None:
+            return None
+        return getattr(self._first[0], "auto_complete_config", None)
+
+    def make_instance(self, arguments: dict[str, str]) -> PythonInstance:
+        """Return a new instance, initialized; its module's globals are its own, as on Triton."""
+        (cls, modules), self._first = self._first or self._load(), None
+        return PythonInstance(cls, arguments, str(self._file), modules)
+
+
 class PythonInstance:
     """One instance of a Python model.
 
@@ -42,12 +87,15 @@ class PythonInstance:
         What `initialize` receives.
     path : str
         Of model.py, for messages.
+    modules : Modules
+        The import system that the class lives in.
     """
 
-    def __init__(self, cls: type[Any], arguments: dict[str, str], path: str) -> None:
+    def __init__(self, cls: type[Any], arguments: dict[str, str], path: str, modules: Modules) -> None:
         self.model = cls()
         self.asks_ready = hasattr(self.model, "is_ready")
         self.path = path
+        self._modules = modules
         initialize = getattr(self.model, "initialize", None)
         if initialize is not None:
             initialize(arguments)
@@ -66,9 +114,12 @@ class PythonInstance:
         """Call the model's `finalize`, if it has one."""
         finalize = getattr(self.model, "finalize", None)
         self.execute = self._no_execute
-        if finalize is not None:
-            finalize()
-        del self.model
+        try:
+            if finalize is not None:
+                finalize()
+        finally:
+            del self.model
+            self._modules.forget()
 
     def ready(self) -> bool:
         """Whether the model's `is_ready` says so; True where it has none."""

@@ -113,6 +113,7 @@ class BatchScheduler:
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Serve a request and wait for its answer."""
+        parent.note_blocking(self._model.name)
         arrived = self._clock.now()
         ticket = Ticket(self._model, request, parent, copy_context())
         del request  # its end must be noticed while this thread waits

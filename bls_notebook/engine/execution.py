@@ -11,9 +11,10 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import copy_context
 from time import perf_counter_ns
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -33,6 +34,7 @@ from .loops import watch_loop
 from .stream import AnsweredStream, TicketStream
 from .threads import start_in_thread
 from .ticket import Ticket
+from .warnings import MOST, blocking_exec
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -112,6 +114,7 @@ class Execution:
     tasks: WeakSet[asyncio.Task[Any]] | None = None
     thread = 0
     ticket: Ticket | None = None
+    warnings: Mapping[str, None] = MappingProxyType({})  # in order, each once
     nested_loop: Any = None  # that a sync execute runs itself
     _causes: list[ErrorRecord] | None = None
     _children: set[Ticket] | None = None
@@ -152,6 +155,7 @@ class Execution:
         if problem is not None:
             return self._refused(model.name, problem, decoupled)
         if decoupled:
+            self.note_blocking(model.name)
             return ResponseIterator(self._stream(model, request, given))
         response = model.scheduler.call(self, received(model, request, given))
         if response._error is not None:
@@ -213,6 +217,17 @@ class Execution:
         if origin is not None:
             causes = self._causes or []
             self._causes = [*causes[-15:], origin]
+
+    def note_warnings(self, warnings: Iterable[str]) -> None:
+        """Remember warnings, for the responses that this execution gives."""
+        if self.model is not None and len(self.warnings) < MOST:
+            self.warnings = {**self.warnings, **dict.fromkeys(warnings)}
+            self.model.outputs.note()
+
+    def note_blocking(self, callee: str) -> None:
+        """Take note of a request that is sent by `exec`, if that blocks the loop of an async `execute`."""
+        if self.model is not None and self.tasks is not None and threading.get_ident() == self.thread:
+            self.note_warnings([blocking_exec(self.model.name, callee)])
 
     @property
     def causes(self) -> list[ErrorRecord] | None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from .output_check import OutputCheck
 from .readiness import is_ready
 from .scheduler import Scheduler
 from .schedulers import scheduler_for
@@ -70,6 +71,7 @@ class LoadedModel:
         self.declared = frozenset(spec.outputs)
         self.output_names = tuple(spec.outputs)
         self.check = RequestCheck(spec)
+        self.outputs = OutputCheck(spec, server.strict)
         self.statistics = Statistics()
         self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves
         self.closed = threading.Event()

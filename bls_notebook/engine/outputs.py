@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sys import getrefcount as _getrefcount
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import getweakrefcount
 
 from bls_notebook.pb_utils.errors import TritonModelException
@@ -12,6 +12,9 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
 from .isolation import hand_over
+
+if TYPE_CHECKING:
+    from .output_check import OutputCheck
 
 _new = InferenceResponse.__new__
 
@@ -60,7 +63,13 @@ def returned_none(what: str) -> str:
     )
 
 
-def answer(responses: list[Any], index: int, requested: tuple[str, ...], given: bool) -> InferenceResponse:
+def answer(
+    responses: list[Any],
+    index: int,
+    requested: tuple[str, ...],
+    given: bool,
+    check: OutputCheck | None = None,
+) -> InferenceResponse:
     """Return the response that a requester gets: its outputs, isolated from the model's.
 
     Parameters
@@ -71,6 +80,8 @@ def answer(responses: list[Any], index: int, requested: tuple[str, ...], given: 
         Names of the outputs that the requester gets, each of the configuration.
     given : bool
         Nobody but the engine and, perhaps, the list's maker holds the list.
+    check : OutputCheck, optional
+        Compares the outputs with the configuration; what it finds is in the response's warnings.
 
     Notes
     -----
@@ -98,9 +109,19 @@ def answer(responses: list[Any], index: int, requested: tuple[str, ...], given: 
         return out
     if len(tensors) == 1:
         if tensors[0]._name not in requested:
+            if check is not None:
+                out._warnings += check.warnings(tensors, requested)
             tensors = []
-    elif len(tensors) != len(requested) or {t._name for t in tensors} != set(requested):
-        tensors[:] = {t._name: t for t in tensors if t._name in requested}.values()
+        elif check is not None and (
+            tensors[0]._array.shape != check.shape or tensors[0]._datatype != check.datatype
+        ):
+            out._warnings += check.warnings(tensors, requested)
+    else:
+        as_asked = len(tensors) == len(requested) and {t._name for t in tensors} == set(requested)
+        if check is not None and not (as_asked and check.has_seen(tensors)):
+            out._warnings += check.warnings(tensors, requested)
+        if not as_asked:
+            tensors[:] = {t._name: t for t in tensors if t._name in requested}.values()
     out._outputs = []
     out._outputs = hand_over(tensors, unheld)
     return out

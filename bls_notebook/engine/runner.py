@@ -31,6 +31,7 @@ from .interrupt import Interrupted, clear_interrupt
 from .messages import execute_failed
 from .outputs import ReturnError, answer, check_returned
 from .ticket import SECOND_RESPONSE, Ticket
+from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -173,7 +174,8 @@ class BatchRunner:
                 # Here and not in a method: one more reference to the list would mean copies.
                 for index, ticket in enumerate(execution.tickets):
                     if returned[index] is not None:
-                        response = answer(returned, index, ticket.requested, True)
+                        response = answer(returned, index, ticket.requested, True, self._model.outputs)
+                        response = with_warnings(response, self._model, execution, ticket.parent)
                         errors += response._error is not None
                         ticket.finish(response)
             self._leave_to_senders(execution, again)
@@ -252,7 +254,8 @@ class BatchRunner:
             if returned is not None and not self._model.decoupled:
                 for index, ticket in enumerate(execution.tickets):
                     if returned[index] is not None:
-                        response = answer(returned, index, ticket.requested, True)
+                        response = answer(returned, index, ticket.requested, True, self._model.outputs)
+                        response = with_warnings(response, self._model, execution, ticket.parent)
                         errors += response._error is not None
                         ticket.finish(response)
             self._leave_to_senders(execution, again)

@@ -33,6 +33,7 @@ from .outputs import answer, check_returned, returned_none
 from .runner import BatchRunner, failure, rows_of
 from .threads import start_in_thread
 from .ticket import Ticket
+from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -115,6 +116,7 @@ class DefaultScheduler:
         running_loop = _get_running_loop()
         if running_loop is not None:  # model code must not see the caller's (or Jupyter's) loop
             _set_running_loop(None)
+            parent.note_blocking(model.name)
         token = caller_var.set(execution)
         response: InferenceResponse | None = None
         begun = request._arrived
@@ -138,7 +140,9 @@ class DefaultScheduler:
             execution.request = None
             del request
             if returned[0] is not None and execution.ticket is None:
-                response = answer(returned, 0, requested, True)
+                response = answer(returned, 0, requested, True, model.outputs)
+                if response._warnings:
+                    response = with_warnings(response, model, execution, parent)
         except BaseException as error:
             failed = True
             response = failure(execution, error, True)
@@ -231,6 +235,7 @@ class DefaultScheduler:
         return ticket.granted
 
     def _call_async(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
+        parent.note_blocking(self._model.name)
         parent.adopt(ticket)
         self.submit(ticket)
         return first_response(ticket)

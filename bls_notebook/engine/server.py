@@ -53,11 +53,14 @@ class Server:
         Loads and unloads at the request of models.
     cache : ResponseCache, optional
         Of models whose configuration asks for one.
+    strict : bool
+        Whether warnings fail the request.
     """
 
-    def __init__(self, loader: Loader, cache: ResponseCache | None = None) -> None:
+    def __init__(self, loader: Loader, cache: ResponseCache | None = None, strict: bool = False) -> None:
         self._loader = loader
         self.cache = ResponseCache() if cache is None else cache
+        self.strict = strict
         self._versions: dict[str, dict[int, LoadedModel]] = {}
         self._newest: dict[str, LoadedModel] = {}
         self._lock = threading.Lock()

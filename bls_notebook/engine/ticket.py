@@ -24,6 +24,7 @@ from .failures import cancelled_response, error_response, originating, over_bls
 from .messages import execute_failed
 from .outputs import answer, returned_none
 from .parking import Parker
+from .warnings import never_finalised, with_warnings
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -76,6 +77,7 @@ class Ticket:
     _closed = False  # the model may send nothing more
     _answered = False  # the final response is in
     _sent = 0
+    _unfinished: InferenceResponse | None = None  # the answer, while its final flag is awaited
 
     def __init__(
         self,
@@ -124,11 +126,17 @@ class Ticket:
             self._closed = final
             self._sent += 1
             if response is None:
-                if not self.model.decoupled:
+                if not self.model.decoupled and (self._answered or self._unfinished is None):
                     return  # the response before was the answer
-                out = InferenceResponse()
+                out = self._unfinished or InferenceResponse()
+                self._unfinished = None
             else:
-                out = answer([response], 0, self.requested, False)
+                out = answer([response], 0, self.requested, False, self.model.outputs)
+                out = with_warnings(out, self.model, self.execution, self.parent)
+                if not final and not self.model.decoupled:
+                    self._unfinished = out
+                    if self.model.outputs.strict:
+                        return  # until it is known that the flag follows
             # What a model that is not decoupled sends is its answer, with or without the flag.
             if self.keep is not None:
                 self.keep(out)
@@ -138,9 +146,14 @@ class Ticket:
     def drop_sender(self) -> None:
         """Take note that nobody can answer any more (`Answerable.drop_sender`)."""
         if not self._closed:
+            late = self._unfinished
+            if late is not None:
+                late._warnings = (*late._warnings, never_finalised(self.model.name))
             janitor.later(self._forgotten)
 
     def _forgotten(self) -> None:
+        if self._unfinished is not None and not self._answered:  # strict
+            self.finish(with_warnings(self._unfinished, self.model, None, None))
         name = self.execution.instance_name if self.execution is not None else self.model.name
         what = (
             "the response sender was dropped before its final flag was sent"

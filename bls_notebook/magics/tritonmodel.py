@@ -48,5 +48,7 @@ def tritonmodel(notebook: Notebook, line: str, cell: str, variables: Variables) 
     arguments = parser().parse(words)
     config = config_of(parser(), arguments, variables)
     with reported(notebook, arguments.name):
-        record = bls.current_repository().define(arguments.name, cell, config, arguments.version)
+        record = bls.current_repository().define(
+            arguments.name, cell, config, arguments.version, notebook_names=variables.keys()
+        )
     return None if arguments.quiet else record

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
-from bls_notebook.backends.python import PythonInstance, model_class
+from bls_notebook.backends.errors import BackendError
+from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
+from bls_notebook.backends.registry import backend_names, find_backend
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError
 from bls_notebook.engine.execution import Execution
 from bls_notebook.engine.failures import HOME, describe_exception, exception_frames, text_of
@@ -79,8 +80,8 @@ def load_versions(
         have = ", ".join(map(str, versions)) or "none"
         raise ModelLoadError(
             f"model {name!r}: no version to load: version folders there: {have}; expected a "
-            "folder named 1 with "
-            f"model.py in it, or a version_policy that picks one of them ({source.folder})",
+            f"folder named 1 with {config.default_model_filename or 'model.py'} in it, or a version_policy "
+            f"that picks one of them ({source.folder})",
             name,
             f"load failed for model '{name}': at least one version must be available under the version "
             f"policy of model '{name}'",
@@ -124,21 +125,14 @@ def _load_version(
     name = source.name
     homes: list[ModuleHome] = []
     instances: list[Instance] = []
-    made: list[PythonInstance] = []
+    made: list[BackendInstance] = []
     try:
-        backend = config.backend
-        if backend != "python":
-            raise ConfigError(
-                f"model {name!r}: backend {backend!r} is not supported by this version of bls_notebook; "
-                'supported: backend "python", platform "ensemble"'
-            )
-        file = folder / (config.default_model_filename or "model.py")
         with as_model(Initializing(server, name, str(folder))):
-            cls = _load_class(homes, source, version, folder, file)
-            config = auto_complete(config, cls)
+            backend_model = _open(source, config, version, folder, homes)
+            config = auto_complete(config, backend_model)
             validate(config, folder=source.folder)
             spec = model_spec(config)
-        for number, instance in enumerate(spec.instances):
+        for instance in spec.instances:
             arguments = {
                 "model_config": spec.json,
                 "model_instance_kind": instance.kind,
@@ -149,15 +143,10 @@ def _load_version(
                 "model_name": name,
             }
             with as_model(Initializing(server, instance.name, str(folder))):
-                if number:  # each instance is a process of its own on Triton: globals are not shared
-                    cls = _load_class(homes, source, version, folder, file)
-                backend_instance = PythonInstance(cls, arguments, str(file))
+                backend_instance = backend_model.make_instance(arguments)
             made.append(backend_instance)
             instances.append(
-                Instance(
-                    instance.name,
-                    _Finalizing(backend_instance, server, instance.name, str(folder), homes[-1]),
-                )
+                Instance(instance.name, _Finalizing(backend_instance, server, instance.name, str(folder)))
             )
         model = LoadedModel(server, spec, version, str(folder), instances)
         warm_up(model, source.folder)
@@ -174,28 +163,35 @@ def _load_version(
     return model
 
 
-def _load_class(
-    homes: list[ModuleHome], source: ModelSource, version: int, folder: Path, file: Path
-) -> type[Any]:
-    if not file.is_file():
-        raise FileNotFoundError(f"Python model file not found in '{file}'")
-    shown = f"{source.name}/{version}" if source.origin == "cell" else None
-    home = ModuleHome(source.name, version, [folder, source.folder], shown)
-    homes.append(home)
-    name = f"{version}.{file.stem}"
-    return model_class(home.load(name, file), name)
+def _open(
+    source: ModelSource, config: ModelConfigMessage, version: int, folder: Path, homes: list[ModuleHome]
+) -> BackendModel:
+    open_model = find_backend(config.backend)
+    if open_model is None:
+        what = "ensembles are" if config.platform == "ensemble" else f"backend {config.backend!r} is"
+        raise ConfigError(
+            f"model {source.name!r}: {what} not among the backends here: {', '.join(backend_names())}; "
+            'change backend: "..." in its configuration'
+        )
+
+    def new_modules() -> ModuleHome:
+        shown = f"{source.name}/{version}" if source.origin == "cell" else None
+        home = ModuleHome(source.name, version, [folder, source.folder], shown)
+        homes.append(home)
+        return home
+
+    return open_model(
+        VersionFiles(source.name, version, source.folder, folder, config.default_model_filename, new_modules)
+    )
 
 
 class _Finalizing:
-    """A Python instance that finalizes as a model and then lets go of its modules."""
+    """An instance that finalizes as a model."""
 
-    def __init__(
-        self, inner: PythonInstance, server: Server, name: str, directory: str, home: ModuleHome
-    ) -> None:
+    def __init__(self, inner: BackendInstance, server: Server, name: str, directory: str) -> None:
         self._inner = inner
         self._caller = (server, name, directory)
-        self._home = home
-        self.asks_ready = inner.asks_ready
+        self.asks_ready = getattr(inner, "asks_ready", False)
         self.execute = inner.execute
         self.is_async = inner.is_async
 
@@ -206,7 +202,6 @@ class _Finalizing:
                 self._inner.finalize()
         finally:
             del self.execute
-            self._home.forget()
 
     def ready(self) -> bool:
         """Ask the model."""
@@ -224,8 +219,11 @@ def _quietly(call: Callable[[], None]) -> None:
 def _load_error(error: BaseException, name: str, version: int) -> BLSError:
     if isinstance(error, ModelLoadError):
         return error
-    text = describe_exception(error)
-    reason = f"load failed for model '{name}': version {version} is at UNAVAILABLE state: Internal: {text};\n"
+    failed = f"load failed for model '{name}': version {version} is at UNAVAILABLE state: "
+    if isinstance(error, BackendError):
+        reason = f"{failed}{error.code}: {error};\n"
+        return ModelLoadError(f"model {name!r} version {version} could not be loaded: {error}", name, reason)
+    reason = f"{failed}Internal: {describe_exception(error)};\n"
     if isinstance(error, ConfigError):
         error.reason = reason
         return error

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, perf_counter
@@ -40,6 +40,7 @@ from .fingerprint import signature
 from .layout import find_model, model_names, repository_paths, shown_path, version_folders
 from .loader import POLL_FAILED, load_versions
 from .names import check_model_name, check_version
+from .notebook_globals import undefined_name_warnings
 from .records import model_record, unavailable_record
 from .requests import Requests
 from .server_metrics import ServerFamilies
@@ -104,7 +105,7 @@ class ModelRepository(Requests, ModelControl):
             flat.extend(path if isinstance(path, (list, tuple)) else [path])  # type: ignore[list-item]
         self.paths = repository_paths(flat)
         self.strict = strict
-        self._server = Server(self, ResponseCache(cache_bytes))
+        self._server = Server(self, ResponseCache(cache_bytes), strict)
         self.metrics = Metrics(ServerFamilies(self._server).collect)
         self._folder = SourceFolder()
         self._lock = threading.Lock()
@@ -127,6 +128,7 @@ class ModelRepository(Requests, ModelControl):
         source: str,
         config: str | Mapping[str, Any] | ModelConfigMessage | None = None,
         version: int = 1,
+        notebook_names: Collection[str] | None = None,
     ) -> ModelRecord:
         """Define a model by its source, and load it; what ``%%tritonmodel`` calls.
 
@@ -141,6 +143,9 @@ class ModelRepository(Requests, ModelControl):
             `auto_complete_config`.
         version : int
             Number of the version.
+        notebook_names : collection of str, optional
+            Variables of the notebook: what the source reads of them without defining it is told in the
+            record's warnings. (Names that are defined nowhere are told in any case.)
 
         Returns
         -------
@@ -167,8 +172,11 @@ class ModelRepository(Requests, ModelControl):
                 raise BLSError(
                     f"model {name!r}: source: {error}; expected text that has a UTF-8 form"
                 ) from error
+            warnings = undefined_name_warnings(source, name, notebook_names)
+            if warnings and self.strict:
+                raise ModelLoadError(f"{'; '.join(warnings)} (strict)", name)
             folder = self._folder.write(name, {f"{version}/model.py": code})
-            model = ModelSource(name, folder, "cell", config)
+            model = ModelSource(name, folder, "cell", config, warnings=warnings)
             try:
                 record = self._load(model)
             except BaseException:
@@ -354,7 +362,7 @@ class ModelRepository(Requests, ModelControl):
         self._signatures.pop(name, None)
         self._dependencies.want(source, self._members(source))
         before = self._server.serving(name)
-        records = {v: model_record(m, source.origin, seconds) for v, m in loaded.items()}
+        records = {v: model_record(m, source.origin, seconds, source.warnings) for v, m in loaded.items()}
         for version, model in loaded.items():
             model.on_closed = self._has_left
             if before.get(version) is model:

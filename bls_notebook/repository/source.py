@@ -35,6 +35,8 @@ class ModelSource:
         Text of config.pbtxt, JSON text, dict, or None.
     config_is_json : bool
         It came through `load_model(config=...)`, which takes JSON only.
+    warnings : tuple of str
+        What was found in its source.
     """
 
     name: str
@@ -42,6 +44,7 @@ class ModelSource:
     origin: str
     config: object = None
     config_is_json: bool = False
+    warnings: tuple[str, ...] = ()
 
     @property
     def versions(self) -> dict[int, Path]:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-
 from tests.engine import gates
 from tests.engine.harness import stacks
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 import bls_notebook as bls
-
 from tests.engine import gates
 
 LIMIT = gates.LIMIT
@@ -38,7 +37,7 @@ def pbtxt(
     return "\n".join(lines)
 
 
-HEAD = '''
+HEAD = """
 import asyncio, contextvars, sys, threading, time
 import numpy as np
 import triton_python_backend_utils as pb
@@ -66,7 +65,7 @@ def value_of(response):
 
 
 FINAL = pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-'''
+"""
 
 
 def model(body: str) -> str:
@@ -75,15 +74,15 @@ def model(body: str) -> str:
     return f"{HEAD}\n\nclass TritonPythonModel:\n{lines}\n"
 
 
-DOUBLE = model('''
+DOUBLE = model("""
 def execute(self, requests):
     return [answer(2 * number(r)) for r in requests]
-''')
+""")
 
-ASYNC_DOUBLE = model('''
+ASYNC_DOUBLE = model("""
 async def execute(self, requests):
     return [answer(2 * number(r)) for r in requests]
-''')
+""")
 
 
 def ints(*values: int) -> dict[str, np.ndarray[Any, Any]]:

@@ -27,14 +27,14 @@ from tests.engine.harness import (
     value,
 )
 
-GATED = model('''
+GATED = model("""
 def execute(self, requests):
     gates.log.put(("begin", number(requests[0])))
     gates.open_gate(f"begun {number(requests[0])}")
     gates.pass_gate(f"go {number(requests[0])}")
     gates.log.put(("end", number(requests[0]), requests[0].is_cancelled()))
     return [answer(number(requests[0]))]
-''')
+""")
 
 
 def test_futures_are_asyncio_futures_already_under_way(repo: bls.ModelRepository) -> None:
@@ -87,8 +87,7 @@ def test_cancelling_drops_a_queued_request(repo: bls.ModelRepository) -> None:
         running = asyncio.create_task(repo.infer_async("gated", ints(1)))
         await asyncio.to_thread(gates.pass_gate, "begun 1")
         waiting = [asyncio.create_task(repo.infer_async("gated", ints(n))) for n in (2, 3)]
-        while queued(repo, "gated") < 2:
-            await asyncio.sleep(0)
+        await asyncio.to_thread(until, lambda: queued(repo, "gated") == 2)
         waiting[0].cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting[0]
@@ -261,7 +260,7 @@ async def execute(self, requests):
     assert caller.result() == 1
 
 
-MEETING = '''
+MEETING = """
 async def execute(self, requests):
     me = number(requests[0])
     gates.log.put(("begin", me))
@@ -280,7 +279,7 @@ async def execute(self, requests):
 
 def initialize(self, args):
     self.events, self.inside = {{}}, 0
-'''
+"""
 
 
 def test_decoupled_requests_overlap_on_one_loop(repo: bls.ModelRepository) -> None:
@@ -438,14 +437,14 @@ def test_loops_end_with_their_model(repo: bls.ModelRepository) -> None:
 
 # -- streams -------------------------------------------------------------------------------------------
 
-COUNTER = model('''
+COUNTER = model("""
 async def execute(self, requests):
     sender = requests[0].get_response_sender()
     for n in range(number(requests[0])):
         sender.send(answer(n))
         await asyncio.sleep(0)
     sender.send(flags=FINAL)
-''')
+""")
 
 
 def test_streams_sync_and_async(repo: bls.ModelRepository) -> None:

@@ -35,7 +35,7 @@ from tests.engine.harness import (
     value,
 )
 
-SPIN = model('''
+SPIN = model("""
 def execute(self, requests):
     if number(requests[0]) == 0:
         return [answer(1)]
@@ -46,9 +46,9 @@ def execute(self, requests):
     finally:
         gates.shared["cancelled"] = requests[0].is_cancelled()
         gates.open_gate("left")
-''')
+""")
 
-SLEEP = model('''
+SLEEP = model("""
 async def execute(self, requests):
     if number(requests[0]) == 0:
         return [answer(1)]
@@ -60,9 +60,9 @@ async def execute(self, requests):
         gates.shared["cancelled"] = requests[0].is_cancelled()
         gates.count("left")
         gates.open_gate("left")
-''')
+""")
 
-STREAM = model('''
+STREAM = model("""
 def execute(self, requests):
     sender = requests[0].get_response_sender()
     for n in range(number(requests[0])):
@@ -75,7 +75,7 @@ def execute(self, requests):
         gates.shared["cancelled"] = sender.is_cancelled()
         gates.open_gate("left")
     sender.send(flags=FINAL)
-''')
+""")
 
 
 def opened(name: str) -> Any:
@@ -478,12 +478,8 @@ def finalize(self):
         return finish(self, response)
 
     monkeypatch.setattr(Ticket, "finish", slow_finish)
-    pressed = threading.Thread(target=lambda: (until(lambda: queued(repo, "a") == 1), press_ctrl_c()))
-    pressed.start()
-    with pytest.raises(KeyboardInterrupt):
+    with ctrl_c_once(lambda: queued(repo, "a") == 1):
         repo.infer("a", ints(0))
-        threading.Event().wait(5)
-    pressed.join()
     gates.pass_gate("finalized", 5)
     unloading[0].result(5)
 

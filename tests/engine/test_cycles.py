@@ -122,7 +122,9 @@ def execute(self, requests):
         try:
             value = 1
             if request is not None:
-                value += sum(value_of(r) for r in request.exec(decoupled=True) if r.output_tensors() or r.has_error())
+                for response in request.exec(decoupled=True):
+                    if response.output_tensors() or response.has_error():
+                        value += value_of(response)
             sender.send(answer(value), FINAL)
         except pb.TritonModelException as error:
             sender.send(pb.InferenceResponse(error=pb.TritonError(str(error))), FINAL)

@@ -29,7 +29,7 @@ from tests.engine.harness import (
     value,
 )
 
-WORDS = '''
+WORDS = """
 class Unprintable(Exception):
     def __str__(self):
         raise RuntimeError("no words")
@@ -41,7 +41,7 @@ class UnprintableExit(BaseException):
 
 def deeper():
     return deeper() + 1
-'''
+"""
 
 # What execute does for X = 1, and what the message must contain. For X = 0 it answers 1.
 RAISES = {
@@ -83,12 +83,12 @@ RETURNS = {
 
 
 def misbehaving(does: str, kind: str = "def") -> str:
-    return model(f'''
+    return model(f"""
 {kind} execute(self, requests):
     if number(requests[0]) == 1:
         {does}
     return [answer(1)]
-''').replace("class TritonPythonModel", WORDS + "\nclass TritonPythonModel")
+""").replace("class TritonPythonModel", WORDS + "\nclass TritonPythonModel")
 
 
 # How a request gets there; each gives the answer to X = 1.
@@ -213,21 +213,22 @@ async def execute(self, requests):
 
 # -- response senders ----------------------------------------------------------------------------------
 
-NOTE = '''
+NOTE = """
 def attempt(self, name, call, *args):
     try:
         call(*args)
         gates.log.put((name, ""))
     except BaseException as error:
         gates.log.put((name, str(error)))
-'''
+"""
 
 DECOUPLED = {
     "sends nothing": ("", [], "dropped before its final flag"),
     "forgets the final flag": ("sender.send(answer(1))", [1], "dropped before its final flag"),
     "raises at once": ("raise ValueError('first')", [], "ValueError: first"),
     "raises after responses": (
-        "sender.send(answer(1)); sender.send(answer(2)); raise ValueError('third')", [1, 2], "ValueError: third"),
+        "sender.send(answer(1)); sender.send(answer(2)); raise ValueError('third')",
+        [1, 2], "ValueError: third"),
     "exits after responses": ("sender.send(answer(1)); sys.exit(2)", [1], "SystemExit: 2"),
     "an error with the final flag": (
         "sender.send(answer(1))\n    sender.send(pb.InferenceResponse(error=pb.TritonError('late')), FINAL)",
@@ -242,14 +243,16 @@ DECOUPLED = {
 @pytest.mark.parametrize("case", DECOUPLED)
 def test_a_decoupled_model_that_misbehaves(repo: bls.ModelRepository, case: str, kind: str) -> None:
     does, values, words = DECOUPLED[case]
-    repo.define("bad", model(f'''
+    source = model(f"""
 {kind} execute(self, requests):
     sender = requests[0].get_response_sender()
     if number(requests[0]) == 0:
         sender.send(answer(9), FINAL)
         return None
     {does or "pass"}
-''').replace("class TritonPythonModel", WORDS + "\nclass TritonPythonModel"), pbtxt(decoupled=True))  # fmt: skip
+""")
+    source = source.replace("class TritonPythonModel", WORDS + "\nclass TritonPythonModel")
+    repo.define("bad", source, pbtxt(decoupled=True))
     for _ in range(2):
         responses = Caller(lambda: list(repo.stream("bad", ints(1)))).result()
         assert [value(r) for r in responses[:-1]] == values
@@ -321,9 +324,7 @@ def test_a_response_that_is_sent_and_one_that_is_returned(
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", ["def", "async def"])
-def test_a_plain_model_whose_sender_is_dropped_later(
-    repo: bls.ModelRepository, kind: str, way: str
-) -> None:
+def test_a_plain_model_whose_sender_is_dropped_later(repo: bls.ModelRepository, kind: str, way: str) -> None:
     """Nobody can answer any more once the thread that had the sender lets go of it."""
     repo.define("bad", model(f'''
 {kind} execute(self, requests):
@@ -433,9 +434,7 @@ async def execute(self, requests):
 
 
 @pytest.mark.parametrize("does", ["raise ValueError('end')", "sys.exit(1)", "raise KeyboardInterrupt"])
-def test_finalize_that_fails(
-    repo: bls.ModelRepository, does: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_finalize_that_fails(repo: bls.ModelRepository, does: str, caplog: pytest.LogCaptureFixture) -> None:
     """It is logged, and the other instances are finalized all the same."""
     repo.define("a", model(f'''
 async def execute(self, requests):

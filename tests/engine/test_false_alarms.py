@@ -363,30 +363,30 @@ def execute(self, requests):
 
 
 LAYERED = {
-    "sync": '''
+    "sync": """
 def execute(self, requests):
     calls, rest = self.plan(requests[0])
     return [answer(1 + sum(value_of(c.exec()) for c in calls))]
-''',
-    "gather": '''
+""",
+    "gather": """
 async def execute(self, requests):
     calls, rest = self.plan(requests[0])
     got = await asyncio.gather(*[c.async_exec() for c in calls])
     return [answer(1 + sum(map(value_of, got)))]
-''',
-    "threads": '''
+""",
+    "threads": """
 async def execute(self, requests):
     calls, rest = self.plan(requests[0])
     got = await asyncio.gather(*[asyncio.to_thread(c.exec) for c in calls])
     return [answer(1 + sum(map(value_of, got)))]
-''',
-    "stream": '''
+""",
+    "stream": """
 def execute(self, requests):
     calls, rest = self.plan(requests[0])
     return [answer(1 + sum(value_of(r) for c in calls for r in c.exec(decoupled=True)))]
-''',
+""",
 }
-PLAN = '''
+PLAN = """
 def initialize(self, args):
     self.layer = int(args["model_name"][1])
 
@@ -396,7 +396,7 @@ def plan(self, request):
     below = [f"l{n}" for n in range(self.layer + 1, 4)]
     chosen = [str(rng.choice(below)) for _ in range(int(rng.integers(0, 3)))] if below else []
     return [ask(c, seed + n + 1) for n, c in enumerate(chosen)], None
-'''
+"""
 
 
 def test_many_callers_of_few_instances(repo: bls.ModelRepository) -> None:
@@ -469,7 +469,7 @@ BARE = {
 
 
 def _bare(kind: str, callee: str) -> str:
-    return model(f'''
+    return model(f"""
 def execute(self, requests):
     if number(requests[0]):
         return [answer(4)]
@@ -479,7 +479,7 @@ def execute(self, requests):
     thread.start()
     thread.join()
     return [answer(value_of(got[0]) if got else 0)]
-''')
+""")
 
 
 @pytest.mark.parametrize("kind", BARE)

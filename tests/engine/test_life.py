@@ -28,7 +28,7 @@ from tests.engine.harness import (
     value,
 )
 
-WAITS = model('''
+WAITS = model("""
 def initialize(self, args):
     self.name = args["model_instance_name"]
 
@@ -39,17 +39,17 @@ def execute(self, requests):
 
 def finalize(self):
     gates.log.put(self.name)
-''')
+""")
 
 
 def constant(number: int, kind: str = "def") -> str:
-    return model(f'''
+    return model(f"""
 {kind} execute(self, requests):
     return [answer({number})]
 
 def finalize(self):
     gates.count("finalized")
-''')
+""")
 
 
 @pytest.mark.parametrize("callers", [1, 6])
@@ -59,7 +59,7 @@ def test_unload_finishes_what_is_in_flight(repo: bls.ModelRepository, callers: i
     calls: list[Caller] = []
     for n in range(callers):
         if n % 2:
-            calls.append(Caller(lambda n=n: list(repo.stream("a", ints(n)))[0]))
+            calls.append(Caller(lambda n=n: next(iter(repo.stream("a", ints(n))))))
         else:
             calls.append(Caller(repo.infer, "a", ints(n)))
     until(lambda: queued(repo, "a") == max(0, callers - 2) and idle(repo, "a") == max(0, 2 - callers))
@@ -129,7 +129,7 @@ def execute(self, requests):
             elif number == 1:
                 now = infer(repo, "above")
             elif number == 2:
-                now = value(list(repo.stream("a", ints(0)))[0])
+                now = value(next(iter(repo.stream("a", ints(0)))))
             else:
                 now = value(asyncio.run(repo.infer_async("a", ints(0))))
             assert seen <= now <= rounds

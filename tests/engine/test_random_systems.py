@@ -25,7 +25,7 @@ from tests.engine.harness import Caller, assert_all_idle, ints, model, pbtxt, va
 
 MODELS = {"p": 1, "q": 1, "r": 2, "s": 3}
 
-OBEYS = model('''
+OBEYS = model("""
 def execute(self, requests):
     here = gates.shared["enter"](self.name)
     while True:
@@ -40,7 +40,7 @@ def execute(self, requests):
 
 def initialize(self, args):
     self.name = args["model_name"]
-''')
+""")
 
 
 @dataclass(eq=False)
@@ -65,7 +65,7 @@ class Reference:
         return [r for runs in self.held.values() for r in runs if r.waits_for is None]
 
     def can_be_served(self, name: str, sender: Run) -> bool:
-        """Whether a request of `sender` to `name`, last in its queue, gets an instance in any order of ends."""
+        """Whether a request of `sender` to `name`, last in its queue, is served in any order of ends."""
         first = (
             frozenset(r for runs in self.held.values() for r in runs),
             tuple((n, (*q, *((sender,) if n == name else ()))) for n, q in self.queues.items()),
@@ -195,7 +195,6 @@ class Driver:
             self.end(running[0])
         for caller in self.outside:
             assert value(caller.result()) == 1
-
 
     def clear(self) -> None:
         """After a failure: let everything go."""

@@ -17,9 +17,7 @@ Graph = list[tuple[str, list[int]]]
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
     size = draw(st.integers(1, 7))
-    node = st.tuples(
-        st.sampled_from([LIVE, ANY, ALL]), st.lists(st.integers(0, size - 1), max_size=4)
-    )
+    node = st.tuples(st.sampled_from([LIVE, ANY, ALL]), st.lists(st.integers(0, size - 1), max_size=4))
     return draw(st.lists(node, min_size=size, max_size=size))
 
 

@@ -15,7 +15,7 @@ from .render import to_json
 __all__ = ["auto_complete"]
 
 
-def auto_complete(config: ModelConfigMessage, model_class: type) -> ModelConfigMessage:
+def auto_complete(config: ModelConfigMessage, model_class: object) -> ModelConfigMessage:
     """Return a new configuration with what the model's `auto_complete_config` adds.
 
     As in Triton only the largest batch size, the inputs, the outputs, a scheduler where there was none
@@ -25,8 +25,9 @@ def auto_complete(config: ModelConfigMessage, model_class: type) -> ModelConfigM
     ----------
     config : ModelConfig
         Completed by `complete`; it is not changed.
-    model_class : type
-        The model's `TritonPythonModel`. Without `auto_complete_config` nothing is added.
+    model_class : object
+        The model's `TritonPythonModel`, or a backend's model. Without `auto_complete_config` nothing is
+        added.
 
     Raises
     ------

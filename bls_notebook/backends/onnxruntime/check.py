@@ -1,0 +1,137 @@
+"""Checks a configuration against the graph, in the order and words of Triton's onnxruntime backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from bls_notebook.backends.errors import BackendError
+
+from .signature import Signature, TensorInfo
+
+__all__ = ["check"]
+
+_INVALID = "Invalid argument"
+
+
+def check(config: dict[str, Any], signature: Signature) -> None:
+    """Refuse a configuration that does not fit the graph.
+
+    Raises
+    ------
+    BackendError
+        Inputs too few or too many, or a name, data type or shape that is not the graph's.
+    """
+    _check_parts(config)
+    _check_inputs(config, signature)
+    model, allowed = config["name"], signature.outputs
+    for output in config.get("output", ()):
+        info = _info(model, "output", output, allowed)
+        _check_shape(config, output, info, exact=True)
+
+
+def _check_parts(config: dict[str, Any]) -> None:
+    """Refuse what this backend does not do here, rather than answer wrongly."""
+    parts = [p for p in ("batch_input", "batch_output") if config.get(p)]
+    parts += [
+        f"allow_ragged_batch of input '{i['name']}'" for i in config["input"] if i["allow_ragged_batch"]
+    ]
+    if config.get("sequence_batching", {}).get("state"):
+        parts.append("sequence_batching.state")
+    if parts:
+        raise BackendError(
+            f"model '{config['name']}': {', '.join(parts)}: not supported for onnxruntime models here (a "
+            "real Triton server does it); leave it out to try the model in the notebook",
+            "Unsupported",
+        )
+
+
+def _controls(config: dict[str, Any]) -> Iterable[str]:
+    for control_input in config.get("sequence_batching", {}).get("control_input", ()):
+        if control_input.get("control"):
+            yield control_input["name"]
+
+
+def _check_inputs(config: dict[str, Any], signature: Signature) -> None:
+    model, inputs = config["name"], config.get("input", ())
+    controls = list(_controls(config))
+    expected = sum(not i.get("optional", False) for i in inputs) + len(controls)
+    for control in controls:
+        if control not in signature.inputs:
+            raise BackendError(
+                f"configuration specified sequence control '{control}', but model does not provide that input"
+            )
+    if len(signature.inputs) != expected:
+        raise BackendError(
+            f"unable to load model '{model}', configuration expects {expected} inputs, model provides "
+            f"{len(signature.inputs)}",
+            _INVALID,
+        )
+    allowed = {**signature.inputs, **signature.overridable}
+    for tensor in inputs:
+        if tensor.get("optional") and config["max_batch_size"]:
+            raise BackendError(
+                f"unable to load model '{model}', optional input '{tensor['name']}' is not supported for "
+                "models that support batching",
+                _INVALID,
+            )
+        info = _info(model, "input", tensor, allowed)
+        _check_shape(config, tensor, info, exact=False)
+
+
+def _info(model: str, which: str, tensor: dict[str, Any], allowed: dict[str, TensorInfo]) -> TensorInfo:
+    name, datatype = tensor["name"], tensor["data_type"]
+    info = allowed.get(name)
+    if info is None:
+        names = ", ".join(sorted(allowed))
+        raise BackendError(f"unexpected inference {which} '{name}', allowed {which}s are: {names}", _INVALID)
+    if datatype in ("TYPE_INVALID", ""):
+        raise BackendError(f"unsupported datatype {datatype} for {which} '{name}' for model '{model}'")
+    if datatype != info.config_datatype:
+        raise BackendError(
+            f"unable to load model '{model}', configuration expects datatype {datatype} for {which} "
+            f"'{name}', model provides TYPE_{info.datatype}",
+            _INVALID,
+        )
+    return info
+
+
+def _check_shape(config: dict[str, Any], tensor: dict[str, Any], info: TensorInfo, exact: bool) -> None:
+    model, name = config["name"], tensor["name"]
+    dims = [int(d) for d in (tensor["reshape"].get("shape", ()) if "reshape" in tensor else tensor["dims"])]
+    if not info.dims:
+        if any(d != 1 for d in dims):
+            raise BackendError(
+                f"unable to load model '{model}', scalar tensor '{name}', should only provide 1 in the model "
+                f"configuration when the model doesn't support batching. Model configuration provided: "
+                f"{_shown(dims)}.",
+                _INVALID,
+            )
+        return
+    where = f"model '{model}', tensor '{name}':"
+    note = ""
+    if config["max_batch_size"] > 0:
+        if info.dims[0] != -1:
+            raise BackendError(
+                f"{where} for the model to support batching the shape should have at least 1 dimension and "
+                f"the first dimension must be -1; but shape expected by the model is {_shown(info.dims)}",
+                _INVALID,
+            )
+        dims = [-1, *dims]
+        note = (
+            "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, "
+            "making complete "
+        )
+    fits = len(dims) == len(info.dims) and all(
+        has == says or (has == -1 and not exact) for has, says in zip(info.dims, dims, strict=True)
+    )
+    if not fits:
+        raise BackendError(
+            f"{where} the model expects {len(info.dims)} dimensions (shape {_shown(info.dims)}) but the "
+            f"model configuration specifies {len(dims)} dimensions ({note}shape {_shown(dims)})",
+            _INVALID,
+        )
+
+
+def _shown(dims: Sequence[int]) -> str:
+    return f"[{','.join(map(str, dims))}]"

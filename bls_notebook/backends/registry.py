@@ -1,0 +1,45 @@
+"""The backends there are, by the names that config.pbtxt uses; each is imported when first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from .protocol import OpenModel
+
+__all__ = ["backend_names", "find_backend", "register_backend"]
+
+# A new backend is one module with an `open_model`, and its line here.
+_MODULES = {
+    "onnxruntime": "bls_notebook.backends.onnxruntime",
+    "python": "bls_notebook.backends.python",
+}
+_registered: dict[str, OpenModel] = {}
+
+
+def backend_names() -> tuple[str, ...]:
+    """Return the names of the backends, sorted."""
+    return tuple(sorted({*_MODULES, *_registered}))
+
+
+def register_backend(name: str, open_model: OpenModel) -> None:
+    """Add a backend of your own, or replace one.
+
+    Parameters
+    ----------
+    name : str
+        As in ``backend: "name"``.
+    open_model : callable
+        Takes a `VersionFiles` and returns a `BackendModel`; see `backends.protocol`.
+    """
+    _registered[name] = open_model
+
+
+def find_backend(name: str) -> OpenModel | None:
+    """Return the `open_model` of a backend, None where there is no such backend."""
+    if name in _registered:
+        return _registered[name]
+    module = _MODULES.get(name)
+    if module is None:
+        return None
+    found: OpenModel = import_module(module).open_model
+    return found

@@ -1,0 +1,67 @@
+"""What Triton passes in silence: carried by responses, or, where the repository is strict, their error.
+
+Guarantees: a response gets each warning once; warnings of a model that a model called come up to the
+outermost response; a response that is an error already stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bls_notebook.observe.records import ErrorRecord
+from bls_notebook.pb_utils.response import InferenceResponse
+
+from .failures import error_response
+
+if TYPE_CHECKING:
+    from .execution import Execution
+    from .model import LoadedModel
+
+__all__ = ["MOST", "blocking_exec", "never_finalised", "with_warnings"]
+
+MOST = 20  # that one response carries
+
+
+def with_warnings(
+    response: InferenceResponse, model: LoadedModel, execution: Execution | None, parent: Execution | None
+) -> InferenceResponse:
+    """Return a response with the warnings of the execution that gave it; in strict mode their error.
+
+    Parameters
+    ----------
+    response : InferenceResponse
+        What the requester is about to get; `answer` put what it found into its warnings.
+    model : LoadedModel
+        That gave it.
+    execution : Execution or None
+        Where `note_warnings` kept those of other kinds.
+    parent : Execution or None
+        Who sent the request: its own responses will tell of them too.
+    """
+    noted = () if execution is None else execution.warnings
+    if response._error is not None or not (response._warnings or noted):
+        return response
+    warnings = tuple(dict.fromkeys([*filter(None, response._warnings), *noted]))[:MOST]
+    if warnings and model.outputs.strict:
+        message = f"Model {model.name} - strict: {'; '.join(warnings)}"
+        return error_response(message, origin=ErrorRecord(message, "INTERNAL", (model.name,)))
+    response._warnings = warnings
+    if parent is not None and warnings:
+        parent.note_warnings(warnings)
+    return response
+
+
+def blocking_exec(model: str, callee: str) -> str:
+    """A request was sent with `exec` from the event loop of an async `execute`."""
+    return (
+        f"model '{model}': exec of '{callee}' inside an async execute stops its event loop until the answer "
+        "is there; use `await request.async_exec()`"
+    )
+
+
+def never_finalised(model: str) -> str:
+    """A sender was dropped after a response, but without the final flag."""
+    return (
+        f"model '{model}': the response sender was dropped without its final flag; send the response with "
+        "flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
+    )

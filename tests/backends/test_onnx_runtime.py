@@ -1,0 +1,441 @@
+"""Running ONNX models: every data type, batches, outputs that are asked for, and BLS both ways."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import bls_notebook as bls
+from bls_notebook.pb_utils import InferenceRequest, Tensor
+from tests.backends.graphs import FLOAT, ONNX_TYPES, add_sub, graph, identity
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repository:
+        yield repository
+
+
+def load(repo: bls.ModelRepository, data: bytes, name: str = "m", **config: Any) -> Any:
+    """Load a model; returns its first instance, as the engine calls it."""
+    repo.load(name, {"backend": "onnxruntime", **config}, {"file:1/model.onnx": data})
+    return repo._server.find(name).instances[0]  # type: ignore[union-attr]
+
+
+def request(requested: tuple[str, ...] = (), **inputs: Any) -> InferenceRequest:
+    """A request as an instance receives it."""
+    tensors = [Tensor(n, np.asarray(a)) for n, a in inputs.items()]
+    return InferenceRequest(model_name="m", inputs=tensors, requested_output_names=list(requested))
+
+
+class Counting:
+    """A session that notes what it is asked to run."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self.runs: list[tuple[list[str], dict[str, tuple[int, ...]]]] = []
+
+    def run(self, names: list[str], feed: dict[str, Any], options: Any) -> Any:
+        self.runs.append((names, {n: a.shape for n, a in feed.items()}))
+        return self.session.run(names, feed, options)
+
+
+def counted(instance: Any) -> Counting:
+    backend = instance.backend._inner
+    backend._session = Counting(backend._session)
+    return backend._session  # type: ignore[no-any-return]
+
+
+# -- data types --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("datatype", [d for d in ONNX_TYPES if d not in ("BYTES", "BF16")])
+def test_every_data_type_comes_back(repo: bls.ModelRepository, datatype: str) -> None:
+    load(repo, identity(datatype, ("n", 3)))
+    dtype = repo._server.find("m").spec.inputs["IN"].dtype  # type: ignore[union-attr]
+    array = np.array([[0, 1, 2], [3, 4, 100]]).astype(dtype)
+    answer = repo.infer("m", {"IN": array})
+    assert answer.warnings == ()
+    out = answer["OUT"].as_numpy()
+    assert out.dtype == dtype
+    np.testing.assert_array_equal(out, array)
+    assert out.flags.writeable
+
+
+def test_text(repo: bls.ModelRepository) -> None:
+    load(repo, identity("BYTES", ("n", 2)))
+    given = np.array([["a", b"b\xc3\xa9"], ["", "日本"]], np.object_)
+    out = repo.infer("m", {"IN": given})["OUT"].as_numpy()
+    assert out.tolist() == [[b"a", b"b\xc3\xa9"], [b"", "日本".encode()]]
+    assert repo.infer("m", {"IN": np.empty((0, 2), np.object_)})["OUT"].shape() == [0, 2]
+
+
+def test_text_ends_at_its_first_zero_byte(repo: bls.ModelRepository) -> None:
+    load(repo, identity("BYTES", ("n", 1)))
+    out = repo.infer("m", {"IN": np.array([[b"ab\0cd"]], np.object_)})["OUT"].as_numpy()
+    assert out.tolist() == [[b"ab"]]
+
+
+def test_bytes_that_are_no_text_are_an_error(repo: bls.ModelRepository) -> None:
+    load(repo, identity("BYTES", ("n", 2)))
+    error = repo.infer("m", {"IN": np.array([[b"ok", b"\xff"]], np.object_)}).error
+    assert error is not None
+    assert "input 'IN': element 1 is not UTF-8 text" in error.message()
+
+
+def test_bfloat16_keeps_its_bits(repo: bls.ModelRepository) -> None:
+    kind = TensorProto.BFLOAT16
+    data = graph(
+        [helper.make_node("Identity", ["IN"], ["OUT"]), helper.make_node("Cast", ["IN"], ["WIDE"], to=FLOAT)],
+        {"IN": (kind, ["n", 2])},
+        {"OUT": (kind, ["n", 2]), "WIDE": (FLOAT, ["n", 2])},
+    )
+    load(repo, data)
+    bits = (np.array([[1.5, -2.0]], np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    answer = repo.infer("m", {"IN": Tensor._of("IN", bits, "BF16")})
+    assert answer.error is None
+    assert answer["OUT"].triton_dtype().name == "BF16"
+    np.testing.assert_array_equal(answer["OUT"]._array, bits)
+    assert answer["WIDE"].as_numpy().tolist() == [[1.5, -2.0]]
+
+
+def test_a_scalar_has_dims_of_one_outside(repo: bls.ModelRepository) -> None:
+    data = graph(
+        [helper.make_node("Add", ["IN", "BY"], ["OUT"])],
+        {"IN": (FLOAT, []), "BY": (FLOAT, [2])},
+        {"OUT": (FLOAT, [2])},
+    )
+    load(repo, data)
+    assert repo.infer("m", {"IN": [5.0], "BY": [1.0, 2.0]})["OUT"].as_numpy().tolist() == [6.0, 7.0]
+    load(repo, identity(dims=()))
+    assert repo.infer("m", {"IN": [5.0]})["OUT"].as_numpy().tolist() == [5.0]
+
+
+def test_initializers_can_be_given_as_optional_inputs(repo: bls.ModelRepository) -> None:
+    data = graph(
+        [helper.make_node("Mul", ["IN", "BY"], ["OUT"])],
+        {"IN": (FLOAT, [2]), "BY": (FLOAT, [1])},
+        {"OUT": (FLOAT, [2])},
+        [numpy_helper.from_array(np.array([3], np.float32), "BY")],
+    )
+    tensors = {"input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [2]}]}
+    tensors["input"].append({"name": "BY", "data_type": "TYPE_FP32", "dims": [1], "optional": True})  # type: ignore[dict-item]
+    load(repo, data, **tensors)
+    assert repo.infer("m", {"IN": [1.0, 2.0]})["OUT"].as_numpy().tolist() == [3.0, 6.0]
+    assert repo.infer("m", {"IN": [1.0, 2.0], "BY": [10.0]})["OUT"].as_numpy().tolist() == [10.0, 20.0]
+
+
+# -- outputs that are asked for ----------------------------------------------------------------------
+
+
+def test_only_what_is_asked_for_is_fetched(repo: bls.ModelRepository) -> None:
+    instance = load(repo, add_sub())
+    session = counted(instance)
+    (answer,) = instance.backend._inner.execute(
+        [request(("OUTPUT1",), INPUT0=np.ones((1, 3), np.float32), INPUT1=np.ones((1, 3), np.float32))]
+    )
+    assert [t.name() for t in answer.output_tensors()] == ["OUTPUT1"]
+    assert session.runs == [(["OUTPUT1"], {"INPUT0": (1, 3), "INPUT1": (1, 3)})]
+
+
+def test_a_node_that_fails_is_an_error_of_the_request(
+    repo: bls.ModelRepository, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data = graph(
+        [
+            helper.make_node("Gather", ["IN", "far"], ["FAR"]),
+            helper.make_node("Identity", ["IN"], ["OUT"]),
+        ],
+        {"IN": (FLOAT, [2])},
+        {"FAR": (FLOAT, []), "OUT": (FLOAT, [2])},
+        [numpy_helper.from_array(np.array(9), "far")],
+    )
+    load(repo, data)
+    # The graph is run whole, as on Triton, also where nobody asks for the output that fails.
+    for outputs in (["OUT"], None):
+        error = repo.infer("m", {"IN": [1.0, 2.0]}, outputs=outputs).error
+        assert error is not None
+        assert error.message().startswith(
+            "onnx runtime error 2: Non-zero status code returned while running Gather"
+        )
+    assert capfd.readouterr().err == ""  # told once, by the response
+
+
+# -- batches -----------------------------------------------------------------------------------------
+
+
+def test_requests_of_one_shape_are_run_together(repo: bls.ModelRepository) -> None:
+    backend = load(repo, add_sub(), max_batch_size=8).backend._inner
+    backend._session = session = Counting(backend._session)
+    arrays = [np.full((rows, 3), rows, np.float32) for rows in (1, 3, 2)]
+    answers = backend.execute([request(("OUTPUT0", "OUTPUT1"), INPUT0=a, INPUT1=a * 2) for a in arrays])
+    assert [shapes["INPUT0"] for _, shapes in session.runs] == [(6, 3)]
+    for answer, array in zip(answers, arrays, strict=True):
+        total, difference = answer.output_tensors()
+        np.testing.assert_array_equal(total.as_numpy(), array * 3)
+        np.testing.assert_array_equal(difference.as_numpy(), -array)
+
+
+def test_requests_may_order_their_inputs_and_outputs_as_they_like(repo: bls.ModelRepository) -> None:
+    backend = load(repo, add_sub(), max_batch_size=8).backend._inner
+    backend._session = session = Counting(backend._session)
+    one, two = np.full((1, 3), 1, np.float32), np.full((1, 3), 2, np.float32)
+    first, second = backend.execute(
+        [request(("OUTPUT0",), INPUT0=one, INPUT1=two), request(("OUTPUT1",), INPUT1=two, INPUT0=one)]
+    )
+    assert len(session.runs) == 1
+    assert first.output_tensors()[0].as_numpy().tolist() == [[3, 3, 3]]
+    by_name = {t.name(): t.as_numpy() for t in second.output_tensors()}
+    assert by_name["OUTPUT1"].tolist() == [[-1, -1, -1]]
+
+
+def test_requests_of_other_shapes_are_run_apart(repo: bls.ModelRepository) -> None:
+    backend = load(repo, identity(dims=("n", "m")), max_batch_size=8).backend._inner
+    backend._session = session = Counting(backend._session)
+    arrays = [np.ones(s, np.float32) * i for i, s in enumerate([(1, 2), (1, 3), (2, 2)])]
+    answers = backend.execute([request(("OUT",), IN=a) for a in arrays])
+    assert sorted(s["IN"] for _, s in session.runs) == [(1, 3), (3, 2)]
+    for answer, array in zip(answers, arrays, strict=True):
+        np.testing.assert_array_equal(answer.output_tensors()[0].as_numpy(), array)
+
+
+def test_without_batches_each_request_is_run_alone(repo: bls.ModelRepository) -> None:
+    backend = load(repo, identity(dims=(2,))).backend._inner
+    backend._session = session = Counting(backend._session)
+    answers = backend.execute([request(("OUT",), IN=np.full(2, i, np.float32)) for i in range(3)])
+    assert len(session.runs) == 3
+    assert [a.output_tensors()[0].as_numpy().tolist() for a in answers] == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_one_bad_request_does_not_fail_the_others_of_its_batch(repo: bls.ModelRepository) -> None:
+    backend = load(repo, identity("BYTES", ("n", 1)), max_batch_size=8).backend._inner
+    texts = [b"a", b"\xff", b"c"]
+    answers = backend.execute([request(("OUT",), IN=np.array([[t]], np.object_)) for t in texts])
+    assert [a.has_error() for a in answers] == [False, True, False]
+    assert [a.output_tensors()[0].as_numpy().tolist() for a in answers[::2]] == [[["a"]], [["c"]]]
+
+
+def test_a_failing_run_answers_every_request_of_its_batch(repo: bls.ModelRepository) -> None:
+    data = graph(
+        [helper.make_node("Gather", ["TABLE", "IN"], ["OUT"])],
+        {"IN": (TensorProto.INT64, ["n", 1])},
+        {"OUT": (FLOAT, ["n", 1])},
+        [numpy_helper.from_array(np.arange(3, dtype=np.float32), "TABLE")],
+    )
+    backend = load(repo, data, max_batch_size=8).backend._inner
+    answers = backend.execute([request(("OUT",), IN=np.array([[i]])) for i in (0, 7)])
+    assert all(a.error().message().startswith("onnx runtime error ") for a in answers)
+    assert repo.infer("m", {"IN": [[2]]})["OUT"].as_numpy().tolist() == [[2.0]]  # it goes on serving
+
+
+def test_a_graph_that_loses_the_batch_is_an_error(repo: bls.ModelRepository) -> None:
+    data = graph(
+        [helper.make_node("Slice", ["IN", "zero", "one"], ["OUT"])],
+        {"IN": (FLOAT, ["n", 2])},
+        {"OUT": (FLOAT, ["k", 2])},
+        [numpy_helper.from_array(np.array([i]), name) for i, name in enumerate(("zero", "one"))],
+    )
+    load(repo, data)
+    assert repo.infer("m", {"IN": [[1.0, 2.0]]})["OUT"].as_numpy().tolist() == [[1.0, 2.0]]
+    error = repo.infer("m", {"IN": [[1.0, 2.0], [3.0, 4.0]]}).error
+    assert error is not None
+    assert "the graph gave shape [1, 2] for a batch of 2" in error.message()
+
+
+# -- instances ---------------------------------------------------------------------------------------
+
+
+def test_instances_run_side_by_side(repo: bls.ModelRepository) -> None:
+    load(repo, identity(dims=(1,)), instance_group=[{"count": 2, "kind": "KIND_CPU"}])
+    both = threading.Barrier(2, timeout=20)
+
+    class Meeting(Counting):
+        def run(self, names: list[str], feed: dict[str, Any], options: Any) -> Any:
+            both.wait()  # passes only while the other instance runs too
+            return super().run(names, feed, options)
+
+    instances = repo._server.find("m").instances  # type: ignore[union-attr]
+    assert len(instances) == 2
+    for instance in instances:
+        instance.backend._inner._session = Meeting(instance.backend._inner._session)  # type: ignore[attr-defined]
+    answers: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda i=i: answers.append(repo.infer("m", {"IN": [float(i)]})))
+        for i in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(a["OUT"].as_numpy().tolist() for a in answers) == [[0.0], [1.0]]
+
+
+def test_instances_share_the_weights(repo: bls.ModelRepository) -> None:
+    load(repo, add_sub(), instance_group=[{"count": 3}])
+    backends = [i.backend._inner for i in repo._server.find("m").instances]  # type: ignore[union-attr,attr-defined]
+    assert len({id(b._session) for b in backends}) == 1
+    repo.unload("m")
+    assert not any(b.ready() for b in backends)
+
+
+# -- BLS ---------------------------------------------------------------------------------------------
+
+CALLER = """
+import asyncio
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+def ask(value):
+    ones = np.full((1, 3), value, np.float32)
+    return pb_utils.InferenceRequest(
+        model_name="m", requested_output_names=["OUTPUT0"],
+        inputs=[pb_utils.Tensor("INPUT0", ones), pb_utils.Tensor("INPUT1", ones)])
+
+def total(response):
+    if response.has_error():
+        raise pb_utils.TritonModelException(response.error().message())
+    return float(response.output_tensors()[0].as_numpy().sum())
+
+class TritonPythonModel:
+    {maybe_async}def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("SUM", np.array(
+            [{expression}], np.float32))]) for request in requests]
+"""
+CALLER_CONFIG = """
+input [{ name: "X" data_type: TYPE_FP32 dims: [1] }]
+output [{ name: "SUM" data_type: TYPE_FP32 dims: [1] }]
+"""
+
+
+def test_a_python_model_calls_an_onnx_model(repo: bls.ModelRepository) -> None:
+    load(repo, add_sub())
+    repo.define("sync", CALLER.format(maybe_async="", expression="total(ask(2).exec())"), CALLER_CONFIG)
+    answer = repo.infer("sync", {"X": [0.0]})
+    assert answer.error is None
+    assert answer["SUM"].as_numpy().tolist() == [12.0]
+
+
+def test_an_async_python_model_calls_it_many_times_at_once(repo: bls.ModelRepository) -> None:
+    load(repo, add_sub())
+    expression = "sum(map(total, await asyncio.gather(*[ask(i).async_exec() for i in range(20)])))"
+    repo.define("gather", CALLER.format(maybe_async="async ", expression=expression), CALLER_CONFIG)
+    answer = repo.infer("gather", {"X": [0.0]})
+    assert answer.error is None
+    assert answer["SUM"].as_numpy().tolist() == [6.0 * sum(range(20))]
+
+
+def test_an_error_of_the_graph_reaches_the_callers_caller(repo: bls.ModelRepository) -> None:
+    load(repo, add_sub())
+    source = CALLER.format(maybe_async="", expression="total(ask(2).exec())").replace("(1, 3)", "(1, 4)")
+    repo.define("sync", source, CALLER_CONFIG)
+    error = repo.infer("sync", {"X": [0.0]}).error
+    assert error is not None
+    assert "unexpected shape for input 'INPUT" in error.message()
+
+
+LOADER = """
+import json
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.name = "sums"
+        self.seen = [pb_utils.is_model_ready(model_name=self.name, model_version="1")]
+        pb_utils.load_model(model_name=self.name)
+        self.seen.append(pb_utils.is_model_ready(model_name=self.name))
+
+        config = json.dumps({"backend": "onnxruntime", "version_policy": {"specific": {"versions": [1]}}})
+        pb_utils.load_model(model_name=self.name, config=config)
+        self.seen.append(pb_utils.is_model_ready(model_name=self.name, model_version="2"))
+
+        with open(json.loads(args["model_config"])["parameters"]["file"]["string_value"], "rb") as file:
+            content = file.read()
+        pb_utils.load_model(model_name=self.name, config=config, files={"file:1/model.onnx": content})
+        self.seen.append(pb_utils.is_model_ready(model_name=self.name, model_version="1"))
+
+    def execute(self, requests):
+        x = pb_utils.get_input_tensor_by_name(requests[0], "X").as_numpy().reshape(1, 1)
+        answer = pb_utils.InferenceRequest(
+            model_name=self.name, requested_output_names=["OUT"], inputs=[pb_utils.Tensor("IN", x)]).exec()
+        out = answer.output_tensors()[0].as_numpy().reshape(1)
+        pb_utils.unload_model(model_name=self.name, unload_dependents=True)
+        seen = np.array([self.seen + [pb_utils.is_model_ready(self.name)]])
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", out), pb_utils.Tensor("SEEN", seen[0])])]
+"""
+
+
+def times(factor: float) -> bytes:
+    return graph(
+        [helper.make_node("Mul", ["IN", "by"], ["OUT"])],
+        {"IN": (FLOAT, ["n", 1])},
+        {"OUT": (FLOAT, ["n", 1])},
+        [numpy_helper.from_array(np.array(factor, np.float32), "by")],
+    )
+
+
+def test_a_model_loads_others_as_in_the_bls_guide(tmp_path: Path) -> None:
+    """From the repository, then with a config, then with a config and a file; and unloads it."""
+    for version, factor in ((1, 2.0), (2, 3.0)):
+        (tmp_path / "sums" / str(version)).mkdir(parents=True)
+        (tmp_path / "sums" / str(version) / "model.onnx").write_bytes(times(factor))
+    (tmp_path / "override.onnx").write_bytes(times(100.0))
+    config = {
+        "input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [1]}],
+        "output": [
+            {"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]},
+            {"name": "SEEN", "data_type": "TYPE_BOOL", "dims": [-1]},
+        ],
+        "parameters": {"file": {"string_value": str(tmp_path / "override.onnx")}},
+    }
+    with bls.ModelRepository(tmp_path) as repo:
+        repo.define("loader", LOADER, config)
+        # The plain load serves the newest version, 2; the config asks for 1; the file stands in for 1.
+        answer = repo.infer("loader", {"X": [1.0]})
+        assert answer.error is None
+        assert answer["SEEN"].as_numpy().tolist() == [False, True, False, True, False]
+        assert answer["OUT"].as_numpy().tolist() == [100.0]
+
+
+# -- the sample --------------------------------------------------------------------------------------
+
+
+def test_the_digits_are_read_as_by_the_python_model() -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits().data
+    features = (digits / digits.max(axis=1, keepdims=True)).astype(np.float32)
+    with bls.ModelRepository(ROOT / "model_repository") as repo:
+        repo.load("digit_classifier")
+        record = repo.load("digit_classifier_onnx")
+        assert [(t.name, t.datatype, t.dims) for t in record.inputs] == [("FEATURES", "FP32", (64,))]
+        assert record.max_batch_size == 32
+        for start in range(0, len(features), 32):
+            batch = {"FEATURES": features[start : start + 32]}
+            python, onnx = repo.infer("digit_classifier", batch), repo.infer("digit_classifier_onnx", batch)
+            for name in ("PROBABILITIES", "LABEL"):
+                ours, theirs = onnx[name].as_numpy(), python[name].as_numpy()
+                assert ours.dtype == theirs.dtype
+                np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_the_samples_file_is_what_its_script_makes() -> None:
+    import runpy
+
+    import onnx
+
+    folder = ROOT / "model_repository" / "digit_classifier_onnx"
+    script = runpy.run_path(str(folder / "make_model.py"))
+    made = script["graph_of"](script["train"]())
+    kept = onnx.load(folder / "1" / "model.onnx").graph
+    assert [n.op_type for n in made.node] == [n.op_type for n in kept.node]
+    for ours, theirs in zip(made.initializer, kept.initializer, strict=True):
+        np.testing.assert_allclose(numpy_helper.to_array(ours), numpy_helper.to_array(theirs), atol=1e-4)

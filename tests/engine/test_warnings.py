@@ -1,0 +1,341 @@
+"""What Triton passes in silence is told by the response, and is an error where the repository is strict."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+
+HEAD = """
+import asyncio
+import numpy as np
+import triton_python_backend_utils as pb
+
+FINAL = pb.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+
+def x(request):
+    return pb.get_input_tensor_by_name(request, "X").as_numpy()
+
+def tensor(name, value):
+    return pb.Tensor(name, np.asarray(value, np.float32))
+
+def ask(model, names=("Y",)):
+    return pb.InferenceRequest(
+        model_name=model, inputs=[tensor("X", [1])], requested_output_names=list(names))
+
+class TritonPythonModel:
+"""
+
+
+def model(execute: str) -> str:
+    return HEAD + textwrap.indent(textwrap.dedent(execute).strip(), "    ")
+
+
+def returning(*tensors: str) -> str:
+    return model(f"""
+        def execute(self, requests):
+            return [pb.InferenceResponse([{", ".join(tensors)}]) for r in requests]
+    """)
+
+
+def config(*outputs: str, decoupled: bool = False, batch: int = 0) -> str:
+    lines = [
+        f"max_batch_size: {batch}",
+        "instance_group [ { count: 1, kind: KIND_CPU } ]",
+        'input [ { name: "X", data_type: TYPE_FP32, dims: [ -1 ] } ]',
+    ]
+    for output in outputs or ("Y FP32 -1",):
+        name, datatype, dims = output.split(maxsplit=2)
+        lines.append(f'output [ {{ name: "{name}", data_type: TYPE_{datatype}, dims: [ {dims} ] }} ]')
+    if decoupled:
+        lines.append("model_transaction_policy { decoupled: true }")
+    return "\n".join(lines)
+
+
+@pytest.fixture
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repository:
+        yield repository
+
+
+@pytest.fixture
+def strict() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository(strict=True) as repository:
+        yield repository
+
+
+X = {"X": np.array([1], np.float32)}
+
+
+def warnings_of(repo: bls.ModelRepository, name: str = "m", **options: object) -> tuple[str, ...]:
+    answer = repo.infer(name, X, **options)  # type: ignore[arg-type]
+    assert answer.error is None, answer.error
+    return answer.warnings
+
+
+# -- outputs -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("execute", "outputs", "words"),
+    [
+        ("pb.Tensor('Y', np.ones(1))", ["Y FP32 -1"], "output 'Y': got FP64, the configuration says FP32"),
+        ("tensor('Y', [1, 2])", ["Y FP32 1"], "output 'Y': got shape [2], the configuration says [1]"),
+        ("tensor('Y', [[1]])", ["Y FP32 -1"], "output 'Y': got shape [1, 1], the configuration says [-1]"),
+        ("tensor('Y', [[1, 2]])", ["Y FP32 -1, 3"],
+         "output 'Y': got shape [1, 2], the configuration says [-1, 3]"),
+        ("tensor('Y', 1)", ["Y FP32 1"], "output 'Y': got shape [], the configuration says [1]"),
+        ("tensor('Z', [1])", ["Y FP32 1"], "output 'Z': not in the configuration"),
+        ("tensor('Y', [1]), tensor('Z', [1])", ["Y FP32 1"], "output 'Z': not in the configuration"),
+        ("tensor('Y', [1])", ["Y FP32 1", "Z FP32 1"], "output 'Z': missing"),
+        ("", ["Y FP32 1"], "output 'Y': missing"),
+        ("tensor('Y', [1]), pb.Tensor('Z', np.array([b'a'], object))", ["Y FP32 1", "Z FP32 1"],
+         "output 'Z': got BYTES, the configuration says FP32"),
+    ],
+)  # fmt: skip
+def test_outputs_that_are_not_as_declared(
+    repo: bls.ModelRepository, strict: bls.ModelRepository, execute: str, outputs: list[str], words: str
+) -> None:
+    repo.define("m", returning(execute), config(*outputs))
+    for _ in range(3):  # no answer makes the next one's difference go unseen
+        found = warnings_of(repo)
+        assert any(f"model 'm', {words}" in w for w in found), found
+        assert all("\n" not in w for w in found)
+    strict.define("m", returning(execute), config(*outputs))
+    error = strict.infer("m", X).error
+    assert error is not None
+    assert words in error.message()
+    assert error.message().startswith("Model m - strict: ")
+
+
+@pytest.mark.parametrize(
+    ("execute", "outputs", "asked"),
+    [
+        ("tensor('Y', [1, 2])", ["Y FP32 -1"], None),
+        ("tensor('Y', [1]), tensor('Z', [1])", ["Y FP32 1", "Z FP32 1"], None),
+        ("tensor('Z', [1]), tensor('Y', [1])", ["Y FP32 1", "Z FP32 1"], None),
+        ("tensor('Y', [1]), tensor('Z', [1])", ["Y FP32 1", "Z FP32 1"], ["Z"]),
+        ("tensor('Z', [1])", ["Y FP32 1", "Z FP32 1"], ["Z"]),
+        ("pb.Tensor('Y', np.array(['a', b'b'], object))", ["Y STRING 2"], None),
+        ("tensor('Y', np.ones((0, 4)))", ["Y FP32 -1, 4"], None),
+    ],
+)
+def test_outputs_that_are_as_declared(
+    repo: bls.ModelRepository, execute: str, outputs: list[str], asked: list[str] | None
+) -> None:
+    repo.define("m", returning(execute), config(*outputs))
+    for _ in range(2):
+        assert warnings_of(repo, outputs=asked) == ()
+
+
+def test_a_difference_that_comes_and_goes(repo: bls.ModelRepository) -> None:
+    repo.define("m", returning("tensor('Y', np.ones(int(x(r)[0])))"), config("Y FP32 2"))
+    found = [len(repo.infer("m", {"X": [float(n)]}).warnings) for n in (2, 3, 2, 2, 1, 2)]
+    assert found == [0, 1, 0, 0, 1, 0]
+
+
+def test_with_batches_the_first_dimension_is_the_batch(repo: bls.ModelRepository) -> None:
+    repo.define("m", returning("tensor('Y', [[1, 2]])"), config("Y FP32 2", batch=4))
+    assert repo.infer("m", {"X": np.ones((1, 1), np.float32)}).warnings == ()
+    repo.define("m", returning("tensor('Y', [1, 2])"), config("Y FP32 2", batch=4))
+    (warning,) = repo.infer("m", {"X": np.ones((1, 1), np.float32)}).warnings
+    assert "the configuration says [-1, 2] (the first is the batch)" in warning
+
+
+def test_the_record_carries_them(repo: bls.ModelRepository) -> None:
+    repo.define("m", returning("tensor('Z', [1])"), config())
+    answer = repo.infer("m", X)
+    assert answer.record.warnings == answer.warnings
+    assert len(answer.warnings) == 2  # Z is not declared, Y is missing
+
+
+def test_an_error_response_is_not_looked_at(repo: bls.ModelRepository) -> None:
+    failing = "return [pb.InferenceResponse(error=pb.TritonError('no'))]"
+    repo.define("m", model(f"def execute(self, requests): {failing}"), config())
+    answer = repo.infer("m", X)
+    assert answer.error is not None
+    assert answer.warnings == ()
+
+
+async def test_async_requests_carry_them_too(repo: bls.ModelRepository) -> None:
+    repo.define("m", returning("tensor('Y', [1, 2])"), config("Y FP32 1"))
+    answer = await repo.infer_async("m", X)
+    assert len(answer.warnings) == 1
+
+
+def test_every_response_of_a_stream_is_looked_at(repo: bls.ModelRepository) -> None:
+    source = model("""
+        def execute(self, requests):
+            sender = requests[0].get_response_sender()
+            for n in (1, 2, 1):
+                sender.send(pb.InferenceResponse([tensor("Y", np.ones(n))]))
+            sender.send(pb.InferenceResponse(), FINAL)
+    """)
+    repo.define("m", source, config("Y FP32 1", decoupled=True))
+    assert [len(r.warnings) for r in repo.stream("m", X)] == [0, 1, 0]
+    source = source.replace("pb.InferenceResponse(), FINAL", "flags=FINAL")
+    repo.define("m", source, config("Y FP32 1", decoupled=True))
+    assert [len(r.warnings) for r in repo.stream("m", X)] == [0, 1, 0]
+
+
+def test_strict_streams_fail_where_they_differ(strict: bls.ModelRepository) -> None:
+    source = model("""
+        def execute(self, requests):
+            sender = requests[0].get_response_sender()
+            sender.send(pb.InferenceResponse([tensor("Y", [1])]))
+            sender.send(pb.InferenceResponse([tensor("Y", [1, 2])]), FINAL)
+    """)
+    strict.define("m", source, config("Y FP32 1", decoupled=True))
+    assert [r.error is None for r in strict.stream("m", X)] == [True, False]
+
+
+# -- of models that a model calls ----------------------------------------------------------------------
+
+
+def test_warnings_of_a_called_model_come_up(repo: bls.ModelRepository) -> None:
+    repo.define("callee", returning("tensor('Y', [1, 2])"), config("Y FP32 1"))
+    repo.define("sync", model("""
+        def execute(self, requests):
+            ask("callee").exec(), ask("callee").exec()
+            return [pb.InferenceResponse([tensor("Y", [1])])]
+    """), config("Y FP32 1"))  # fmt: skip
+    repo.define("asynchronous", model("""
+        async def execute(self, requests):
+            await asyncio.gather(*[ask("callee").async_exec() for _ in range(3)])
+            return [pb.InferenceResponse([tensor("Y", [1])])]
+    """), config("Y FP32 1"))  # fmt: skip
+    repo.define("outer", model("""
+        def execute(self, requests):
+            return [ask("sync").exec()]
+    """), config("Y FP32 1"))  # fmt: skip
+    for name in ("sync", "asynchronous", "outer"):
+        for _ in range(2):
+            (warning,) = warnings_of(repo, name)
+            assert "model 'callee', output 'Y': got shape [2]" in warning
+
+
+def test_a_called_model_that_is_right_again_leaves_no_warning(repo: bls.ModelRepository) -> None:
+    repo.define("callee", returning("tensor('Y', [1, 2])"), config("Y FP32 1"))
+    repo.define("caller", model("""
+        def execute(self, requests):
+            return [ask("callee").exec()]
+    """), config("Y FP32 -1"))  # fmt: skip
+    assert len(warnings_of(repo, "caller")) == 1
+    repo.define("callee", returning("tensor('Y', [1])"), config("Y FP32 1"))
+    assert warnings_of(repo, "caller") == ()
+
+
+def test_there_are_never_too_many(repo: bls.ModelRepository) -> None:
+    repo.define("callee", returning(*[f"tensor('Z{i}', [1])" for i in range(50)]), config())
+    assert len(warnings_of(repo, "callee")) == 20
+
+
+# -- exec in an async execute ------------------------------------------------------------------------
+
+BLOCKING = """
+    async def execute(self, requests):
+        answer = {call}
+        return [pb.InferenceResponse([tensor("Y", [1])])]
+"""
+
+
+@pytest.mark.parametrize("callee", ["plain", "asynchronous"])
+def test_exec_in_an_async_execute(
+    repo: bls.ModelRepository, strict: bls.ModelRepository, callee: str
+) -> None:
+    for each in (repo, strict):
+        each.define("plain", returning("tensor('Y', [1])"), config())
+        each.define("asynchronous", model("""
+            async def execute(self, requests):
+                return [pb.InferenceResponse([tensor("Y", [1])])]
+        """), config())  # fmt: skip
+        each.define("m", model(BLOCKING.format(call=f'ask("{callee}").exec()')), config())
+    for _ in range(2):
+        (warning,) = warnings_of(repo)
+        assert f"model 'm': exec of '{callee}' inside an async execute stops its event loop" in warning
+    error = strict.infer("m", X).error
+    assert error is not None
+    assert "await request.async_exec()" in error.message()
+
+
+def test_exec_of_a_stream_in_an_async_execute(repo: bls.ModelRepository) -> None:
+    repo.define("stream", model("""
+        def execute(self, requests):
+            requests[0].get_response_sender().send(pb.InferenceResponse([tensor("Y", [1])]), FINAL)
+    """), config(decoupled=True))  # fmt: skip
+    repo.define("m", model(BLOCKING.format(call='list(ask("stream").exec(decoupled=True))')), config())
+    assert "exec of 'stream' inside an async execute" in warnings_of(repo)[0]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        'await ask("plain").async_exec()',
+        'await asyncio.to_thread(lambda: ask("plain").exec())',
+        'list(await ask("plain").async_exec(decoupled=True))',
+    ],
+)
+def test_what_does_not_stop_the_loop(repo: bls.ModelRepository, call: str) -> None:
+    repo.define("plain", returning("tensor('Y', [1])"), config())
+    repo.define("m", model(BLOCKING.format(call=call)), config())
+    assert warnings_of(repo) == ()
+
+
+async def test_exec_in_a_sync_execute_below_a_running_loop(repo: bls.ModelRepository) -> None:
+    """As in Jupyter, whose own loop runs on the thread that sends the request."""
+    repo.define("plain", returning("tensor('Y', [1])"), config())
+    repo.define("m", model("""
+        def execute(self, requests):
+            return [ask("plain").exec()]
+    """), config())  # fmt: skip
+    assert warnings_of(repo) == ()
+
+
+# -- final flags -------------------------------------------------------------------------------------
+
+SENDER = """
+    def execute(self, requests):
+        sender = requests[0].get_response_sender()
+        {sends}
+        return {returned}
+"""
+ONE = 'sender.send(pb.InferenceResponse([tensor("Y", [1])])'
+
+
+@pytest.mark.parametrize("returned", ["None", "[None]"])
+def test_a_sender_that_is_never_finalised(
+    repo: bls.ModelRepository, strict: bls.ModelRepository, returned: str
+) -> None:
+    source = model(SENDER.format(sends=f"{ONE})", returned=returned))
+    repo.define("m", source, config())
+    answer = repo.infer("m", X)
+    assert answer["Y"].as_numpy().tolist() == [1.0]
+    (warning,) = answer.warnings
+    assert "model 'm': the response sender was dropped without its final flag" in warning
+    strict.define("m", source, config())
+    error = strict.infer("m", X).error
+    assert error is not None
+    assert "final flag" in error.message()
+
+
+@pytest.mark.parametrize("sends", [f"{ONE}, FINAL)", f"{ONE}); sender.send(flags=FINAL)"])
+def test_a_sender_that_is_finalised(
+    repo: bls.ModelRepository, strict: bls.ModelRepository, sends: str
+) -> None:
+    for each in (repo, strict):
+        each.define("m", model(SENDER.format(sends=sends, returned="None")), config())
+        answer = each.infer("m", X)
+        assert answer.error is None
+        assert answer["Y"].as_numpy().tolist() == [1.0]
+        assert answer.warnings == ()
+
+
+def test_strict_and_right_is_as_ever(strict: bls.ModelRepository) -> None:
+    strict.define("m", returning("tensor('Y', x(r) * 2)"), config())
+    strict.define("outer", model("def execute(self, requests): return [ask('m').exec()]"), config())
+    for _ in range(2):
+        assert strict.infer("outer", X)["Y"].as_numpy().tolist() == [2.0]

@@ -1,0 +1,131 @@
+"""Names that a model reads and never defines."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.repository.notebook_globals import undefined_name_warnings, undefined_names
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MODEL = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.ones(1, np.float32) * {name})])]
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("def f():\n    return scale * 2", {"scale": 2}),
+        ("def f():\n    return b + a\n\ndef g():\n    return a", {"a": 2, "b": 2}),
+        ("print(x)", {"x": 1}),
+        ("class A:\n    y = z", {"z": 2}),
+        ("def f():\n    def g():\n        return [q for _ in range(3) if r]\n    return g", {"q": 3, "r": 3}),
+        ("f = lambda a: a + b", {"b": 1}),
+        ("@decorate\ndef f(): pass", {"decorate": 1}),
+        ("def f(a=default): return a", {"default": 1}),
+        ("def f(x):\n    return x\n\ndef g():\n    return x", {"x": 5}),
+        ("def f():\n    x.append(1)\n    del x[0]\n    x[1] += 2", {"x": 2}),
+        ("def f():\n    def g(x): pass\n    return x", {"x": 3}),
+        ("def f():\n    global count\n    return count", {"count": 3}),
+        ("x: int = y", {"y": 1}),
+        ("def f():\n    return display(1), get_ipython()", {"display": 2, "get_ipython": 2}),
+        ("f'{name!r:>{width}}'", {"name": 1, "width": 1}),
+        ("async def f():\n    async with lock:\n        await gather()", {"lock": 2, "gather": 3}),
+        ("def f(x):\n    match x:\n        case Point(y): return y", {"Point": 3}),
+    ],
+)
+def test_what_is_never_defined(source: str, found: dict[str, int]) -> None:
+    assert undefined_names(source) == found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import os.path\nimport numpy as np\nfrom a import b as c\nprint(os, np, c)",
+        "def f():\n    return later\nlater = 1",
+        "def f():\n    return later()\ndef later(): pass",
+        "try:\n    import cupy as cp\nexcept ImportError as e:\n    cp = None\n    print(e)\nprint(cp)",
+        "for i in range(3): print(i)\nwith open('x') as file: print(file)\nwhile (n := 3): print(n)",
+        "def set_up():\n    global model\n    model = 1\ndef use(): return model",
+        "class A:\n    def f(self): return super().f(), __class__\n    b = 1\n    c = b",
+        "class A:\n    def f(self, other: 'A'): return A()",
+        "def f():\n    x = 1\n    def g():\n        nonlocal x\n        x += 1\n    return g",
+        "def f(*args, **kw): return [a for a in args], {k: v for k, v in kw.items()}",
+        "print(__name__, __file__, __doc__, len, ValueError, NotImplemented)",
+        "from helper import *\ndef f(): return anything",
+        "globals()['x'] = 1\ndef f(): return x",
+        "exec('x = 1')\nprint(x)",
+        "from __future__ import annotations\ndef f(a: Nowhere) -> Nowhere: b: Nowhere = a",
+        "from __future__ import annotations\nclass A:\n    field: Nowhere",
+        "def f(",
+        "\0",
+        "def f(x):\n    match x:\n        case [1, *a]: return a\n        case {'a': b, **c}: return b, c",
+    ],
+)
+def test_what_is_defined_or_cannot_be_known(source: str) -> None:
+    assert undefined_names(source) == {}
+
+
+def test_builtins_that_ipython_adds_do_not_hide_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builtins, "display", print, raising=False)
+    assert undefined_names("def f(): display(1)") == {"display": 1}
+
+
+@pytest.mark.parametrize(
+    "file", sorted(ROOT.glob("model_repository/*/1/model.py")), ids=lambda f: f.parts[-3]
+)
+def test_sample_models_define_what_they_read(file: Path) -> None:
+    assert undefined_names(file.read_text("utf-8")) == {}
+
+
+def test_the_package_itself_raises_no_false_alarm() -> None:
+    for file in sorted((ROOT / "bls_notebook").rglob("*.py")):
+        assert undefined_names(file.read_text("utf-8")) == {}, file
+
+
+def test_the_words() -> None:
+    notebook, unknown = undefined_name_warnings(
+        "def f():\n    return scale\n    return scael", "m", {"scale"}
+    )
+    assert notebook.startswith("model 'm', line 2: notebook variable 'scale' will not exist on Triton")
+    assert unknown.startswith("model 'm', line 3: 'scael' is not defined in the model")
+
+
+@pytest.fixture
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repository:
+        yield repository
+
+
+CONFIG = """
+input [{ name: "IN" data_type: TYPE_FP32 dims: [1] }]
+output [{ name: "OUT" data_type: TYPE_FP32 dims: [1] }]
+"""
+
+
+def test_the_record_of_a_model_carries_them(repo: bls.ModelRepository) -> None:
+    record = repo.define("m", MODEL.format(name="scale"), CONFIG, notebook_names={"scale", "np"})
+    assert len(record.warnings) == 1
+    assert "notebook variable 'scale'" in record.warnings[0]
+    assert repo.record("m").warnings == record.warnings
+    assert repo.set_config("m", CONFIG).warnings == record.warnings  # type: ignore[union-attr]
+    assert repo.define("m", MODEL.format(name="2"), CONFIG, notebook_names={"scale"}).warnings == ()
+
+
+def test_strict_makes_them_an_error_and_keeps_what_serves() -> None:
+    with bls.ModelRepository(strict=True) as repo:
+        repo.define("m", MODEL.format(name="2"), CONFIG)
+        with pytest.raises(bls.ModelLoadError, match="notebook variable 'scale'"):
+            repo.define("m", MODEL.format(name="scale"), CONFIG, notebook_names={"scale"})
+        assert repo.infer("m", {"IN": [1.0]})["OUT"].as_numpy().tolist() == [2.0]
