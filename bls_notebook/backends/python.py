@@ -46,6 +46,7 @@ class PythonInstance:
 
     def __init__(self, cls: type[Any], arguments: dict[str, str], path: str) -> None:
         self.model = cls()
+        self.asks_ready = hasattr(self.model, "is_ready")
         self.path = path
         initialize = getattr(self.model, "initialize", None)
         if initialize is not None:

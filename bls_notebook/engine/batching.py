@@ -167,6 +167,11 @@ class BatchScheduler:
             ticket.queued = False
             self._queue.discard(ticket)
 
+    @property
+    def pending(self) -> int:
+        """How many requests are in no batch yet."""
+        return len(self._queue)
+
     def withdraw(self, ticket: Ticket) -> bool:
         """Take a request out of the queue; False where it is not there any more."""
         with self._lock:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .execution import Execution
     from .instance import Instance
 
-__all__ = ["describe_wait", "loop_goes_idle", "wait_for"]
+__all__ = ["describe_wait", "look_at", "loop_goes_idle", "wait_for"]
 
 REPORT_AFTER = 1.0
 
@@ -96,6 +96,14 @@ def loop_goes_idle(executions: list[Execution]) -> None:
         _refuse(victim)
 
 
+def look_at(ticket: Ticket) -> None:
+    """A request was queued behind the backs of those who wait: refuse what can never be served now."""
+    with _lock:
+        victim = _victim(ticket)
+    if victim is not None:
+        _refuse(victim)
+
+
 def _victim(ticket: Ticket) -> Ticket | None:
     """The request to refuse so that `ticket` can move; None where it can. Lock held."""
     # Who else may answer a running request takes a walk over the heap, so it is asked last.
@@ -148,7 +156,7 @@ def _needs_of_ticket(ticket: Ticket) -> Need[Ticket | Execution]:
         return LIVE, ()
     if ticket.execution is None or ticket.queued:
         return _needs_of_waiting(ticket)
-    if _answerable_elsewhere(ticket):
+    if not ticket.execution.combined and _answerable_elsewhere(ticket):
         return LIVE, ()
     return ALL, [ticket.execution]
 
@@ -165,11 +173,15 @@ def _needs_of_waiting(ticket: Ticket) -> Need[Ticket | Execution]:
     instances = _candidates(ticket)
     if not ticket.queued:
         instances = tuple(i for i in instances if i.holder is ticket)
-    # An instance that nobody holds may still be kept from work: by its loop, stopped by a sync exec.
-    holders = [_blocked.get(i.loop_thread) or i.holder for i in instances]
-    if not holders or any(h is None or h is ticket for h in holders):
-        return LIVE, ()
-    return ANY, [h for h in holders if h is not None]
+    nodes: list[Ticket | Execution] = []
+    for instance in instances:
+        # Also an instance that nobody holds may be kept from work: by its loop, stopped by a sync exec.
+        blocked = _blocked.get(instance.loop_thread) if instance.loop_thread else None
+        holder = blocked or instance.holder
+        if holder is None or (holder is ticket and blocked is None):
+            return LIVE, ()
+        nodes.append(holder)
+    return (ANY, nodes) if nodes else (LIVE, ())
 
 
 def _request_in(execution: Execution, ticket: Ticket) -> InferenceRequest | None:
@@ -195,7 +207,7 @@ def _answerable_elsewhere(ticket: Ticket) -> bool:
         while coroutine is not None:
             own.add(id(coroutine))
             own.add(id(getattr(coroutine, "cr_frame", None)))
-            coroutine = getattr(coroutine, "cr_await", None)
+            coroutine = getattr(coroutine, "cr_await", None)  # type: ignore[assignment]
     frame = sys._current_frames().get(execution.thread)
     while frame is not None:
         own.add(id(frame))
@@ -204,18 +216,24 @@ def _answerable_elsewhere(ticket: Ticket) -> bool:
         if thing is None:
             continue
         for holder in gc.get_referrers(thing):
-            # The list that `execute` received, or one as good as it.
-            received = isinstance(holder, list) and all(
-                h is request or any(h is r for r in together) for h in holder
-            )
+            received = isinstance(holder, list) and _all_among(holder, together or (request,))
             if id(holder) not in own and not received:
                 return True
     return False
 
 
+def _all_among(things: list[Any], requests: tuple[Any, ...]) -> bool:
+    """Whether a list holds these requests only: it is what `execute` received, or as good as that."""
+    # A function of its own: a closure over the request would be one more holder of it.
+    ids = {id(r) for r in requests}
+    return all(id(thing) in ids for thing in things)
+
+
 def _needs_of_execution(execution: Execution) -> Need[_Node]:
     if execution.finished:
         return LIVE, ()
+    if execution.combined:
+        return ALL, execution.waits_for(_blocked)
     waiting = _blocked.get(execution.thread)
     if execution.task is None and execution.nested_loop is not None and waiting is None:
         return _needs_of_loop(execution.nested_loop, asyncio.all_tasks(execution.nested_loop))
@@ -257,7 +275,29 @@ def _needs_of_future(future: asyncio.Future[Any]) -> Need[_Node]:
     if children:  # of asyncio.gather
         return ALL, list(children)
     job = job_of(future)
-    return (LIVE, ()) if job is None else (ALL, [job])
+    if job is not None:
+        return ALL, [job]
+    completers = _completers(future)
+    return (ANY, completers) if completers else (LIVE, ())
+
+
+def _completers(future: asyncio.Future[Any]) -> list[_Node]:
+    """The requests and tasks that complete a plain future, as those of shield and as_completed."""
+    known: list[Any] = []
+    for execution in list(getattr(future.get_loop(), "bls_executions", ())):
+        known.extend(t for t in list(execution.tasks or ()) if not t.done())
+        for ticket in list(execution.children):
+            known.append(getattr(ticket.on_response, "__self__", None))
+    found = []
+    for one in known:
+        for callback, *_ in getattr(one, "_callbacks", None) or ():
+            for cell in getattr(callback, "__closure__", None) or ():
+                content = cell.cell_contents
+                if content is future or (
+                    isinstance(content, asyncio.Queue) and future in getattr(content, "_getters", ())
+                ):
+                    found.append(one)
+    return found
 
 
 def _needs_of_job(job: Job) -> Need[_Node]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import Mapping
 from contextvars import copy_context
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -44,10 +46,12 @@ _CLOSED = "Unable to send response. Response sender has been closed."
 
 def received(model: LoadedModel, request: InferenceRequest, given: bool) -> InferenceRequest:
     """Return the request as the model receives it: its tensors isolated from the sender's."""
+    arrived = perf_counter_ns()
     inputs = request._inputs
     if given:
         request._inputs = []
     out = _new(InferenceRequest)
+    out._arrived = arrived
     out._inputs = hand_over(inputs, given)
     out._requested = request._requested or model.output_names
     out._model_name = model.name
@@ -90,6 +94,7 @@ class Execution:
 
     # Defaults of what most executions never set: making one is on the path of every request.
     bare = False
+    combined = False  # it runs no model itself, but sends requests to others: see `waits_for`
     cancelled = False
     finished = False
     instance: Instance | None = None
@@ -98,6 +103,7 @@ class Execution:
     requests: tuple[InferenceRequest, ...] = ()
     tickets: tuple[Ticket, ...] = ()
     started = 0
+    inferred = 0  # when `execute` returned
     task: asyncio.Task[Any] | None = None
     tasks: WeakSet[asyncio.Task[Any]] | None = None
     thread = 0
@@ -253,6 +259,10 @@ class Execution:
         """The sender is gone."""
         if self.ticket is not None:
             self.ticket.drop_sender()
+
+    def waits_for(self, blocked: Mapping[int, Ticket]) -> list[Ticket]:
+        """Return the requests that must all be answered before a combined execution is."""
+        return list(self.children)
 
     # -- children ----------------------------------------------------------------------------------
 

@@ -107,6 +107,7 @@ class _ModelEventLoop(asyncio.SelectorEventLoop):
     def __init__(self, selector: _WatchingSelector) -> None:
         super().__init__(selector)
         self.bls_selector = selector
+        self.bls_executions: WeakSet[Execution] = WeakSet()
         self._bls_jobs: dict[int, WeakSet[Job]] = {}
 
     def create_task(self, coro: Any, **options: Any) -> Any:
@@ -192,6 +193,7 @@ class ModelLoop:
         selector = _WatchingSelector()
         self.loop = _ModelEventLoop(selector)
         self.executions: WeakSet[Execution] = WeakSet()
+        self.loop.bls_executions = self.executions
         selector.going_idle = self._going_idle
         self._thread = threading.Thread(target=self._run, name=f"bls-loop-{name}", daemon=True)
         self._thread.start()

@@ -10,6 +10,7 @@ __all__ = [
     "decoupled_called_as_plain",
     "duplicate_input",
     "execute_failed",
+    "in_ensemble",
     "no_batch_dimension",
     "no_gpu",
     "not_ready",
@@ -22,6 +23,7 @@ __all__ = [
     "timeout_expired",
     "unexpected_input",
     "unexpected_output",
+    "without_running",
     "wrong_count",
     "wrong_datatype",
     "wrong_shape",
@@ -31,6 +33,17 @@ __all__ = [
 def running(model: str, message: str) -> str:
     """An error of sending a BLS request, as the sender sees it."""
     return f"Model {model} - Error when running inference: {message}"
+
+
+def without_running(message: str) -> str:
+    """What `running` was given to make the message; the message itself where it is another's."""
+    head, found, tail = message.partition(" - Error when running inference: ")
+    return tail if found and head.startswith("Model ") and "\n" not in head else message
+
+
+def in_ensemble(ensemble: str, message: str) -> str:
+    """An error of a step of an ensemble."""
+    return f"in ensemble '{ensemble}', {message}"
 
 
 def not_ready(model: str) -> str:

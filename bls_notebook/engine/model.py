@@ -1,20 +1,21 @@
 """`LoadedModel`: one version of a model, loaded and serving.
 
-Guarantees: it serves from when it is made until `close`; `close` answers what is in flight first and
-finalizes every instance exactly once; what a `finalize` raises is logged, never lost and never
-in the way of the others.
+Guarantees: it serves from when it is made until `close`; `close` answers what is in flight first, waits
+for the ensembles that hold it, and finalizes every instance exactly once; what a `finalize` raises is
+logged, never lost and never in the way of the others.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from .readiness import is_ready
 from .scheduler import Scheduler
 from .schedulers import scheduler_for
+from .statistics import Statistics
 from .validate import RequestCheck
 
 if TYPE_CHECKING:
@@ -29,16 +30,6 @@ __all__ = ["LoadedModel", "Statistics"]
 log = logging.getLogger("bls_notebook")
 
 
-@dataclass
-class Statistics:
-    """Counts of executions; times in nanoseconds."""
-
-    success_count: int = 0
-    success_ns: int = 0
-    fail_count: int = 0
-    fail_ns: int = 0
-
-
 class LoadedModel:
     """One model version in service.
 
@@ -51,8 +42,13 @@ class LoadedModel:
     directory : str
         Folder of the version, where model.py is.
     instances : sequence of Instance
-        At least one.
+        At least one; none for an ensemble.
+    on_closed : callable, optional
+        Called with the model once it has been finalized.
     """
+
+    on_closed: Callable[[LoadedModel], None] | None = None
+    fingerprint: object = None  # of what it was loaded from, for the repository
 
     def __init__(
         self,
@@ -73,30 +69,44 @@ class LoadedModel:
         self.output_names = tuple(spec.outputs)
         self.check = RequestCheck(spec)
         self.statistics = Statistics()
+        self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves
         self.closed = threading.Event()
+        self._lock = threading.Lock()
+        self._holds = 0
+        self._closing = False
         self.scheduler: Scheduler = scheduler_for(self)
-
-    def count(self, nanoseconds: int, failed: bool) -> None:
-        """Count one execution; the scheduler's lock is held."""
-        statistics = self.statistics
-        if failed:
-            statistics.fail_count += 1
-            statistics.fail_ns += nanoseconds
-        else:
-            statistics.success_count += 1
-            statistics.success_ns += nanoseconds
 
     def settled(self, ticket: Ticket) -> None:
         """A request has been answered."""
-        self.scheduler.settled(ticket)
+        if not ticket.outside:
+            self.scheduler.settled(ticket)
 
     def ready(self) -> bool:
         """Whether it serves, and every instance says that it is ready."""
-        return not self.closed.is_set() and all(i.backend.ready() for i in self.instances)
+        return not self._closing and all(is_ready(i) for i in self.instances)
+
+    def hold(self) -> bool:
+        """Keep it in service, for those that know it, until `release`; False where it is closing."""
+        with self._lock:
+            if not self._closing:
+                self._holds += 1
+            return not self._closing
+
+    def release(self) -> None:
+        """Let go of it."""
+        with self._lock:
+            self._holds -= 1
+            last = self._closing and not self._holds
+        if last:
+            self.scheduler.close(self._finalize)
 
     def close(self) -> None:
         """Accept no more requests; finalize once the last one is answered. Does not wait."""
-        self.scheduler.close(self._finalize)
+        with self._lock:
+            held = self._closing or self._holds > 0
+            self._closing = True
+        if not held:
+            self.scheduler.close(self._finalize)
 
     def _finalize(self) -> None:
         for instance in self.instances:
@@ -104,4 +114,8 @@ class LoadedModel:
                 instance.close()
             except Exception as error:
                 log.error("finalize of %s raised %s: %s", instance.name, type(error).__name__, error)
-        self.closed.set()
+        try:
+            if self.on_closed is not None:
+                self.on_closed(self)
+        finally:
+            self.closed.set()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .instance import Instance
     from .model import LoadedModel
 
-__all__ = ["BatchRunner", "Ended", "failure", "take_request"]
+__all__ = ["BatchRunner", "Ended", "failure", "rows_of", "take_request"]
 
 # Called once a batch is over, with the tickets whose requests the model wants to see again.
 Ended = Callable[["Instance", Sequence[Ticket], list[Ticket]], None]
@@ -48,6 +48,12 @@ def take_request(ticket: Ticket) -> InferenceRequest | None:
     if request is not None:
         request._answerable = ticket
     return request
+
+
+def rows_of(request: InferenceRequest) -> int:
+    """Return how many rows a request to a batching model has."""
+    inputs = request._inputs
+    return int(inputs[0]._array.shape[0]) if inputs and inputs[0]._array.ndim else 1
 
 
 def failure(execution: Execution, error: BaseException) -> InferenceResponse:
@@ -154,6 +160,7 @@ class BatchRunner:
             returned = instance.execute(list(execution.requests))
             if inspect.iscoroutine(returned):
                 returned = asyncio.run_coroutine_threadsafe(returned, instance.loop.loop).result()
+            execution.inferred = perf_counter_ns()
             again = self._check(execution, returned)
             if returned is not None and not self._model.decoupled:
                 # Here and not in a method: one more reference to the list would mean copies.
@@ -226,6 +233,7 @@ class BatchRunner:
         failed: InferenceResponse | None = None
         again: list[Ticket] = []
         errors = 0
+        execution.inferred = perf_counter_ns()
         try:
             ended_loop = task.result()
             if ended_loop is not None:
@@ -315,11 +323,35 @@ class BatchRunner:
 
     def _finish(self, execution: Execution, failed: InferenceResponse | None, errors: int) -> None:
         """Count the executions, let go of the requests, and answer those that failed."""
-        nanoseconds = perf_counter_ns() - execution.started
-        real = [t for t in execution.tickets if t.context is not None]
+        started, ended = execution.started, perf_counter_ns()
+        inferred = execution.inferred or ended
+        batching = self._model.spec.max_batch_size > 0
+        real = [
+            (t, rows_of(r) if batching else 1)
+            for t, r in zip(execution.tickets, execution.requests, strict=True)
+            if t.context is not None
+        ]
+        statistics = self._model.statistics
         with self._lock:
-            for number in range(len(real)):
-                self._model.count(nanoseconds, failed is not None or number < errors)
+            if real:
+                waits = [t.queued_at - t.arrived for t, _ in real]
+                statistics.execution(
+                    sum(rows for _, rows in real), max(waits), inferred - started, ended - inferred
+                )
+            for ticket, rows in real:
+                if failed is not None:
+                    statistics.failed(ended - ticket.arrived)
+                else:
+                    statistics.succeeded(
+                        rows,
+                        (
+                            ended - ticket.arrived,
+                            started - ticket.queued_at,
+                            ticket.queued_at - ticket.arrived,
+                            inferred - started,
+                            ended - inferred,
+                        ),
+                    )
         execution.requests = ()
         if failed is not None:
             for ticket in execution.tickets:

@@ -28,7 +28,7 @@ from .execution import Execution
 from .failures import cancelled_response, error_response
 from .messages import execute_failed, not_ready
 from .outputs import answer, check_returned, returned_none
-from .runner import BatchRunner, failure
+from .runner import BatchRunner, failure, rows_of
 from .threads import start_in_thread
 from .ticket import Ticket
 
@@ -49,6 +49,10 @@ class Scheduler(Protocol):
 
     def submit(self, ticket: Ticket) -> None:
         """Serve a request in the background."""
+
+    @property
+    def pending(self) -> int:
+        """How many requests wait to be executed."""
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Take a request out of the queue; False where it is not there any more."""
@@ -72,6 +76,7 @@ class DefaultScheduler:
         self._on_drained: Callable[[], None] | None = None
         self._closed = False
         self._async = any(i.is_async for i in model.instances)
+        self._batching = model.spec.max_batch_size > 0
         self._runner = BatchRunner(model, self._lock)
 
     # -- sync, on the caller's thread --------------------------------------------------------------
@@ -91,11 +96,14 @@ class DefaultScheduler:
                 instance.holder = execution
             else:
                 instance = None
+        queue_ns = 0
         if instance is None:
+            queued = perf_counter_ns()
             turn = self._wait_for_turn(execution, request)
             if isinstance(turn, InferenceResponse):
                 return turn
             instance = turn
+            queue_ns = perf_counter_ns() - queued
         execution.instance = instance
         execution.request = request
         execution.thread = _get_ident()
@@ -104,12 +112,17 @@ class DefaultScheduler:
             _set_running_loop(None)
         token = caller_var.set(execution)
         response: InferenceResponse | None = None
+        begun = request._arrived
+        rows = rows_of(request) if self._batching else 1
+        inferred = 0
+        failed = False
         started = perf_counter_ns()
         execution.started = started
         try:
             returned = instance.execute([request])
             if returned.__class__ is not list:
                 returned = self._settle(execution, returned)
+            inferred = perf_counter_ns()
             if (
                 returned.__class__ is not list
                 or len(returned) != 1
@@ -122,16 +135,21 @@ class DefaultScheduler:
             if returned[0] is not None and execution.ticket is None:
                 response = answer(returned, 0, requested, True)
         except BaseException as error:
+            failed = True
             response = failure(execution, error)
         finally:
             caller_var.reset(token)
             if running_loop is not None:
                 _set_running_loop(running_loop)
             execution.finished = True
-            failed = response is not None and response._error is not None
             contended = False
             with self._lock:  # as _next does, without another call
-                model.count(perf_counter_ns() - started, failed)
+                ended = perf_counter_ns()
+                if failed:
+                    model.statistics.execution(rows, started - begun - queue_ns, ended - started, 0)
+                    model.statistics.failed(ended - begun)
+                else:
+                    model.statistics.one(rows, begun, started, inferred, ended, queue_ns)
                 if self._queue or self._closed:
                     contended = True
                 else:
@@ -229,6 +247,11 @@ class DefaultScheduler:
             ticket.finish(error_response(not_ready(self._model.name)))
         elif instance is not None:
             self._dispatch(instance, ticket)
+
+    @property
+    def pending(self) -> int:
+        """How many requests are in the queue."""
+        return len(self._queue)
 
     def _least_busy(self) -> Instance:
         """Take the idle instance whose loop has the least to do; the lock is held."""

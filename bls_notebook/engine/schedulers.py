@@ -1,10 +1,12 @@
-"""Which scheduler a model version gets: the one that its configuration asks for."""
+"""Which scheduler a model version gets: the one that its configuration asks for, behind the cache or not."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .cached import CachingScheduler
 from .dynamic_batcher import DynamicBatcher
+from .ensemble import EnsembleScheduler
 from .scheduler import DefaultScheduler, Scheduler
 from .sequence_batcher import SequenceBatcher
 
@@ -16,6 +18,21 @@ __all__ = ["scheduler_for"]
 
 def scheduler_for(model: LoadedModel) -> Scheduler:
     """Return a new scheduler for a model version."""
+    scheduler = _scheduler(model)
+    spec = model.spec
+    if (
+        spec.response_cache
+        and model.server.cache.size
+        and not spec.decoupled
+        and spec.scheduler != "sequence"
+    ):
+        return CachingScheduler(model, scheduler)
+    return scheduler
+
+
+def _scheduler(model: LoadedModel) -> Scheduler:
+    if model.spec.scheduler == "ensemble":
+        return EnsembleScheduler(model)
     if model.spec.scheduler == "dynamic":
         return DynamicBatcher(model)
     if model.spec.scheduler == "sequence":

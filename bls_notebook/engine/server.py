@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from bls_notebook.pb_utils.errors import TritonModelException
 
+from .cache import ResponseCache
 from .execution import Execution
 from .failures import describe_exception
 
@@ -50,10 +51,13 @@ class Server:
     ----------
     loader : Loader
         Loads and unloads at the request of models.
+    cache : ResponseCache, optional
+        Of models whose configuration asks for one.
     """
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Loader, cache: ResponseCache | None = None) -> None:
         self._loader = loader
+        self.cache = ResponseCache() if cache is None else cache
         self._versions: dict[str, dict[int, LoadedModel]] = {}
         self._newest: dict[str, LoadedModel] = {}
         self._lock = threading.Lock()

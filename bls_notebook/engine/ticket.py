@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
-from time import perf_counter
+from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
 
 from bls_notebook.pb_utils.errors import TritonModelException
@@ -54,6 +54,7 @@ class Ticket:
     """
 
     # Defaults of what many tickets never set: making one is on the path of every queued request.
+    outside = False  # its model's scheduler does not know of it: answered by the cache, or a warm-up
     inline = False  # its own thread runs it, once an instance is granted
     queued = False  # in its scheduler's queue; written under the scheduler's lock
     bound: tuple[Instance, ...] | None = None  # while queued: who can serve it; None for every instance
@@ -64,6 +65,8 @@ class Ticket:
     cancelled = False
     discarded = False
     on_response: Callable[[], None] | None = None
+    # Sees each answer first; takes no lock of a ticket.
+    keep: Callable[[InferenceResponse], None] | None = None
     _parkers: list[Parker] | None = None
     _kept: list[tuple[InferenceResponse, bool]] | None = None
     _closed = False  # the model may send nothing more
@@ -82,6 +85,8 @@ class Ticket:
         self.requested = request._requested
         self.parent = parent
         self.context = context
+        self.queued_at = perf_counter_ns()
+        self.arrived: int = getattr(request, "_arrived", self.queued_at)
         self._lock = threading.Lock()
         self._responses: deque[tuple[InferenceResponse, bool]] = deque()
 
@@ -121,6 +126,8 @@ class Ticket:
             else:
                 out = answer([response], 0, self.requested, False)
             # What a model that is not decoupled sends is its answer, with or without the flag.
+            if self.keep is not None:
+                self.keep(out)
             woken = self._put(out, final or not self.model.decoupled)
         self._wake(woken)
 
@@ -147,11 +154,17 @@ class Ticket:
 
     def finish(self, response: InferenceResponse) -> bool:
         """Give the final response, unless it is in already; whether this one was taken."""
+        return self.respond(response, True)
+
+    def respond(self, response: InferenceResponse, final: bool) -> bool:
+        """Give a response as it is, unless the final one is in already; whether this one was taken."""
         with self._lock:
-            self._closed = True
+            self._closed = self._closed or final
             if self._answered:
                 return False
-            woken = self._put(response, True)
+            if self.keep is not None:
+                self.keep(response)
+            woken = self._put(response, final)
         self._wake(woken)
         return True
 

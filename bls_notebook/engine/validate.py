@@ -72,7 +72,9 @@ class RequestCheck:
                 return problem
         for name in request._requested:
             if name not in self._outputs:
-                return messages.unexpected_output(self._spec.name, name)
+                return messages.unexpected_output(
+                    self._spec.name, min(set(request._requested) - self._outputs)
+                )
         return None
 
     def _explain(self, request: InferenceRequest) -> str | None:

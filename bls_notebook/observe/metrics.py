@@ -1,4 +1,4 @@
-"""Custom metrics of models, kept and exposed by `prometheus_client`.
+"""Metrics of models, kept and exposed by `prometheus_client`.
 
 Guarantees: safe from any thread; metrics of equal names and labels share one value; a bad name, kind,
 label or amount raises ValueError, in Triton's words, and changes nothing.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 from typing import Any
 
 __all__ = ["Metrics"]
@@ -17,9 +18,16 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 
 
 class Metrics:
-    """The custom metrics of one repository; a collector for a `prometheus_client` registry."""
+    """The metrics of one repository; a collector for a `prometheus_client` registry.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    server : callable, optional
+        Gives families that are exposed beside those of the models.
+    """
+
+    def __init__(self, server: Callable[[], list[Any]] | None = None) -> None:
+        self._server = server
         self._lock = threading.Lock()
         self._families: dict[str, _Family] = {}
 
@@ -39,7 +47,7 @@ class Metrics:
         """Return what `prometheus_client` exposes."""
         with self._lock:
             families = list(self._families.values())
-        return [f.collect() for f in families]
+        return (self._server() if self._server is not None else []) + [f.collect() for f in families]
 
     def text(self) -> str:
         """Return all values in Prometheus's text format, under the names that the models gave."""
@@ -50,6 +58,9 @@ class Metrics:
         # prometheus_client calls a counter `hits` `hits_total`; Triton leaves a name as it is.
         lines = []
         suffixed = {f"{f.name}_total": f.name for f in list(self._families.values()) if f.renamed}
+        for family in self._server() if self._server is not None else ():
+            if family.type == "counter":
+                suffixed[f"{family.name}_total"] = family.name
         for line in generate_latest(registry).decode().splitlines():
             for long, name in suffixed.items():
                 for start in (f"# HELP {long} ", f"# TYPE {long} ", f"{long} ", f"{long}{{"):

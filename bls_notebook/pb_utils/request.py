@@ -135,6 +135,7 @@ class InferenceRequest:
     __slots__ = (
         "__weakref__",
         "_answerable",
+        "_arrived",
         "_inputs",
         "_model_name",
         "_model_version",
@@ -145,6 +146,7 @@ class InferenceRequest:
     )
 
     _answerable: Answerable | None
+    _arrived: int  # when its way to the model began; of requests that a model receives
     _inputs: list[Tensor]
     _model_name: str
     _model_version: int

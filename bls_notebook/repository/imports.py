@@ -97,7 +97,7 @@ class ModuleHome:
         if level:
             package = str((globals or {}).get("__package__") or "")
             parts = package.split(".") if package else []
-            if level - 1 > len(parts) or not parts:
+            if level > len(parts):
                 raise ImportError("attempted relative import beyond top-level package")
             parts = parts[: len(parts) - (level - 1)]
             full = ".".join([*parts, name] if name else parts)
@@ -161,7 +161,7 @@ class ModuleHome:
             if parent_name:
                 parent = self.import_module(parent_name)
                 path = list(getattr(parent, "__path__", ()))
-            spec = self._find(full, path)
+            spec = self._find(tail, path)
             if spec is None:
                 raise ModuleNotFoundError(f"No module named {full!r}", name=full)
             package = full if spec.submodule_search_locations is not None else parent_name

@@ -61,6 +61,8 @@ def _tensor(name: str, value: Any, spec: ModelSpec | None) -> Tensor:
             return Tensor.from_dlpack(name, value)
         wanted = spec.inputs.get(name) if spec is not None else None
         value = _array(value, wanted.dtype if wanted is not None else None)
+        if value.ndim == 0 and wanted is not None:  # one number or text stands for one element
+            value = value.reshape((1,) * len(wanted.shape))
     if value.dtype.kind == "U":
         value = value.astype(np.object_)
     if value.dtype.kind == "O":
@@ -71,20 +73,25 @@ def _tensor(name: str, value: Any, spec: ModelSpec | None) -> Tensor:
 
 def _array(value: Any, dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
     """A Python value as an array of the input's dtype, where that changes nothing about it."""
-    array = np.asarray(value)
-    if dtype is None or array.dtype == dtype:
-        return array
+    if dtype is None:
+        return np.asarray(value)
     if dtype.kind == "O":
-        if array.dtype.kind == "O" and any(e is None for e in array.reshape(-1).tolist()):
-            raise ValueError("None is no text")
-        return array.astype(dtype)
-    if array.size and not np.can_cast(array.dtype, dtype, "same_kind"):
-        whole = array.dtype.kind in "iu" and dtype.kind in "iu"
-        if not whole or not (array == array.astype(dtype)).all():
-            raise ValueError(f"{array.dtype} values would be changed; convert them first")
-    out = np.asarray(value, dtype=dtype)
-    if array.dtype.kind in "iu" and dtype.kind in "iu" and not (out == array).all():
-        raise ValueError(f"a value does not fit into {dtype}")
+        out = np.asarray(value, dtype=object)  # from the start: NumPy's own texts lose trailing zeros
+        for element in out.reshape(-1).tolist():
+            if element is None or isinstance(element, (list, tuple, dict, set)):
+                raise ValueError(f"{element!r} is no text")
+        return out
+    array = np.asarray(value)
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind not in "biuf" or array.dtype.kind == "O":
+        raise ValueError(f"{array.dtype} values are no {dtype} numbers")
+    with np.errstate(all="ignore"):
+        out = array.astype(dtype)
+        if not array.size or (dtype.kind == "f" and array.dtype.kind in "fiu"):
+            return out
+        if not (out == array).all() or not (out.astype(array.dtype) == array).all():
+            raise ValueError(f"{array.dtype} values would be changed by {dtype}; convert them first")
     return out
 
 

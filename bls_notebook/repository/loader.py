@@ -32,16 +32,31 @@ from .config import (
     pick_versions,
     validate,
 )
+from .ensemble_loader import load_ensemble
+from .fingerprint import version_fingerprint
 from .imports import ModuleHome
 from .source import ModelSource
+from .warmup import warm_up
 
 __all__ = ["load_versions"]
 
 POLL_FAILED = "failed to load '{name}', failed to poll from model repository"
 
 
-def load_versions(server: Server, source: ModelSource) -> dict[int, LoadedModel]:
+def load_versions(
+    server: Server,
+    source: ModelSource,
+    keep: bool = False,
+    loading: Callable[[list[int]], None] | None = None,
+) -> dict[int, LoadedModel]:
     """Return the versions of a model that its version policy picks, loaded.
+
+    Parameters
+    ----------
+    keep : bool
+        Whether versions that serve, and whose files have not changed, are returned as they are.
+    loading : callable, optional
+        Called with the numbers of the versions before they are loaded.
 
     Raises
     ------
@@ -53,6 +68,8 @@ def load_versions(server: Server, source: ModelSource) -> dict[int, LoadedModel]
     name = source.name
     try:
         config = _read_config(source)
+        if config.platform == "ensemble":
+            validate(config, folder=source.folder)
     except ConfigError as error:
         error.reason = POLL_FAILED.format(name=name)
         raise
@@ -68,13 +85,25 @@ def load_versions(server: Server, source: ModelSource) -> dict[int, LoadedModel]
             f"load failed for model '{name}': at least one version must be available under the version "
             f"policy of model '{name}'",
         )
+    if loading is not None:
+        loading(wanted)
+    serving = server.serving(name) if keep else {}
     loaded: dict[int, LoadedModel] = {}
     try:
         for version in wanted:
+            if config.platform == "ensemble":
+                loaded[version] = load_ensemble(server, config, version, versions[version])
+                continue
+            fingerprint = version_fingerprint(source.folder, config, version)
+            if version in serving and serving[version].fingerprint == fingerprint:
+                loaded[version] = serving[version]
+                continue
             loaded[version] = _load_version(server, source, config, version, versions[version])
+            loaded[version].fingerprint = fingerprint
     except BaseException:
-        for model in loaded.values():
-            model.close()
+        for version, model in loaded.items():
+            if serving.get(version) is not model:
+                model.close()
         raise
     return loaded
 
@@ -99,10 +128,9 @@ def _load_version(
     try:
         backend = config.backend
         if backend != "python":
-            what = "ensembles are" if config.platform == "ensemble" else f"backend {backend!r} is"
             raise ConfigError(
-                f"model {name!r}: {what} not supported by this version of bls_notebook; "
-                'supported: backend "python"'
+                f"model {name!r}: backend {backend!r} is not supported by this version of bls_notebook; "
+                'supported: backend "python", platform "ensemble"'
             )
         file = folder / (config.default_model_filename or "model.py")
         with as_model(Initializing(server, name, str(folder))):
@@ -132,6 +160,7 @@ def _load_version(
                 )
             )
         model = LoadedModel(server, spec, version, str(folder), instances)
+        warm_up(model, source.folder)
     except BaseException as error:
         for done in made:
             _quietly(done.finalize)
@@ -166,6 +195,7 @@ class _Finalizing:
         self._inner = inner
         self._caller = (server, name, directory)
         self._home = home
+        self.asks_ready = inner.asks_ready
         self.execute = inner.execute
         self.is_async = inner.is_async
 
@@ -180,7 +210,8 @@ class _Finalizing:
 
     def ready(self) -> bool:
         """Ask the model."""
-        return self._inner.ready()
+        with as_model(Initializing(*self._caller)):
+            return self._inner.ready()
 
 
 def _quietly(call: Callable[[], None]) -> None:
@@ -191,6 +222,8 @@ def _quietly(call: Callable[[], None]) -> None:
 
 
 def _load_error(error: BaseException, name: str, version: int) -> BLSError:
+    if isinstance(error, ModelLoadError):
+        return error
     text = describe_exception(error)
     reason = f"load failed for model '{name}': version {version} is at UNAVAILABLE state: Internal: {text};\n"
     if isinstance(error, ConfigError):
@@ -199,7 +232,8 @@ def _load_error(error: BaseException, name: str, version: int) -> BLSError:
     frames = exception_frames(error, name, version)
     own = [f for f in frames if f.model]
     where = f" ({Path(own[-1].file).name} line {own[-1].line})" if own else ""
-    kind, words = type(error).__name__, text_of(error).strip().splitlines() or [""]
+    told = error.msg if isinstance(error, SyntaxError) else text_of(error)
+    kind, words = type(error).__name__, told.strip().splitlines() or [""]
     message = f"model {name!r} version {version} could not be loaded: {kind}: {words[0]}{where}"
     problem = ModelLoadError(message, name, reason)
     problem.record = ErrorRecord(message, "", (name,), kind, frames)

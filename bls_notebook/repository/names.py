@@ -78,7 +78,9 @@ def file_override_path(name: str) -> PurePosixPath:
     if (
         len(parts) < 2
         or path.is_absolute()
-        or any(p in ("..", ".") or _FORBIDDEN.search(p) for p in parts)
+        or any(
+            p in ("..", ".") or _FORBIDDEN.search(p) or len(p.encode("utf-8", "replace")) > 255 for p in parts
+        )
         or "\\" in plain
     ):
         raise InvalidNameError(

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from bls_notebook.engine.body import run_body
+from bls_notebook.engine.cache import DEFAULT_CACHE_BYTES, ResponseCache
 from bls_notebook.engine.errors import (
     BLSError,
     ConfigError,
@@ -33,11 +34,15 @@ from bls_notebook.observe.records import ModelRecord
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .config import ModelConfigMessage
+from .control import ControlMode, ModelControl
+from .ensembles import members_of
+from .fingerprint import signature
 from .layout import find_model, model_names, repository_paths, shown_path, version_folders
 from .loader import POLL_FAILED, load_versions
 from .names import check_model_name, check_version
 from .records import model_record, unavailable_record
 from .requests import Requests
+from .server_metrics import ServerFamilies
 from .source import ModelSource, SourceFolder
 
 __all__ = ["ModelRepository"]
@@ -55,7 +60,7 @@ def _close_all() -> None:
         repository.close(EXIT_SECONDS)
 
 
-class ModelRepository(Requests):
+class ModelRepository(Requests, ModelControl):
     """A Triton model repository, hosted in this process.
 
     Parameters
@@ -64,6 +69,15 @@ class ModelRepository(Requests):
         Folders in Triton's layout; none for models in memory only. Nothing is loaded at first.
     strict : bool
         Whether what Triton would pass in silence (`Response.warnings`) fails the request.
+    control_mode : str
+        ``"explicit"``: models load and unload on request. ``"none"``: all that lie in `paths` are loaded
+        now, for good. ``"poll"``: so are they, and then follow what changes in the folders. Models that
+        fail to load are logged, and `index` says why. Cells can be defined in any mode.
+    poll_seconds : float or None
+        How often folders are looked at in mode ``"poll"``; None for only when `poll` is called.
+    cache_bytes : int
+        Size of the response cache, which models with ``response_cache { enable: true }`` share; 0 for none
+        (as a server that was started without ``--cache-config``).
 
     Raises
     ------
@@ -77,14 +91,21 @@ class ModelRepository(Requests):
     ...     repo.infer("add_sub", {"INPUT0": [1, 2], "INPUT1": [3, 4]})["OUTPUT0"].as_numpy()
     """
 
-    def __init__(self, *paths: str | Path | Sequence[str | Path], strict: bool = False) -> None:
+    def __init__(
+        self,
+        *paths: str | Path | Sequence[str | Path],
+        strict: bool = False,
+        control_mode: ControlMode = "explicit",
+        poll_seconds: float | None = 15.0,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
+    ) -> None:
         flat: list[str | Path] = []
         for path in paths:
             flat.extend(path if isinstance(path, (list, tuple)) else [path])  # type: ignore[list-item]
         self.paths = repository_paths(flat)
         self.strict = strict
-        self.metrics = Metrics()
-        self._server = Server(self)
+        self._server = Server(self, ResponseCache(cache_bytes))
+        self.metrics = Metrics(ServerFamilies(self._server).collect)
         self._folder = SourceFolder()
         self._lock = threading.Lock()
         self._loading: dict[str, threading.RLock] = {}
@@ -93,8 +114,10 @@ class ModelRepository(Requests):
         self._records: dict[str, dict[int, ModelRecord]] = {}
         self._signatures: dict[str, object] = {}
         self._closed = False
+        self._set_up_control(control_mode, poll_seconds)
         self._remove_files = weakref.finalize(self, self._folder.close)
         _open.add(self)
+        self._begin_control(poll_seconds)
 
     # -- defining and loading ----------------------------------------------------------------------
 
@@ -134,9 +157,10 @@ class ModelRepository(Requests):
             raise BLSError(
                 f"model {name!r}: source: got {type(source).__name__}, expected the text of model.py"
             )
+        if config is None:
+            config = self._configs.get(name)
+        self._prepare(ModelSource(name, Path(), "cell", config), ())
         with self._loading_of(name):
-            if config is None:
-                config = self._configs.get(name)
             try:
                 code = source.encode("utf-8")
             except UnicodeEncodeError as error:
@@ -154,13 +178,15 @@ class ModelRepository(Requests):
             self._definitions[name] = model
             if previous is not None:
                 self._folder.discard(previous.folder)
+        self._dependencies.asked_for(name)
+        self._refresh_users(name)
         return record
 
     def set_config(self, name: str, config: str | Mapping[str, Any]) -> ModelRecord | None:
         """Give a model's config.pbtxt; what ``%%tritonconfig`` calls.
 
         It is checked now and used by the next `define`. A model that serves is loaded again with it at
-        once, and its record is returned.
+        once, and its record is returned. An ensemble needs nothing else, so it is loaded at once.
 
         Raises
         ------
@@ -170,14 +196,19 @@ class ModelRepository(Requests):
         from .config import parse_config
 
         check_model_name(name)
+        if members_of(parse_config(config, model=name)):
+            record: ModelRecord | None = self.define(name, "", config)
+            self._configs[name] = config
+            return record
         with self._loading_of(name):
-            parse_config(config, model=name)
             record = None
             if self._server.serving(name) and name in self._definitions:
                 source = replace(self._definitions[name], config=config)
                 record = self._load(source)
                 self._definitions[name] = source
             self._configs[name] = config
+        if record is not None:
+            self._refresh_users(name)
         return record
 
     def load(
@@ -187,6 +218,9 @@ class ModelRepository(Requests):
         files: Mapping[str, bytes] | None = None,
     ) -> ModelRecord:
         """Load a model, or load it again; what is loaded and unchanged is left as it is.
+
+        The models of an ensemble's steps are loaded with it. Of several versions only those that changed
+        are loaded again.
 
         Parameters
         ----------
@@ -207,59 +241,87 @@ class ModelRepository(Requests):
             What was serving still serves.
         """
         check_model_name(name)
+        self._may_control(name, "load")
+        record = self._load_named(name, config, files)
+        self._dependencies.asked_for(name)
+        return record
+
+    def _load_named(
+        self,
+        name: str,
+        config: str | Mapping[str, Any] | None = None,
+        files: Mapping[str, bytes] | None = None,
+        chain: tuple[str, ...] = (),
+    ) -> ModelRecord:
+        """Load a model, after those of its steps; `chain` are the ensembles that it is loaded for."""
+        if files and config is None:
+            raise ModelLoadError(
+                f"model {name!r}: files were given without a config; give config as JSON text too",
+                name,
+                POLL_FAILED.format(name=name),
+            )
+        source = ModelSource(name, Path(), "files", config, True) if files else self._source(name, config)
+        try:
+            self._prepare(source, chain)
+        except ModelLoadError as error:
+            self._note_failed(source, str(error))
+            raise
         with self._loading_of(name):
-            if files and config is None:
-                raise ModelLoadError(
-                    f"model {name!r}: files were given without a config; give config as JSON text too",
-                    name,
-                    POLL_FAILED.format(name=name),
-                )
             if files:
                 folder = self._folder.from_overrides(name, files)
                 try:
-                    return self._load(ModelSource(name, folder, "files", config, True))
+                    record = self._load(replace(source, folder=folder))
                 except BaseException:
                     self._folder.discard(folder)
                     raise
-            source = self._source(name, config)
-            signature = _signature(source.folder)
-            serving = self._server.serving(name)
-            if config is None and serving and self._signatures.get(name) == signature:
-                return self._records[name][max(serving)]
-            record = self._load(source)
-            self._signatures[name] = signature
-            return record
+            else:
+                found = signature(source.folder)
+                serving = self._server.serving(name)
+                if config is None and serving and self._signatures.get(name) == found:
+                    return self._records[name][max(serving)]
+                record = self._load(source, keep=True)
+                self._signatures[name] = found
+        self._refresh_users(name)
+        return record
 
     def reload(self, name: str) -> ModelRecord:
         """Load a model again from its files or its cell, also where they have not changed."""
         check_model_name(name)
+        source = self._source(name, None)
+        self._prepare(source, ())
         with self._loading_of(name):
-            source = self._source(name, None)
+            found = signature(source.folder)
             record = self._load(source)
-            self._signatures[name] = _signature(source.folder)
+            self._signatures[name] = found
+        self._refresh_users(name)
         return record
 
     def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Take a model out of service; requests in flight are finished first.
 
-        A model that is not loaded is no error, as in Triton.
+        A model that is not loaded is no error, as in Triton. Ensembles that have it as a step leave service
+        with it, and come back when it does. Called by a model, it does not wait.
+
+        Parameters
+        ----------
+        name : str
+        unload_dependents : bool
+            Of an ensemble: whether the models of its steps are unloaded too, those that were loaded for it
+            alone.
         """
         check_model_name(name)
-        with self._loading_of(name):
-            left = self._server.replace(name, {})
-            self._signatures.pop(name, None)
-            origin = ""
-            for version, record in self._records.pop(name, {}).items():
-                origin = record.source
-                self._note(unavailable_record(name, version, origin, "unloaded"))
+        self._may_control(name, "unload")
+        left = self._unload_named(name, unload_dependents)
         if caller_var.get() is None:  # a model that unloads itself cannot wait for its own end
             for model in left:
                 model.closed.wait()
 
     def clear(self) -> None:
         """Unload every model, and forget those of cells."""
-        for name in self._server.names():
-            self.unload(name)
+        left = [m for name in self._server.names() for m in self._unload_named(name, False)]
+        for model in left:
+            model.closed.wait()
+        self._dependencies.clear()
         with self._lock:
             self._definitions.clear()
             self._configs.clear()
@@ -273,7 +335,7 @@ class ModelRepository(Requests):
             return replace(source, config=config, config_is_json=True)
         return source
 
-    def _load(self, source: ModelSource) -> ModelRecord:
+    def _load(self, source: ModelSource, keep: bool = False) -> ModelRecord:
         """Load and put in service; the name's lock is held."""
         if self._closed:
             raise RepositoryClosedError(
@@ -282,21 +344,25 @@ class ModelRepository(Requests):
         started = perf_counter()
         name = source.name
         try:
-            loaded = load_versions(self._server, source)
+            loaded = load_versions(
+                self._server, source, keep, lambda versions: self._note_loading(source, versions)
+            )
         except BLSError as error:
-            if not self._server.serving(name):
-                version = next(iter(source.versions), 1)
-                self._note(unavailable_record(name, version, source.origin, str(error)))
+            self._note_failed(source, str(error))
             raise
         seconds = perf_counter() - started
         self._signatures.pop(name, None)
+        self._dependencies.want(source, self._members(source))
+        before = self._server.serving(name)
         records = {v: model_record(m, source.origin, seconds) for v, m in loaded.items()}
+        for version, model in loaded.items():
+            model.on_closed = self._has_left
+            if before.get(version) is model:
+                records[version] = self._records[name][version]
+        self._leaving(name, [v for v in before if v not in loaded], "unloaded")
+        self._records.setdefault(name, {}).update(records)
         self._server.replace(name, loaded)
-        self._records[name] = records
         return records[max(records)]
-
-    def _note(self, record: ModelRecord) -> None:
-        self._records.setdefault(record.name, {})[record.version] = record
 
     def _loading_of(self, name: str) -> threading.RLock:
         with self._lock:
@@ -355,24 +421,17 @@ class ModelRepository(Requests):
     def statistics(self, name: str) -> dict[str, Any]:
         """Return what a model has done, by version, in the shape of Triton's statistics.
 
-        Times (``ns``) are of executions, in nanoseconds.
+        Times (``ns``) are in nanoseconds. Of an ensemble, ``compute_infer`` is the time of its steps, added
+        up.
         """
         self._ready_model(name)
-        rows = []
-        for version, model in sorted(self._server.serving(name).items()):
-            s = model.statistics
-            rows.append(
-                {
-                    "name": name,
-                    "version": str(version),
-                    "execution_count": s.success_count + s.fail_count,
-                    "inference_stats": {
-                        "success": {"count": s.success_count, "ns": s.success_ns},
-                        "fail": {"count": s.fail_count, "ns": s.fail_ns},
-                    },
-                }
-            )
-        return {"model_stats": rows}
+        versions = sorted(self._server.serving(name).items())
+        return {
+            "model_stats": [
+                {"name": name, "version": str(version), **model.statistics.as_dict()}
+                for version, model in versions
+            ]
+        }
 
     @property
     def last_failure(self) -> BaseException | None:
@@ -411,7 +470,10 @@ class ModelRepository(Requests):
 
     def unload_by_model(self, name: str, unload_dependents: bool) -> None:
         """Unload for `pb_utils.unload_model`."""
-        self.unload(name, unload_dependents)
+        try:
+            self.unload(name, unload_dependents)
+        except ModelLoadError as error:
+            raise ModelLoadError(error.reason, name) from error
 
     def metric_family(self, name: str, description: str, kind: str) -> Any:
         """Return a family of custom metrics."""
@@ -436,6 +498,8 @@ class ModelRepository(Requests):
         if self._closed:
             return
         self._closed = True
+        if self._poller is not None:
+            self._poller.stop()
         left = [m for name in self._server.names() for m in self._server.replace(name, {})]
         deadline = monotonic() + seconds
         for model in left:
@@ -456,15 +520,3 @@ class ModelRepository(Requests):
     def __repr__(self) -> str:
         where = ", ".join(map(shown_path, self.paths)) or "memory"
         return f"<ModelRepository {where}: {len(self._server.names())} loaded>"
-
-
-def _signature(folder: Path) -> object:
-    """What changes when a model's files do."""
-    return tuple(
-        sorted(
-            (str(f.relative_to(folder)), s.st_mtime_ns, s.st_size)
-            for f in folder.rglob("*")
-            if f.is_file() and "__pycache__" not in f.parts
-            for s in [f.stat()]
-        )
-    )

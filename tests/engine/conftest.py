@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.repository import repository as repository_module
 
 from tests.engine import gates
 from tests.engine.harness import stacks
@@ -42,14 +41,13 @@ def watchdog() -> Iterator[None]:
 
 
 @pytest.fixture
-def repo(monkeypatch: pytest.MonkeyPatch, watchdog: None) -> Iterator[bls.ModelRepository]:
+def repo(watchdog: None) -> Iterator[bls.ModelRepository]:
     gates.reset()
-    monkeypatch.setattr(repository_module, "CLOSE_SECONDS", 1.0)
     repository = bls.ModelRepository()
     threads = threading.active_count()
     try:
         yield repository
     finally:
         gates.open_all()
-        repository.close()
+        repository.close(1.0)
     assert threading.active_count() < threads + 200

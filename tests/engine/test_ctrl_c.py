@@ -7,6 +7,8 @@ import gc
 import signal
 import sys
 import threading
+import time
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -64,10 +66,13 @@ def execute(self, requests):
     for n in range(number(requests[0])):
         sender.send(answer(n))
     gates.open_gate("sent")
-    while not sender.is_cancelled() and not gates.over[0]:
-        gates.gate("never").wait(0.002)
+    try:
+        while not sender.is_cancelled() and not gates.over[0]:
+            gates.gate("never").wait(0.002)
+    finally:
+        gates.shared["cancelled"] = sender.is_cancelled()
+        gates.open_gate("left")
     sender.send(flags=FINAL)
-    gates.open_gate("left")
 ''')
 
 
@@ -265,9 +270,10 @@ def test_during_a_stream(repo: bls.ModelRepository) -> None:
         for response in repo.stream("s", ints(3)):
             got.append(value(response))
     assert got == [0, 1, 2]
-    gates.pass_gate("left")  # it saw is_cancelled()
+    gates.pass_gate("left")
+    assert gates.shared["cancelled"] is True
     assert_all_idle(repo)
-    assert [value(r) for r, _ in zip(repo.stream("s", ints(2)), range(2), strict=True)] == [0, 1]
+    assert [value(r) for r in islice(repo.stream("s", ints(2)), 2)] == [0, 1]
 
 
 def test_leaving_a_stream_early_cancels_it(repo: bls.ModelRepository) -> None:
@@ -313,8 +319,8 @@ def test_a_bare_thread_that_waits_for_its_own_model(repo: bls.ModelRepository) -
 def execute(self, requests):
     if number(requests[0]):
         thread = threading.Thread(target=lambda: ask("a", 0).exec())
-        thread.start()
         gates.shared["thread"] = thread
+        thread.start()
         thread.join()
     return [answer(1)]
 '''), pbtxt())  # fmt: skip
@@ -330,8 +336,8 @@ def test_a_bare_thread_of_a_worker_that_waits_for_its_own_model(repo: bls.ModelR
 def execute(self, requests):
     if number(requests[0]):
         thread = threading.Thread(target=lambda: ask("a", 0).exec())
-        thread.start()
         gates.shared["thread"] = thread
+        thread.start()
         thread.join()
     return [answer(1)]
 '''), pbtxt())  # fmt: skip
@@ -381,7 +387,7 @@ def test_stream_async_that_is_cancelled_leaves_no_thread_waiting(repo: bls.Model
     """asyncio.run joins the threads of its pool: one that waited for ever would hang it."""
     repo.define("a", model('''
 async def execute(self, requests):
-    self.senders = [r.get_response_sender() for r in requests]
+    gates.shared["senders"] = [r.get_response_sender() for r in requests]
     gates.open_gate("runs")
 '''), pbtxt(decoupled=True))  # fmt: skip
 
@@ -398,6 +404,8 @@ async def execute(self, requests):
             await task
 
     Caller(asyncio.run, call()).result(5)
+    gates.shared.clear()
+    assert_all_idle(repo)
 
 
 # -- at any moment -------------------------------------------------------------------------------------
@@ -479,6 +487,7 @@ def finalize(self):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGVTALRM"), reason="needs timers")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", ["inline", "nested", "async", "stream", "body"])
 def test_at_random_moments(repo: bls.ModelRepository, kind: str) -> None:
     """Hundreds of interrupts, anywhere in the engine: no instance is lost, and nothing is left queued."""
@@ -507,27 +516,20 @@ async def execute(self, requests):
         "body": lambda: repo.run(body),
     }[kind]
     once()
-    lost = 0
-    rounds = 60
     before = signal.signal(signal.SIGVTALRM, signal.default_int_handler)
     try:
-        for n in range(rounds):
+        for n in range(60):
             try:
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0.0005 + 0.00013 * (n % 17))
-                while True:
+                end = time.process_time() + 0.05
+                while time.process_time() < end:  # Python drops an interrupt that hits a destructor
                     once()
             except KeyboardInterrupt:
                 pass
-            try:
-                assert_all_idle(repo)
-            except AssertionError:
-                lost += 1
-                for name in "double", "nested", "async":
-                    repo.reload(name)
+            assert_all_idle(repo)
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
-    assert not lost, f"instances were lost {lost} times in {rounds}"
     assert_usable(repo)
 
 

@@ -65,10 +65,11 @@ OTHER_WAYS = {
     "the response is kept": (
         "def",
         """
-            if self.held is None:
-                self.response = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", fresh(5000))])
-                self.held = self.response.output_tensors()[0].as_numpy()[:], "view"
-            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", fresh(5000))]))
+            before = getattr(self, "before", None)
+            if before is not None:
+                before.output_tensors()[0].as_numpy()[...] = 99
+            self.before = pb_utils.InferenceResponse([pb_utils.Tensor("OUT", fresh(5000))])
+            responses.append(self.before)
 """,
     ),
     "a weak reference to the response": (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from IPython.core.displaypub import CapturingDisplayPublisher
+from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
@@ -63,6 +63,17 @@ class TritonPythonModel:
 """
 
 
+class Recorder(DisplayPublisher):
+    """Keeps what is displayed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outputs: list[dict[str, Any]] = []
+
+    def publish(self, data: Any, metadata: Any = None, **more: Any) -> None:
+        self.outputs.append({"data": data, **more})
+
+
 class Outcome:
     """What a cell did: whether it succeeded, its value, and everything that it showed."""
 
@@ -100,10 +111,6 @@ class Cells:
         publisher.outputs.clear()
         result = self.shell.run_cell(cell, store_history=True)
         outputs = list(publisher.outputs)
-        if result.result is not None:
-            data, metadata = self.shell.display_formatter.format(result.result)
-            if data:
-                outputs.append({"data": data, "metadata": metadata})
         error = result.error_before_exec or result.error_in_exec
         outcome = Outcome(result.success, result.result, error, outputs)
         outcome.stdout, outcome.stderr = self._capture.readouterr()
@@ -127,7 +134,10 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interacti
     config.InteractiveShell.colors = "nocolor"
     InteractiveShell.clear_instance()
     shell = InteractiveShell.instance(config=config)
-    shell.display_pub = CapturingDisplayPublisher()
+    shell.display_pub = recorder = Recorder()
+    # The value of a cell goes the same way as what it displays.
+    monkeypatch.setattr(shell.displayhook, "write_output_prompt", lambda: None)
+    monkeypatch.setattr(shell.displayhook, "write_format_data", lambda data, _=None: recorder.publish(data))
     before = bls.current_repository()
     bls.set_current_repository(bls.ModelRepository())
     yield shell

@@ -16,7 +16,7 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     "a syntax error": (
         "class TritonPythonModel:\n    def execute(self, requests\n        return []\n",
         TEXT,
-        r"SyntaxError: .*\(model.py, line 2\)",
+        r"SyntaxError: .*\(model.py line 2\)",
     ),
     "no class": ("import json\n", TEXT, r"has no attribute 'TritonPythonModel'"),
     "nothing": ("", TEXT, r"has no attribute 'TritonPythonModel'"),

@@ -302,7 +302,8 @@ def check():
     assert typing.get_type_hints(helper.Helper)["x"] is helper.Inner
     assert pickle.loads(pickle.dumps(Pair(1))) == Pair(1)
     assert pickle.loads(pickle.dumps(check)) is check
-    assert copy.deepcopy(point) == dataclasses.replace(point, helper=copy.deepcopy(point).helper) or True
+    copied = copy.deepcopy(point)
+    assert type(copied) is Point and copied == dataclasses.replace(point, helper=copied.helper)
     assert "class Point" in inspect.getsource(Point)
     assert "def check" in inspect.getsource(check)
     return "fine"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
@@ -37,9 +38,22 @@ def parse_json(config: str | Mapping[str, Any], *, model: str, source: str = "co
     try:
         return json_format.ParseDict(_ready(document, message.DESCRIPTOR), message)
     except (json_format.ParseError, TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(
-            f"model '{model}': {source}: {plain_reason(str(error), message.DESCRIPTOR)}"
-        ) from None
+        reason = plain_reason(str(error), message.DESCRIPTOR)
+        culprit = re.search(r"'([^']*)'\W*$", str(error))
+        where = _field_of(document, culprit[1]) if culprit else ""
+        raise ConfigError(f"model '{model}': {source}: {where}{reason}") from None
+
+
+def _field_of(data: Any, text: str, field: str = "") -> str:
+    """Name the field that has a text where a number belongs, as ``output.dims: ``."""
+    if data == text and field:
+        return f"{field}: "
+    items: Iterable[tuple[str, Any]] = ()
+    if isinstance(data, dict):
+        items = [(f"{field}.{key}".lstrip("."), value) for key, value in data.items()]
+    elif isinstance(data, list):
+        items = [(field, value) for value in data]
+    return next((found for name, value in items if (found := _field_of(value, text, name))), "")
 
 
 def _decoded(text: str, model: str, source: str) -> Any:

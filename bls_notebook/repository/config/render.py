@@ -109,4 +109,5 @@ def _float64(value: float) -> Any:
         return "NaN"
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
-    return int(value) if value.is_integer() else value
+    negative_zero = value == 0 and math.copysign(1.0, value) < 0  # whole numbers have no such thing
+    return int(value) if value.is_integer() and not negative_zero else value

@@ -81,7 +81,7 @@ def test_a_32_bit_number_is_written_as_short_as_it_reads_back(value: float) -> N
     else:
         config.sequence_batching.direct.minimum_slot_utilization = written
         assert config.sequence_batching.direct.minimum_slot_utilization == value
-        assert not isinstance(written, float) or not written.is_integer()
+        assert not isinstance(written, float) or not written.is_integer() or str(written) == "-0.0"
 
 
 @pytest.mark.parametrize("utilization", [0.3, 0.1, 0.5, 0.7])

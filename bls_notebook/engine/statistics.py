@@ -1,0 +1,173 @@
+"""`Statistics`: what a model version has done, in the quantities of Triton's own statistics.
+
+Guarantees: counting is cheap (one small update a request on the way that most take) and loses nothing;
+reading gives one consistent picture. `one`, `batch` and `failed` are called under the scheduler's lock, or
+any other lock that all of a model's callers share.
+
+A request spends its time waiting (`queue`), having its inputs handed over (`compute_input`), in `execute`
+(`compute_infer`) and having its outputs handed over (`compute_output`). All times are nanoseconds.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["Durations", "Statistics"]
+
+Durations = tuple[int, int, int, int, int]  # the request, queue, compute_input, _infer, _output
+REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
+_PHASES = ("compute_input", "compute_infer", "compute_output")
+
+
+def _stat(count: int, ns: int) -> dict[str, int]:
+    return {"count": count, "ns": ns}
+
+
+class Statistics:
+    """Counts of one model version."""
+
+    __slots__ = (
+        "_batches",
+        "_cache",
+        "_cache_lock",
+        "_fail_ns",
+        "_failures",
+        "_last",
+        "_many",
+        "_one",
+        "_queue_ns",
+        "_rows",
+    )
+
+    def __init__(self) -> None:
+        # Executions of one request each that succeeded, by rows of the request: count, input, infer, output.
+        self._one: dict[int, list[int]] = {}
+        self._queue_ns = 0
+        self._last = 0
+        # Everything else: requests of batches, and executions by rows.
+        self._many = [0] * 6  # count and Durations
+        self._rows = 0
+        self._batches: dict[int, list[int]] = {}
+        self._failures = dict.fromkeys(REASONS, 0)
+        self._fail_ns = 0
+        self._cache = [0] * 5  # hits and their ns, misses and their ns, ns of the requests that were hits
+        self._cache_lock = threading.Lock()
+
+    # -- counting ------------------------------------------------------------------------------------
+
+    def one(self, rows: int, begun: int, started: int, inferred: int, ended: int, queue_ns: int) -> None:
+        """Count an execution of one request: when it came, `execute` began and returned, it was answered."""
+        row = self._one.get(rows)
+        if row is None:
+            row = self._one[rows] = [0, 0, 0, 0]
+        row[0] += 1
+        row[1] += started - begun - queue_ns
+        row[2] += inferred - started
+        row[3] += ended - inferred
+        self._last = ended
+        if queue_ns:
+            self._queue_ns += queue_ns
+
+    def execution(self, rows: int, input_ns: int, infer_ns: int, output_ns: int) -> None:
+        """Count an execution, whatever came of it, without its requests."""
+        row = self._batches.get(rows)
+        if row is None:
+            row = self._batches[rows] = [0, 0, 0, 0]
+        row[0] += 1
+        row[1] += input_ns
+        row[2] += infer_ns
+        row[3] += output_ns
+        self._last = time.perf_counter_ns()
+
+    def succeeded(self, rows: int, durations: Durations) -> None:
+        """Count a request of an execution that `execution` counts."""
+        many = self._many
+        many[0] += 1
+        for index, ns in enumerate(durations, 1):
+            many[index] += ns
+        self._rows += rows
+
+    def failed(self, ns: int, reason: str = "BACKEND") -> None:
+        """Count a request that failed; `reason` is one of Triton's."""
+        self._failures[reason] += 1
+        self._fail_ns += ns
+
+    def hit(self, request_ns: int, lookup_ns: int) -> None:
+        """Count a request that the response cache answered. Needs no lock."""
+        with self._cache_lock:
+            self._cache[0] += 1
+            self._cache[1] += lookup_ns
+            self._cache[4] += request_ns
+            self._last = time.perf_counter_ns()
+
+    def miss(self, ns: int) -> None:
+        """Count a request whose answer was put in the response cache. Needs no lock."""
+        with self._cache_lock:
+            self._cache[2] += 1
+            self._cache[3] += ns
+
+    # -- reading -------------------------------------------------------------------------------------
+
+    def failures(self) -> dict[str, int]:
+        """Return how many requests failed, by reason."""
+        return dict(self._failures)
+
+    @property
+    def success_count(self) -> int:
+        """How many requests succeeded, those that the cache answered included."""
+        return sum(row[0] for row in list(self._one.values())) + self._many[0] + self._cache[0]
+
+    @property
+    def fail_count(self) -> int:
+        """How many requests failed."""
+        return sum(self._failures.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything in the shape of a row of Triton's ``model_stats``, without name and version."""
+        ones = {rows: list(row) for rows, row in list(self._one.items())}
+        count = sum(row[0] for row in ones.values())
+        sums = [sum(row[i] for row in ones.values()) for i in (1, 2, 3)]
+        many, cache = list(self._many), list(self._cache)
+        computed = count + many[0]
+        misses_ns = cache[3]  # Triton adds the time of looking up and putting in to the request's
+        whole = sum(sums) + self._queue_ns + many[1] + cache[4] + misses_ns
+        batches = {rows: list(row) for rows, row in list(self._batches.items())}
+        for rows, row in ones.items():
+            batches[rows] = _added(batches.get(rows, (0, 0, 0, 0)), row)
+        stats = {
+            "success": _stat(computed + cache[0], whole),
+            "fail": _stat(self.fail_count, self._fail_ns),
+            "queue": _stat(computed + cache[0], self._queue_ns + many[2]),
+        }
+        for index, phase in enumerate(_PHASES):
+            stats[phase] = _stat(computed, sums[index] + many[3 + index])
+        stats["cache_hit"] = _stat(cache[0], cache[1])
+        stats["cache_miss"] = _stat(cache[2], cache[3])
+        return {
+            "last_inference": self._last_inference(),
+            "inference_count": sum(rows * row[0] for rows, row in ones.items()) + self._rows,
+            "execution_count": sum(row[0] for row in batches.values()),
+            "inference_stats": stats,
+            "response_stats": {},
+            "batch_stats": [
+                {
+                    "batch_size": rows,
+                    **{p: _stat(row[0], row[1 + i]) for i, p in enumerate(_PHASES)},
+                }
+                for rows, row in sorted(batches.items())
+            ],
+            "memory_usage": [],
+        }
+
+    def _last_inference(self) -> int:
+        """Milliseconds since 1970 of the last execution, 0 for none."""
+        if not self._last:
+            return 0
+        return round(time.time() * 1e3 - (time.perf_counter_ns() - self._last) / 1e6)
+
+
+def _added(first: Iterable[int], second: Iterable[int]) -> list[int]:
+    return [a + b for a, b in zip(first, second, strict=True)]

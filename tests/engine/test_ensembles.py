@@ -1,0 +1,483 @@
+"""Ensembles: answers, order, errors and waits, as a real tritonserver 2.51 has them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from tests.engine import gates
+from tests.engine.ensembles import COUNTDOWN, RAISES, SILENT, SUM, chain, ensemble
+from tests.engine.harness import DOUBLE, infer, ints, message, model, pbtxt, until, value
+
+JOIN = pbtxt(inputs="A:INT32 B:INT32")
+PLUS_ONE = model("""
+def execute(self, requests):
+    return [answer(number(r) + 1) for r in requests]
+""")
+TELL = model("""
+import json
+def execute(self, requests):
+    out = []
+    for r in requests:
+        told = dict(id=r.request_id(), correlation=r.correlation_id(), flags=r.flags(), timeout=r.timeout(),
+                    parameters=r.parameters(), outputs=sorted(r.requested_output_names()),
+                    inputs=[t.name() for t in r.inputs()])
+        gates.log.put(told)
+        out.append(answer(0))
+    return out
+""")
+
+
+@pytest.fixture
+def models(repo: bls.ModelRepository) -> bls.ModelRepository:
+    repo.define("double", DOUBLE, pbtxt())
+    repo.define("plus", PLUS_ONE, pbtxt())
+    repo.define("sum", SUM, JOIN)
+    repo.define("raises", RAISES, pbtxt())
+    repo.define("silent", SILENT, pbtxt())
+    repo.define("countdown", COUNTDOWN, pbtxt(decoupled=True))
+    return repo
+
+
+def streamed(repo: bls.ModelRepository, name: str, x: int, output: str = "Y") -> list[Any]:
+    return [
+        "error" if r.error is not None else int(r[output].as_numpy()[0]) if output in r else None
+        for r in repo.stream(name, ints(x))
+    ]
+
+
+# -- answers -------------------------------------------------------------------------------------------
+
+
+def test_a_chain(models: bls.ModelRepository) -> None:
+    models.define("e", "", chain("double", "plus", "double"))
+    assert infer(models, "e", 5) == 22
+
+
+def test_a_diamond(models: bls.ModelRepository) -> None:
+    models.define("e", "", ensemble(
+        ("double", {"X": "X"}, {"Y": "a"}),
+        ("plus", {"X": "X"}, {"Y": "b"}),
+        ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
+    ))  # fmt: skip
+    assert infer(models, "e", 5) == 16
+
+
+def test_two_outputs_of_which_one_is_an_input_of_a_later_step(models: bls.ModelRepository) -> None:
+    models.define("e", "", ensemble(
+        ("double", {"X": "X"}, {"Y": "Y"}), ("double", {"X": "Y"}, {"Y": "Z"}), outputs="Y Z",
+    ))  # fmt: skip
+    both = models.infer("e", ints(3)).as_numpy()
+    assert (both["Y"][0], both["Z"][0]) == (6, 12)
+    # the real server fails here: "unexpected deadlock"
+    assert models.infer("e", ints(3), outputs=["Y"]).as_numpy()["Y"][0] == 6
+
+
+def test_steps_that_nothing_needs_are_left_out(models: bls.ModelRepository) -> None:
+    models.define("e", "", ensemble(
+        ("plus", {"X": "X"}, {"Y": "Y"}), ("raises", {"X": "X"}, {"Y": "Z"}), outputs="Y Z",
+    ))  # fmt: skip
+    assert list(models.infer("e", ints(1), outputs=["Y"])) == ["Y"]
+    assert message(models.infer("e", ints(1), outputs=["Z"])).startswith("in ensemble 'e', Failed to process")
+
+
+def test_ensembles_in_ensembles(models: bls.ModelRepository) -> None:
+    models.define("inner", "", chain("double", "plus"))
+    models.define("outer", "", chain("inner", "inner"))
+    assert infer(models, "outer", 1) == 7
+
+
+def test_what_is_carried_to_the_steps(models: bls.ModelRepository) -> None:
+    models.define("tell", TELL, pbtxt())
+    models.define("e", "", chain("tell", "tell"))
+    response = models.infer("e", ints(1), request_id="id", correlation_id=5, flags=1, timeout=7,
+                            parameters={"a": 1})  # fmt: skip
+    told = {"id": "id", "correlation": 5, "flags": 1, "timeout": 7, "parameters": '{"a":1}',
+            "outputs": ["Y"], "inputs": ["X"]}  # fmt: skip
+    assert gates.logged() == [told, told]
+    assert response.parameters() == {"sequence_id": 5, "sequence_start": True, "sequence_end": False}
+
+
+def test_optional_inputs_are_left_out_of_the_step(models: bls.ModelRepository) -> None:
+    config = (
+        pbtxt(inputs="X:INT32")
+        + '\ninput [ { name: "O" data_type: TYPE_INT32 dims: [ -1 ] optional: true } ]'
+    )
+    models.define("tell", TELL, config)
+    models.define("e", "", ensemble(("tell", {"X": "X", "O": "O"}, {"Y": "Y"}), inputs="X O?"))
+    assert models.infer("e", ints(1)).error is None
+    assert models.infer("e", {**ints(1), "O": np.array([1], np.int32)}).error is None
+    assert [sorted(t["inputs"]) for t in gates.logged()] == [["X"], ["O", "X"]]
+
+
+def batching(dims: str = "2", batch: int = 4) -> str:
+    return (
+        f"max_batch_size: {batch}\n"
+        f'input [ {{ name: "X" data_type: TYPE_INT32 dims: [ {dims} ] }} ]\n'
+        f'output [ {{ name: "Y" data_type: TYPE_INT32 dims: [ {dims} ] }} ]'
+    )
+
+
+WHOLE = model("""
+def execute(self, requests):
+    return [pb.InferenceResponse([pb.Tensor("Y", r.inputs()[0].as_numpy() + 1)]) for r in requests]
+""")
+
+
+def test_batches_between_models_that_batch_and_those_that_do_not(repo: bls.ModelRepository) -> None:
+    repo.define("batches", WHOLE, batching())
+    repo.define("whole", WHOLE, batching("-1, 2", 0))
+    repo.define("rows", WHOLE, batching("2", 0))
+    two, one = np.zeros((2, 2), np.int32), np.zeros((1, 2), np.int32)
+
+    def through(member: str, array: np.ndarray[Any, Any], batch: int, dims: str) -> Any:
+        config = ensemble(("batches", {"X": "X"}, {"Y": "t"}), (member, {"X": "t"}, {"Y": "Y"}), batch=batch)
+        repo.define("e", "", config.replace("-1 ]", f"{dims} ]"))
+        return repo.infer("e", {"X": array})
+
+    assert through("whole", two, 4, "2")["Y"].as_numpy().tolist() == [[2, 2], [2, 2]]
+    assert through("rows", one, 4, "2")["Y"].as_numpy().tolist() == [[2, 2]]
+    assert "unexpected shape for input 'X' for model 'rows'. Expected [2], got [2,2]" in message(
+        through("rows", two, 4, "2")
+    )
+    assert through("rows", one[0], 0, "2")["Y"].as_numpy().tolist() == [2, 2]
+    five = through("whole", np.zeros((5, 2), np.int32), 0, "-1, 2")
+    assert message(five) == (
+        "in ensemble 'e', [request id: <id_unknown>] inference request batch-size must be <= 4 for 'batches'"
+    )
+
+
+# -- errors --------------------------------------------------------------------------------------------
+
+
+def test_a_step_that_raises(models: bls.ModelRepository) -> None:
+    models.define("e", "", chain("plus", "raises", "double"))
+    response = models.infer("e", ints(1))
+    assert message(response).startswith(
+        "in ensemble 'e', Failed to process the request(s) for model 'raises_0_0', message: "
+        "ValueError: no good"
+    )
+    assert response.record.error.chain == ("e", "raises")
+    assert [f.line > 0 for f in response.record.error.frames] == [True]
+
+
+def test_errors_name_every_ensemble_on_the_way(models: bls.ModelRepository) -> None:
+    models.define("inner", "", chain("raises"))
+    models.define("outer", "", chain("plus", "inner"))
+    assert message(models.infer("outer", ints(1))).startswith(
+        "in ensemble 'outer', in ensemble 'inner', Failed"
+    )
+
+
+def test_an_output_that_a_step_does_not_give(models: bls.ModelRepository) -> None:
+    models.define("first", "", chain("silent", "plus"))
+    models.define("last", "", chain("silent"))
+    assert message(models.infer("first", ints(1), request_id="q")) == (
+        "in ensemble 'first', [request id: q] expected 1 inputs but got 0 inputs for model 'plus'. "
+        "Got input(s) [], but missing required input(s) ['X']. Please provide all required input(s)."
+    )
+    response = models.infer("last", ints(1))
+    assert response.error is None
+    assert list(response) == []
+
+
+def test_what_is_wrong_with_the_request_itself(models: bls.ModelRepository) -> None:
+    models.define("e", "", chain("plus"))
+    assert "data-type is 'FP32', but model 'e' expects 'INT32'" in message(
+        models.infer("e", {"X": np.zeros(1, np.float32)})
+    )
+    assert "unexpected inference output 'Q' for model 'e'" in message(
+        models.infer("e", ints(1), outputs=["Q"])
+    )
+
+
+def test_one_branch_fails_while_another_runs(models: bls.ModelRepository) -> None:
+    """The error comes once the other branch has ended, as on Triton."""
+    models.define("waits", model('''
+def execute(self, requests):
+    gates.open_gate("began")
+    gates.pass_gate("go")
+    gates.count("ended")
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    models.define("e", "", ensemble(
+        ("waits", {"X": "X"}, {"Y": "a"}), ("raises", {"X": "X"}, {"Y": "b"}),
+        ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
+    ))  # fmt: skip
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(models.infer("e", ints(1))))
+    thread.start()
+    gates.pass_gate("began")
+    assert not answers
+    gates.open_gate("go")
+    thread.join(gates.LIMIT)
+    assert "no good" in message(answers[0])
+    assert gates.counts["ended"] == 1
+
+
+# -- side by side, and where ---------------------------------------------------------------------------
+
+
+MEET = model("""
+def execute(self, requests):
+    gates.shared["barrier"].wait(gates.LIMIT)
+    return [answer(number(r)) for r in requests]
+""")
+
+
+def test_steps_that_do_not_need_each_other_run_side_by_side(models: bls.ModelRepository) -> None:
+    gates.shared["barrier"] = threading.Barrier(3)
+    for name in "abc":
+        models.define(name, MEET, pbtxt())
+    models.define("sum3", SUM.replace('number(r, "A") +', 'number(r, "A") + number(r, "C") +'),
+                  pbtxt(inputs="A:INT32 B:INT32 C:INT32"))  # fmt: skip
+    models.define("e", "", ensemble(
+        *[(name, {"X": "X"}, {"Y": name.upper()}) for name in "abc"],
+        ("sum3", {n: n for n in "ABC"}, {"Y": "Y"}),
+    ))  # fmt: skip
+    assert infer(models, "e", 4) == 12
+    assert asyncio.run(models.infer_async("e", ints(5)))["Y"].as_numpy()[0] == 15
+
+
+def test_a_branch_goes_on_while_the_caller_runs_another(models: bls.ModelRepository) -> None:
+    """Whichever branch the caller's thread takes, the step after the other one begins."""
+    models.define("last", model('''
+def execute(self, requests):
+    gates.open_gate("went on")
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    models.define("long", model('''
+def execute(self, requests):
+    gates.pass_gate("went on")
+    return [answer(2)]
+'''), pbtxt())  # fmt: skip
+    for order in (1, -1):
+        gates.gate("went on").clear()
+        branches = [("long", {"X": "X"}, {"Y": "a"}), ("plus", {"X": "X"}, {"Y": "t"})]
+        models.define("e", "", ensemble(
+            *branches[::order], ("last", {"X": "t"}, {"Y": "b"}), ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
+        ))  # fmt: skip
+        assert infer(models, "e", 1) == 3
+
+
+def test_a_chain_runs_on_the_callers_thread(models: bls.ModelRepository) -> None:
+    models.define("where", model('''
+def execute(self, requests):
+    gates.log.put(threading.get_ident())
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    models.define("e", "", chain("where", "where"))
+    infer(models, "e")
+    assert gates.logged() == [threading.get_ident()] * 2
+
+
+def test_many_callers(models: bls.ModelRepository) -> None:
+    models.define("e", "", ensemble(
+        ("double", {"X": "X"}, {"Y": "a"}), ("plus", {"X": "X"}, {"Y": "b"}),
+        ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
+    ))  # fmt: skip
+
+    async def all_of_them() -> list[int]:
+        got = await asyncio.gather(*[models.infer_async("e", ints(n)) for n in range(64)])
+        return [value(r) for r in got]
+
+    assert asyncio.run(all_of_them()) == [3 * n + 1 for n in range(64)]
+
+
+def test_large_tensors_move_from_step_to_step(repo: bls.ModelRepository) -> None:
+    repo.define("same", model('''
+def execute(self, requests):
+    array = requests[0].inputs()[0].as_numpy()
+    gates.log.put(array.__array_interface__["data"][0])
+    array += 1
+    del requests
+    return [pb.InferenceResponse([pb.Tensor("Y", array)])]
+'''), pbtxt())  # fmt: skip
+    repo.define("e", "", chain("same", "same", "same"))
+    mine = np.zeros(100_000, np.int32)
+    out = repo.infer("e", {"X": mine})["Y"].as_numpy()
+    assert mine.sum() == 0
+    assert (out == 3).all()
+    where = gates.logged()
+    assert where[1] == where[2] == out.__array_interface__["data"][0]
+
+
+def test_a_tensor_that_two_steps_read_is_each_ones_own(models: bls.ModelRepository) -> None:
+    models.define("writes", model('''
+def execute(self, requests):
+    array = requests[0].inputs()[0].as_numpy()
+    array += 100
+    return [answer(int(array[0]))]
+'''), pbtxt())  # fmt: skip
+    models.define("e", "", ensemble(
+        ("plus", {"X": "X"}, {"Y": "t"}),
+        ("writes", {"X": "t"}, {"Y": "a"}), ("writes", {"X": "t"}, {"Y": "b"}),
+        ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
+    ))  # fmt: skip
+    assert infer(models, "e", 1) == 204
+
+
+# -- decoupled -----------------------------------------------------------------------------------------
+
+
+def test_a_decoupled_step_makes_a_decoupled_ensemble(models: bls.ModelRepository) -> None:
+    record = models.define("e", "", chain("countdown", "double"))
+    assert record.decoupled
+    assert models.config("e").model_transaction_policy.decoupled
+    assert [v for v in streamed(models, "e", 3) if v is not None] == [6, 4, 2]
+    assert [v for v in streamed(models, "e", 0) if v is not None] == []
+    assert "using the decoupled" in message(models.infer("e", ints(1)))
+
+
+def test_a_decoupled_step_at_the_end(models: bls.ModelRepository) -> None:
+    models.define("e", "", chain("plus", "countdown"))
+    assert [v for v in streamed(models, "e", 2) if v is not None] == [3, 2, 1]
+
+
+def test_responses_of_a_decoupled_step_stay_apart(models: bls.ModelRepository) -> None:
+    """What is made of one response never meets what is made of another."""
+    models.define("e", "", ensemble(
+        ("countdown", {"X": "X"}, {"Y": "t"}),
+        ("double", {"X": "t"}, {"Y": "a"}), ("plus", {"X": "t"}, {"Y": "b"}),
+        ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
+    ))  # fmt: skip
+    assert sorted(v for v in streamed(models, "e", 40) if v is not None) == [3 * n + 1 for n in range(1, 41)]
+
+
+def test_decoupled_after_decoupled(models: bls.ModelRepository) -> None:
+    models.define("e", "", chain("countdown", "countdown"))
+    assert sorted(v for v in streamed(models, "e", 3) if v is not None) == [1, 1, 1, 2, 2, 3]
+
+
+def test_an_error_ends_the_stream(models: bls.ModelRepository) -> None:
+    models.define("e", "", chain("countdown", "raises"))
+    last = list(models.stream("e", ints(2)))[-1]
+    assert last.final
+    assert message(last).startswith("in ensemble 'e', Failed to process")
+
+
+def test_an_ensemble_that_is_not_decoupled_can_be_streamed(models: bls.ModelRepository) -> None:
+    models.define("e", "", chain("plus", "double"))
+    assert streamed(models, "e", 1) == [4]
+
+
+# -- waits, cancelling and leaving -----------------------------------------------------------------------
+
+
+def test_a_circle_through_an_ensemble_is_refused(models: bls.ModelRepository) -> None:
+    calls = model("""
+def execute(self, requests):
+    if number(requests[0]) == 0:
+        return [answer(0)]
+    return [answer(value_of(ask("e", 1).exec()))]
+""")
+    models.define("caller", calls, pbtxt())
+    models.define("e", "", chain("plus", "caller"))
+    problem = message(models.infer("caller", ints(1)))
+    assert "circular BLS: caller -> e -> caller" in problem
+    assert "instance_group.count = 2" in problem
+
+
+def test_a_circle_through_branches_is_refused(models: bls.ModelRepository) -> None:
+    calls = model("""
+def execute(self, requests):
+    return [answer(value_of(ask("e", 1).exec()))]
+""")
+    models.define("caller", calls, pbtxt())
+    models.define("e", "", ensemble(
+        ("plus", {"X": "X"}, {"Y": "a"}), ("caller", {"X": "X"}, {"Y": "b"}),
+        ("sum", {"A": "a", "B": "b"}, {"Y": "Y"}),
+    ))  # fmt: skip
+    assert "circular BLS: caller -> e -> caller" in message(models.infer("caller", ints(1)))
+
+
+def test_a_circle_that_closes_late_and_in_the_background_is_refused(models: bls.ModelRepository) -> None:
+    """The caller's loop sleeps already when the second step meets the caller's own instance."""
+    models.define("slow", model('''
+def execute(self, requests):
+    gates.pass_gate("asleep")
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    models.define("caller", model('''
+async def execute(self, requests):
+    waiting = ask("e", 1).async_exec()
+    gates.open_gate("sent")
+    return [answer(value_of(await waiting))]
+'''), pbtxt())  # fmt: skip
+    models.define("e", "", chain("slow", "caller"))
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(models.infer("caller", ints(1))))
+    thread.start()
+    gates.pass_gate("sent")
+    found = models._server.find("caller")
+    assert found is not None
+    until(lambda: found.instances[0].loop.loop.bls_selector.idle, "the caller's loop sleeps")
+    gates.open_gate("asleep")
+    thread.join(gates.LIMIT)
+    assert "circular BLS: caller -> e -> caller" in message(answers[0])
+
+
+def test_no_circle_where_an_instance_is_left(models: bls.ModelRepository) -> None:
+    models.define("caller", model('''
+def execute(self, requests):
+    if number(requests[0]) < 2:
+        return [answer(number(requests[0]))]
+    return [answer(value_of(ask("e", 0).exec()))]
+'''), pbtxt(2))  # fmt: skip
+    models.define("e", "", chain("plus", "caller"))
+    assert infer(models, "caller", 2) == 1
+
+
+def test_cancelling_reaches_the_steps(models: bls.ModelRepository) -> None:
+    models.define("long", model('''
+def execute(self, requests):
+    gates.open_gate("began")
+    while not requests[0].is_cancelled() and not gates.over[0]:
+        gates.gate("never").wait(0.001)
+    gates.count("told")
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    models.define("e", "", chain("long", "plus"))
+
+    async def give_up() -> None:
+        task = asyncio.ensure_future(models.infer_async("e", ints(1)))
+        await asyncio.to_thread(gates.pass_gate, "began")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(give_up())
+    until(lambda: gates.counts["told"] == 1)
+    assert infer(models, "plus", 1) == 2
+
+
+@pytest.mark.parametrize("leaves", ["plus", "e"])
+def test_a_request_in_flight_is_finished_before_an_unload(models: bls.ModelRepository, leaves: str) -> None:
+    """The models of later steps are there until it is answered."""
+    models.define("waits", model('''
+def execute(self, requests):
+    gates.open_gate("began")
+    gates.pass_gate("go")
+    return [answer(number(r)) for r in requests]
+'''), pbtxt())  # fmt: skip
+    models.define("e", "", chain("waits", "plus"))
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(models.infer("e", ints(1))))
+    thread.start()
+    gates.pass_gate("began")
+    unload = threading.Thread(target=lambda: models.unload(leaves))
+    unload.start()
+    until(lambda: not models.ready("e"))
+    states = {r.name: r.state for r in models.index()}
+    assert states["e"] == "UNLOADING"
+    gates.open_gate("go")
+    thread.join(gates.LIMIT)
+    unload.join(gates.LIMIT)
+    assert value(answers[0]) == 2
+    assert {r.name: r.state for r in models.index()}[leaves] == "UNAVAILABLE"
+    assert "is not ready" in message(models.infer("e", ints(1)))

@@ -1,0 +1,504 @@
+"""Whatever a model does, its callers get an error response and everybody else is served."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import gc
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from tests.engine import gates
+from tests.engine.harness import (
+    DOUBLE,
+    Caller,
+    assert_all_idle,
+    idle,
+    infer,
+    ints,
+    message,
+    model,
+    pbtxt,
+    queued,
+    until,
+    value,
+)
+
+WORDS = '''
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+    __repr__ = __str__
+
+class UnprintableExit(BaseException):
+    def __str__(self):
+        sys.exit(3)
+
+def deeper():
+    return deeper() + 1
+'''
+
+# What execute does for X = 1, and what the message must contain. For X = 0 it answers 1.
+RAISES = {
+    "an exception": ("raise ValueError('wrong <b>words</b>')", "ValueError: wrong <b>words</b>"),
+    "a model exception": ("raise pb.TritonModelException('not today')", "not today"),
+    "sys.exit": ("sys.exit(5)", "SystemExit: 5"),
+    "KeyboardInterrupt": ("raise KeyboardInterrupt('of the model')", "KeyboardInterrupt: of the model"),
+    "GeneratorExit": ("raise GeneratorExit('odd')", "GeneratorExit: odd"),
+    "StopIteration": ("raise StopIteration('odd')", "StopIteration"),
+    "StopAsyncIteration": ("raise StopAsyncIteration('odd')", "StopAsyncIteration: odd"),
+    "recursion": ("deeper()", "RecursionError: maximum recursion depth exceeded"),
+    "memory": ("raise MemoryError('no room')", "MemoryError: no room"),
+    "no memory": ("bytearray(1 << 62)", "MemoryError"),
+    "without words": ("raise Unprintable()", "Unprintable"),
+    "exit in its words": ("raise UnprintableExit()", "UnprintableExit"),
+    "huge": ("raise ValueError('x' * 5_000_000)", "x" * 1000),
+    "surrogates": ("raise ValueError('\\udc80 \\x00')", "ValueError"),
+    "a group": ("raise BaseExceptionGroup('many', [SystemExit(1), ValueError('two')])", "many"),
+    "syntax": ("compile('a b', 'text', 'exec')", "SyntaxError"),
+    "with a cause": ("try:\n            1 / 0\n        except ZeroDivisionError as e:\n            raise "
+                     "KeyError('later') from e", "KeyError: 'later'"),
+}  # fmt: skip
+
+RETURNS = {
+    "None": ("return None", "execute returned None"),
+    "[None]": ("return [None]", "execute returned [None]"),
+    "nothing": ("return []", "size is:1, and InferenceResponse(s) size is:0"),
+    "two": ("return [answer(1), answer(2)]", "InferenceResponse(s) size is:2"),
+    "a response": ("return answer(1)", "Expected a list in the execute return"),
+    "a tuple": ("return (answer(1),)", "Expected a list in the execute return"),
+    "a generator": ("return (r for r in [answer(1)])", "Expected a list in the execute return"),
+    "a number": ("return [1]", "Expected an 'InferenceResponse' object"),
+    "a request": ("return [requests[0]]", "Expected an 'InferenceResponse' object"),
+    "a list in a list": ("return [[answer(1)]]", "Expected an 'InferenceResponse' object"),
+    "a dict": ("return {'Y': 1}", "Expected a list in the execute return"),
+    "False": ("return False", "Expected a list in the execute return"),
+    "a class": ("return pb.InferenceResponse", "Expected a list in the execute return"),
+}
+
+
+def misbehaving(does: str, kind: str = "def") -> str:
+    return model(f'''
+{kind} execute(self, requests):
+    if number(requests[0]) == 1:
+        {does}
+    return [answer(1)]
+''').replace("class TritonPythonModel", WORDS + "\nclass TritonPythonModel")
+
+
+# How a request gets there; each gives the answer to X = 1.
+def inline(repo: bls.ModelRepository) -> Any:
+    return Caller(repo.infer, "bad", ints(1)).result()
+
+
+def worker(repo: bls.ModelRepository) -> Any:
+    return asyncio.run(asyncio.wait_for(repo.infer_async("bad", ints(1)), 5))
+
+
+def streamed(repo: bls.ModelRepository) -> Any:
+    return list(repo.stream("bad", ints(1)))[-1]
+
+
+WAYS = {"inline": inline, "worker": worker, "streamed": streamed}
+CASES = {**RAISES, **RETURNS}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_model_that_misbehaves(repo: bls.ModelRepository, kind: str, case: str, way: str) -> None:
+    does, words = CASES[case]
+    if case == "a group" and not hasattr(builtins, "BaseExceptionGroup"):
+        pytest.skip("exception groups are new in 3.11")
+    if kind == "async def" and case == "StopIteration":
+        words = "coroutine raised StopIteration"
+    repo.define("bad", misbehaving(does, kind), pbtxt())
+    text = message(WAYS[way](repo))
+    assert words in text
+    assert "bad_0" in text  # which instance
+    assert_all_idle(repo)
+    for _ in range(2):  # and again, on the same instance
+        assert value(repo.infer("bad", ints(0))) == 1
+        assert value(list(repo.stream("bad", ints(0)))[-1]) == 1
+    assert words in message(WAYS[way](repo))
+    repo.unload("bad")
+
+
+def test_the_record_of_a_failure_is_made_whatever_raised(repo: bls.ModelRepository) -> None:
+    repo.define("bad", misbehaving("raise Unprintable()"), pbtxt())
+    record = repo.infer("bad", ints(1)).record
+    assert record.error is not None
+    assert record.error.kind == "Unprintable"
+    assert record.error.frames[-1].function == "execute"
+
+
+@pytest.mark.parametrize("does", ["sys.exit(3)", "raise Unprintable()", "return (1,)"])
+def test_the_caller_model_goes_on(repo: bls.ModelRepository, does: str) -> None:
+    repo.define("bad", misbehaving(does), pbtxt())
+    repo.define("a", model('''
+async def execute(self, requests):
+    got = [ask("bad", 1).exec(), await ask("bad", 1).async_exec()]
+    got += await asyncio.gather(*[ask("bad", n % 2).async_exec() for n in range(6)])
+    return [answer(sum(r.has_error() for r in got))]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == 5
+    assert_all_idle(repo)
+
+
+def test_others_in_flight_are_answered(repo: bls.ModelRepository) -> None:
+    repo.define("bad", model('''
+def execute(self, requests):
+    gates.pass_gate("start")
+    if number(requests[0]) % 2:
+        sys.exit(1)
+    return [answer(number(requests[0]))]
+'''), pbtxt(2))  # fmt: skip
+    callers = [Caller(repo.infer, "bad", ints(n)) for n in range(10)]
+    until(lambda: queued(repo, "bad") == 8)
+    gates.open_gate("start")
+    for n, caller in enumerate(callers):
+        response = caller.result()
+        if n % 2:
+            assert "SystemExit: 1" in message(response)
+        else:
+            assert value(response) == n
+    assert_all_idle(repo)
+
+
+def test_endless_recursion_through_bls_loses_no_instance(repo: bls.ModelRepository) -> None:
+    """Python's limit strikes somewhere in the engine; wherever that is, all comes back."""
+    repo.define("a", model('''
+def execute(self, requests):
+    return [ask("a").exec()]
+'''), pbtxt(sys.getrecursionlimit() // 3))  # fmt: skip
+
+    def deep(left: int) -> Any:
+        return repo.infer("a", ints(0)) if left == 0 else deep(left - 1)
+
+    def run() -> None:
+        for n in range(10):
+            try:
+                response = deep(n)
+            except RecursionError:
+                pass
+            else:
+                assert "recursion" in message(response)
+            assert_all_idle(repo)
+
+    Caller(run).result()
+
+
+def test_a_chain_of_async_calls_without_end(repo: bls.ModelRepository) -> None:
+    """Requests of an async decoupled model share its instance, so nothing but this limit stops them."""
+    repo.define("a", model('''
+async def execute(self, requests):
+    sender = requests[0].get_response_sender()
+    try:
+        stream = await ask("a").async_exec(decoupled=True)
+        response = (await asyncio.to_thread(list, stream))[-1] if number(requests[0]) else None
+    finally:
+        sender.send(answer(1), FINAL)
+'''), pbtxt(decoupled=True))  # fmt: skip
+    # Fire and forget, endlessly: each answers at once, and the chain ends by the limit on its length.
+    responses = list(repo.stream("a", ints(0)))
+    assert responses
+    until(lambda: idle(repo, "a") == 1)
+    repo.unload("a")
+
+
+# -- response senders ----------------------------------------------------------------------------------
+
+NOTE = '''
+def attempt(self, name, call, *args):
+    try:
+        call(*args)
+        gates.log.put((name, ""))
+    except BaseException as error:
+        gates.log.put((name, str(error)))
+'''
+
+DECOUPLED = {
+    "sends nothing": ("", [], "dropped before its final flag"),
+    "forgets the final flag": ("sender.send(answer(1))", [1], "dropped before its final flag"),
+    "raises at once": ("raise ValueError('first')", [], "ValueError: first"),
+    "raises after responses": (
+        "sender.send(answer(1)); sender.send(answer(2)); raise ValueError('third')", [1, 2], "ValueError: third"),
+    "exits after responses": ("sender.send(answer(1)); sys.exit(2)", [1], "SystemExit: 2"),
+    "an error with the final flag": (
+        "sender.send(answer(1))\n    sender.send(pb.InferenceResponse(error=pb.TritonError('late')), FINAL)",
+        [1], "late"),
+    "returns a list": ("return [answer(1)]", [], "is using the decoupled mode"),
+    "returns a list after a response": ("sender.send(answer(1)); return [answer(1)]", [1], "decoupled mode"),
+    "raises without words": ("sender.send(answer(1)); raise Unprintable()", [1], "Unprintable"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize("case", DECOUPLED)
+def test_a_decoupled_model_that_misbehaves(repo: bls.ModelRepository, case: str, kind: str) -> None:
+    does, values, words = DECOUPLED[case]
+    repo.define("bad", model(f'''
+{kind} execute(self, requests):
+    sender = requests[0].get_response_sender()
+    if number(requests[0]) == 0:
+        sender.send(answer(9), FINAL)
+        return None
+    {does or "pass"}
+''').replace("class TritonPythonModel", WORDS + "\nclass TritonPythonModel"), pbtxt(decoupled=True))  # fmt: skip
+    for _ in range(2):
+        responses = Caller(lambda: list(repo.stream("bad", ints(1)))).result()
+        assert [value(r) for r in responses[:-1]] == values
+        assert words in message(responses[-1])
+        assert [value(r) for r in repo.stream("bad", ints(0))] == [9]
+    assert_all_idle(repo)
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_sending_after_the_end(repo: bls.ModelRepository, kind: str) -> None:
+    repo.define("bad", model(NOTE + f'''
+{kind} execute(self, requests):
+    sender = requests[0].get_response_sender()
+    sender.send(answer(1))
+    sender.send(answer(2), FINAL)
+    self.attempt("after", sender.send, answer(3))
+    self.attempt("final again", sender.send, None, FINAL)
+    self.attempt("nothing", sender.send)
+    self.attempt("flag", sender.send, answer(3), 7)
+'''), pbtxt(decoupled=True))  # fmt: skip
+    assert [value(r) for r in repo.stream("bad", ints(0))] == [1, 2]
+    closed = "Unable to send response. Response sender has been closed."
+    until(lambda: gates.log.qsize() == 4)
+    assert dict(gates.logged()) == {
+        "after": closed,
+        "final again": closed,
+        "nothing": "Inference Response object must be provided when the response flags is set to zero.",
+        "flag": "Unable to send response. Unsupported flag provided.",
+    }
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_two_responses_of_a_plain_model(repo: bls.ModelRepository, kind: str, way: str) -> None:
+    repo.define("bad", model(NOTE + f'''
+{kind} execute(self, requests):
+    sender = requests[0].get_response_sender()
+    self.attempt("only final", sender.send, None, FINAL)
+    self.attempt("first", sender.send, answer(1))
+    self.attempt("second", sender.send, answer(2))
+    self.attempt("final", sender.send, None, FINAL)
+    self.attempt("third", sender.send, answer(2), FINAL)
+'''), pbtxt())  # fmt: skip
+    assert value(WAYS[way](repo)) == 1
+    until(lambda: gates.log.qsize() == 5)
+    notes = dict(gates.logged())
+    assert "cannot send complete final before sending a response" in notes["only final"]
+    assert notes["first"] == ""
+    assert "cannot send more than one response" in notes["second"]
+    assert notes["final"] == ""
+    assert notes["third"]
+    assert_all_idle(repo)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_response_that_is_sent_and_one_that_is_returned(
+    repo: bls.ModelRepository, kind: str, way: str
+) -> None:
+    """The first one counts; the other is nobody's."""
+    repo.define("bad", model(f'''
+{kind} execute(self, requests):
+    requests[0].get_response_sender().send(answer(1), FINAL)
+    return [answer(2)]
+'''), pbtxt())  # fmt: skip
+    assert value(WAYS[way](repo)) == 1
+    assert_all_idle(repo)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_plain_model_whose_sender_is_dropped_later(
+    repo: bls.ModelRepository, kind: str, way: str
+) -> None:
+    """Nobody can answer any more once the thread that had the sender lets go of it."""
+    repo.define("bad", model(f'''
+{kind} execute(self, requests):
+    sender = requests[0].get_response_sender()
+    def forget(sender):
+        gates.pass_gate("forget")
+    threading.Thread(target=forget, args=(sender,)).start()
+    gates.open_gate("forget")
+'''), pbtxt())  # fmt: skip
+    assert "execute returned None and the request was not answered" in message(WAYS[way](repo))
+    assert_all_idle(repo)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_plain_model_that_answers_later(repo: bls.ModelRepository, kind: str, way: str) -> None:
+    repo.define("late", model(f'''
+{kind} execute(self, requests):
+    def reply(sender):
+        gates.pass_gate("reply")
+        sender.send(answer(6), FINAL)
+    threading.Thread(target=reply, args=(requests[0].get_response_sender(),)).start()
+    gates.open_gate("reply")
+'''), pbtxt())  # fmt: skip
+    assert value(WAYS[way](repo)) == 6
+    assert_all_idle(repo)
+
+
+@pytest.mark.parametrize("where", ["list", "attribute cycle", "traceback"])
+def test_a_request_that_the_model_keeps(repo: bls.ModelRepository, where: str) -> None:
+    """A sender in a reference cycle is dropped by the collector: an error then, at the latest."""
+    keeps = {
+        "list": "self.kept = [requests[0]]; self.kept.clear()",
+        "attribute cycle": "box = [requests[0]]; box.append(box)",
+        "traceback": "try:\n        1 / 0\n    except ZeroDivisionError as e:\n        self_kept = e",
+    }[where]
+    repo.define("bad", model(f'''
+def execute(self, requests):
+    {keeps}
+    return None
+'''), pbtxt())  # fmt: skip
+    caller = Caller(repo.infer, "bad", ints(1))
+    until(lambda: gc.collect() >= 0 and caller.done)
+    assert "not answered" in message(caller.result())
+
+
+def test_an_error_of_a_response_that_cannot_be_read(repo: bls.ModelRepository) -> None:
+    """A model that answers with outputs of a nonsensical kind fails alone."""
+    repo.define("bad", model('''
+def execute(self, requests):
+    response = answer(1)
+    del response._outputs
+    return [response]
+'''), pbtxt())  # fmt: skip
+    assert repo.infer("bad", ints(0)).error is not None
+    assert_all_idle(repo)
+
+
+# -- loops and background tasks ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("does", ["sys.exit(1)", "raise KeyboardInterrupt", "raise ValueError('lost')"])
+def test_a_background_task_that_dies(repo: bls.ModelRepository, does: str) -> None:
+    """It takes neither the loop nor the requests in it along."""
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    repo.define("a", model(f'''
+async def execute(self, requests):
+    async def dies():
+        {does}
+    if number(requests[0]):
+        self.task = asyncio.create_task(dies())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    try:
+        for n in (1, 0, 1, 0):
+            assert Caller(infer, repo, "a", n).result(5) == 1
+    finally:
+        logging.getLogger("asyncio").setLevel(logging.NOTSET)
+    assert_all_idle(repo)
+
+
+def test_a_callback_that_exits(repo: bls.ModelRepository) -> None:
+    repo.define("a", model('''
+async def execute(self, requests):
+    if number(requests[0]):
+        asyncio.get_running_loop().call_soon(sys.exit, 4)
+        await asyncio.sleep(0.001)
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    for n in (1, 0):
+        assert Caller(infer, repo, "a", n).result(5) == 1
+
+
+def test_a_model_that_stops_its_loop(repo: bls.ModelRepository) -> None:
+    repo.define("a", model('''
+async def execute(self, requests):
+    if number(requests[0]):
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(0)
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    for n in (1, 0, 1, 0):
+        assert Caller(infer, repo, "a", n).result(5) == 1
+
+
+@pytest.mark.parametrize("does", ["raise ValueError('end')", "sys.exit(1)", "raise KeyboardInterrupt"])
+def test_finalize_that_fails(
+    repo: bls.ModelRepository, does: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is logged, and the other instances are finalized all the same."""
+    repo.define("a", model(f'''
+async def execute(self, requests):
+    return [answer(1)]
+
+def finalize(self):
+    gates.count("finalized")
+    {does}
+'''), pbtxt(3))  # fmt: skip
+    assert infer(repo, "a") == 1
+    Caller(repo.unload, "a").result(5)
+    assert gates.counts["finalized"] == 3
+    assert len([r for r in caplog.records if "finalize of a_0" in r.getMessage()]) == 3
+
+
+def test_a_requester_that_has_left(repo: bls.ModelRepository) -> None:
+    """Its loop is closed when the answer comes; that disturbs nobody."""
+    repo.define("a", model('''
+def execute(self, requests):
+    gates.pass_gate("go on")
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    kept: list[Any] = []
+
+    async def leave() -> None:
+        caller = repo._server.root()
+        tensor = bls.pb_utils.Tensor("X", ints(1)["X"])
+        request: Callable[[], Any] = bls.pb_utils.InferenceRequest(
+            model_name="a", inputs=[tensor], requested_output_names=[]
+        )  # type: ignore[assignment]
+        kept.append(caller.async_exec(request, False, False))  # type: ignore[arg-type]
+
+    asyncio.run(leave())
+    gates.open_gate("go on")
+    assert_all_idle(repo)
+    assert infer(repo, "a") == 1
+
+
+def test_each_model_of_a_chain_names_itself(repo: bls.ModelRepository) -> None:
+    repo.define("c", misbehaving("raise ValueError('deep down')"), pbtxt())
+    for name, below in ("b", "c"), ("a", "b"):
+        repo.define(name, model(f'''
+def execute(self, requests):
+    return [answer(value_of(ask({below!r}, 1).exec()))]
+'''), pbtxt())  # fmt: skip
+    record = repo.infer("a", ints(1)).record
+    assert record.error is not None
+    assert record.error.chain == ("a", "b", "c")
+    assert "deep down" in record.error.message
+
+
+def test_a_failing_model_beside_a_good_one(repo: bls.ModelRepository) -> None:
+    repo.define("bad", misbehaving("sys.exit(1)"), pbtxt())
+    repo.define("double", DOUBLE, pbtxt())
+
+    def call(number: int) -> None:
+        for n in range(100):
+            if number % 2:
+                assert infer(repo, "double", n) == 2 * n
+            else:
+                assert "SystemExit" in message(repo.infer("bad", ints(1)))
+
+    for caller in [Caller(call, n) for n in range(4)]:
+        caller.result()
+    assert_all_idle(repo)
+    stats = repo.statistics("bad")["model_stats"][0]["inference_stats"]
+    assert (stats["success"]["count"], stats["fail"]["count"]) == (0, 200)

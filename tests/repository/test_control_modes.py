@@ -1,0 +1,372 @@
+"""Control modes, transitions, dependents of ensembles, and readiness."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.engine import readiness
+from bls_notebook.repository.control import Poller
+from tests.repository.models import TEXT, said, saying, write
+
+GATES: dict[str, threading.Event] = {}
+MADE: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def gates() -> Iterator[None]:
+    for name in ("begun", "go"):
+        GATES[name] = threading.Event()
+    MADE.clear()
+    yield
+    for gate in GATES.values():
+        gate.set()
+
+
+HERE = "import tests.repository.test_control_modes as here\n"
+
+
+def states(repo: bls.ModelRepository) -> dict[str, str]:
+    return {r.name if r.version == 1 else f"{r.name}/{r.version}": r.state for r in repo.index()}
+
+
+def reasons(repo: bls.ModelRepository) -> dict[str, str]:
+    return {r.name: r.reason for r in repo.index()}
+
+
+def touch(file: Path, text: str) -> None:
+    """Change a file so that it looks changed, however coarse the clock of the file system."""
+    before = file.stat().st_mtime_ns
+    file.write_text(text, encoding="utf-8")
+    os.utime(file, ns=(before + 1_000_000, before + 1_000_000))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path, "a", saying("'a'"))
+    write(tmp_path, "b", saying("'b'"))
+    return tmp_path
+
+
+# -- none and poll -------------------------------------------------------------------------------------
+
+
+def test_none_loads_everything_and_takes_no_orders(folder: Path) -> None:
+    write(folder, "broken", "raise ValueError('no weights')\n")
+    with bls.ModelRepository(folder, control_mode="none") as repo:
+        assert states(repo) == {"a": "READY", "b": "READY", "broken": "UNAVAILABLE"}
+        assert "no weights" in reasons(repo)["broken"]
+        for order in (lambda: repo.load("a"), lambda: repo.unload("a")):
+            with pytest.raises(bls.ModelLoadError, match="control_mode='explicit'") as refusal:
+                order()
+            assert refusal.value.reason == (
+                "explicit model load / unload is not allowed if polling is enabled"
+            )
+        with pytest.raises(bls.BLSError, match="control_mode is 'none'"):
+            repo.poll()
+        assert said(repo, "a") == "a"
+        repo.define("cell", saying("'c'"), TEXT)
+        repo.unload("cell")
+
+
+def test_models_are_refused_too(folder: Path) -> None:
+    load = "try:\n    pb_utils.load_model('a')\nexcept pb_utils.TritonModelException as e:\n    said = e"
+    write(folder, "loads", saying("said", inside=load))
+    with bls.ModelRepository(folder, control_mode="none") as repo:
+        assert said(repo, "loads").endswith(
+            "explicit model load / unload is not allowed if polling is enabled"
+        )
+
+
+def test_poll_follows_the_folders(folder: Path) -> None:
+    with bls.ModelRepository(folder, control_mode="poll", poll_seconds=None) as repo:
+        assert repo.poll() == []
+        touch(folder / "a" / "1" / "model.py", saying("'a2'"))
+        write(folder, "c", saying("'c'"))
+        shutil.rmtree(folder / "b")
+        assert said(repo, "a") == "a"
+        assert sorted(repo.poll()) == ["a", "b", "c"]
+        assert (said(repo, "a"), said(repo, "c")) == ("a2", "c")
+        assert states(repo) == {"a": "READY", "b": "UNAVAILABLE", "c": "READY"}
+        assert reasons(repo)["b"] == "unloaded"
+        assert repo.poll() == []
+
+
+def test_a_broken_edit_keeps_what_serves_and_is_tried_again(folder: Path) -> None:
+    with bls.ModelRepository(folder, control_mode="poll", poll_seconds=None) as repo:
+        touch(folder / "a" / "1" / "model.py", "def broken(:\n")
+        assert repo.poll() == []
+        assert said(repo, "a") == "a"
+        touch(folder / "a" / "1" / "model.py", saying("'mended'"))
+        assert repo.poll() == ["a"]
+        assert said(repo, "a") == "mended"
+
+
+def test_polling_goes_on_by_itself_and_ends_with_the_repository(folder: Path) -> None:
+    polled = threading.Event()
+
+    class Repository(bls.ModelRepository):
+        def _follow_folders(self) -> list[str]:
+            out = super()._follow_folders()
+            if self._poller is not None:
+                polled.set()
+            return out
+
+    with Repository(folder, control_mode="poll", poll_seconds=0.001) as repo:
+        poller = repo._poller
+        assert isinstance(poller, Poller)
+        assert polled.wait(10)
+    poller._thread.join(10)
+    assert not poller._thread.is_alive()
+
+
+@pytest.mark.parametrize("options", [{"control_mode": "sometimes"}, {"poll_seconds": 0}])
+def test_bad_options(folder: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(bls.BLSError, match=next(iter(options))):
+        bls.ModelRepository(folder, **options)
+
+
+# -- versions --------------------------------------------------------------------------------------------
+
+
+def test_only_versions_that_changed_load_again(disk: bls.ModelRepository) -> None:
+    root = disk.paths[0]
+    config = f"version_policy {{ all {{}} }}\n{TEXT}"
+    count = f"{HERE}here.MADE.append(__file__.split('/')[-2])\n"
+    for version in (1, 2):
+        write(root, "m", saying(version, count), config, version)
+    disk.load("m")
+    assert MADE == ["1", "2"]
+    touch(root / "m" / "2" / "model.py", saying("'two'", count))
+    disk.load("m")
+    assert MADE == ["1", "2", "2"]
+    assert (said(disk, "m", 1), said(disk, "m", 2)) == ("1", "two")
+    write(root, "m", saying(3, count), config, 3)
+    disk.load("m")
+    assert MADE == ["1", "2", "2", "3"]
+    shutil.rmtree(root / "m" / "1")
+    disk.load("m")
+    assert MADE == ["1", "2", "2", "3"]
+    assert states(disk) == {"m": "UNAVAILABLE", "m/2": "READY", "m/3": "READY"}
+    (root / "m" / "shared.txt").write_text("all versions may read it")
+    disk.load("m")
+    assert MADE == ["1", "2", "2", "3", "2", "3"]
+
+
+# -- transitions -------------------------------------------------------------------------------------------
+
+
+def test_loading_is_seen_while_it_lasts(repo: bls.ModelRepository) -> None:
+    wait = f"{HERE}here.GATES['begun'].set()\nhere.GATES['go'].wait(10)\n"
+    thread = threading.Thread(target=lambda: repo.define("m", saying("'m'", wait), TEXT))
+    thread.start()
+    assert GATES["begun"].wait(10)
+    assert states(repo) == {"m": "LOADING"}
+    assert not repo.ready("m")
+    GATES["go"].set()
+    thread.join(10)
+    assert states(repo) == {"m": "READY"}
+
+
+def test_unloading_is_seen_while_it_lasts(repo: bls.ModelRepository) -> None:
+    wait = "here.GATES['begun'].set()\nhere.GATES['go'].wait(10)"
+    repo.define("m", saying("'done'", HERE, wait), TEXT)
+    answers: list[str] = []
+    request = threading.Thread(target=lambda: answers.append(said(repo, "m")))
+    request.start()
+    assert GATES["begun"].wait(10)
+    unload = threading.Thread(target=lambda: repo.unload("m"))
+    unload.start()
+    while repo.ready("m"):
+        GATES["go"].wait(0.001)
+    assert states(repo) == {"m": "UNLOADING"}
+    assert unload.is_alive()
+    GATES["go"].set()
+    request.join(10)
+    unload.join(10)
+    assert answers == ["done"]
+    assert states(repo) == {"m": "UNAVAILABLE"}
+    assert reasons(repo) == {"m": "unloaded"}
+
+
+def test_a_model_that_unloads_itself_does_not_wait(repo: bls.ModelRepository) -> None:
+    repo.define("m", saying("'gone'", inside="pb_utils.unload_model('m')"), TEXT)
+    assert said(repo, "m") == "gone"
+    assert "is not ready" in said(repo, "m")
+
+
+# -- ensembles and their members -----------------------------------------------------------------------------
+
+
+def ensemble(member: str, version: int = -1) -> str:
+    return f"""platform: "ensemble"
+{TEXT}
+input [ {{ name: "X" data_type: TYPE_STRING dims: [ -1 ] }} ]
+ensemble_scheduling {{ step [ {{ model_name: "{member}" model_version: {version}
+  input_map {{ key: "IN" value: "X" }} output_map {{ key: "OUT" value: "OUT" }} }} ] }}
+"""
+
+
+WITH_INPUT = TEXT + '\ninput [ { name: "IN" data_type: TYPE_STRING dims: [ -1 ] } ]'
+
+
+def lay_out(root: Path, name: str, config: str) -> None:
+    (root / name / "1").mkdir(parents=True)
+    (root / name / "config.pbtxt").write_text(config)
+
+
+@pytest.fixture
+def ensembles(disk: bls.ModelRepository) -> bls.ModelRepository:
+    root = disk.paths[0]
+    write(root, "member", saying("'m'"), WITH_INPUT)
+    lay_out(root, "inner", ensemble("member"))
+    lay_out(root, "outer", ensemble("inner").replace('key: "IN"', 'key: "X"'))
+    return disk
+
+
+def test_members_load_first(ensembles: bls.ModelRepository) -> None:
+    ensembles.load("outer")
+    assert states(ensembles) == {"inner": "READY", "member": "READY", "outer": "READY"}
+
+
+def test_ensembles_leave_with_a_member_and_come_back(ensembles: bls.ModelRepository) -> None:
+    ensembles.load("outer")
+    ensembles.unload("member")
+    assert set(states(ensembles).values()) == {"UNAVAILABLE"}
+    assert reasons(ensembles)["outer"] == "unloaded: it needs 'member'"
+    ensembles.load("member")
+    assert set(states(ensembles).values()) == {"READY"}
+
+
+def test_unload_dependents_takes_what_was_loaded_for_the_ensemble_alone(
+    ensembles: bls.ModelRepository,
+) -> None:
+    ensembles.load("outer")
+    ensembles.unload("outer")
+    assert states(ensembles) == {"inner": "READY", "member": "READY", "outer": "UNAVAILABLE"}
+    ensembles.load("outer")
+    ensembles.unload("outer", unload_dependents=True)
+    assert set(states(ensembles).values()) == {"UNAVAILABLE"}
+    ensembles.load("member")
+    ensembles.load("outer")
+    ensembles.unload("outer", unload_dependents=True)
+    assert states(ensembles) == {"inner": "UNAVAILABLE", "member": "READY", "outer": "UNAVAILABLE"}
+
+
+def test_a_changed_member_is_checked_again(ensembles: bls.ModelRepository) -> None:
+    ensembles.load("outer")
+    touch(ensembles.paths[0] / "member" / "config.pbtxt", 'backend: "python"\n' + TEXT)
+    ensembles.load("member")
+    assert states(ensembles) == {"inner": "UNAVAILABLE", "member": "READY", "outer": "UNAVAILABLE"}
+    assert "mapping to non-existing input IN in model member" in reasons(ensembles)["inner"]
+    touch(ensembles.paths[0] / "member" / "config.pbtxt", 'backend: "python"\n' + WITH_INPUT)
+    ensembles.load("member")
+    assert set(states(ensembles).values()) == {"READY"}
+
+
+def refusal(repo: bls.ModelRepository, name: str) -> str:
+    with pytest.raises(bls.ModelLoadError) as failure:
+        repo.load(name)
+    assert "\n" not in str(failure.value)
+    assert states(repo)[name] == "UNAVAILABLE"
+    return failure.value.reason
+
+
+def test_what_keeps_an_ensemble_from_loading(disk: bls.ModelRepository) -> None:
+    """Worded as by a real tritonserver 2.51."""
+    root = disk.paths[0]
+    write(root, "member", saying("'m'"), WITH_INPUT)
+    write(root, "broken", "raise ValueError('no weights')\n", WITH_INPUT)
+    numbers = WITH_INPUT.replace("TYPE_STRING", "TYPE_FP32")
+    write(root, "numbers", saying("'m'"), numbers)
+    write(root, "shaped", saying("'m'"), WITH_INPUT.replace("-1", "3"))
+    for name, config in {
+        "missing": ensemble("nobody"),
+        "version": ensemble("member", 7),
+        "breaks": ensemble("broken"),
+        "types": ensemble("numbers"),
+        "shapes": ensemble("shaped").replace("-1 ]", "4 ]"),
+        "input": ensemble("member").replace('key: "IN"', 'key: "NOPE"'),
+        "output": ensemble("member").replace('key: "OUT"', 'key: "NOPE"'),
+        "rows": "max_batch_size: 8\n" + ensemble("batches"),
+        "itself": ensemble("itself").replace('key: "IN"', 'key: "X"'),
+        "one": ensemble("two").replace('key: "IN"', 'key: "X"'),
+        "two": ensemble("one").replace('key: "IN"', 'key: "X"'),
+    }.items():
+        lay_out(root, name, config)
+    write(root, "batches", saying("'m'"), "max_batch_size: 4\n" + WITH_INPUT)
+    head = "load failed for model '{}': "
+    for name, words in {
+        "missing": "ensemble missing contains models that are not available or ambiguous: nobody",
+        "version": "ensemble 'version' depends on 'member' whose required version 7 is not loaded.",
+        "breaks": "ensemble 'breaks' depends on 'broken' which has no loaded version. Model 'broken' loading "
+        "failed with error: version 1 is at UNAVAILABLE state: Internal: ValueError: no weights",
+        "types": "in ensemble types, ensemble tensor X: inconsistent data type: TYPE_STRING is inferred from "
+        "model types while TYPE_FP32 is inferred from model numbers",
+        "shapes": "in ensemble shapes, ensemble tensor X: inconsistent shape: [4] is inferred from model "
+        "shapes while [3] is inferred from model shaped",
+        "input": "in ensemble input, ensemble tensor X is mapping to non-existing input NOPE in model member",
+        "output": "in ensemble output, ensemble tensor OUT is mapped from non-existing output NOPE in model "
+        "member",
+        "rows": "ensemble rows allows maximum batch size 8, but it contains model batches which only allows "
+        "maximum batch size to be 4",
+        "itself": "circular dependency between ensembles: itself -> ... -> itself -> itself",
+        "one": "circular dependency between ensembles: one -> ... -> two -> one",
+    }.items():
+        assert refusal(disk, name).startswith(head.format(name) + words)
+
+
+def test_an_ensemble_of_cells_follows_their_definitions(repo: bls.ModelRepository) -> None:
+    repo.define("member", saying("'first'"), WITH_INPUT)
+    record = repo.set_config("e", ensemble("member"))
+    assert record is not None
+    assert record.backend == "ensemble"
+
+    def ask() -> str:
+        return str(repo.infer("e", {"X": ["x"]})["OUT"].as_numpy()[0].decode())
+
+    assert ask() == "first"
+    repo.define("member", saying("'second'"), WITH_INPUT)
+    assert ask() == "second"
+
+
+def test_a_polled_ensemble_waits_for_its_members(tmp_path: Path) -> None:
+    lay_out(tmp_path, "an_ensemble", ensemble("member"))
+    with bls.ModelRepository(tmp_path, control_mode="poll", poll_seconds=None) as repo:
+        assert "not available or ambiguous: member" in reasons(repo)["an_ensemble"]
+        write(tmp_path, "member", saying("'m'"), WITH_INPUT)
+        repo.poll()
+        assert states(repo) == {"an_ensemble": "READY", "member": "READY"}
+
+
+# -- is_ready --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "ready"),
+    [("return True", True), ("return False", False), ("return 1", False), ("raise ValueError", False)],
+)
+@pytest.mark.parametrize("kind", ["", "async "])
+def test_is_ready_of_the_model(repo: bls.ModelRepository, body: str, ready: bool, kind: str) -> None:
+    source = saying("pb_utils.is_model_ready('m')") + f"\n    {kind}def is_ready(self):\n        {body}\n"
+    repo.define("m", source, TEXT)
+    assert repo.ready("m") is ready
+    assert said(repo, "m") == str(ready)
+
+
+def test_is_ready_that_takes_too_long(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "READY_SECONDS", 0.01)
+    wait = "here.GATES['begun'].set()\n        return here.GATES['go'].wait(10)"
+    repo.define("m", saying("'m'", HERE) + f"\n    def is_ready(self):\n        {wait}\n", TEXT)
+    assert not repo.ready("m")
+    assert GATES["begun"].wait(10)
+    monkeypatch.setattr(readiness, "READY_SECONDS", 10.0)
+    GATES["go"].set()
+    assert repo.ready("m")

@@ -1,0 +1,149 @@
+"""Statistics in Triton's shape, and its metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from tests.repository.models import ECHO, ECHOES, HEAD
+
+FAILS = f"""{HEAD}
+
+class TritonPythonModel:
+    def execute(self, requests):
+        if requests[0].inputs()[0].as_numpy()[0] > 0:
+            raise ValueError("no good")
+        return [pb_utils.InferenceResponse([], pb_utils.TritonError("sorry")) for _ in requests]
+"""
+ONE = {"IN": np.ones(1, np.float32)}
+ZERO = {"IN": np.zeros(1, np.float32)}
+
+
+def row(repo: bls.ModelRepository, name: str) -> dict[str, Any]:
+    return repo.statistics(name)["model_stats"][0]  # type: ignore[no-any-return]
+
+
+def counts(found: dict[str, Any]) -> dict[str, int]:
+    return {key: value["count"] for key, value in found["inference_stats"].items()}
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_successes(repo: bls.ModelRepository, how: str) -> None:
+    repo.define("m", ECHOES, ECHO)
+    assert row(repo, "m")["last_inference"] == 0
+
+    async def three() -> None:
+        await asyncio.gather(*[repo.infer_async("m", ONE) for _ in range(3)])
+
+    if how == "sync":
+        for _ in range(3):
+            repo.infer("m", ONE)
+    else:
+        asyncio.run(three())
+        model = repo._server.find("m")
+        repo.unload("m")  # it is counted after the last answer is out
+        assert model is not None
+        repo._server.replace("m", {1: model})
+    found = row(repo, "m")
+    assert (found["name"], found["version"]) == ("m", "1")
+    assert (found["inference_count"], found["execution_count"]) == (3, 3)
+    assert counts(found) == {
+        "success": 3, "fail": 0, "queue": 3, "compute_input": 3, "compute_infer": 3, "compute_output": 3,
+        "cache_hit": 0, "cache_miss": 0,
+    }  # fmt: skip
+    times = {key: value["ns"] for key, value in found["inference_stats"].items()}
+    parts = ("queue", "compute_input", "compute_infer", "compute_output")
+    assert all(times[p] >= 0 for p in parts)
+    assert times["compute_infer"] > 0
+    assert times["success"] == sum(times[p] for p in parts)
+    (batch,) = found["batch_stats"]
+    assert batch["batch_size"] == 1
+    assert batch["compute_infer"] == {"count": 3, "ns": times["compute_infer"]}
+    assert found["last_inference"] > 1_600_000_000_000
+
+
+def test_failures(repo: bls.ModelRepository) -> None:
+    """As on Triton: who raised has failed, who answers with an error has not; what was refused never ran."""
+    repo.define("m", FAILS, ECHO)
+    repo.infer("m", ONE)
+    repo.infer("m", ZERO)
+    repo.infer("m", {"IN": np.ones(1, np.int32)})
+    found = row(repo, "m")
+    assert (found["inference_count"], found["execution_count"]) == (1, 2)
+    assert counts(found)["fail"] == counts(found)["success"] == 1
+    assert found["inference_stats"]["fail"]["ns"] > 0
+
+
+def test_rows_of_batches(repo: bls.ModelRepository) -> None:
+    repo.define("m", ECHOES, "max_batch_size: 4\n" + ECHO.replace("-1", "2"))
+    for rows in (1, 1, 3):
+        repo.infer("m", {"IN": np.zeros((rows, 2), np.float32)})
+    found = row(repo, "m")
+    assert (found["inference_count"], found["execution_count"]) == (5, 3)
+    assert [(b["batch_size"], b["compute_infer"]["count"]) for b in found["batch_stats"]] == [(1, 2), (3, 1)]
+
+
+ENSEMBLE = """
+platform: "ensemble"
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+ensemble_scheduling { step [ { model_name: "m" model_version: -1
+  input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "OUT" } } ] }
+"""
+
+
+def test_ensembles_count_beside_their_steps(repo: bls.ModelRepository) -> None:
+    repo.define("m", ECHOES, ECHO)
+    repo.define("e", "", ENSEMBLE)
+    for _ in range(2):
+        repo.infer("e", ONE)
+    for name in ("m", "e"):
+        found = row(repo, name)
+        assert (found["inference_count"], found["execution_count"]) == (2, 2)
+        assert counts(found)["success"] == 2
+    repo.define("m", FAILS, ECHO)
+    repo.infer("e", ONE)
+    assert counts(row(repo, "e")) == dict.fromkeys(counts(row(repo, "e")), 0) | {"fail": 1}
+    assert row(repo, "e")["execution_count"] == 0
+
+
+def test_each_version_has_its_own(disk: bls.ModelRepository) -> None:
+    from tests.repository.models import write
+
+    policy = "version_policy { all {} }\n"
+    write(disk.paths[0], "m", ECHOES, policy + ECHO)
+    write(disk.paths[0], "m", ECHOES, policy + ECHO, 2)
+    disk.load("m")
+    disk.infer("m", ONE, version=1)
+    rows = disk.statistics("m")["model_stats"]
+    assert [(r["version"], r["inference_count"]) for r in rows] == [("1", 1), ("2", 0)]
+
+
+def test_metrics_have_tritons_names_and_labels(repo: bls.ModelRepository) -> None:
+    repo.define("m", ECHOES, ECHO + "response_cache { enable: true }")
+    repo.define("bad", FAILS, ECHO)
+    for _ in range(2):
+        repo.infer("m", ONE)
+    repo.infer("bad", ONE)
+    lines = repo.metrics.text().splitlines()
+    for line in (
+        "# TYPE nv_inference_request_success counter",
+        "# HELP nv_inference_request_success Number of successful inference requests, all batch sizes",
+        'nv_inference_request_success{model="m",version="1"} 2.0',
+        'nv_inference_count{model="m",version="1"} 1.0',
+        'nv_inference_exec_count{model="m",version="1"} 1.0',
+        'nv_inference_request_failure{model="bad",reason="BACKEND",version="1"} 1.0',
+        'nv_inference_request_failure{model="m",reason="OTHER",version="1"} 0.0',
+        'nv_inference_pending_request_count{model="m",version="1"} 0.0',
+        'nv_cache_num_hits_per_model{model="m",version="1"} 1.0',
+        'nv_cache_num_misses_per_model{model="m",version="1"} 1.0',
+        "nv_cache_num_entries 1.0",
+    ):
+        assert line in lines
+    assert not any(line.startswith('nv_cache_num_hits_per_model{model="bad"') for line in lines)
+    infer = next(x for x in lines if x.startswith('nv_inference_compute_infer_duration_us{model="m"'))
+    assert float(infer.split()[1]) >= 0

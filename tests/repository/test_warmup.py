@@ -1,0 +1,176 @@
+"""Warm-up: what the samples of `model_warmup` are, and that a failing one fails the load."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from tests.repository.models import HEAD
+
+SEES = f"""{HEAD}
+import json
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.seen = []
+
+    def execute(self, requests):
+        out = []
+        for r in requests:
+            arrays = {{t.name(): t.as_numpy() for t in r.inputs()}}
+            text = np.array([json.dumps(self.seen)], object)
+            out.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", text)]))
+            self.seen.append([len(requests), {{n: [str(a.dtype), list(a.shape), str(a.tolist())]
+                                               for n, a in sorted(arrays.items())}}])
+        return out
+"""
+OUT = 'output [ { name: "OUT" data_type: TYPE_STRING dims: [ -1 ] } ]\n'
+IN = 'input [ { name: "IN" data_type: TYPE_FP32 dims: [ 2 ] } ]\n'
+TEXT = 'input [ { name: "S" data_type: TYPE_STRING dims: [ 2 ] } ]\n'
+
+
+def sample(data: str, more: str = "batch_size: 1", name: str = "IN", kind: str = "FP32") -> str:
+    return (
+        f'model_warmup {{ name: "w" {more} inputs {{ key: "{name}" '
+        f"value {{ data_type: TYPE_{kind} dims: [ 2 ] {data} }} }} }}\n"
+    )
+
+
+def seen(repo: bls.ModelRepository, inputs: dict[str, Any]) -> Any:
+    response = repo.infer("m", inputs)
+    assert response.error is None, response.error.message()
+    return json.loads(response["OUT"].as_numpy().reshape(-1)[0])
+
+
+def test_samples_run_as_often_as_they_say(repo: bls.ModelRepository) -> None:
+    twice = sample("zero_data: true", "batch_size: 1 count: 2")
+    skipped = sample("zero_data: true", "batch_size: 0")
+    repo.define("m", SEES, IN + OUT + twice + skipped)
+    zeros = [1, {"IN": ["float32", [2], "[0.0, 0.0]"]}]
+    assert seen(repo, {"IN": np.zeros(2, np.float32)}) == [zeros, zeros]
+
+
+def test_a_batch_is_that_many_requests_of_one_row(repo: bls.ModelRepository) -> None:
+    config = (
+        "max_batch_size: 4\n" + IN + OUT.replace("-1", "1") + sample("random_data: true", "batch_size: 3")
+    )
+    repo.define("m", SEES, config)
+    found = seen(repo, {"IN": np.zeros((1, 2), np.float32)})
+    assert [[count, tensors["IN"][:2]] for count, tensors in found] == [[3, ["float32", [1, 2]]]] * 3
+    assert len({tensors["IN"][2] for _, tensors in found}) == 1  # of one sample, as on Triton
+    row = repo.statistics("m")["model_stats"][0]
+    assert (row["inference_count"], row["execution_count"]) == (4, 2)
+
+
+def test_every_instance_is_warmed_up(repo: bls.ModelRepository) -> None:
+    repo.define(
+        "m", SEES, IN + OUT + sample("zero_data: true") + "instance_group [ { count: 3 kind: KIND_CPU } ]"
+    )
+    assert repo.statistics("m")["model_stats"][0]["execution_count"] == 3
+
+
+def test_data_of_files(disk: bls.ModelRepository) -> None:
+    folder = disk.paths[0] / "m"
+    (folder / "1").mkdir(parents=True)
+    (folder / "warmup").mkdir()
+    (folder / "1" / "model.py").write_text(SEES)
+    (folder / "warmup" / "numbers").write_bytes(np.array([1, 2], np.float32).tobytes())
+    words = b"".join(struct.pack("<I", len(w)) + w for w in (b"ab", b"cde"))
+    (folder / "warmup" / "words").write_bytes(words)
+    both = sample('input_data_file: "numbers"').replace(
+        "} } }",
+        '} } inputs { key: "S" value { data_type: TYPE_STRING dims: [ 2 ] input_data_file: "words" } } }',
+    )
+    (folder / "config.pbtxt").write_text('backend: "python"\n' + IN + TEXT + OUT + both)
+    disk.load("m")
+    inputs = {"IN": np.zeros(2, np.float32), "S": np.array([b"", b""], np.object_)}
+    expected = {"IN": ["float32", [2], "[1.0, 2.0]"], "S": ["object", [2], "[b'ab', b'cde']"]}
+    assert seen(disk, inputs) == [[1, expected]]
+
+
+def test_text_is_empty_where_no_file_gives_it(repo: bls.ModelRepository) -> None:
+    for data in ("zero_data: true", "random_data: true"):
+        repo.define("m", SEES, TEXT + OUT + sample(data, name="S", kind="STRING"))
+        found = seen(repo, {"S": np.array([b"", b""], np.object_)})
+        assert found == [[1, {"S": ["object", [2], "[b'', b'']"]}]]
+
+
+ASYNC = SEES.replace("    def execute", "    async def execute")
+STREAMS = f"""{HEAD}
+
+class TritonPythonModel:
+    def execute(self, requests):
+        for r in requests:
+            sender = r.get_response_sender()
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array(["a"], object))]))
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def test_async_and_decoupled_models(repo: bls.ModelRepository) -> None:
+    repo.define("m", ASYNC, IN + OUT + sample("zero_data: true"))
+    assert len(seen(repo, {"IN": np.zeros(2, np.float32)})) == 1
+    policy = "model_transaction_policy { decoupled: true }\n"
+    repo.define("s", STREAMS, IN + OUT + policy + sample("zero_data: true"))
+    assert repo.statistics("s")["model_stats"][0]["execution_count"] == 1
+    repo.unload("s")
+
+
+FAILS = f"""{HEAD}
+
+class TritonPythonModel:
+    def execute(self, requests):
+        BODY
+
+    def finalize(self):
+        import tests.repository.test_warmup as here
+        here.finalized.append(1)
+"""
+finalized: list[int] = []
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("raise ValueError('no good')", "no good"),  # the real server never ends here
+        ("return [pb_utils.InferenceResponse([], pb_utils.TritonError('sorry')) for _ in requests]", "sorry"),
+        ("return None", "was not answered"),
+    ],
+)
+def test_a_sample_that_fails_fails_the_load(repo: bls.ModelRepository, body: str, words: str) -> None:
+    finalized.clear()
+    with pytest.raises(bls.ModelLoadError) as failure:
+        repo.define("m", FAILS.replace("BODY", body), IN + OUT + sample("zero_data: true"))
+    assert words in str(failure.value)
+    assert "\n" not in str(failure.value)
+    assert failure.value.reason.startswith(
+        "load failed for model 'm': version 1 is at UNAVAILABLE state: Invalid argument: "
+        "failed to run warmup sample 'w': "
+    )
+    assert not repo.ready("m")
+    assert finalized == [1]
+
+
+def test_a_version_that_served_goes_on(repo: bls.ModelRepository) -> None:
+    repo.define("m", SEES, IN + OUT)
+    with pytest.raises(bls.ModelLoadError):
+        repo.define("m", FAILS.replace("BODY", "raise ValueError"), IN + OUT + sample("zero_data: true"))
+    assert seen(repo, {"IN": np.zeros(2, np.float32)}) == []
+
+
+def test_a_file_that_is_too_short(disk: bls.ModelRepository, tmp_path: Path) -> None:
+    folder = disk.paths[0] / "m"
+    (folder / "1").mkdir(parents=True)
+    (folder / "warmup").mkdir()
+    (folder / "1" / "model.py").write_text(SEES)
+    (folder / "warmup" / "short").write_bytes(b"123")
+    config = 'backend: "python"\n' + IN + OUT + sample('input_data_file: "short"')
+    (folder / "config.pbtxt").write_text(config)
+    with pytest.raises(bls.ModelLoadError, match="short has 3 bytes, expected 8"):
+        disk.load("m")
