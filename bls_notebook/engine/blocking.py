@@ -117,6 +117,7 @@ def _victim(ticket: Ticket) -> Ticket | None:
             continue
         seen.add(id(node))
         if _is_waiting(node):
+            node.refused = True  # from here on it can move, and so can who waits for it
             return node  # type: ignore[no-any-return]
         mode, needed = _needs(node)
         if mode != LIVE:
@@ -146,13 +147,13 @@ def _needs(node: _Node) -> Need[_Node]:
 def _needs_at_most(node: _Node) -> Need[_Node]:
     """As `_needs`, as if only its execution could answer a running request."""
     if isinstance(node, Ticket) and node.execution is not None and not node.queued:
-        free = node.ready or node.granted is not None or node.cancelled
+        free = node.ready or node.granted is not None or node.cancelled or node.refused
         return (LIVE, ()) if free else (ALL, [node.execution])
     return _needs(node)
 
 
 def _needs_of_ticket(ticket: Ticket) -> Need[Ticket | Execution]:
-    if ticket.ready or ticket.granted is not None or ticket.cancelled:
+    if ticket.ready or ticket.granted is not None or ticket.cancelled or ticket.refused:
         return LIVE, ()
     if ticket.execution is None or ticket.queued:
         return _needs_of_waiting(ticket)

@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from bls_notebook.pb_utils._runtime import caller_var
 
+from .ctrl_c import CtrlC, may_be_interrupted
 from .execution import Execution
 from .initializing import as_model
 from .loops import ModelLoop
@@ -37,7 +38,7 @@ def run_body(server: Server, function: Callable[[], Any]) -> Any:
     """
     execution = Execution(server, None, None)
     execution.thread = threading.get_ident()
-    with as_model(execution):
+    with CtrlC(), as_model(execution):
         try:
             result = function()
             if inspect.iscoroutine(result):
@@ -78,3 +79,6 @@ def _run_coroutine(execution: Execution, coroutine: Any) -> Any:
         raise
     finally:
         loop.stop()
+
+
+may_be_interrupted(run_body.__code__)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Mapping
 from contextvars import copy_context
 from time import perf_counter_ns
@@ -26,10 +27,11 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from . import messages
 from .failures import error_response, originating, over_bls
 from .futures import RequestFuture
-from .interrupt import interrupt_thread
+from .interrupt import clear_interrupt, interrupt_thread
 from .isolation import hand_over
 from .loops import watch_loop
 from .stream import AnsweredStream, TicketStream
+from .threads import start_in_thread
 from .ticket import Ticket
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_DEPTH", "Execution", "received"]
 
 MAX_DEPTH = 1000
+PATIENCE = 10  # hundredths of a second that a coroutine has to notice that it is cancelled
 _new = InferenceRequest.__new__
 _CLOSED = "Unable to send response. Response sender has been closed."
 
@@ -60,6 +63,7 @@ def received(model: LoadedModel, request: InferenceRequest, given: bool) -> Infe
     out._options = options if options is DEFAULT_OPTIONS else _carried(options)
     out._answerable = None
     out._sender = None
+    out._maker = None
     return out
 
 
@@ -112,6 +116,7 @@ class Execution:
     _causes: list[ErrorRecord] | None = None
     _children: set[Ticket] | None = None
     _guard: threading.Lock | None = None
+    _inline: set[Execution] | None = None
 
     def __init__(self, server: Server, model: LoadedModel | None, parent: Execution | None) -> None:
         self.server = server
@@ -123,6 +128,14 @@ class Execution:
     def instance_name(self) -> str:
         """Name of the instance that runs it."""
         return self.instance.name if self.instance is not None else "notebook"
+
+    def bare_caller(self) -> Execution:
+        """Return who sends requests from a thread that carries no context, on behalf of this model."""
+        execution = Execution(self.server, None, None)
+        execution.bare = True
+        if self.model is not None:
+            self.model.bare.add(execution)
+        return execution
 
     # -- as a caller (pb_utils._runtime.Caller) --------------------------------------------------
 
@@ -288,18 +301,55 @@ class Execution:
             self._guard = threading.Lock()
         return self._guard
 
+    def watch(self, execution: Execution) -> threading.Lock:
+        """Remember an execution that runs inline in a thread which is not this one's own."""
+        guard = execution.interruptible()
+        if self._inline is None:
+            self._inline = set()
+        self._inline.add(execution)
+        return guard
+
+    def unwatch(self, execution: Execution, guard: threading.Lock) -> None:
+        """An execution that was watched has ended."""
+        with guard:
+            execution.finished = True
+        if execution.cancelled:
+            clear_interrupt(execution.thread)
+        if self._inline is not None:
+            self._inline.discard(execution)
+
     def interrupt(self) -> None:
         """Stop what this execution does, and everything that it started."""
         self.cancelled = True
         for ticket in list(self._children or ()):
             ticket.interrupt()
-        task = self.task
-        if task is not None:
-            try:
-                task.get_loop().call_soon_threadsafe(task.cancel)
-            except RuntimeError:
-                pass  # its loop is closed
+        for execution in list(self._inline or ()):
+            execution.interrupt()
+        if self.model is not None:
+            for bare in list(self.model.bare):
+                bare.interrupt()
+        if self.task is not None:
+            self._interrupt_task(self.task)
         elif self._guard is not None and self.thread != threading.get_ident():
             with self._guard:
                 if self.thread and not self.finished:
                     interrupt_thread(self.thread)
+
+    def _interrupt_task(self, task: asyncio.Task[Any]) -> None:
+        loop = task.get_loop()
+        try:
+            loop.call_soon_threadsafe(task.cancel)
+        except RuntimeError:
+            return  # its loop is closed
+        if self.thread == threading.get_ident():
+            return
+
+        def insist() -> None:
+            # Code that never awaits does not see that its task is cancelled.
+            for _ in range(PATIENCE):
+                time.sleep(0.01)
+                if task.done() or asyncio.current_task(loop) is not task:
+                    return
+            interrupt_thread(self.thread)
+
+        start_in_thread(insist)

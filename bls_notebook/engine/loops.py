@@ -19,6 +19,9 @@ from weakref import WeakKeyDictionary, WeakSet
 
 from bls_notebook.pb_utils._runtime import caller_var
 
+from .ctrl_c import may_be_interrupted
+from .interrupt import Interrupted
+
 if TYPE_CHECKING:
     from .execution import Execution
 
@@ -160,6 +163,9 @@ class _WatchedSelector:
         return getattr(self._inner, name)
 
 
+may_be_interrupted(_WatchedSelector.select.__code__, waits=True)
+
+
 def watch_loop(loop: Any, execution: Execution) -> None:
     """Watch a loop that a sync `execute` runs itself (`asyncio.run`), so that its waits are known."""
     execution.nested_loop = loop
@@ -195,6 +201,7 @@ class ModelLoop:
         self.executions: WeakSet[Execution] = WeakSet()
         self.loop.bls_executions = self.executions
         selector.going_idle = self._going_idle
+        self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"bls-loop-{name}", daemon=True)
         self._thread.start()
         self._mailbox = mailbox(self.loop)
@@ -207,7 +214,12 @@ class ModelLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run_forever()
+            while not self._stopping:
+                try:
+                    self.loop.run_forever()
+                except Interrupted:  # arrived just after the code that it was for
+                    continue
+                break
         finally:
             pending = [t for t in asyncio.all_tasks(self.loop) if not t.done()]
             for task in pending:
@@ -229,6 +241,7 @@ class ModelLoop:
 
     def stop(self) -> None:
         """End the loop: what still runs in it is cancelled. Waits for nothing."""
+        self._stopping = True
         try:
             self.loop.call_soon_threadsafe(self.loop.stop)
         except RuntimeError:

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from .readiness import is_ready
 from .scheduler import Scheduler
@@ -21,6 +22,7 @@ from .validate import RequestCheck
 if TYPE_CHECKING:
     from bls_notebook.engine.spec import ModelSpec
 
+    from .execution import Execution
     from .instance import Instance
     from .server import Server
     from .ticket import Ticket
@@ -71,6 +73,7 @@ class LoadedModel:
         self.statistics = Statistics()
         self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves
         self.closed = threading.Event()
+        self.bare: WeakSet[Execution] = WeakSet()  # who its threads without a context send requests as
         self._lock = threading.Lock()
         self._holds = 0
         self._closing = False

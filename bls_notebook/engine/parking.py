@@ -9,6 +9,8 @@ import sys
 import threading
 import time
 
+from .ctrl_c import may_be_interrupted
+
 __all__ = ["Parker"]
 
 # On Windows a wait without a limit cannot be interrupted by Ctrl-C.
@@ -40,3 +42,6 @@ class Parker:
                 return True
             if deadline is not None and time.monotonic() >= deadline:
                 return False
+
+
+may_be_interrupted(Parker.park.__code__, waits=True)

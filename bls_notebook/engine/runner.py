@@ -24,6 +24,7 @@ from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDUL
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import janitor
+from .ctrl_c import may_be_interrupted
 from .execution import Execution
 from .failures import cancelled_response, describe_exception, failed_response
 from .interrupt import Interrupted, clear_interrupt
@@ -56,12 +57,18 @@ def rows_of(request: InferenceRequest) -> int:
     return int(inputs[0]._array.shape[0]) if inputs and inputs[0]._array.ndim else 1
 
 
-def failure(execution: Execution, error: BaseException) -> InferenceResponse:
-    """Return the response of an `execute` that raised; Ctrl-C goes on to the notebook."""
+def failure(execution: Execution, error: BaseException, inline: bool = False) -> InferenceResponse:
+    """Return the response of an `execute` that raised; Ctrl-C goes on to the notebook.
+
+    An interrupt of a worker thread is for the execution at the bottom of that thread: one that runs
+    `inline` above it hands it on.
+    """
     model = execution.model
     assert model is not None
     if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
         execution.interrupt()
+        raise error
+    if inline and isinstance(error, Interrupted):
         raise error
     if isinstance(error, (Interrupted, asyncio.CancelledError)):
         return cancelled_response(model.name)
@@ -173,7 +180,7 @@ class BatchRunner:
         except BaseException as error:
             again = []
             failed = cancelled_response(self._model.name)  # where the next line raises: Ctrl-C
-            failed = failure(execution, error)
+            failed = failure(execution, error, inline)
         finally:
             with guard:
                 execution.finished = True
@@ -219,6 +226,8 @@ class BatchRunner:
             return False
         execution.task = task
         execution.tasks.add(task)
+        if any(t.interrupted for t in execution.tickets):  # meanwhile, by somebody who saw no task yet
+            task.cancel()
         task.add_done_callback(partial(self._task_done, instance, execution, ended, box))
         return True
 
@@ -356,3 +365,6 @@ class BatchRunner:
         if failed is not None:
             for ticket in execution.tickets:
                 ticket.finish(InferenceResponse([], failed._error))
+
+
+may_be_interrupted(BatchRunner._run.__code__)

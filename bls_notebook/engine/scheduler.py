@@ -24,6 +24,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import janitor
 from .blocking import wait_for
+from .ctrl_c import may_be_interrupted
 from .execution import Execution
 from .failures import cancelled_response, error_response
 from .messages import execute_failed, not_ready
@@ -106,7 +107,8 @@ class DefaultScheduler:
             queue_ns = perf_counter_ns() - queued
         execution.instance = instance
         execution.request = request
-        execution.thread = _get_ident()
+        execution.thread = thread = _get_ident()
+        guard = parent.watch(execution) if parent.thread != thread or parent.task is not None else None
         running_loop = _get_running_loop()
         if running_loop is not None:  # model code must not see the caller's (or Jupyter's) loop
             _set_running_loop(None)
@@ -136,12 +138,15 @@ class DefaultScheduler:
                 response = answer(returned, 0, requested, True)
         except BaseException as error:
             failed = True
-            response = failure(execution, error)
+            response = failure(execution, error, True)
         finally:
             caller_var.reset(token)
             if running_loop is not None:
                 _set_running_loop(running_loop)
-            execution.finished = True
+            if guard is None:
+                execution.finished = True
+            else:
+                parent.unwatch(execution, guard)
             contended = False
             with self._lock:  # as _next does, without another call
                 ended = perf_counter_ns()
@@ -204,14 +209,18 @@ class DefaultScheduler:
         try:
             wait_for(ticket)
         except BaseException:
-            if ticket.granted is not None:
-                self._release(ticket.granted)
+            granted = ticket.abandon()
+            if granted is not None:
+                self._release(granted)
             raise
         finally:
             with self._lock:
                 self._open -= 1
+                drained = self._drained()
             if parent is not None:
                 parent.forget(ticket)
+            if drained is not None:
+                drained()
         if ticket.granted is None:
             taken = ticket.take()
             return taken[0] if taken is not None else cancelled_response(self._model.name)
@@ -280,7 +289,8 @@ class DefaultScheduler:
 
     def _dispatch(self, instance: Instance, ticket: Ticket) -> None:
         if ticket.inline:
-            ticket.grant(instance)
+            if not ticket.grant(instance):
+                self._release(instance)
         elif instance.is_async:
             instance.loop.post(partial(self._begin, instance, ticket))
         else:
@@ -310,8 +320,10 @@ class DefaultScheduler:
         """Serve requests on a worker thread until none is queued."""
         while ticket is not None:
             if ticket.inline:
-                ticket.grant(instance)
-                return
+                if ticket.grant(instance):
+                    return
+                ticket = self._next(instance)
+                continue
             self._runner.run(instance, (ticket,))
             ticket = self._next(instance)
 
@@ -351,3 +363,6 @@ def first_response(ticket: Ticket) -> InferenceResponse:
         if taken is not None:
             return taken[0]
         wait_for(ticket)
+
+
+may_be_interrupted(DefaultScheduler.call.__code__)

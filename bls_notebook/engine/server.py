@@ -73,7 +73,9 @@ class Server:
 
     def root(self) -> Execution:
         """Return what requests from outside any model hang on."""
-        return Execution(self, None, None)
+        root = Execution(self, None, None)
+        root.thread = threading.get_ident()
+        return root
 
     # -- models ------------------------------------------------------------------------------------
 

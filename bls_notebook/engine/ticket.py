@@ -63,7 +63,10 @@ class Ticket:
     granted: Instance | None = None
     execution: Execution | None = None
     cancelled = False
+    interrupted = False
+    refused = False  # chosen to break a circle, and about to be answered
     discarded = False
+    _abandoned = False
     on_response: Callable[[], None] | None = None
     # Sees each answer first; takes no lock of a ticket.
     keep: Callable[[InferenceResponse], None] | None = None
@@ -227,13 +230,22 @@ class Ticket:
             self._parkers = [*(self._parkers or ()), parker]
             return parker
 
-    def grant(self, instance: Instance) -> None:
-        """Hand an instance to the thread that waits with this ticket."""
+    def grant(self, instance: Instance) -> bool:
+        """Hand an instance to the thread that waits with this ticket; False where it has gone."""
         with self._lock:
+            if self._abandoned:
+                return False
             self.granted = instance
             woken, self._parkers = self._parkers, None
         for parker in woken or ():
             parker.unpark()
+        return True
+
+    def abandon(self) -> Instance | None:
+        """The thread that waited with this ticket leaves; the instance that it has to give back."""
+        with self._lock:
+            self._abandoned = True
+            return self.granted
 
     # -- the requester's side --------------------------------------------------------------------
 
@@ -245,6 +257,7 @@ class Ticket:
 
     def interrupt(self) -> None:
         """Give up and stop the model that runs it, where it can be stopped."""
+        self.interrupted = True
         self.cancel()
         execution = self.execution
         if execution is not None:

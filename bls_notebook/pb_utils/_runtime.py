@@ -36,6 +36,9 @@ class Caller(Protocol):
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Serve a request in the background."""
 
+    def bare_caller(self) -> Caller:
+        """Return who sends requests of the same model from a thread that carries no context."""
+
     def load_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
         """Load or reload a model."""
 
@@ -59,8 +62,13 @@ caller_var: ContextVar[Caller | None] = ContextVar("bls_caller", default=None)
 finders: list[Callable[[FrameType], Caller | None]] = []
 
 
-def current_caller() -> Caller:
+def current_caller(maker: Caller | None = None) -> Caller:
     """Return who is calling, or raise as Triton does outside `execute`.
+
+    Parameters
+    ----------
+    maker : Caller, optional
+        Who made the request that is sent: in a bare thread it is sent on behalf of the same model.
 
     Raises
     ------
@@ -77,4 +85,6 @@ def current_caller() -> Caller:
             if found is not None:
                 return found
         frame = frame.f_back
+    if maker is not None:
+        return maker.bare_caller()
     raise TritonModelException(NO_CALLER)

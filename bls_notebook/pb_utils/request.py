@@ -137,6 +137,7 @@ class InferenceRequest:
         "_answerable",
         "_arrived",
         "_inputs",
+        "_maker",
         "_model_name",
         "_model_version",
         "_options",
@@ -199,6 +200,7 @@ class InferenceRequest:
         )
         self._answerable = None
         self._sender = None
+        self._maker = caller_var.get()
         if (
             parameters is None
             and flags is _ZERO
@@ -298,7 +300,7 @@ class InferenceRequest:
         """
         caller = caller_var.get()
         if caller is None:
-            caller = current_caller()
+            caller = current_caller(self._maker)
         return caller.exec(self, decoupled, _getrefcount(self) == _EXEC_UNHELD)
 
     def async_exec(self, decoupled: bool = False) -> asyncio.Future[Any]:
@@ -318,7 +320,7 @@ class InferenceRequest:
         """
         caller = caller_var.get()
         if caller is None:
-            caller = current_caller()
+            caller = current_caller(self._maker)
         return caller.async_exec(self, decoupled, _getrefcount(self) == _ASYNC_UNHELD)
 
     def get_response_sender(self) -> InferenceResponseSender:

@@ -248,6 +248,7 @@ def _find_by_frame(frame: FrameType) -> Execution | None:
         return None
     execution = Execution(model.server, None, None)
     execution.bare = True
+    model.bare.add(execution)
     return execution
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
+from bls_notebook.engine.ctrl_c import CtrlC
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.execution import Execution
 from bls_notebook.engine.server import Server
@@ -149,11 +150,12 @@ class Requests:
         )  # fmt: skip
         caller = self._caller()
         started = perf_counter()
-        try:
-            response = caller.exec(request, False, False)
-        except KeyboardInterrupt:
-            caller.interrupt()
-            raise
+        with CtrlC():
+            try:
+                response = caller.exec(request, False, False)
+            except KeyboardInterrupt:
+                caller.interrupt()
+                raise
         return self._response(request, response, started)
 
     async def infer_async(
@@ -211,7 +213,8 @@ class Requests:
         last: Response | None = None
         try:
             while not final:
-                response, final = stream.next_response()
+                with CtrlC():
+                    response, final = stream.next_response()
                 if final and last is not None and _is_empty(response):
                     last.final = True
                     return

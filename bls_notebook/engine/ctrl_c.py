@@ -1,0 +1,71 @@
+"""Ctrl-C, kept out of the engine's own critical sections.
+
+Python may raise KeyboardInterrupt between any two bytecodes of the main thread, also where an instance has
+just been taken and nobody knows of it yet. While a request is sent from the main thread, the
+handler looks at where the key was pressed: in model code, or while waiting, it raises at once; inside
+the engine it comes back a moment later, until the engine is left.
+
+Guarantees: Ctrl-C is never lost; it costs nothing while nobody presses it but one exchange of the
+handler a request from outside; a handler that somebody else has set is left alone.
+"""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import threading
+from types import CodeType, FrameType
+
+__all__ = ["CtrlC", "may_be_interrupted"]
+
+RETRY_SECONDS = 0.002
+
+_PACKAGE = __file__.rsplit("engine", 1)[0]
+_main = threading.main_thread().ident
+# Functions of ours that run code of others, and those that wait.
+_callers: set[CodeType] = set()
+_waiters: set[CodeType] = set()
+
+
+def may_be_interrupted(code: CodeType, waits: bool = False) -> None:
+    """Say that a function of the engine runs model code, or waits, and cleans up whatever happens."""
+    (_waiters if waits else _callers).add(code)
+
+
+def _inside_engine(frame: FrameType | None) -> bool:
+    """Whether the key was pressed where the engine must not be interrupted."""
+    called_out = False
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith(_PACKAGE):
+            # What it calls out to is model code where it runs some, and a helper of ours elsewhere.
+            return code not in _waiters and not (called_out and code in _callers)
+        called_out = True
+        frame = frame.f_back
+    return False
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    if _inside_engine(frame):
+        timer = threading.Timer(RETRY_SECONDS, _thread.interrupt_main)
+        timer.daemon = True
+        timer.start()
+        return
+    raise KeyboardInterrupt
+
+
+class CtrlC:
+    """Context manager around a request that is sent from outside any model."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> CtrlC:
+        self._before = None
+        if _thread.get_ident() == _main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._before = signal.default_int_handler
+            signal.signal(signal.SIGINT, _handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)

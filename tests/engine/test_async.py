@@ -1,0 +1,516 @@
+"""async_exec and async execute: futures, loops, turns, cancelling, contexts, background tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from tests.engine import gates
+from tests.engine.harness import (
+    ASYNC_DOUBLE,
+    DOUBLE,
+    Caller,
+    assert_all_idle,
+    idle,
+    infer,
+    ints,
+    message,
+    model,
+    pbtxt,
+    queued,
+    until,
+    value,
+)
+
+GATED = model('''
+def execute(self, requests):
+    gates.log.put(("begin", number(requests[0])))
+    gates.open_gate(f"begun {number(requests[0])}")
+    gates.pass_gate(f"go {number(requests[0])}")
+    gates.log.put(("end", number(requests[0]), requests[0].is_cancelled()))
+    return [answer(number(requests[0]))]
+''')
+
+
+def test_futures_are_asyncio_futures_already_under_way(repo: bls.ModelRepository) -> None:
+    repo.define("gated", GATED, pbtxt())
+    repo.define("a", model('''
+async def execute(self, requests):
+    future = ask("gated", 1).async_exec()
+    gates.pass_gate("begun 1")          # blocks this loop: it began without it
+    checks = [isinstance(future, asyncio.Future), not future.done(), asyncio.isfuture(future),
+              future.get_loop() is asyncio.get_running_loop()]
+    thread = threading.get_ident()
+    done = []
+    future.add_done_callback(lambda f: done.append(threading.get_ident()))
+    gates.open_gate("go 1")
+    got = value_of(await future)
+    await asyncio.sleep(0)
+    return [answer(got if all(checks) and done == [thread] else -1)]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == 1
+
+
+def test_a_future_may_be_awaited_again_and_by_several(repo: bls.ModelRepository) -> None:
+    repo.define("double", DOUBLE, pbtxt())
+    repo.define("a", model('''
+async def execute(self, requests):
+    future = ask("double", 4).async_exec()
+    async def wait():
+        return value_of(await future)
+    return [answer(sum(await asyncio.gather(wait(), wait())) + value_of(await future))]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == 24
+
+
+def test_sixty_four_at_once(repo: bls.ModelRepository) -> None:
+    repo.define("double", DOUBLE, pbtxt(2))
+    repo.define("a", model('''
+async def execute(self, requests):
+    got = await asyncio.gather(*[ask("double", n).async_exec() for n in range(64)])
+    return [answer(sum(value_of(g) == 2 * n for n, g in enumerate(got)))]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == 64
+    assert_all_idle(repo)
+
+
+def test_cancelling_drops_a_queued_request(repo: bls.ModelRepository) -> None:
+    repo.define("gated", GATED, pbtxt())
+    gates.open_gate("go 3")
+
+    async def call() -> None:
+        running = asyncio.create_task(repo.infer_async("gated", ints(1)))
+        await asyncio.to_thread(gates.pass_gate, "begun 1")
+        waiting = [asyncio.create_task(repo.infer_async("gated", ints(n))) for n in (2, 3)]
+        while queued(repo, "gated") < 2:
+            await asyncio.sleep(0)
+        waiting[0].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting[0]
+        assert queued(repo, "gated") == 1
+        gates.open_gate("go 1")
+        assert value(await running) == 1
+        assert value(await waiting[1]) == 3
+
+    asyncio.run(call())
+    assert gates.logged() == [("begin", 1), ("end", 1, False), ("begin", 3), ("end", 3, False)]
+    assert_all_idle(repo)
+
+
+def test_cancelling_tells_a_running_model(repo: bls.ModelRepository) -> None:
+    repo.define("gated", GATED, pbtxt())
+
+    async def call() -> None:
+        task = asyncio.create_task(repo.infer_async("gated", ints(1)))
+        await asyncio.to_thread(gates.pass_gate, "begun 1")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(call())
+    gates.open_gate("go 1")
+    assert_all_idle(repo)
+    assert gates.logged() == [("begin", 1), ("end", 1, True)]
+
+
+def test_cancelling_what_is_done_does_nothing(repo: bls.ModelRepository) -> None:
+    repo.define("double", DOUBLE, pbtxt())
+    repo.define("a", model('''
+async def execute(self, requests):
+    future = ask("double", 4).async_exec()
+    await future
+    return [answer(-1 if future.cancel() else value_of(future.result()))]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == 8
+
+
+def test_a_loop_that_is_closed_meanwhile(repo: bls.ModelRepository) -> None:
+    """Its requests go on to their end, and tell nobody."""
+    repo.define("gated", GATED, pbtxt())
+    repo.define("a", model('''
+def execute(self, requests):
+    async def leave():
+        self.future = ask("gated", 1).async_exec()
+    asyncio.run(leave())
+    gates.pass_gate("begun 1")
+    return [answer(5)]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == 5
+    gates.open_gate("go 1")
+    assert_all_idle(repo)
+    assert gates.logged()[-1][:2] == ("end", 1)
+
+
+def test_results_go_to_the_loop_that_asked(repo: bls.ModelRepository) -> None:
+    repo.define("double", DOUBLE, pbtxt())
+    repo.define("slow", ASYNC_DOUBLE, pbtxt())
+
+    def call(number: int) -> list[int]:
+        async def many() -> list[int]:
+            here = threading.get_ident()
+            out = []
+            for n in range(40):
+                response = await repo.infer_async(("double", "slow")[n % 2], ints(number * n))
+                assert threading.get_ident() == here
+                out.append(value(response))
+            return out
+
+        return asyncio.run(many())
+
+    callers = [Caller(call, n) for n in range(6)]
+    assert [c.result() for c in callers] == [[2 * n * m for m in range(40)] for n in range(6)]
+    assert_all_idle(repo)
+
+
+def test_async_exec_needs_a_running_loop(repo: bls.ModelRepository) -> None:
+    repo.define("double", DOUBLE, pbtxt())
+    repo.define("a", model('''
+def execute(self, requests):
+    return [answer(value_of(ask("double").async_exec()))]
+'''), pbtxt())  # fmt: skip
+    assert "no running event loop" in message(repo.infer("a", ints(0)))
+
+    async def within_a_loop() -> Any:  # as in Jupyter: the notebook's loop is none of the model's
+        return repo.infer("a", ints(0))
+
+    assert "no running event loop" in message(asyncio.run(within_a_loop()))
+    assert_all_idle(repo)
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_asyncio_run_inside_a_sync_execute(repo: bls.ModelRepository, running: bool) -> None:
+    """Also where the caller's own loop is running, as it is in Jupyter."""
+    repo.define("double", ASYNC_DOUBLE, pbtxt(2))
+    repo.define("a", model('''
+def execute(self, requests):
+    async def both():
+        got = await asyncio.gather(ask("double", 1).async_exec(), ask("double", 2).async_exec())
+        return sum(map(value_of, got))
+    return [answer(asyncio.run(both()))]
+'''), pbtxt())  # fmt: skip
+    repo.define("above", model('''
+def execute(self, requests):
+    return [answer(value_of(ask("a").exec()))]
+'''), pbtxt())  # fmt: skip
+    if running:
+
+        async def call() -> int:
+            got = infer(repo, "above")
+            assert asyncio.get_running_loop() is not None
+            await asyncio.sleep(0)  # and the loop still works
+            return got
+
+        assert asyncio.run(call()) == 6
+    else:
+        assert infer(repo, "above") == 6
+    assert_all_idle(repo)
+
+
+def test_sync_exec_inside_a_coroutine_does_not_leak_the_loop(repo: bls.ModelRepository) -> None:
+    repo.define("sync", model('''
+def execute(self, requests):
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return [answer(1)]
+    return [answer(0)]
+'''), pbtxt())  # fmt: skip
+    repo.define("a", model('''
+async def execute(self, requests):
+    loop = asyncio.get_running_loop()
+    got = value_of(ask("sync").exec())
+    return [answer(got if asyncio.get_running_loop() is loop else -1)]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == 1
+
+
+def test_blocking_code_stalls_no_other_model(repo: bls.ModelRepository) -> None:
+    repo.define("blocks", model('''
+async def execute(self, requests):
+    gates.open_gate("blocks")
+    gates.pass_gate("go on")
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    repo.define("other", ASYNC_DOUBLE, pbtxt())
+    caller = Caller(infer, repo, "blocks")
+    gates.pass_gate("blocks")
+    assert Caller(infer, repo, "other", 4).result(5) == 8
+    gates.open_gate("go on")
+    assert caller.result() == 1
+
+
+def test_blocking_code_stalls_no_other_instance(repo: bls.ModelRepository) -> None:
+    repo.define("a", model('''
+async def execute(self, requests):
+    if number(requests[0]) == 0:
+        return [answer(2)]
+    gates.open_gate("blocks")
+    gates.pass_gate("go on")
+    return [answer(1)]
+'''), pbtxt(2))  # fmt: skip
+    caller = Caller(infer, repo, "a", 1)
+    gates.pass_gate("blocks")
+    for _ in range(3):
+        assert Caller(infer, repo, "a", 0).result(5) == 2
+    gates.open_gate("go on")
+    assert caller.result() == 1
+
+
+MEETING = '''
+async def execute(self, requests):
+    me = number(requests[0])
+    gates.log.put(("begin", me))
+    if self.inside:
+        gates.shared["overlap"] = True
+    self.inside += 1
+    other = self.events.setdefault(1 - me, asyncio.Event())
+    self.events.setdefault(me, asyncio.Event()).set()
+    try:
+        await asyncio.wait_for(other.wait(), {limit})
+        met = 1
+    except asyncio.TimeoutError:
+        met = 0
+    self.inside -= 1
+    {answer}
+
+def initialize(self, args):
+    self.events, self.inside = {{}}, 0
+'''
+
+
+def test_decoupled_requests_overlap_on_one_loop(repo: bls.ModelRepository) -> None:
+    body = MEETING.format(limit=10, answer="requests[0].get_response_sender().send(answer(met), FINAL)")
+    repo.define("a", model(body), pbtxt(decoupled=True))
+    callers = [Caller(lambda n=n: list(repo.stream("a", ints(n)))) for n in range(2)]
+    assert [value(r) for c in callers for r in c.result()] == [1, 1]
+    assert gates.shared["overlap"]
+    assert_all_idle(repo)
+
+
+def test_plain_requests_take_turns(repo: bls.ModelRepository) -> None:
+    body = MEETING.format(limit=0.03, answer="return [answer(met)]")
+    repo.define("a", model(body), pbtxt())
+    callers = [Caller(infer, repo, "a", n) for n in range(2)]
+    assert sorted(c.result() for c in callers) == [0, 1]  # the second finds the first one's event set
+    assert "overlap" not in gates.shared
+
+
+def test_requests_are_served_in_order(repo: bls.ModelRepository) -> None:
+    repo.define("gated", model('''
+def execute(self, requests):
+    gates.log.put(number(requests[0]))
+    if number(requests[0]) == 0:
+        gates.pass_gate("go on")
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    callers = []
+    for n in range(12):  # of every kind, in one line
+        if n % 3 == 0:
+            callers.append(Caller(infer, repo, "gated", n))
+        elif n % 3 == 1:
+            callers.append(Caller(lambda n=n: list(repo.stream("gated", ints(n)))))
+        else:
+            callers.append(Caller(lambda n=n: asyncio.run(repo.infer_async("gated", ints(n)))))
+        until(lambda n=n: queued(repo, "gated") == n and idle(repo, "gated") == 0)
+    gates.open_gate("go on")
+    for caller in callers:
+        caller.result()
+    assert gates.logged() == list(range(12))
+    assert_all_idle(repo)
+
+
+# -- contexts ------------------------------------------------------------------------------------------
+
+
+def test_requests_of_tasks_belong_to_their_execution(repo: bls.ModelRepository) -> None:
+    """Overlapping executions of one loop do not mix up who asked."""
+    repo.define("bad", model('''
+def execute(self, requests):
+    raise ValueError(f"for {number(requests[0])}")
+'''), pbtxt(4))  # fmt: skip
+    repo.define("a", model('''
+async def execute(self, requests):
+    me = number(requests[0])
+    async def one():
+        await asyncio.sleep(0)
+        return await ask("bad", me).async_exec()
+    got = await asyncio.gather(*[asyncio.create_task(one()) for _ in range(3)])
+    raise pb.TritonModelException(got[0].error().message())
+'''), pbtxt(decoupled=True))  # fmt: skip
+
+    async def call() -> list[Any]:
+        async def one(n: int) -> Any:
+            return [r async for r in repo.stream_async("a", ints(n))][-1]
+
+        return await asyncio.gather(*[one(n) for n in range(4)])
+
+    for n, response in enumerate(asyncio.run(call())):
+        record = response.record
+        assert record.error.chain == ("a", "bad")
+        assert f"for {n}" in record.error.message
+    assert_all_idle(repo)
+
+
+def test_the_context_is_as_it_was_afterwards(repo: bls.ModelRepository) -> None:
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("of_the_test", default=0)
+    gates.shared["variable"] = variable
+    repo.define("a", model('''
+def execute(self, requests):
+    gates.shared["variable"].set(7)
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    variable.set(3)
+    request = bls.pb_utils.InferenceRequest(model_name="a", inputs=[], requested_output_names=[])
+    asyncio.run(repo.infer_async("a", ints(0)))
+    list(repo.stream("a", ints(0)))
+    assert variable.get() == 3
+    infer(repo, "a")
+    with pytest.raises(bls.pb_utils.TritonModelException, match="only supported during"):
+        request.exec()  # no model runs any more
+
+
+# -- what outlives execute -----------------------------------------------------------------------------
+
+
+def test_background_tasks_run_until_unload_and_are_cancelled_then(repo: bls.ModelRepository) -> None:
+    repo.define("a", model('''
+async def execute(self, requests):
+    async def background():
+        try:
+            while True:
+                gates.open_gate("beat")
+                await asyncio.sleep(0.001)
+        except asyncio.CancelledError:
+            gates.open_gate("cancelled")
+            raise
+    self.task = asyncio.create_task(background())
+    return [answer(1)]
+
+def finalize(self):
+    gates.log.put("finalized")
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == 1
+    assert_all_idle(repo)
+    for _ in range(3):  # it keeps running
+        gates.gate("beat").clear()
+        gates.pass_gate("beat")
+    assert not gates.gate("cancelled").is_set()
+    Caller(repo.unload, "a").result()
+    gates.pass_gate("cancelled")
+    assert gates.logged() == ["finalized"]
+
+
+def test_a_background_task_may_send_requests(repo: bls.ModelRepository) -> None:
+    repo.define("double", DOUBLE, pbtxt())
+    repo.define("a", model('''
+async def execute(self, requests):
+    async def background():
+        await asyncio.to_thread(gates.pass_gate, "go on")
+        gates.shared["got"] = value_of(await ask("double", 21).async_exec())
+        gates.open_gate("got")
+    self.task = asyncio.create_task(background())
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == 1
+    assert_all_idle(repo)
+    gates.open_gate("go on")
+    gates.pass_gate("got")
+    assert gates.shared["got"] == 42
+
+
+def test_loops_end_with_their_model(repo: bls.ModelRepository) -> None:
+    def loops() -> int:
+        return sum("bls-loop-ends" in t.name for t in threading.enumerate())
+
+    for _ in range(3):
+        repo.define("ends", ASYNC_DOUBLE, pbtxt(3))
+        for caller in [Caller(infer, repo, "ends", n) for n in range(6)]:
+            caller.result()
+        assert loops() >= 1
+    repo.unload("ends")
+    until(lambda: loops() == 0)
+
+
+# -- streams -------------------------------------------------------------------------------------------
+
+COUNTER = model('''
+async def execute(self, requests):
+    sender = requests[0].get_response_sender()
+    for n in range(number(requests[0])):
+        sender.send(answer(n))
+        await asyncio.sleep(0)
+    sender.send(flags=FINAL)
+''')
+
+
+def test_streams_sync_and_async(repo: bls.ModelRepository) -> None:
+    repo.define("counter", COUNTER, pbtxt(decoupled=True))
+    repo.define("double", DOUBLE, pbtxt())
+    assert [value(r) for r in repo.stream("counter", ints(5))] == list(range(5))
+    assert [value(r) for r in repo.stream("double", ints(5))] == [10]  # a plain model answers once
+
+    async def walk() -> list[list[int]]:
+        async def one(n: int) -> list[int]:
+            return [value(r) async for r in repo.stream_async("counter", ints(n))]
+
+        return await asyncio.gather(*[one(n) for n in range(1, 9)])
+
+    assert asyncio.run(walk()) == [list(range(n)) for n in range(1, 9)]
+    assert_all_idle(repo)
+
+
+def test_responses_keep_their_order_and_none_is_lost(repo: bls.ModelRepository) -> None:
+    """Sent by several threads: each one's responses in its order, the final flag last."""
+    repo.define("a", model('''
+def execute(self, requests):
+    sender = requests[0].get_response_sender()
+    def send(first):
+        for n in range(first, 600, 3):
+            sender.send(answer(n))
+    threads = [threading.Thread(target=send, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sender.send(answer(-1), FINAL)
+'''), pbtxt(decoupled=True))  # fmt: skip
+    for _ in range(3):
+        got = [value(r) for r in repo.stream("a", ints(0))]
+        assert got[-1] == -1
+        assert sorted(got[:-1]) == list(range(600))
+        for k in range(3):
+            of_thread = [n for n in got[:-1] if n % 3 == k]
+            assert of_thread == sorted(of_thread)
+    assert_all_idle(repo)
+    repo.unload("a")
+
+
+def test_an_iterator_can_be_walked_again(repo: bls.ModelRepository) -> None:
+    repo.define("counter", COUNTER, pbtxt(decoupled=True))
+    repo.define("a", model('''
+async def execute(self, requests):
+    iterator = await ask("counter", 4).async_exec(decoupled=True)
+    first = [value_of(r) for r in iterator if r.output_tensors()]
+    again = [value_of(r) for r in iterator if r.output_tensors()]
+    return [answer(sum(first) if first == again == [0, 1, 2, 3] else -1)]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == 6
+
+
+def test_dropping_an_iterator_loses_nothing_else(repo: bls.ModelRepository) -> None:
+    repo.define("counter", COUNTER, pbtxt(decoupled=True))
+    repo.define("a", model('''
+def execute(self, requests):
+    for _ in range(20):
+        for response in ask("counter", 50).exec(decoupled=True):
+            break
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == 1
+    assert_all_idle(repo)
+    repo.unload("counter")

@@ -1,0 +1,417 @@
+"""Loading, replacing and unloading while requests are in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.engine import blocking
+from bls_notebook.engine.parking import Parker
+from tests.engine import gates
+from tests.engine.harness import (
+    DOUBLE,
+    Caller,
+    assert_all_idle,
+    idle,
+    infer,
+    ints,
+    message,
+    model,
+    pbtxt,
+    queued,
+    until,
+    value,
+)
+
+WAITS = model('''
+def initialize(self, args):
+    self.name = args["model_instance_name"]
+
+def execute(self, requests):
+    gates.open_gate("begun")
+    gates.pass_gate("go on")
+    return [answer(number(requests[0]))]
+
+def finalize(self):
+    gates.log.put(self.name)
+''')
+
+
+def constant(number: int, kind: str = "def") -> str:
+    return model(f'''
+{kind} execute(self, requests):
+    return [answer({number})]
+
+def finalize(self):
+    gates.count("finalized")
+''')
+
+
+@pytest.mark.parametrize("callers", [1, 6])
+def test_unload_finishes_what_is_in_flight(repo: bls.ModelRepository, callers: int) -> None:
+    """The queue included; each instance is finalized once, after the last answer."""
+    repo.define("a", WAITS, pbtxt(2))
+    calls: list[Caller] = []
+    for n in range(callers):
+        if n % 2:
+            calls.append(Caller(lambda n=n: list(repo.stream("a", ints(n)))[0]))
+        else:
+            calls.append(Caller(repo.infer, "a", ints(n)))
+    until(lambda: queued(repo, "a") == max(0, callers - 2) and idle(repo, "a") == max(0, 2 - callers))
+    gates.pass_gate("begun")
+    unloading = Caller(repo.unload, "a")
+    until(lambda: not repo.ready("a"))
+    assert "not ready" in message(repo.infer("a", ints(9)))
+    assert not unloading.done
+    assert gates.logged() == []
+    gates.open_gate("go on")
+    assert [value(c.result()) for c in calls] == list(range(callers))
+    unloading.result()
+    assert sorted(gates.logged()) == ["a_0_0", "a_0_1"]
+
+
+def test_late_answers_count_as_in_flight(repo: bls.ModelRepository) -> None:
+    repo.define("late", model('''
+def execute(self, requests):
+    gates.shared["sender"] = requests[0].get_response_sender()
+    gates.open_gate("begun")
+
+def finalize(self):
+    gates.log.put("finalized")
+'''), pbtxt(decoupled=True))  # fmt: skip
+    caller = Caller(lambda: list(repo.stream("late", ints(0))))
+    gates.pass_gate("begun")
+    assert_all_idle(repo)
+    unloading = Caller(repo.unload, "late")
+    until(lambda: not repo.ready("late"))
+    assert not unloading.done
+    assert gates.logged() == []
+    final = bls.pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+    gates.shared.pop("sender").send(flags=final)
+    assert len(caller.result()) <= 1
+    unloading.result()
+    assert gates.logged() == ["finalized"]
+
+
+def test_redefining_finishes_the_old_version_s_requests(repo: bls.ModelRepository) -> None:
+    repo.define("a", WAITS, pbtxt())
+    callers = [Caller(infer, repo, "a", n) for n in range(3)]
+    until(lambda: queued(repo, "a") == 2)
+    repo.define("a", constant(100), pbtxt())  # does not wait
+    assert infer(repo, "a") == 100
+    assert gates.logged() == []
+    gates.open_gate("go on")
+    assert [c.result() for c in callers] == [0, 1, 2]
+    until(lambda: gates.log.qsize() == 1)
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_no_request_is_lost_while_a_model_is_redefined(repo: bls.ModelRepository, kind: str) -> None:
+    """Every one is answered, by the old version or the new one."""
+    rounds = 100 if kind == "def" else 40
+    repo.define("a", constant(0, kind), pbtxt(2))
+    repo.define("above", model('''
+def execute(self, requests):
+    return [answer(value_of(ask("a").exec()))]
+'''), pbtxt(4))  # fmt: skip
+    ended = threading.Event()
+
+    def call(number: int) -> int:
+        seen, calls = 0, 0
+        while not ended.is_set():
+            if number == 0:
+                now = infer(repo, "a")
+            elif number == 1:
+                now = infer(repo, "above")
+            elif number == 2:
+                now = value(list(repo.stream("a", ints(0)))[0])
+            else:
+                now = value(asyncio.run(repo.infer_async("a", ints(0))))
+            assert seen <= now <= rounds
+            seen, calls = now, calls + 1
+            time.sleep(0.0005)  # else the callers take turns with each other, and hardly with define
+        return calls
+
+    callers = [Caller(call, n) for n in range(4)]
+    try:
+        for n in range(1, rounds + 1):
+            repo.define("a", constant(n, kind), pbtxt(2))
+            assert infer(repo, "a") == n
+    finally:
+        ended.set()
+        calls = sum(c.result() for c in callers)
+    assert calls > 20
+    until(lambda: gates.counts["finalized"] == 2 * rounds)
+    assert_all_idle(repo)
+    repo.unload("a")
+    assert gates.counts["finalized"] == 2 * rounds + 2
+
+
+def test_redefining_from_many_threads(repo: bls.ModelRepository) -> None:
+    repo.define("a", constant(0), pbtxt())
+
+    def define(number: int) -> None:
+        for n in range(15):
+            repo.define("a", constant(100 * number + n), pbtxt())
+            infer(repo, "a")
+
+    for caller in [Caller(define, n) for n in range(4)]:
+        caller.result()
+    until(lambda: gates.counts["finalized"] == 60)
+    assert infer(repo, "a") % 100 == 14
+    assert_all_idle(repo)
+
+
+BROKEN = {
+    "syntax": "def execute(self, requests: return",
+    "no class": None,
+    "initialize raises": "def initialize(self, args):\n    raise ValueError('no')",
+    "initialize exits": "def initialize(self, args):\n    sys.exit(1)",
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_failed_redefinition_keeps_what_serves(repo: bls.ModelRepository, case: str) -> None:
+    repo.define("a", constant(1), pbtxt(2))
+    body = BROKEN[case]
+    source = "x = 1" if body is None else model(body)
+    ended = threading.Event()
+
+    def call() -> bool:
+        while not ended.wait(0.0005):
+            assert infer(repo, "a") == 1
+        return True
+
+    caller = Caller(call)
+    try:
+        for _ in range(3):
+            with pytest.raises(bls.BLSError):
+                repo.define("a", source, pbtxt())
+        with pytest.raises(bls.BLSError):
+            repo.define("a", constant(2), "max_batch_size: what")
+    finally:
+        ended.set()
+    assert caller.result()
+    assert infer(repo, "a") == 1
+    assert gates.counts["finalized"] == 0
+    assert_all_idle(repo)
+
+
+def test_models_made_before_a_failing_instance_are_finalized(repo: bls.ModelRepository) -> None:
+    with pytest.raises(bls.ModelLoadError):
+        repo.define("a", model('''
+def initialize(self, args):
+    if args["model_instance_name"].endswith("2"):
+        raise ValueError("the third")
+
+def execute(self, requests):
+    return [answer(1)]
+
+def finalize(self):
+    gates.count("finalized")
+'''), pbtxt(4))  # fmt: skip
+    assert gates.counts["finalized"] == 2
+    assert not repo.ready("a")
+
+
+# -- models that load and unload -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["infer", "stream", "async"])
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_model_that_unloads_itself(repo: bls.ModelRepository, kind: str, way: str) -> None:
+    repo.define("a", model(f'''
+{kind} execute(self, requests):
+    pb.unload_model("a")
+    return [answer(1)]
+
+def finalize(self):
+    gates.open_gate("finalized")
+'''), pbtxt())  # fmt: skip
+    if way == "infer":
+        assert Caller(infer, repo, "a").result(5) == 1
+    elif way == "stream":
+        assert value(Caller(lambda: list(repo.stream("a", ints(0)))).result(5)[0]) == 1
+    else:
+        assert value(Caller(lambda: asyncio.run(repo.infer_async("a", ints(0)))).result(5)) == 1
+    gates.pass_gate("finalized")
+    assert not repo.ready("a")
+
+
+def test_a_model_that_loads_itself_again(repo: bls.ModelRepository) -> None:
+    repo.define("a", model('''
+def initialize(self, args):
+    gates.count("initialized")
+
+def execute(self, requests):
+    if number(requests[0]):
+        pb.load_model("a", files={"file:1/model.py": gates.shared["next"].encode()},
+                      config=gates.shared["config"])
+    return [answer(1)]
+
+def finalize(self):
+    gates.count("finalized")
+'''), pbtxt())  # fmt: skip
+    gates.shared["next"] = constant(2)
+    gates.shared["config"] = (
+        '{"max_batch_size": 0, "backend": "python",'
+        '"input": [{"name": "X", "data_type": "TYPE_INT32", "dims": [-1]}],'
+        '"output": [{"name": "Y", "data_type": "TYPE_INT32", "dims": [-1]}]}'
+    )
+    assert Caller(infer, repo, "a", 1).result(5) == 1
+    assert infer(repo, "a") == 2
+    until(lambda: gates.counts["finalized"] == 1)
+
+
+def test_a_model_that_unloads_another(repo: bls.ModelRepository) -> None:
+    repo.define("b", constant(3), pbtxt())
+    repo.define("a", model('''
+def execute(self, requests):
+    before = value_of(ask("b").exec())
+    pb.unload_model("b")
+    return [answer(before if ask("b").exec().has_error() else -1)]
+'''), pbtxt())  # fmt: skip
+    assert Caller(infer, repo, "a").result(5) == 3
+    assert gates.counts["finalized"] == 1
+
+
+def test_models_that_unload_each_other(repo: bls.ModelRepository) -> None:
+    """Neither waits for the other to end."""
+    gates.shared["meeting"] = threading.Barrier(2)
+    for name, other in ("a", "b"), ("b", "a"):
+        repo.define(name, model(f'''
+def execute(self, requests):
+    gates.shared["meeting"].wait(gates.LIMIT)
+    pb.unload_model({other!r})
+    return [answer(1)]
+
+def finalize(self):
+    gates.count("finalized")
+'''), pbtxt())  # fmt: skip
+    callers = [Caller(infer, repo, name) for name in "ab"]
+    assert [c.result(5) for c in callers] == [1, 1]
+    until(lambda: gates.counts["finalized"] == 2)
+
+
+def test_loading_and_unloading_in_finalize_and_initialize(repo: bls.ModelRepository) -> None:
+    repo.define("b", constant(1), pbtxt())
+    repo.define("a", model('''
+def initialize(self, args):
+    pb.load_model("b")
+
+def execute(self, requests):
+    return [answer(1)]
+
+def finalize(self):
+    pb.unload_model("b")
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == 1
+    Caller(repo.unload, "a").result(5)
+    until(lambda: not repo.ready("b"))
+
+
+# -- closing -------------------------------------------------------------------------------------------
+
+
+def test_close_finalizes_everything_once() -> None:
+    gates.reset()
+    repo = bls.ModelRepository()
+    for name in "abc":
+        repo.define(name, constant(1, "async def" if name == "b" else "def"), pbtxt(2))
+        infer(repo, name)
+    repo.close()
+    repo.close()
+    assert gates.counts["finalized"] == 6
+    assert "not ready" in message(repo.infer("a", ints(0)))
+    with pytest.raises(bls.BLSError):
+        repo.define("d", constant(1), pbtxt())
+
+
+def test_close_finishes_what_is_in_flight() -> None:
+    gates.reset()
+    repo = bls.ModelRepository()
+    repo.define("a", WAITS, pbtxt())
+    caller = Caller(infer, repo, "a", 4)
+    gates.pass_gate("begun")
+    closing = Caller(repo.close)
+    until(lambda: not repo.ready("a"))
+    assert not closing.done
+    gates.open_gate("go on")
+    assert caller.result() == 4
+    closing.result()
+    assert gates.logged() == ["a_0_0"]
+
+
+def test_close_gives_up_on_hung_models_after_its_limit() -> None:
+    """One limit for all of them, not one each."""
+    gates.reset()
+    repo = bls.ModelRepository()
+    for name in "abc":
+        repo.define(name, WAITS, pbtxt())
+    callers = [Caller(infer, repo, name, 1) for name in "abc"]
+    until(lambda: all(idle(repo, name) == 0 for name in "abc"))
+    started = time.monotonic()
+    repo.close(0.2)
+    assert 0.15 < time.monotonic() - started < 2
+    gates.open_gate("go on")
+    assert [c.result() for c in callers] == [1, 1, 1]
+    until(lambda: gates.log.qsize() == 3)  # and they are finalized all the same
+
+
+def test_two_repositories_do_not_meet(repo: bls.ModelRepository) -> None:
+    with bls.ModelRepository() as other:
+        repo.define("a", constant(1), pbtxt())
+        other.define("a", constant(2), pbtxt())
+        other.define("b", model('''
+def execute(self, requests):
+    return [answer(value_of(ask("a").exec()))]
+'''), pbtxt())  # fmt: skip
+        assert (infer(repo, "a"), infer(other, "a"), infer(other, "b")) == (1, 2, 2)
+        assert "not ready" in message(repo.infer("b", ints(0)))
+
+
+def test_counting_of_responses_is_not_upset_by_a_second_thread(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread wakes the reader for a response while another sends the final one: counted once."""
+    repo.define("a", model('''
+def execute(self, requests):
+    sender = requests[0].get_response_sender()
+    gates.shared["sender"] = sender
+    gates.pass_gate("reader waits")
+    sender.send(answer(1))
+'''), pbtxt(decoupled=True))  # fmt: skip
+    unpark = Parker.unpark
+    first: list[Any] = []
+
+    def slow_unpark(self: Parker) -> None:
+        if "sender" in gates.shared and not first:
+            first.append(self)
+            final = bls.pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+            Caller(gates.shared["sender"].send, None, final).result()
+        unpark(self)
+
+    caller = Caller(lambda: list(repo.stream("a", ints(0))))
+    until(lambda: "sender" in gates.shared)
+    until(lambda: caller.ident in blocking._blocked)
+    monkeypatch.setattr(Parker, "unpark", slow_unpark)
+    gates.open_gate("reader waits")
+    assert [value(r) for r in caller.result()][:1] == [1]
+    gates.shared.clear()
+    assert first
+    assert_all_idle(repo)
+    Caller(repo.unload, "a").result(5)
+
+
+def test_statistics_count_every_execution_once(repo: bls.ModelRepository) -> None:
+    repo.define("double", DOUBLE, pbtxt(2))
+    for caller in [Caller(lambda: [infer(repo, "double", n) for n in range(50)]) for _ in range(4)]:
+        caller.result()
+    row = repo.statistics("double")["model_stats"][0]
+    assert row["execution_count"] == 200
+    assert row["inference_stats"]["success"]["count"] == 200

@@ -1,0 +1,320 @@
+"""Worker threads, the janitor, parking, and the mailbox of a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from bls_notebook.engine import janitor, threads
+from bls_notebook.engine.interrupt import Interrupted, clear_interrupt, interrupt_thread
+from bls_notebook.engine.loops import ModelLoop, mailbox
+from bls_notebook.engine.parking import Parker
+from tests.engine.harness import LIMIT, Caller, press_ctrl_c, until
+
+
+def run(job: Callable[[], None]) -> None:
+    """Run a job in a worker and wait until the worker is free again."""
+    done = threading.Event()
+    worker: list[threading.Thread] = []
+
+    def wrapped() -> None:
+        worker.append(threading.current_thread())
+        try:
+            job()
+        finally:
+            done.set()
+
+    threads.start_in_thread(wrapped)
+    assert done.wait(LIMIT)
+
+
+def settled() -> None:
+    """Every worker that lives is idle."""
+
+    def workers() -> int:
+        return sum(t.name.startswith("bls-worker") for t in threading.enumerate())
+
+    until(lambda: len(threads._idle) == workers(), "idle workers")
+
+
+def test_an_idle_worker_is_used_again() -> None:
+    seen = set()
+    for _ in range(20):
+        settled()
+        run(lambda: seen.add(threading.get_ident()))
+    settled()
+    assert len(seen) <= 2
+
+
+def test_as_many_workers_as_jobs_that_wait() -> None:
+    barrier = threading.Barrier(13)
+    for _ in range(12):
+        threads.start_in_thread(lambda: barrier.wait(LIMIT))  # type: ignore[arg-type,return-value]
+    barrier.wait(LIMIT)
+    settled()
+
+
+def test_workers_are_daemons_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    settled()
+    monkeypatch.setattr(threads, "IDLE_SECONDS", 0.01)
+    names: list[str] = []
+
+    def job() -> None:
+        names.append(threading.current_thread().name)
+        assert threading.current_thread().daemon
+
+    for _ in range(len(threads._idle) + 1):
+        run(job)
+    until(lambda: not any(t.name == names[-1] for t in threading.enumerate()), "the worker ends")
+
+
+def test_a_job_that_comes_just_when_its_worker_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of jobs to workers that end all the time: each runs once."""
+    settled()
+    monkeypatch.setattr(threads, "IDLE_SECONDS", 0.0002)
+    ran = []
+    done = threading.Semaphore(0)
+
+    def give(number: int) -> None:
+        for n in range(100):
+            threads.start_in_thread(lambda n=n: (ran.append((number, n)), done.release()))
+            if n % 10 == 0:
+                time.sleep(0.0002)  # around the limit
+
+    for caller in [Caller(give, n) for n in range(4)]:
+        caller.result()
+    for _ in range(400):
+        assert done.acquire(timeout=LIMIT)
+    assert sorted(ran) == [(m, n) for m in range(4) for n in range(100)]
+    until(lambda: not threads._idle, "every worker ends")
+
+
+def test_what_a_job_held_is_let_go() -> None:
+    import weakref
+
+    class Thing:
+        pass
+
+    thing = Thing()
+    reference = weakref.ref(thing)
+
+    def job(held: Thing = thing) -> None:
+        del held
+
+    del thing
+    threads.start_in_thread(job)
+    del job
+    until(lambda: reference() is None)
+
+
+@pytest.mark.parametrize("error", [ValueError("of a job"), SystemExit(3), KeyboardInterrupt()])
+def test_a_job_that_raises_costs_nobody_else_anything(
+    error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled()
+    reported = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_value))
+
+    def fails() -> None:
+        raise error
+
+    run(fails)
+    until(lambda: reported == [error])
+    settled()
+    run(lambda: None)
+
+
+# -- the janitor ---------------------------------------------------------------------------------------
+
+
+def test_the_janitor_runs_jobs_of_destructors() -> None:
+    janitor.start()
+    janitor.start()
+    ran = threading.Event()
+
+    class Dropped:
+        def __del__(self) -> None:
+            janitor.later(ran.set)
+
+    Dropped()
+    assert ran.wait(LIMIT)
+    assert sum(t.name == "bls-janitor" for t in threading.enumerate()) == 1
+
+
+def test_a_job_that_waits_holds_up_no_other() -> None:
+    janitor.start()
+    hold, ran = threading.Event(), threading.Event()
+    janitor.later(lambda: hold.wait(LIMIT))  # type: ignore[arg-type,return-value]
+    janitor.later(ran.set)
+    assert ran.wait(LIMIT)
+    hold.set()
+
+
+def test_later_waits_for_no_lock() -> None:
+    """A destructor may run while its thread holds any lock of ours."""
+    janitor.start()
+    ran = threading.Event()
+    with threads._lock, janitor._lock:
+        started = time.monotonic()
+        janitor.later(ran.set)
+        assert time.monotonic() - started < 1
+    assert ran.wait(LIMIT)
+
+
+# -- parking -------------------------------------------------------------------------------------------
+
+
+def test_unpark_before_park_is_not_lost() -> None:
+    parker = Parker()
+    parker.unpark()
+    parker.unpark()
+    assert parker.park(LIMIT)
+
+
+def test_park_ends_by_unpark_or_by_its_time() -> None:
+    parker = Parker()
+    assert not parker.park(0)
+    assert not parker.park(0.01)
+    waiting = Caller(parker.park, LIMIT)
+    parker.unpark()
+    assert waiting.result() is True
+
+
+def test_park_without_a_limit() -> None:
+    parker = Parker()
+    waiting = Caller(parker.park)
+    assert not waiting.done
+    parker.unpark()
+    assert waiting.result() is True
+
+
+def test_park_gives_way_to_ctrl_c() -> None:
+    parker = Parker()
+    thread = Caller(press_ctrl_c)
+    with pytest.raises(KeyboardInterrupt):
+        parker.park(LIMIT)
+    thread.result()
+    parker.unpark()
+    assert parker.park(LIMIT)
+
+
+# -- interrupting --------------------------------------------------------------------------------------
+
+
+def test_interrupting_a_thread() -> None:
+    running = threading.Event()
+
+    def spin() -> str:
+        try:
+            running.set()
+            while True:
+                pass
+        except Interrupted:
+            return "left"
+
+    thread = Caller(spin)
+    assert running.wait(LIMIT)
+    interrupt_thread(thread.ident or 0)
+    assert thread.result() == "left"
+
+
+def test_an_interrupt_that_is_taken_back() -> None:
+    held, running = threading.Event(), threading.Event()
+
+    def wait() -> str:
+        running.set()
+        held.wait(LIMIT)  # in C: nothing arrives there
+        return "went on"
+
+    thread = Caller(wait)
+    assert running.wait(LIMIT)
+    until(lambda: held._cond._waiters)  # type: ignore[attr-defined]
+    interrupt_thread(thread.ident or 0)
+    clear_interrupt(thread.ident or 0)
+    held.set()
+    assert thread.result() == "went on"
+
+
+def test_an_interrupt_for_a_thread_that_is_gone() -> None:
+    thread = Caller(lambda: 1)
+    assert thread.result() == 1
+    interrupt_thread(thread.ident or 0)
+    clear_interrupt(thread.ident or 0)
+
+
+# -- loops and mailboxes -------------------------------------------------------------------------------
+
+
+def test_posting_from_many_threads() -> None:
+    loop = ModelLoop("test")
+    ran: list[tuple[int, int]] = []
+    done = threading.Event()
+
+    def post(number: int) -> None:
+        for n in range(500):
+            loop.post(lambda n=n: ran.append((number, n)))
+
+    for caller in [Caller(post, n) for n in range(4)]:
+        caller.result()
+    loop.post(done.set)
+    assert done.wait(LIMIT)
+    assert len(ran) == 2000
+    for number in range(4):
+        assert [n for m, n in ran if m == number] == list(range(500))
+    loop.stop()
+
+
+def test_a_callback_that_fails_takes_no_other_along() -> None:
+    loop = ModelLoop("test")
+    errors = []
+    done = threading.Event()
+    loop.loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
+    hold = threading.Event()
+    loop.post(lambda: hold.wait(LIMIT))  # type: ignore[arg-type,return-value]
+
+    def fails() -> None:
+        raise ValueError("of a callback")
+
+    loop.post(fails)
+    loop.post(done.set)
+    hold.set()
+    assert done.wait(5)
+    until(lambda: len(errors) == 1)
+    loop.stop()
+
+
+def test_posting_to_a_closed_loop_is_silent() -> None:
+    async def nothing() -> object:
+        return mailbox(asyncio.get_running_loop())
+
+    box = asyncio.run(nothing())
+    for _ in range(3):
+        box.post(lambda: None)  # type: ignore[attr-defined]
+    loop = ModelLoop("test")
+    loop.stop()
+    until(lambda: loop.loop.is_closed())
+    loop.post(lambda: None)
+    loop.stop()
+
+
+def test_stopping_a_loop_cancels_its_tasks() -> None:
+    loop = ModelLoop("test")
+    began, cancelled = threading.Event(), threading.Event()
+
+    async def forever() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    tasks = []
+    loop.post(lambda: tasks.append(loop.loop.create_task(forever())))
+    assert began.wait(LIMIT)
+    loop.stop()
+    assert cancelled.wait(LIMIT)
+    until(lambda: loop.loop.is_closed())
