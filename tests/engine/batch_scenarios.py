@@ -294,7 +294,7 @@ def unbatched(play: Play) -> Any:
 
 def rows(play: Play) -> Any:
     _hold(play, "plain")
-    for n, size in enumerate((3, 3, 3, 2, 5, 8), 1):
+    for n, size in enumerate((5, 3, 4, 5), 1):
         play.send("plain", n, rows=size)
     return play.batches()
 
