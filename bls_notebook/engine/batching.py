@@ -23,7 +23,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import janitor
-from .clock import Alarm, Clock, system_clock
+from .clock import Clock, NextAlarm, system_clock
 from .failures import error_response
 from .messages import not_ready
 from .runner import BatchRunner, take_request
@@ -70,8 +70,7 @@ class BatchScheduler:
         self._idle: list[Instance] = list(model.instances)[::-1]
         self._queue: set[Ticket] = set()  # accepted, and in no batch yet
         self._open = 0  # tickets that are not answered yet
-        self._alarm: Alarm | None = None
-        self._alarm_at = 0
+        self._alarm = NextAlarm(self._clock, self._rings)
         self._closed = False
         self._on_drained: Callable[[], None] | None = None
         self._async = any(i.is_async for i in model.instances)
@@ -293,18 +292,14 @@ class BatchScheduler:
     # -- time ------------------------------------------------------------------------------------------
 
     def _set_alarm(self, now: int) -> None:
-        """Have `_pump` called when time does something; the lock is held. An early alarm is no harm."""
+        """Have `_pump` called when time does something; the lock is held."""
         when = self._wake_at(now)
-        if when is None or (self._alarm is not None and self._alarm_at <= when):
-            return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm_at = when
-        self._alarm = self._clock.call_at(when, self._rings)
+        if when is not None:
+            self._alarm.at_latest(when)
 
     def _rings(self) -> None:
         with self._lock:
-            self._alarm = None
+            self._alarm.rung()
         self._pump()
 
     # -- closing ---------------------------------------------------------------------------------------
@@ -322,9 +317,7 @@ class BatchScheduler:
         """What to call, once, when nothing is in flight any more; the lock is held."""
         if not self._closed or self._open or len(self._idle) != len(self._model.instances):
             return None
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self._alarm.cancel()
         callback, self._on_drained = self._on_drained, None
         return callback
 

@@ -377,11 +377,14 @@ def _refuse(ticket: Ticket) -> None:
     count = len(model.instances)
     circle = " -> ".join(ticket.circle)
     held = "its only instance is" if count == 1 else f"all {count} of its instances are"
+    remedy = f"instance_group.count = {count + 1} or more for '{model.name}' breaks this circle."
+    if ticket.bound is not None:
+        held = f"the instance that serves its sequence, '{ticket.bound[0].name}', is"
+        remedy = "A sequence of its own, on another instance, breaks this circle."
     message = running(
         model.name,
         f"circular BLS: {circle}. The request to '{model.name}' can never be served, because {held} held by "
-        f"requests that wait for it (the real server would wait forever). instance_group.count = {count + 1} "
-        f"or more for '{model.name}' breaks this circle.",
+        f"requests that wait for it (the real server would wait forever). {remedy}",
     )
     if model.scheduler.withdraw(ticket) or ticket.execution is None:
         ticket.cancelled = True  # one that was handed over but not begun is skipped then

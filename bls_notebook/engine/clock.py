@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["Alarm", "Clock", "SystemClock", "system_clock"]
+__all__ = ["Alarm", "Clock", "NextAlarm", "SystemClock", "system_clock"]
 
 log = logging.getLogger("bls_notebook")
 
@@ -100,3 +100,38 @@ class SystemClock:
 
 
 system_clock = SystemClock()
+
+
+class NextAlarm:
+    """The one alarm of a scheduler: it rings in time for the earliest of what it was asked for.
+
+    It may ring early, where what it was asked for has gone away. Every method needs the owner's lock.
+
+    Parameters
+    ----------
+    clock : Clock
+    call : callable
+    """
+
+    def __init__(self, clock: Clock, call: Callable[[], None]) -> None:
+        self._clock = clock
+        self._call = call
+        self._alarm: Alarm | None = None
+        self._at = 0
+
+    def at_latest(self, when: int) -> None:
+        """Ring at `when`, if not before."""
+        if self._alarm is None or when < self._at:
+            self.cancel()
+            self._at = when
+            self._alarm = self._clock.call_at(when, self._call)
+
+    def rung(self) -> None:
+        """It has just rung."""
+        self._alarm = None
+
+    def cancel(self) -> None:
+        """Forget what it was asked for."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None

@@ -158,8 +158,11 @@ class BatchRunner:
         execution = self._start(instance, tickets)
         if execution is None:
             return []
-        guard = threading.Lock() if inline else execution.interruptible()
-        execution.thread = _get_ident()
+        execution.thread = thread = _get_ident()
+        parent = execution.parent
+        # Inline, it is stopped with its parent, unless that is somewhere else.
+        own = not inline or parent is None or parent.thread != thread or parent.task is not None
+        guard = execution.interruptible() if own else threading.Lock()
         token = caller_var.set(execution)
         failed: InferenceResponse | None = None
         again: list[Ticket] = []
@@ -186,7 +189,7 @@ class BatchRunner:
         finally:
             with guard:
                 execution.finished = True
-            if not inline and execution.cancelled:
+            if own and execution.cancelled:
                 clear_interrupt(execution.thread)
             caller_var.reset(token)
             self._finish(execution, failed, errors)

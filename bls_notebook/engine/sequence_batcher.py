@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bls_notebook.pb_utils.errors import ErrorCode
-from bls_notebook.pb_utils.request import InferenceRequest, Options
+from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import messages
@@ -27,6 +27,7 @@ from .controls import END, START, Controls, initial_states, null_request, with_i
 from .dynamic_batcher import ShapeKey, rows_of
 from .failures import cancelled_response, error_response
 from .isolation import hand_over
+from .iterative import Turn, in_sequence
 from .ordering import Ordering, release
 from .runner import take_request
 from .sequences import Sequences, Slot, Step
@@ -38,28 +39,6 @@ if TYPE_CHECKING:
     from .model import LoadedModel
 
 __all__ = ["SequenceBatcher"]
-
-
-class _Turn:
-    """Takes the answers of one run of a request that may be run again."""
-
-    def __init__(self, ticket: Ticket) -> None:
-        self._ticket = ticket
-        self.over = False  # a later run answers: that this run's sender is dropped means nothing
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the requester has given up waiting."""
-        return self._ticket.cancelled
-
-    def send(self, response: InferenceResponse | None, final: bool) -> None:
-        """Take a response."""
-        self._ticket.send(response, final)
-
-    def drop_sender(self) -> None:
-        """Nobody can answer this run any more."""
-        if not self.over:
-            self._ticket.drop_sender()
 
 
 class SequenceBatcher(BatchScheduler):
@@ -93,7 +72,7 @@ class SequenceBatcher(BatchScheduler):
         self._orderings = [Ordering() for _ in model.instances] if ordered else None
         self._steps: dict[Ticket, Step] = {}  # of requests that wait or run
         self._slot_of: dict[Ticket, Slot] = {}  # of those that have one
-        self._turns: dict[Ticket, _Turn] = {}  # of iterative sequences, while they run
+        self._turns: dict[Ticket, Turn] = {}  # of iterative sequences, while they run
         self._wait_until: dict[Instance, int] = {}
         self._key = ShapeKey(spec)
         self._controls = Controls(spec)
@@ -110,7 +89,7 @@ class SequenceBatcher(BatchScheduler):
         if not options.correlation_id:
             if not self._iterative:
                 return error_response(messages.sequence_without_id(self._model.name))
-            request._options = _in_sequence(options, self._next_id, START)
+            request._options = in_sequence(options, self._next_id, START)
             self._next_id += 1
         return self._enter_sequence(ticket, request, now)
 
@@ -235,7 +214,7 @@ class SequenceBatcher(BatchScheduler):
             return take_request(ticket)
         # The request may be run again: what the model does to its tensors must not be seen then.
         request = with_inputs(request, hand_over(request._inputs, False) + extra)
-        request._answerable = turn = _Turn(ticket)
+        request._answerable = turn = Turn(ticket)
         with self._lock:
             self._turns[ticket] = turn
         return request
@@ -269,7 +248,7 @@ class SequenceBatcher(BatchScheduler):
             self._sequences.finish(sequence)
             answers.append((ticket, cancelled_response(self._model.name)))
             return
-        request._options = _in_sequence(request._options, sequence, 0)
+        request._options = in_sequence(request._options, sequence, 0)
         refusal = self._enter_sequence(ticket, request, now)
         if refusal is not None:
             answers.append((ticket, refusal))
@@ -310,16 +289,3 @@ class SequenceBatcher(BatchScheduler):
                 ordering.settled(ticket)
             release(ordering, self._lock)
         super().settled(ticket)
-
-
-def _in_sequence(old: Options, sequence: int | str, flags: int) -> Options:
-    return Options(
-        old.request_id,
-        sequence,
-        flags,
-        old.timeout,
-        old.parameters,
-        old.preferred_memory,
-        old.trace,
-        old.priority,
-    )

@@ -11,7 +11,7 @@ import pytest
 
 import bls_notebook as bls
 from tests.engine import gates
-from tests.engine.harness import Caller, assert_all_idle, model, pbtxt, queued, until
+from tests.engine.harness import Caller, assert_all_idle, ctrl_c_once, model, pbtxt, queued, until
 
 BATCHING = "dynamic_batching { }"
 
@@ -314,4 +314,38 @@ def serve(self, requests, values):
     assert first.result() == [0]
     assert [c.result() for c in callers] == [[0], [0, 1, 2]]
     assert gates.logged() == [[1, 3]]
+    assert_all_idle(repo)
+
+
+def test_ctrl_c_stops_a_batch_on_the_main_thread(repo: bls.ModelRepository) -> None:
+    repo.define("m", source('''
+def serve(self, requests, values):
+    gates.open_gate("spins")
+    while values == [1] and not gates.over[0]:
+        pass
+    return [reply(v) for v in values]
+'''), config())  # fmt: skip
+    with ctrl_c_once(gates.gate("spins").is_set):
+        repo.infer("m", {"X": np.array([[1]], np.int32)})
+    assert outcome(repo.infer("m", {"X": np.array([[2]], np.int32)})) == 2
+    assert_all_idle(repo)
+
+
+def test_ctrl_c_stops_a_batch_on_a_worker_thread(repo: bls.ModelRepository) -> None:
+    repo.define("m", source('''
+def serve(self, requests, values):
+    gates.open_gate("spins")
+    while values == [1] and not gates.over[0]:
+        pass
+    return [reply(v) for v in values]
+'''), config())  # fmt: skip
+    repo.define("a", model('''
+async def execute(self, requests):
+    await pb.InferenceRequest(model_name="m", inputs=[pb.Tensor("X", np.array([[1]], np.int32))],
+                              requested_output_names=["Y"]).async_exec()
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    with ctrl_c_once(gates.gate("spins").is_set):
+        repo.infer("a", {"X": np.array([0], np.int32)})
+    assert outcome(repo.infer("m", {"X": np.array([[2]], np.int32)})) == 2
     assert_all_idle(repo)

@@ -101,26 +101,29 @@ def test_every_scenario_is_recorded() -> None:
     assert not [name for name, report in recorded.items() if "lost" in report]
 
 
-@pytest.mark.triton
-@pytest.mark.slow
-def test_the_record_is_what_the_real_server_does(tmp_path: Path) -> None:
-    from bls_notebook.triton.tritonserver import (
-        TritonServer,
-        TritonServerError,
-        is_supported,
-        make_environment,
-    )
+@pytest.fixture(scope="module")
+def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from bls_notebook.triton import tritonserver
 
-    if not is_supported():
+    if not tritonserver.is_supported():
         pytest.skip("no tritonserver here")
     try:
-        environment = make_environment()
-    except TritonServerError as error:
+        environment = tritonserver.make_environment()
+    except tritonserver.TritonServerError as error:
         if "BLS_NOTEBOOK_TRITON_ENV" in os.environ:  # somebody counts on it
             raise
         pytest.skip(str(error))
-    write_models(tmp_path / "models")
-    with TritonServer(tmp_path / "models", environment=environment, load=["*"]) as server:
-        for scenario in SCENARIOS:
-            report = json.loads(json.dumps(play_on_real_server(server, tmp_path, scenario)))
-            assert report == recorded[scenario.__name__], scenario.__name__
+    folder = tmp_path_factory.mktemp("real") / "models"
+    write_models(folder)
+    with tritonserver.TritonServer(folder, environment=environment, load=["*"]) as server:
+        yield server
+
+
+@pytest.mark.triton
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda s: s.__name__)
+def test_the_record_is_what_the_real_server_does(
+    scenario: Callable[[Play], Any], real_server: Any, tmp_path: Path
+) -> None:
+    report = json.loads(json.dumps(play_on_real_server(real_server, tmp_path, scenario)))
+    assert report == recorded[scenario.__name__]
