@@ -23,11 +23,11 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import janitor
+from .blocking import first_response
 from .clock import Clock, NextAlarm, system_clock
 from .failures import error_response
 from .messages import not_ready
 from .runner import BatchRunner, take_request
-from .scheduler import first_response
 from .threads import start_in_thread
 from .ticket import Ticket
 
@@ -145,8 +145,11 @@ class BatchScheduler:
         """Queue a request; a worker thread or the instance's loop runs it."""
         janitor.start()
         with self._lock:
-            refusal = self._enter(ticket, self._clock.now())
-        if refusal is not None:
+            closed = self._closed
+            refusal = None if closed else self._enter(ticket, self._clock.now())
+        if closed:
+            self._model.pass_on(ticket)
+        elif refusal is not None:
             ticket.finish(refusal)
         else:
             self._pump()

@@ -28,11 +28,12 @@ from .waits import ALL, ANY, LIVE, Need, is_stuck
 
 if TYPE_CHECKING:
     from bls_notebook.pb_utils.request import InferenceRequest
+    from bls_notebook.pb_utils.response import InferenceResponse
 
     from .execution import Execution
     from .instance import Instance
 
-__all__ = ["describe_wait", "look_at", "loop_goes_idle", "wait_for"]
+__all__ = ["describe_wait", "first_response", "look_at", "loop_goes_idle", "wait_for"]
 
 REPORT_AFTER = 1.0
 
@@ -71,6 +72,15 @@ def wait_for(ticket: Ticket) -> None:
                 _blocked.pop(thread, None)
             else:
                 _blocked[thread] = outer
+
+
+def first_response(ticket: Ticket) -> InferenceResponse:
+    """Wait for the first response of a ticket."""
+    while True:
+        taken = ticket.take()
+        if taken is not None:
+            return taken[0]
+        wait_for(ticket)
 
 
 def _park(ticket: Ticket, parker: Parker) -> None:

@@ -16,7 +16,7 @@ import signal
 import threading
 from types import CodeType, FrameType
 
-__all__ = ["CtrlC", "may_be_interrupted"]
+__all__ = ["RETRY_SECONDS", "CtrlC", "inside_engine", "may_be_interrupted"]
 
 RETRY_SECONDS = 0.002
 
@@ -32,8 +32,8 @@ def may_be_interrupted(code: CodeType, waits: bool = False) -> None:
     (_waiters if waits else _callers).add(code)
 
 
-def _inside_engine(frame: FrameType | None) -> bool:
-    """Whether the key was pressed where the engine must not be interrupted."""
+def inside_engine(frame: FrameType | None) -> bool:
+    """Whether a frame is where the engine must not be interrupted."""
     called_out = False
     while frame is not None:
         code = frame.f_code
@@ -46,7 +46,7 @@ def _inside_engine(frame: FrameType | None) -> bool:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    if _inside_engine(frame):
+    if inside_engine(frame):
         timer = threading.Timer(RETRY_SECONDS, _thread.interrupt_main)
         timer.daemon = True
         timer.start()

@@ -22,14 +22,13 @@ from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Opt
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .blocking import look_at
+from .blocking import first_response, look_at
 from .ensemble_flow import EnsembleFlow, Launch, Membership
 from .ensemble_plan import EnsemblePlan
 from .execution import Execution, received
 from .failures import cancelled_response, error_response
 from .isolation import hand_over
 from .messages import in_ensemble, without_running
-from .scheduler import first_response
 from .ticket import Ticket
 
 if TYPE_CHECKING:

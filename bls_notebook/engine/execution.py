@@ -26,6 +26,8 @@ from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Opt
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import messages
+from .blocking import first_response
+from .ctrl_c import RETRY_SECONDS
 from .failures import error_response, originating, over_bls
 from .futures import RequestFuture
 from .interrupt import clear_interrupt, interrupt_thread
@@ -84,6 +86,14 @@ def _carried(options: Options) -> Options:
         options.trace,
         options.priority,
     )
+
+
+class ModelClosed(Exception):  # noqa: N818 - not an error: the request goes elsewhere
+    """A model version accepts no more requests; carries the one that came too late."""
+
+    def __init__(self, request: InferenceRequest) -> None:
+        super().__init__()
+        self.request = request
 
 
 class Execution:
@@ -157,13 +167,22 @@ class Execution:
         if decoupled:
             self.note_blocking(model.name)
             return ResponseIterator(self._stream(model, request, given))
-        response = model.scheduler.call(self, received(model, request, given))
+        try:
+            response = model.scheduler.call(self, received(model, request, given))
+        except ModelClosed as closed:  # it was replaced since it was found
+            response = self._exec_again(model, closed.request)
         if response._error is not None:
             response = originating(response, model.name)
             if self.model is not None:
                 response = over_bls(response)
             self.note_error(response)
         return response
+
+    def _exec_again(self, model: LoadedModel, request: InferenceRequest) -> InferenceResponse:
+        ticket = Ticket(model, request, self, copy_context())
+        self.adopt(ticket)
+        model.pass_on(ticket)
+        return first_response(ticket)
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Serve a request in the background; needs a running event loop."""
@@ -346,9 +365,15 @@ class Execution:
         if self.task is not None:
             self._interrupt_task(self.task)
         elif self._guard is not None and self.thread != threading.get_ident():
-            with self._guard:
-                if self.thread and not self.finished:
-                    interrupt_thread(self.thread)
+            self._interrupt_thread(self._guard)
+
+    def _interrupt_thread(self, guard: threading.Lock) -> None:
+        with guard:
+            if not self.thread or self.finished or interrupt_thread(self.thread):
+                return
+        retry = threading.Timer(RETRY_SECONDS, self._interrupt_thread, (guard,))
+        retry.daemon = True
+        retry.start()
 
     def _interrupt_task(self, task: asyncio.Task[Any]) -> None:
         loop = task.get_loop()

@@ -8,6 +8,9 @@ habit.
 from __future__ import annotations
 
 import ctypes
+import sys
+
+from .ctrl_c import inside_engine
 
 __all__ = ["Interrupted", "clear_interrupt", "interrupt_thread"]
 
@@ -20,9 +23,12 @@ def _set(thread: int, exception: object) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), exception)
 
 
-def interrupt_thread(thread: int) -> None:
-    """Raise `Interrupted` in a thread, soon."""
+def interrupt_thread(thread: int) -> bool:
+    """Raise `Interrupted` in a thread, soon; False where it is inside the engine and must be left alone."""
+    if inside_engine(sys._current_frames().get(thread)):
+        return False
     _set(thread, ctypes.py_object(Interrupted))
+    return True
 
 
 def clear_interrupt(thread: int) -> None:

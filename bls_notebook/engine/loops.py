@@ -9,6 +9,7 @@ the loop has been closed.
 from __future__ import annotations
 
 import asyncio
+import logging
 import selectors
 import threading
 from collections import deque
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from .execution import Execution
 
 __all__ = ["Job", "Mailbox", "ModelLoop", "job_of", "loop_is_idle", "mailbox", "watch_loop"]
+
+log = logging.getLogger("bls_notebook")
 
 
 class Mailbox:
@@ -216,10 +219,11 @@ class ModelLoop:
         try:
             while not self._stopping:
                 try:
-                    self.loop.run_forever()
-                except Interrupted:  # arrived just after the code that it was for
-                    continue
-                break
+                    self.loop.run_forever()  # ends also where a model stops the loop: then it goes on
+                except Interrupted:
+                    pass  # arrived just after the code that it was for
+                except BaseException as error:  # sys.exit in a task goes through asyncio
+                    log.error("%s in %s; its loop goes on", type(error).__name__, self._thread.name)
         finally:
             pending = [t for t in asyncio.all_tasks(self.loop) if not t.done()]
             for task in pending:

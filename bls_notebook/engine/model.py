@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from .failures import error_response, text_of
+from .messages import not_ready
 from .output_check import OutputCheck
 from .readiness import is_ready
 from .scheduler import Scheduler
@@ -86,6 +88,21 @@ class LoadedModel:
         if not ticket.outside:
             self.scheduler.settled(ticket)
 
+    def pass_on(self, ticket: Ticket) -> None:
+        """Give a request that came too late to the version that has taken this one's place."""
+        request = ticket.request
+        heir = self.server.find(self.name, self.version) or self.server.find(self.name)
+        problem = not_ready(self.name)
+        if heir is not None and heir is not self and request is not None:
+            found = heir.check.problem(request)
+            if found is None:
+                ticket.model = heir
+                heir.scheduler.submit(ticket)
+                return
+            problem = found
+        ticket.outside = True  # counted by no scheduler
+        ticket.finish(error_response(problem))
+
     def ready(self) -> bool:
         """Whether it serves, and every instance says that it is ready."""
         return not self._closing and all(is_ready(i) for i in self.instances)
@@ -117,8 +134,9 @@ class LoadedModel:
         for instance in self.instances:
             try:
                 instance.close()
-            except Exception as error:
-                log.error("finalize of %s raised %s: %s", instance.name, type(error).__name__, error)
+            except BaseException as error:  # sys.exit and Ctrl-C too: the others are finalized all the same
+                words = text_of(error)
+                log.error("finalize of %s raised %s: %s", instance.name, type(error).__name__, words)
         try:
             if self.on_closed is not None:
                 self.on_closed(self)

@@ -24,11 +24,11 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import janitor
-from .blocking import wait_for
+from .blocking import first_response, wait_for
 from .ctrl_c import may_be_interrupted
-from .execution import Execution
+from .execution import Execution, ModelClosed
 from .failures import cancelled_response, error_response
-from .messages import execute_failed, not_ready
+from .messages import execute_failed
 from .outputs import answer, check_returned, returned_none
 from .runner import BatchRunner, failure, rows_of
 from .threads import start_in_thread
@@ -95,7 +95,7 @@ class DefaultScheduler:
         request._answerable = execution
         with self._lock:
             if self._closed:
-                return error_response(not_ready(model.name))
+                raise ModelClosed(request)
             if self._idle:
                 instance = self._idle.pop()
                 instance.holder = execution
@@ -203,6 +203,8 @@ class DefaultScheduler:
         ticket = Ticket(self._model, request, parent, None)
         ticket.inline = True
         with self._lock:
+            if self._closed:
+                raise ModelClosed(request)
             self._open += 1
             if self._idle:  # one came back meanwhile
                 instance = self._idle.pop()
@@ -257,7 +259,7 @@ class DefaultScheduler:
                     ticket.queued = True
                     self._queue.append(ticket)
         if closed:
-            ticket.finish(error_response(not_ready(self._model.name)))
+            self._model.pass_on(ticket)
         elif instance is not None:
             self._dispatch(instance, ticket)
 
@@ -358,15 +360,6 @@ class DefaultScheduler:
             return None
         callback, self._on_drained = self._on_drained, None
         return callback
-
-
-def first_response(ticket: Ticket) -> InferenceResponse:
-    """Wait for the first response of a ticket."""
-    while True:
-        taken = ticket.take()
-        if taken is not None:
-            return taken[0]
-        wait_for(ticket)
 
 
 may_be_interrupted(DefaultScheduler.call.__code__)

@@ -140,8 +140,9 @@ class Ticket:
             # What a model that is not decoupled sends is its answer, with or without the flag.
             if self.keep is not None:
                 self.keep(out)
+            last = (final or not self.model.decoupled) and not self._answered
             woken = self._put(out, final or not self.model.decoupled)
-        self._wake(woken)
+        self._wake(woken, last)
 
     def drop_sender(self) -> None:
         """Take note that nobody can answer any more (`Answerable.drop_sender`)."""
@@ -182,7 +183,7 @@ class Ticket:
             if self.keep is not None:
                 self.keep(response)
             woken = self._put(response, final)
-        self._wake(woken)
+        self._wake(woken, final)
         return True
 
     def _put(self, response: InferenceResponse, final: bool) -> list[Parker] | None:
@@ -204,10 +205,10 @@ class Ticket:
         woken, self._parkers = self._parkers, None
         return woken
 
-    def _wake(self, parkers: list[Parker] | None) -> None:
+    def _wake(self, parkers: list[Parker] | None, final: bool) -> None:
         for parker in parkers or ():
             parker.unpark()
-        if self._answered:
+        if final:
             self.model.settled(self)
             if self.parent is not None:
                 self.parent.forget(self)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ class Hangs(BaseException):
     """The test is stuck; no `except Exception` of a model may swallow this."""
 
 
-@pytest.fixture(autouse=True)
+@contextlib.contextmanager
 def watchdog() -> Iterator[None]:
     if not hasattr(signal, "SIGALRM"):
         yield
@@ -39,8 +40,21 @@ def watchdog() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+# Around the phases of a test, and not around pytest's own reports of them.
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    with watchdog():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    with watchdog():
+        return (yield)
+
+
 @pytest.fixture
-def repo(watchdog: None) -> Iterator[bls.ModelRepository]:
+def repo() -> Iterator[bls.ModelRepository]:
     gates.reset()
     repository = bls.ModelRepository()
     threads = threading.active_count()
