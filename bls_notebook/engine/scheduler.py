@@ -31,6 +31,7 @@ from .failures import cancelled_response, error_response
 from .messages import execute_failed
 from .outputs import answer, check_returned, returned_none
 from .runner import BatchRunner, failure, rows_of
+from .statistics import FOLD_AT
 from .threads import start_in_thread
 from .ticket import Ticket
 from .warnings import with_warnings
@@ -160,6 +161,11 @@ class DefaultScheduler:
                 if failed:
                     model.statistics.execution(rows, started - begun - queue_ns, ended - started, 0)
                     model.statistics.failed(ended - begun)
+                elif rows == 1 and not queue_ns:
+                    recent = model.statistics.recent
+                    recent.append((begun, started, inferred, ended))
+                    if len(recent) >= FOLD_AT:
+                        model.statistics.fold()
                 else:
                     model.statistics.one(rows, begun, started, inferred, ended, queue_ns)
                 if self._queue or self._closed:

@@ -1,8 +1,8 @@
 """`Statistics`: what a model version has done, in the quantities of Triton's own statistics.
 
-Guarantees: counting is cheap (one small update a request on the way that most take) and loses nothing;
-reading gives one consistent picture. `one`, `batch` and `failed` are called under the scheduler's lock, or
-any other lock that all of a model's callers share.
+Guarantees: counting is cheap (the way that most requests take appends one entry to `recent`) and loses
+nothing; what is read may lack what is just being counted, and nothing else. All but `hit` and `miss` are
+called under the scheduler's lock, or any other lock that all of a model's callers share.
 
 A request spends its time waiting (`queue`), having its inputs handed over (`compute_input`), in `execute`
 (`compute_infer`) and having its outputs handed over (`compute_output`). All times are nanoseconds.
@@ -15,7 +15,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["Durations", "Statistics"]
+__all__ = ["FOLD_AT", "Durations", "Statistics"]
+
+FOLD_AT = 256
 
 Durations = tuple[int, int, int, int, int]  # the request, queue, compute_input, _infer, _output
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
@@ -35,16 +37,21 @@ class Statistics:
         "_cache_lock",
         "_fail_ns",
         "_failures",
+        "_fold_lock",
         "_last",
         "_many",
         "_one",
         "_queue_ns",
         "_rows",
+        "recent",
     )
 
     def __init__(self) -> None:
         # Executions of one request each that succeeded, by rows of the request: count, input, infer, output.
         self._one: dict[int, list[int]] = {}
+        # Such of one row that did not wait, not yet in `_one`: when each came, began, returned, was answered.
+        self.recent: list[tuple[int, int, int, int]] = []
+        self._fold_lock = threading.Lock()
         self._queue_ns = 0
         self._last = 0
         # Everything else: requests of batches, and executions by rows.
@@ -57,6 +64,25 @@ class Statistics:
         self._cache_lock = threading.Lock()
 
     # -- counting ------------------------------------------------------------------------------------
+
+    def fold(self) -> None:
+        """Add up what is in `recent`; to be called when it has grown to `FOLD_AT`."""
+        with self._fold_lock:
+            self._one[1] = self._with_recent()
+            self._last = self.recent[-1][3]
+            self.recent.clear()
+
+    def _with_recent(self) -> list[int]:
+        """The entry of one row in `_one`, with the recent requests; the lock of folding is held."""
+        row = list(self._one.get(1, (0, 0, 0, 0)))
+        recent = list(self.recent)
+        if recent:
+            begun, started, inferred, ended = map(sum, zip(*recent, strict=True))
+            row[0] += len(recent)
+            row[1] += started - begun
+            row[2] += inferred - started
+            row[3] += ended - inferred
+        return row
 
     def one(self, rows: int, begun: int, started: int, inferred: int, ended: int, queue_ns: int) -> None:
         """Count an execution of one request: when it came, `execute` began and returned, it was answered."""
@@ -118,7 +144,9 @@ class Statistics:
     @property
     def success_count(self) -> int:
         """How many requests succeeded, those that the cache answered included."""
-        return sum(row[0] for row in list(self._one.values())) + self._many[0] + self._cache[0]
+        with self._fold_lock:
+            ones = sum(row[0] for row in list(self._one.values())) + len(self.recent)
+        return ones + self._many[0] + self._cache[0]
 
     @property
     def fail_count(self) -> int:
@@ -127,7 +155,10 @@ class Statistics:
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything in the shape of a row of Triton's ``model_stats``, without name and version."""
-        ones = {rows: list(row) for rows, row in list(self._one.items())}
+        with self._fold_lock:
+            ones = {rows: list(row) for rows, row in list(self._one.items())}
+            if self.recent:
+                ones[1] = self._with_recent()
         count = sum(row[0] for row in ones.values())
         sums = [sum(row[i] for row in ones.values()) for i in (1, 2, 3)]
         many, cache = list(self._many), list(self._cache)
@@ -164,9 +195,11 @@ class Statistics:
 
     def _last_inference(self) -> int:
         """Milliseconds since 1970 of the last execution, 0 for none."""
-        if not self._last:
+        recent = self.recent[-1:]
+        last = max(self._last, recent[0][3] if recent else 0)
+        if not last:
             return 0
-        return round(time.time() * 1e3 - (time.perf_counter_ns() - self._last) / 1e6)
+        return round(time.time() * 1e3 - (time.perf_counter_ns() - last) / 1e6)
 
 
 def _added(first: Iterable[int], second: Iterable[int]) -> list[int]:

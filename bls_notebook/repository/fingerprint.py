@@ -37,10 +37,6 @@ def version_fingerprint(folder: Path, config: ModelConfigMessage, version: int) 
     """
     versions = version_folders(folder)
     others = {str(number) for number in versions}
-    shared = tuple(
-        entry
-        for entry in signature(folder)
-        if entry[0] != "config.pbtxt" and Path(entry[0]).parts[0] not in others
-    )
+    shared = tuple(entry for entry in signature(folder) if Path(entry[0]).parts[0] not in others)
     text = config.SerializeToString(deterministic=True)
     return str(folder), text, shared, signature(versions[version])

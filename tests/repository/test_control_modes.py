@@ -148,7 +148,8 @@ def test_only_versions_that_changed_load_again(disk: bls.ModelRepository) -> Non
     disk.load("m")
     assert MADE == ["1", "2", "2"]
     assert (said(disk, "m", 1), said(disk, "m", 2)) == ("1", "two")
-    write(root, "m", saying(3, count), config, 3)
+    (root / "m" / "3").mkdir()
+    (root / "m" / "3" / "model.py").write_text(saying(3, count))
     disk.load("m")
     assert MADE == ["1", "2", "2", "3"]
     shutil.rmtree(root / "m" / "1")

@@ -99,7 +99,7 @@ def test_files_instead_of_the_disks(disk: bls.ModelRepository) -> None:
     record = disk.load("m", config=config_with("x"), files=files)
     assert (record.version, record.source) == (3, "files")
     assert said(disk, "m") == "sent"
-    assert [(r.version, r.state) for r in disk.index()] == [(3, "READY")]
+    assert [(r.version, r.state) for r in disk.index()] == [(1, "UNAVAILABLE"), (3, "READY")]
     disk.reload("m")
     assert said(disk, "m") == "none"
 
@@ -242,7 +242,7 @@ def test_of_several_versions_all_load_or_none(disk: bls.ModelRepository) -> None
     assert not disk.ready("m", 3)
 
 
-def test_versions_that_went_away_are_not_listed(disk: bls.ModelRepository) -> None:
+def test_versions_that_went_away_are_listed_as_such(disk: bls.ModelRepository) -> None:
     config = TEXT + " version_policy: { all: {} }"
     for version in (1, 2):
         write(disk.paths[0], "m", saying(str(version)), config, version)
@@ -251,7 +251,8 @@ def test_versions_that_went_away_are_not_listed(disk: bls.ModelRepository) -> No
 
     shutil.rmtree(disk.paths[0] / "m" / "1")
     disk.load("m")
-    assert [(r.version, r.state) for r in disk.index()] == [(2, "READY")]
+    listed = [(r.version, r.state, r.reason) for r in disk.index()]
+    assert listed == [(1, "UNAVAILABLE", "unloaded"), (2, "READY", "")]  # as on a real server
     assert not disk.ready("m", 1)
 
 

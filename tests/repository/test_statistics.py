@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.engine.statistics import FOLD_AT
 from tests.repository.models import ECHO, ECHOES, HEAD
 
 FAILS = f"""{HEAD}
@@ -147,3 +148,15 @@ def test_metrics_have_tritons_names_and_labels(repo: bls.ModelRepository) -> Non
     assert not any(line.startswith('nv_cache_num_hits_per_model{model="bad"') for line in lines)
     infer = next(x for x in lines if x.startswith('nv_inference_compute_infer_duration_us{model="m"'))
     assert float(infer.split()[1]) >= 0
+
+
+def test_nothing_is_lost_however_many_there_are(repo: bls.ModelRepository) -> None:
+    """They are added up now and then, and may be read at any moment."""
+    repo.define("m", ECHOES, ECHO)
+    for number in range(1, 2 * FOLD_AT + 3):
+        repo.infer("m", ONE)
+        if number % 100 == 0 or number >= 2 * FOLD_AT - 1:
+            found = row(repo, "m")
+            assert found["inference_count"] == number
+            times = {key: value["ns"] for key, value in found["inference_stats"].items()}
+            assert 0 < times["compute_infer"] < times["success"]
