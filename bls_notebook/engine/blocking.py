@@ -16,9 +16,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from .failures import error_response
+from .failures import HOME, error_response
 from .futures import RequestFuture
 from .loops import Job, job_of, loop_is_idle
 from .messages import running
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from .execution import Execution
     from .instance import Instance
+    from .model import LoadedModel
 
 __all__ = ["describe_wait", "first_response", "look_at", "loop_goes_idle", "wait_for"]
 
@@ -120,7 +122,10 @@ def look_at(ticket: Ticket) -> None:
 def _victim(ticket: Ticket) -> Ticket | None:
     """The request to refuse so that `ticket` can move; None where it can. Lock held."""
     # Who else may answer a running request takes a walk over the heap, so it is asked last.
-    if not is_stuck(ticket, _needs_at_most) or not is_stuck(ticket, _needs):
+    if not is_stuck(ticket, _needs_at_most):
+        return None
+    _walked.clear()
+    if not is_stuck(ticket, _needs):
         return None
     seen: set[int] = set()
     todo: list[_Node] = [ticket]
@@ -185,6 +190,8 @@ def _needs_of_waiting(ticket: Ticket) -> Need[Ticket | Execution]:
     """A request that no instance has begun: one in a queue, or one that is just being handed over."""
     if ticket.queued and ticket.expires:
         return LIVE, ()
+    if ticket.model.decoupled and ticket.parent is not None and _bare_thread_of(ticket.parent.model):
+        return LIVE, ()  # it may cancel the iterator
     instances = _candidates(ticket)
     if not ticket.queued:
         instances = tuple(i for i in instances if i.holder is ticket)
@@ -208,8 +215,36 @@ def _request_in(execution: Execution, ticket: Ticket) -> InferenceRequest | None
     return None
 
 
+# Answers of walks over the heap, kept for the moment in which one victim is looked for. Lock held.
+_walked: dict[int, bool] = {}
+
+
 def _answerable_elsewhere(ticket: Ticket) -> bool:
     """Whether somebody beside its execution may hold the means to answer a running request."""
+    found = _walked.get(id(ticket))
+    if found is None:
+        found = _walked[id(ticket)] = _find_elsewhere(ticket)
+    return found
+
+
+def _bare_thread_of(model: LoadedModel | None) -> bool:
+    """Whether a thread that the model started itself runs its code now: what it holds is not known."""
+    if model is None:
+        return False
+    known = {threading.get_ident(), *_blocked}
+    for instance in model.instances:
+        known.add(instance.loop_thread)
+        known.add(getattr(instance.holder, "thread", 0))
+    for thread, innermost in sys._current_frames().items():
+        frame: FrameType | None = None if thread in known else innermost
+        while frame is not None:
+            if getattr(frame.f_globals.get(HOME), "owner", None) is model:
+                return True
+            frame = frame.f_back
+    return False
+
+
+def _find_elsewhere(ticket: Ticket) -> bool:
     execution = ticket.execution
     request = None if execution is None else _request_in(execution, ticket)
     if execution is None or request is None or execution.finished:
@@ -234,7 +269,8 @@ def _answerable_elsewhere(ticket: Ticket) -> bool:
             received = isinstance(holder, list) and _all_among(holder, together or (request,))
             if id(holder) not in own and not received:
                 return True
-    return False
+    reader = None if ticket.parent is None else ticket.parent.model
+    return _bare_thread_of(ticket.model) or (ticket.model.decoupled and _bare_thread_of(reader))
 
 
 def _all_among(things: list[Any], requests: tuple[Any, ...]) -> bool:

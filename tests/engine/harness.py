@@ -163,8 +163,10 @@ class Caller(threading.Thread):
         self.join(limit)
         if self.is_alive():
             raise AssertionError(f"still waiting after {limit} s\n{stacks()}")
-        if self._error is not None:
+        if isinstance(self._error, Exception):
             raise self._error
+        if self._error is not None:  # pytest would take some of these for its own
+            raise AssertionError(f"ended with {self._error!r}") from self._error
         return self._outcome[0]
 
 
