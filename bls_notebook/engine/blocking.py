@@ -192,6 +192,8 @@ def _needs_of_waiting(ticket: Ticket) -> Need[Ticket | Execution]:
         return LIVE, ()
     if ticket.model.decoupled and ticket.parent is not None and _bare_thread_of(ticket.parent.model):
         return LIVE, ()  # it may cancel the iterator
+    if ticket.ready or ticket.cancelled:  # or it just has
+        return LIVE, ()
     instances = _candidates(ticket)
     if not ticket.queued:
         instances = tuple(i for i in instances if i.holder is ticket)
@@ -270,7 +272,10 @@ def _find_elsewhere(ticket: Ticket) -> bool:
             if id(holder) not in own and not received:
                 return True
     reader = None if ticket.parent is None else ticket.parent.model
-    return _bare_thread_of(ticket.model) or (ticket.model.decoupled and _bare_thread_of(reader))
+    if _bare_thread_of(ticket.model) or (ticket.model.decoupled and _bare_thread_of(reader)):
+        return True
+    # Asked last: who held it a moment ago has answered, if nobody holds it any more.
+    return ticket.ready or ticket.cancelled
 
 
 def _all_among(things: list[Any], requests: tuple[Any, ...]) -> bool:

@@ -150,9 +150,9 @@ def originating(response: InferenceResponse, model: str) -> InferenceResponse:
 
 
 def over_bls(response: InferenceResponse) -> InferenceResponse:
-    """Return an error response as a BLS caller gets it: the server makes every code INTERNAL."""
+    """Return an error response as a BLS caller gets it: INTERNAL, as on the server, unless cancelled."""
     error = response._error
-    if error is None or error._code is ErrorCode.INTERNAL:
+    if error is None or error._code in (ErrorCode.INTERNAL, ErrorCode.CANCELLED):
         return response
     out = error_response(error._message, ErrorCode.INTERNAL, error._origin)
     out._parameters = response._parameters

@@ -179,7 +179,7 @@ def test_all_instances_held_by_ancestors(repo: bls.ModelRepository, kind: str) -
     assert_all_idle(repo)
 
 
-@pytest.mark.parametrize("second", KINDS)
+@pytest.mark.parametrize("second", ["sync", "helped", "await", "gather", "to_thread"])
 @pytest.mark.parametrize("first", KINDS)
 def test_two_models_that_call_each_other(repo: bls.ModelRepository, first: str, second: str) -> None:
     define(repo, "a", first, 1)
@@ -194,8 +194,8 @@ def test_two_models_that_call_each_other(repo: bls.ModelRepository, first: str, 
     assert_all_idle(repo)
 
 
-@pytest.mark.parametrize("third", ["sync", "await", "to_thread", "helped"])
-@pytest.mark.parametrize("second", ["sync", "gather", "task"])
+@pytest.mark.parametrize("third", ["sync", "to_thread", "helped"])
+@pytest.mark.parametrize("second", ["sync", "gather"])
 @pytest.mark.parametrize("first", ["sync", "await", "sync exec in a coroutine"])
 def test_three_models(repo: bls.ModelRepository, first: str, second: str, third: str) -> None:
     define(repo, "a", first, 1)
@@ -397,7 +397,7 @@ def test_many_circles_at_once(repo: bls.ModelRepository) -> None:
     define(repo, "b", "await", 2)
 
     def call(number: int) -> None:
-        for _ in range(20):
+        for _ in range(10):
             if number % 2:
                 assert value(repo.infer("a", {"X": ints()["X"][:0]})) == 1
             else:

@@ -204,7 +204,7 @@ class Driver:
 
 
 @given(st.data())
-@settings(max_examples=50, suppress_health_check=list(hypothesis.HealthCheck), database=None)
+@settings(max_examples=35, suppress_health_check=list(hypothesis.HealthCheck), database=None)
 def test_refused_are_those_that_nothing_can_serve(data: st.DataObject) -> None:
     gates.reset()
     repo = bls.ModelRepository()
