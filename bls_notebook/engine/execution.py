@@ -390,6 +390,7 @@ class Execution:
                 time.sleep(0.01)
                 if task.done() or asyncio.current_task(loop) is not task:
                     return
-            interrupt_thread(self.thread)
+            while not task.done() and not interrupt_thread(self.thread):
+                time.sleep(RETRY_SECONDS)
 
         start_in_thread(insist)

@@ -250,3 +250,6 @@ class ModelLoop:
             self.loop.call_soon_threadsafe(self.loop.stop)
         except RuntimeError:
             pass
+
+
+may_be_interrupted(ModelLoop._run.__code__)

@@ -374,3 +374,4 @@ class BatchRunner:
 
 
 may_be_interrupted(BatchRunner._run.__code__)
+may_be_interrupted(_put_in.__code__)
