@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from bls_notebook.display import parts, text
@@ -10,6 +11,7 @@ from bls_notebook.observe.records import ErrorRecord, FrameRecord
 from bls_notebook.observe.visible import visible
 
 _AT = "\n\nAt:\n"  # what Triton puts before a model's traceback
+_TRACEBACK = re.compile(r"\n\nAt:(?:\n  .*\(\d+\): .*)+\n?")
 _LINES = 8  # of a message that are shown at once; the rest folds away
 _CHARACTERS = 800
 
@@ -52,10 +54,7 @@ def error_html(record: ErrorRecord) -> str:
 def error_lines(record: ErrorRecord, width: int) -> list[str]:
     """Return the lines of `error_text` without its mark and indent."""
     lines = [text.facts(*_title(record))]
-    message = record.message.strip() or "no message"
-    if record.frames:
-        message = message.partition(_AT)[0]  # the frames tell the same, with their source
-    lines += text.wrap(message, width)
+    lines += text.wrap(_message(record), width)
     if len(record.chain) > 1:
         lines.append(f"through {visible(' → '.join(record.chain))}")
     for frame in record.frames:
@@ -77,12 +76,12 @@ def error_block(record: ErrorRecord) -> Html:
     top = parts.line(
         tag("b", title, cls="title", style="color:#d64545"), *(parts.quiet(fact) for fact in facts if fact)
     )
-    message, rest = _split(record.message.strip() or "no message")
+    message, rest = _split(_message(record))
     return tag(
         "div",
         top,
         tag("pre", prose(message), cls="message"),
-        _more(rest, record),
+        _more(rest),
         _chain(record),
         _traceback(record),
         _hint(record),
@@ -94,6 +93,12 @@ def _title(record: ErrorRecord) -> Iterator[str]:
     yield f"{record.chain[-1]} failed" if record.chain else "error"
     yield "" if record.message.startswith(f"{record.kind}:") else record.kind
     yield record.code
+
+
+def _message(record: ErrorRecord) -> str:
+    """Return the message, without Triton's traceback where frames tell the same with their source."""
+    message = _TRACEBACK.sub("", record.message) if record.frames else record.message
+    return message.strip() or "no message"
 
 
 def _split(message: str) -> tuple[str, str]:
@@ -115,11 +120,11 @@ def _chain(record: ErrorRecord) -> Html:
     return tag("div", parts.quiet("through"), Html(" "), tag("span", models, cls="chain"))
 
 
-def _more(rest: str, record: ErrorRecord) -> Html:
+def _more(rest: str) -> Html:
     if not rest:
         return Html()
-    title = "traceback" if rest.startswith("At:") else "whole message"
-    return _fold(title, tag("pre", prose(rest), cls="message"), rest.startswith("At:") and not record.frames)
+    own = rest.startswith("At:")
+    return _fold("traceback" if own else "whole message", tag("pre", prose(rest), cls="message"), own)
 
 
 def _traceback(record: ErrorRecord) -> Html:

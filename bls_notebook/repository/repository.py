@@ -10,19 +10,16 @@ from __future__ import annotations
 import atexit
 import threading
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Any
 
-from bls_notebook.engine.body import run_body
 from bls_notebook.engine.cache import DEFAULT_CACHE_BYTES, ResponseCache
 from bls_notebook.engine.errors import (
     BLSError,
-    ConfigError,
-    InvalidNameError,
     ModelLoadError,
     ModelNotFoundError,
     RepositoryClosedError,
@@ -37,6 +34,7 @@ from .config import ModelConfigMessage
 from .control import ControlMode, ModelControl
 from .ensembles import members_of
 from .fingerprint import signature
+from .for_models import ForModels
 from .layout import find_model, model_names, repository_paths, shown_path, version_folders
 from .loader import POLL_FAILED, load_versions
 from .names import check_model_name, check_version
@@ -61,7 +59,7 @@ def _close_all() -> None:
         repository.close(EXIT_SECONDS)
 
 
-class ModelRepository(Requests, ModelControl):
+class ModelRepository(Requests, ModelControl, ForModels):
     """A Triton model repository, hosted in this process.
 
     Parameters
@@ -445,47 +443,6 @@ class ModelRepository(Requests, ModelControl):
     def last_failure(self) -> BaseException | None:
         """The last exception that a model raised, with its traceback; for post-mortem debugging."""
         return self._server.last_failure
-
-    # -- running -----------------------------------------------------------------------------------
-
-    def run(self, function: Callable[[], Any]) -> Any:
-        """Run a function as the body of an `execute`: it may send BLS requests.
-
-        Parameters
-        ----------
-        function : callable
-            Without arguments; a coroutine function is awaited, in an event loop of its own.
-
-        Returns
-        -------
-        object
-            What the function returned.
-        """
-        return run_body(self._server, function)
-
-    # -- on behalf of models (engine.server.Loader) --------------------------------------------------
-
-    def load_by_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
-        """Load for `pb_utils.load_model`; what it raises says why in Triton's words."""
-        try:
-            self.load(name, config or None, files)
-        except ModelLoadError as error:
-            raise ModelLoadError(error.reason, name) from error
-        except (ModelNotFoundError, InvalidNameError) as error:
-            raise ModelLoadError(POLL_FAILED.format(name=name), name) from error
-        except ConfigError as error:
-            raise ModelLoadError(error.reason or str(error), name) from error
-
-    def unload_by_model(self, name: str, unload_dependents: bool) -> None:
-        """Unload for `pb_utils.unload_model`."""
-        try:
-            self.unload(name, unload_dependents)
-        except ModelLoadError as error:
-            raise ModelLoadError(error.reason, name) from error
-
-    def metric_family(self, name: str, description: str, kind: str) -> Any:
-        """Return a family of custom metrics."""
-        return self.metrics.family(name, description, kind)
 
     # -- closing -----------------------------------------------------------------------------------
 

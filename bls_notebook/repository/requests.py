@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
+from bls_notebook.engine.body import run_body
 from bls_notebook.engine.ctrl_c import CtrlC
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.execution import Execution
@@ -31,6 +32,21 @@ class Requests:
     """
 
     _server: Server
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        """Run a function as the body of an `execute`: it may send BLS requests.
+
+        Parameters
+        ----------
+        function : callable
+            Without arguments; a coroutine function is awaited, in an event loop of its own.
+
+        Returns
+        -------
+        object
+            What the function returned.
+        """
+        return run_body(self._server, function)
 
     def _caller(self) -> Execution:
         caller = caller_var.get()

@@ -69,8 +69,28 @@ def test_tritons_own_traceback_is_told_apart_from_the_message() -> None:
     assert ["open" in a for a in page.find("details")] == [True]
     assert page.text.endswith("no weightstracebackAt:\n  model.py(56): execute")
     assert "  model.py(56): execute" in error_text(ErrorRecord(message))
-    # With frames it would be told twice.
-    assert "model.py(56)" not in error_text(error(message=message))
+
+
+def test_frames_stand_in_for_tritons_own_traceback() -> None:
+    """It would be told twice."""
+    at = "\n\nAt:\n  model.py(56): execute\n  model.py(9): <listcomp>\n"
+    record = error(message=f"Failed to process: no weights{at}")
+    page = Page(error_html(record))
+    for shown in error_text(record), page.text:
+        assert "Failed to process: no weights" in shown
+        assert "model.py(" not in shown
+        assert "At:" not in shown
+    assert page.find("summary") == Page(error_html(error())).find("summary")
+    assert ["open" in a for a in page.find("details")] == [True, False]
+    # What a model wrote around the message of another stays.
+    around = error(message=f"asked: no weights{at}\n\nAt:\n  caller.py(3): ask, in vain")
+    assert error_text(around).split("\n")[1:3] == ["  asked: no weights", "  through caller → callee"]
+    more = error(message=f"asked: no weights{at} (and no bias)\n\nAt:\nthe door")
+    for shown in error_text(more), Page(error_html(more)).text:
+        assert "asked: no weights (and no bias)" in shown
+        assert "the door" in shown
+    # A message that is nothing else is not lost without a word.
+    assert "no message" in error_text(error(message=at))
 
 
 def test_a_long_message_is_folded_in_html_and_whole_in_text() -> None:

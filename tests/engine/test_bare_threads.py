@@ -1,0 +1,140 @@
+"""Threads that carry no context: a wait of theirs that lasts is reported, as nobody can judge it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.engine import blocking
+from bls_notebook.engine.threads import start_in_thread
+from tests.engine import gates
+from tests.engine.harness import (
+    DOUBLE,
+    Caller,
+    assert_all_idle,
+    infer,
+    ints,
+    model,
+    pbtxt,
+    queued,
+    until,
+    value,
+)
+
+
+@pytest.fixture
+def reports(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(blocking, "REPORT_AFTER", 0.03)
+    caplog.set_level("WARNING", "bls_notebook")
+    return caplog
+
+
+BARE = {
+    "function of the model": "thread = threading.Thread(target=lambda: got.append(request.exec()))",
+    "exec itself": "thread = threading.Thread(target=request.exec)",
+    "pool": (
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "    pool = ThreadPoolExecutor(1)\n"
+        "    pool.submit(request.exec).add_done_callback(lambda f: got.append(f.result()))\n"
+        "    thread = threading.Thread(target=pool.shutdown)"
+    ),
+    "asyncio in a thread": (
+        "async def call():\n"
+        "        got.append(await request.async_exec())\n"
+        "    thread = threading.Thread(target=asyncio.run, args=(call(),))"
+    ),
+}
+
+
+def _bare(kind: str, callee: str) -> str:
+    return model(f"""
+def execute(self, requests):
+    if number(requests[0]):
+        return [answer(4)]
+    got = []
+    request = ask({callee!r}, 1)
+    {BARE[kind]}
+    thread.start()
+    thread.join()
+    return [answer(value_of(got[0]) if got else 0)]
+""")
+
+
+@pytest.mark.parametrize("kind", BARE)
+def test_a_bare_thread_with_an_idle_callee(repo: bls.ModelRepository, kind: str) -> None:
+    repo.define("double", DOUBLE, pbtxt())
+    repo.define("a", _bare(kind, "double"), pbtxt())
+    assert infer(repo, "a") == (0 if kind == "exec itself" else 2)
+    assert_all_idle(repo)
+
+
+@pytest.mark.parametrize("kind", [k for k in BARE if k != "asyncio in a thread"])
+def test_a_bare_thread_that_waits_for_its_own_model_is_reported(
+    repo: bls.ModelRepository, reports: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """Nobody can tell whether this ends. It does here: a later instance_group of 2 would; so does we."""
+    repo.define("a", _bare(kind, "a"), pbtxt())
+    caller = Caller(infer, repo, "a")
+    until(lambda: reports.records, "a report")
+    assert not caller.done
+    text = reports.records[0].getMessage()
+    assert "to 'a'" in text
+    assert "a_0_0 is held by a request to 'a'" in text
+    assert "Ctrl-C" in text
+    scheduler: Any = repo._server.find("a").scheduler  # type: ignore[union-attr]
+    scheduler._queue[0].cancel()  # what Ctrl-C does to it in the end
+    caller.join(gates.LIMIT)
+    assert caller.done
+    assert_all_idle(repo)
+    assert len(reports.records) == 1  # once a wait
+
+
+def test_a_wait_that_ends_is_not_reported(
+    repo: bls.ModelRepository, reports: pytest.LogCaptureFixture
+) -> None:
+    """An ordinary queue is no news, however long it takes."""
+    repo.define("a", model('''
+def execute(self, requests):
+    gates.open_gate("runs")
+    gates.pass_gate("go on")
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    repo.define("b", model('''
+def execute(self, requests):
+    return [answer(value_of(ask("a").exec()))]
+'''), pbtxt())  # fmt: skip
+    first = Caller(infer, repo, "a")
+    gates.pass_gate("runs")
+    second = Caller(infer, repo, "b")
+    until(lambda: queued(repo, "a") == 1)
+    threading.Event().wait(0.2)  # several times REPORT_AFTER
+    gates.open_gate("go on")
+    assert (first.result(), second.result()) == (1, 1)
+    assert not reports.records
+
+
+def test_jobs_of_the_engine_hold_no_caller(repo: bls.ModelRepository) -> None:
+    """A thread of ours is not a model: BLS is refused in it, whatever it ran before."""
+    repo.define("double", DOUBLE, pbtxt())
+
+    async def call() -> Any:
+        return await repo.infer_async("double", ints(2))
+
+    assert value(asyncio.run(call())) == 4
+    outcome: list[BaseException] = []
+    done = threading.Event()
+
+    def job() -> None:
+        try:
+            bls.pb_utils.InferenceRequest(model_name="double", inputs=[], requested_output_names=[]).exec()
+        except BaseException as error:
+            outcome.append(error)
+        done.set()
+
+    start_in_thread(job)
+    assert done.wait(gates.LIMIT)
+    assert "BLS is only supported during the 'execute' function." in str(outcome[0])

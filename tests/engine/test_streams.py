@@ -1,0 +1,93 @@
+"""Streams: responses of decoupled models, in order and whole, walked or left."""
+
+from __future__ import annotations
+
+import asyncio
+
+import bls_notebook as bls
+from tests.engine.harness import (
+    DOUBLE,
+    assert_all_idle,
+    infer,
+    ints,
+    model,
+    pbtxt,
+    value,
+)
+
+COUNTER = model("""
+async def execute(self, requests):
+    sender = requests[0].get_response_sender()
+    for n in range(number(requests[0])):
+        sender.send(answer(n))
+        await asyncio.sleep(0)
+    sender.send(flags=FINAL)
+""")
+
+
+def test_streams_sync_and_async(repo: bls.ModelRepository) -> None:
+    repo.define("counter", COUNTER, pbtxt(decoupled=True))
+    repo.define("double", DOUBLE, pbtxt())
+    assert [value(r) for r in repo.stream("counter", ints(5))] == list(range(5))
+    assert [value(r) for r in repo.stream("double", ints(5))] == [10]  # a plain model answers once
+
+    async def walk() -> list[list[int]]:
+        async def one(n: int) -> list[int]:
+            return [value(r) async for r in repo.stream_async("counter", ints(n))]
+
+        return await asyncio.gather(*[one(n) for n in range(1, 9)])
+
+    assert asyncio.run(walk()) == [list(range(n)) for n in range(1, 9)]
+    assert_all_idle(repo)
+
+
+def test_responses_keep_their_order_and_none_is_lost(repo: bls.ModelRepository) -> None:
+    """Sent by several threads: each one's responses in its order, the final flag last."""
+    repo.define("a", model('''
+def execute(self, requests):
+    sender = requests[0].get_response_sender()
+    def send(first):
+        for n in range(first, 600, 3):
+            sender.send(answer(n))
+    threads = [threading.Thread(target=send, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sender.send(answer(-1), FINAL)
+'''), pbtxt(decoupled=True))  # fmt: skip
+    for _ in range(3):
+        got = [value(r) for r in repo.stream("a", ints(0))]
+        assert got[-1] == -1
+        assert sorted(got[:-1]) == list(range(600))
+        for k in range(3):
+            of_thread = [n for n in got[:-1] if n % 3 == k]
+            assert of_thread == sorted(of_thread)
+    assert_all_idle(repo)
+    repo.unload("a")
+
+
+def test_an_iterator_can_be_walked_again(repo: bls.ModelRepository) -> None:
+    repo.define("counter", COUNTER, pbtxt(decoupled=True))
+    repo.define("a", model('''
+async def execute(self, requests):
+    iterator = await ask("counter", 4).async_exec(decoupled=True)
+    first = [value_of(r) for r in iterator if r.output_tensors()]
+    again = [value_of(r) for r in iterator if r.output_tensors()]
+    return [answer(sum(first) if first == again == [0, 1, 2, 3] else -1)]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == 6
+
+
+def test_dropping_an_iterator_loses_nothing_else(repo: bls.ModelRepository) -> None:
+    repo.define("counter", COUNTER, pbtxt(decoupled=True))
+    repo.define("a", model('''
+def execute(self, requests):
+    for _ in range(20):
+        for response in ask("counter", 50).exec(decoupled=True):
+            break
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    assert infer(repo, "a") == 1
+    assert_all_idle(repo)
+    repo.unload("counter")
