@@ -9,6 +9,7 @@ the loop has been closed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import selectors
 import threading
@@ -63,10 +64,12 @@ _lock = threading.Lock()
 
 def mailbox(loop: asyncio.AbstractEventLoop) -> Mailbox:
     """Return the mailbox of a running loop."""
-    found = _mailboxes.get(loop)
+    found: Mailbox | None = getattr(loop, "_bls_mailbox", None) or _mailboxes.get(loop)
     if found is None:
         with _lock:
             found = _mailboxes.setdefault(loop, Mailbox(loop))
+        with contextlib.suppress(AttributeError):  # a loop that takes no attributes is looked up each time
+            loop._bls_mailbox = found  # type: ignore[attr-defined]
     return found
 
 

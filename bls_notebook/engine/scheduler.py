@@ -336,7 +336,10 @@ class DefaultScheduler:
                     return
                 ticket = self._next(instance)
                 continue
-            self._runner.run(instance, (ticket,))
+            if self._model.decoupled:
+                self._runner.run(instance, (ticket,))
+            else:
+                self._runner.run_one(instance, ticket)
             ticket = self._next(instance)
 
     def _begin(self, instance: Instance, ticket: Ticket) -> None:
