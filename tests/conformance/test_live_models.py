@@ -168,10 +168,9 @@ def test_batches_from_many_threads_come_back_to_their_own(sides: Sides) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["bad_config", "bad_import", "bad_initialize", "bad_syntax", "bad_text", "no_class", "not_there"]
+    "name", ["bad_config", "bad_import", "bad_initialize", "bad_no_class", "bad_scalar", "bad_syntax", "bad_text", "not_there"]
 )
 def test_models_that_do_not_load(sides: Sides, name: str) -> None:
-    name = {"no_class": "bad_no_class"}.get(name, name)
     assert sides.same_load(name) is not None
     rows = {row["name"]: row for row in sides.on_real(sides.real.index)}
     here = {row.name: row for row in sides.here.index()}
