@@ -17,8 +17,27 @@ from bls_notebook.triton.tritonserver import TritonRequestError, TritonServer, T
 __all__ = ["Answer", "Sides", "normal"]
 
 SECONDS = 30.0
-# What HTTP puts before an error that has nothing to do with the model.
-HTTP_PREFIX = re.compile(r"^\[request id: [^\]]*\] ")
+# What only one of the two entrances says: HTTP has "[request id: ...]" before some errors; a request from the
+# notebook comes in as a model's calls do, and what is wrong with it is told as they are told.
+PREFIX = re.compile(r"^(Model \S+ - Error when running inference: )?(\[request id: [^\]]*\] )?")
+# Two errors that HTTP finds by itself, and words in its own way.
+ENTRANCE = [
+    (
+        re.compile(
+            r"Failed for execute the inference request. Model '(\S+)' is not ready.*"
+            r"|Request for unknown model: '(\S+)'(?: version \d+)? is not found"
+        ),
+        "no such model",
+    ),
+    (
+        re.compile(
+            r"Model \S+ is using the decoupled.*|HTTP end point doesn't support models with decoupled.*"
+        ),
+        "decoupled",
+    ),
+]
+# Both sides' own classes, in texts that name a class.
+CLASS = re.compile(r"<class '[\w.]*\.(\w+)'>")
 # A traceback with the files and lines of one side.
 TRACEBACK = re.compile(r"\s*\bAt:\s.*", re.DOTALL)
 # Which of the instances ran: 'name_0_0', and 'name' in newer servers.
@@ -29,7 +48,11 @@ ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 def normal(text: str) -> str:
     """An error's text without what differs from run to run, and without HTTP's prefix."""
-    text = TRACEBACK.sub("", HTTP_PREFIX.sub("", text))
+    text = TRACEBACK.sub("", PREFIX.sub("", text))
+    for pattern, told in ENTRANCE:
+        if pattern.fullmatch(text):
+            return told
+    text = CLASS.sub(r"<class '\1'>", text)
     text = ADDRESS.sub("0x", INSTANCE.sub("'", FOLDER.sub("", text)))
     return " ".join(text.split()).strip(" ;")
 
@@ -120,7 +143,8 @@ class Sides:
                 else:
                     np.testing.assert_array_equal(got, wanted)
         else:
-            assert here.as_text() == real.as_text()
+            got, wanted = here.as_text(), real.as_text()
+            assert got == wanted, f"\nhere {got}\nreal {wanted}"
         return here
 
     def same_report(self, model: str, inputs: Mapping[str, Any], **more: Any) -> Any:
@@ -129,7 +153,7 @@ class Sides:
         assert (here.error, real.error) == (None, None)
         assert here.outputs.keys() == real.outputs.keys()
         got, wanted = (_plain(json.loads(answer.outputs["REPORT"][0])) for answer in (here, real))
-        assert got == wanted
+        assert got == wanted, f"\nhere {got}\nreal {wanted}"
         return got
 
     def same_load(self, name: str, config: Mapping[str, Any] | None = None) -> str | None:

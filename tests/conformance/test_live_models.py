@@ -87,8 +87,9 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "request's parts": (
         "script",
         {"DO": echoes("describe"), "N": np.zeros((2, 0), I32)},
-        {"request_id": "r7", "timeout": 9_000_000, "outputs": ["REPORT"], "parameters": {"n": -3, "b": False, "s": "é\0"}},
+        {"request_id": "r7", "timeout": 9_000_000, "outputs": ["REPORT"], "parameters": {"n": -3, "b": False, "s": "é"}},
     ),
+    "zero in a parameter": ("script", {"DO": echoes("describe")}, {"parameters": {"s": "a\0b"}}),
     "requested output of another name": ("script", {"DO": echoes("every_output")}, {"outputs": ["MORE"]}),
     "correlation id without sequences": ("script", {"DO": echoes("describe")}, {"correlation_id": 5, "flags": 1}),
     "text correlation id": ("script", {"DO": echoes("describe")}, {"correlation_id": "blue"}),
@@ -96,7 +97,9 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "sequence not started": ("sums_oldest", {"IN": np.ones((1, 1), I32)}, {"correlation_id": 404}),
     "sequence, two rows": ("sums_direct", {"IN": np.ones((2, 1), I32)}, {"correlation_id": 9, "flags": 3}),
 }
-DIFFERENT: dict[str, str] = {}
+DIFFERENT = {
+    "zero in a parameter": "the server cuts the text off at the zero; here all of it arrives",
+}
 
 
 @pytest.mark.parametrize(
@@ -143,10 +146,16 @@ def test_sequences(sides: Sides, model: str) -> None:
 
 def test_response_cache(sides: Sides) -> None:
     one, other = np.array([1, 2, 3], I32), np.array([1, 2, 4], I32)
-    for array in (one, one, other, one[::-1], one, -one, -one, np.zeros(0, I32), np.zeros(0, I32)):
+    for array in (one, one, other, one[::-1], one, np.zeros(0, I32), np.zeros(0, I32)):
         sides.same("counted", {"IN": array})
     sides.same("counted", {"IN": one}, outputs=["SUM"])
     sides.same("counted", {"IN": one}, outputs=["SUM", "CALLS"])
+
+
+@pytest.mark.xfail(reason="from its cache the server answers an error with no outputs and no error", strict=True)
+def test_errors_and_the_response_cache(sides: Sides) -> None:
+    for _ in range(2):
+        sides.same("counted", {"IN": np.array([-7], I32)})
 
 
 def test_batches_from_many_threads_come_back_to_their_own(sides: Sides) -> None:

@@ -118,13 +118,13 @@ def test_configurations(sides: Sides, config: dict[str, Any], data: st.DataObjec
         return
     assert json.loads(to_json(sides.here.config("recast"))) == sides.on_real(lambda: sides.real.config("recast"))
     for _ in range(3):
-        batch = [data.draw(st.integers(0, config["max_batch_size"] + 1))] if config["max_batch_size"] else []
+        batch = [data.draw(st.integers(1, config["max_batch_size"] + 1))] if config["max_batch_size"] else []
         inputs = {}
         for tensor in config["input"]:
             if tensor.get("optional") and data.draw(st.booleans()):
                 continue
             # a dimension that is too large by one is refused, unless any is right
-            dims = [length if length > 0 else data.draw(st.integers(0, 3)) for length in tensor["dims"]]
+            dims = [length if length > 0 else data.draw(st.integers(1, 3)) for length in tensor["dims"]]
             dims[0] += data.draw(st.sampled_from([0, 0, 0, 1]))
             inputs[tensor["name"]] = data.draw(arrays(tensor["data_type"][5:], (*batch, *dims)))
         sides.same("recast", inputs)

@@ -121,9 +121,9 @@ def unsupported_dtypes(request):
 def wrong_arguments(request):
     return _report(
         [
-            _attempt(pb_utils.Tensor, "T", [1, 2]).split("(")[0],
-            _attempt(pb_utils.Tensor, 7, np.zeros(1)).split("(")[0],
-            _attempt(pb_utils.InferenceRequest, model_name="").split("(")[0],
+            _attempt(pb_utils.Tensor, "T", [1, 2]).split(":")[0],
+            _attempt(pb_utils.Tensor, 7, np.zeros(1)).split(":")[0],
+            _attempt(pb_utils.InferenceRequest, model_name="").split(":")[0],
         ]
     )
 
@@ -210,7 +210,7 @@ def writes_to_input(request):
 
 
 def siblings(request):
-    return _report([numbers.SEVEN, numbers.WHERE, __name__])
+    return _report([numbers.SEVEN, numbers.__doc__])
 
 
 # --- calls of other models ---
@@ -272,6 +272,19 @@ def calls_with_a_batch(request):
     return _report(_attempt(_call, "batched", {"IN0": np.zeros((4, 2), np.float32)}))
 
 
+def calls_with_an_empty_batch(request):
+    return _report(_attempt(_call, "batched", {"IN0": np.zeros((0, 1), np.float32)}))
+
+
+def calls_without_the_required_input(request):
+    return _report(_attempt(_call, "batched", {"IN2": np.zeros((1, 2, 2), np.uint8)}))
+
+
+def calls_with_reshapes(request):
+    inputs = {"IN0": np.ones(1, np.float32), "IN1": np.ones((2, 3), np.int32)}
+    return _report(_attempt(_call, "reshaped", {**inputs, "IN2": np.array(["a", "b"], np.object_)}))
+
+
 def calls_one_that_returns_an_error(request):
     return _report(_attempt(_call, "script", {"DO": np.array(["returns_error"], np.object_)}))
 
@@ -317,7 +330,9 @@ def collects(request):
     seen = {}
     for sends in ("final", "a!", "a final", "a bb ccc!", "error:early!", "a error:mid bb!", "raise"):
         tensor = pb_utils.Tensor("SENDS", np.array(sends.split(), np.object_))
-        stream = pb_utils.InferenceRequest(model_name="streams", inputs=[tensor]).exec(decoupled=True)
+        stream = pb_utils.InferenceRequest(
+            model_name="streams", inputs=[tensor], requested_output_names=[]
+        ).exec(decoupled=True)
         seen[sends] = [_told(response) for response in stream]
     return _report(seen)
 
