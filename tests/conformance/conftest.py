@@ -1,0 +1,56 @@
+"""One tritonserver and one repository in this process, with the same models, for the whole session."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.triton.tritonserver import ServerEnvironment, TritonServer
+from tests.conformance.sides import Sides
+from tests.triton.conftest import real_environment
+
+__all__ = ["real_environment"]
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = (ROOT / "model_repository", Path(__file__).parent / "model_repository")
+NO_BACKEND = {"digit_classifier_onnx"}  # that server has no onnxruntime
+LOADED_BY_TESTS = {"recast"}
+CACHE = 1 << 20
+
+
+def is_loaded_at_start(name: str) -> bool:
+    """Whether a model runs on both sides from the start."""
+    return name not in NO_BACKEND | LOADED_BY_TESTS and not name.startswith("bad_")
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every model in one folder of its own: the server writes into it."""
+    folder = tmp_path_factory.mktemp("conformance") / "models"
+    folder.mkdir()
+    for source in FOLDERS:
+        for model in source.iterdir():
+            if model.is_dir() and model.name not in NO_BACKEND:
+                ignored = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(model, folder / model.name, ignore=ignored)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sides(real_environment: ServerEnvironment, models: Path) -> Iterator[Sides]:
+    names = sorted(path.name for path in models.iterdir() if is_loaded_at_start(path.name))
+    server = TritonServer(
+        models,
+        environment=real_environment,
+        load=names,
+        options=[f"--cache-config=local,size={CACHE}"],
+        start_timeout=240,
+    )
+    with server, bls.ModelRepository(models, cache_bytes=CACHE) as here:
+        for name in names:
+            here.load(name)
+        yield Sides(here, server)

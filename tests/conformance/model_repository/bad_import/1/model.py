@@ -1,0 +1,6 @@
+import no_such_module_anywhere
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return []

@@ -1,0 +1,13 @@
+"""Does what its input DO names: a function of deeds.py, a module beside this one."""
+
+import deeds
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request):
+        name = pb_utils.get_input_tensor_by_name(request, "DO").as_numpy()[0].decode()
+        return getattr(deeds, name)(request)

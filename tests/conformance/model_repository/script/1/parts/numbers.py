@@ -1,0 +1,3 @@
+"""A module in a package beside the model."""
+
+SEVEN = 7

@@ -1,0 +1,73 @@
+"""The recorded kit: what a real server answered to many scenarios, and what is answered here.
+
+The kit lies beside a checkout of the developers, not in the repository; elsewhere this is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+DIVERGENCES = HERE / "divergences.toml"
+MOST = 5  # divergences on purpose
+WORDING = 90  # percent of the error texts
+
+
+@cache
+def kit() -> Path:
+    """Where the kit is."""
+    named = os.environ.get("BLS_NOTEBOOK_CONFORMANCE")
+    folder = Path(named) if named else ROOT.parent / "shared" / "conformance"
+    if (folder / "check.py").is_file():
+        return folder
+    if named:  # somebody counts on it
+        raise FileNotFoundError(f"BLS_NOTEBOOK_CONFORMANCE={named}: no check.py there")
+    pytest.skip("the recorded conformance kit is not beside this checkout")
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the kit needs Python 3.11")
+def test_every_recorded_outcome_is_the_same_here() -> None:
+    command = [sys.executable, str(kit() / "check.py"), "--show", "--wording", str(WORDING)]
+    done = subprocess.run(
+        [*command, "--divergences", str(DIVERGENCES)],
+        cwd=ROOT,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_divergences_are_few_and_each_has_a_reason() -> None:
+    table = tomllib.loads(DIVERGENCES.read_text())
+    assert len(table) <= MOST
+    assert all(isinstance(reason, str) and len(reason.split()) >= 5 for reason in table.values())
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the kit needs Python 3.11")
+def test_divergences_name_recorded_scenarios() -> None:
+    import json
+
+    known = json.loads((kit() / "golden.json").read_text())["scenarios"]
+    assert tomllib.loads(DIVERGENCES.read_text()).keys() <= known.keys()

@@ -1,0 +1,130 @@
+"""Random tensors and random configurations, on both sides."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from bls_notebook.repository.config import to_json
+from tests.conformance.sides import Sides
+
+pytestmark = pytest.mark.triton
+Array = np.ndarray[Any, Any]
+DTYPES = {
+    "BOOL": np.bool_,
+    **{f"INT{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"UINT{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
+    **{f"FP{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
+    "STRING": np.dtype(object),
+}
+ELEMENTS = st.one_of(
+    st.binary(max_size=6),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=4),
+    st.sampled_from([b"a\0b", "\0", "é\0", b"\xff", "end\0"]),
+)
+VIEWS = ("as it is", "backwards", "every second", "axes swapped", "Fortran order", "stretched")
+
+
+@st.composite
+def arrays(draw: st.DrawFn, kind: str, shape: tuple[int, ...]) -> Array:
+    """An array of that shape, at times not contiguous."""
+    dtype = np.dtype(DTYPES[kind])
+    view = draw(st.sampled_from(VIEWS))
+    made = shape[::-1] if view == "axes swapped" else shape
+    if view == "every second":
+        made = tuple(2 * length for length in shape)
+    if kind == "STRING":
+        size = int(np.prod(made))
+        flat = np.empty(size, np.object_)
+        flat[:] = draw(st.lists(ELEMENTS, min_size=size, max_size=size))
+        array: Array = flat.reshape(made)
+    else:
+        array = draw(hnp.arrays(dtype, made))
+    if view == "backwards":
+        return array[tuple(slice(None, None, -1) for _ in shape)]
+    if view == "every second":
+        return array[tuple(slice(None, None, 2) for _ in shape)]
+    if view == "axes swapped":
+        return array.T
+    if view == "Fortran order":
+        return np.asfortranarray(array)
+    if view == "stretched" and shape and array.size:
+        return np.broadcast_to(array[:1], shape)
+    return array
+
+
+SHAPES = st.lists(st.integers(0, 3), max_size=4).map(tuple)
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> dict[str, Array]:
+    """Inputs of `identity`; now and then one whose rank or dtype is not that of its name."""
+    inputs = {}
+    for kind in draw(st.lists(st.sampled_from(sorted(DTYPES)), min_size=1, max_size=4, unique=True)):
+        shape = draw(SHAPES)
+        rank = len(shape) or draw(st.integers(1, 4))
+        inputs[f"{kind}_{rank}"] = draw(arrays(kind, shape))
+    return inputs
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(inputs=requests())
+def test_tensors(sides: Sides, inputs: dict[str, Array]) -> None:
+    answer = sides.same("identity", inputs)
+    assert (answer.error is None) == all(array.ndim for array in inputs.values())
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> dict[str, Any]:
+    """A configuration of `recast`, mostly one that a server takes."""
+    kinds = sorted(DTYPES)
+    batch = draw(st.sampled_from([0, 0, 1, 3]))
+    config: dict[str, Any] = {"backend": "python", "max_batch_size": batch, "input": [], "output": []}
+    for number in range(draw(st.integers(1, 3))):
+        kind = draw(st.sampled_from(kinds))
+        dims = draw(st.lists(st.sampled_from([-1, 1, 2, 3]), min_size=1, max_size=3))
+        tensor: dict[str, Any] = {"data_type": f"TYPE_{kind}", "dims": dims}
+        if draw(st.integers(0, 3)) == 0:
+            tensor["reshape"] = {"shape": draw(st.sampled_from([[1, *dims], [*dims, 1], dims]))}
+        optional = {"optional": True} if draw(st.booleans()) else {}
+        config["input"].append({"name": f"IN{number}", **tensor, **optional})
+        config["output"].append({"name": f"OUT{number}", **tensor})
+    if batch and draw(st.booleans()):
+        delay = draw(st.sampled_from([0, 500]))
+        config["dynamic_batching"] = {"max_queue_delay_microseconds": delay}
+        if draw(st.booleans()):
+            sizes = sorted(draw(st.sets(st.integers(1, batch + 1), min_size=1, max_size=2)))
+            config["dynamic_batching"]["preferred_batch_size"] = sizes
+    if draw(st.booleans()):
+        config["instance_group"] = [{"kind": "KIND_CPU", "count": draw(st.integers(1, 2))}]
+    if draw(st.booleans()):
+        config["parameters"] = {draw(st.sampled_from(["a", "b c"])): {"string_value": draw(st.text("aé\"\\", max_size=3))}}
+    if draw(st.booleans()):
+        policy = draw(st.sampled_from([{"latest": {"num_versions": 2}}, {"all": {}}, {"specific": {"versions": [1]}}]))
+        config["version_policy"] = policy
+    return config
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(config=configs(), data=st.data())
+def test_configurations(sides: Sides, config: dict[str, Any], data: st.DataObject) -> None:
+    if sides.same_load("recast", config) is not None:
+        return
+    assert json.loads(to_json(sides.here.config("recast"))) == sides.on_real(lambda: sides.real.config("recast"))
+    for _ in range(3):
+        batch = [data.draw(st.integers(1, config["max_batch_size"] + 1))] if config["max_batch_size"] else []
+        inputs = {}
+        for tensor in config["input"]:
+            if tensor.get("optional") and data.draw(st.booleans()):
+                continue
+            # a dimension that is too large by one is refused, unless any is right
+            dims = [length if length > 0 else data.draw(st.integers(1, 3)) for length in tensor["dims"]]
+            dims[0] += data.draw(st.sampled_from([0, 0, 0, 1]))
+            inputs[tensor["name"]] = data.draw(arrays(tensor["data_type"][5:], (*batch, *dims)))
+        sides.same("recast", inputs)
