@@ -272,8 +272,9 @@ def test_a_callback_that_fails_takes_no_other_along() -> None:
     errors = []
     done = threading.Event()
     loop.loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
-    hold = threading.Event()
-    loop.post(lambda: hold.wait(LIMIT))  # type: ignore[arg-type,return-value]
+    busy, hold = threading.Event(), threading.Event()
+    loop.loop.call_soon_threadsafe(lambda: (busy.set(), hold.wait(LIMIT)))
+    assert busy.wait(LIMIT)  # so that the two below are run in one go
 
     def fails() -> None:
         raise ValueError("of a callback")
