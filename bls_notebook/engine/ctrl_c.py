@@ -20,7 +20,8 @@ __all__ = ["RETRY_SECONDS", "CtrlC", "inside_engine", "may_be_interrupted"]
 
 RETRY_SECONDS = 0.002
 
-_PACKAGE = __file__.rsplit("engine", 1)[0]
+_HOME = __file__.rsplit("engine", 1)[0]
+_ENGINE = tuple(_HOME + part for part in ("engine", "pb_utils", "backends", "repository"))
 _main = threading.main_thread().ident
 # Functions of ours that run code of others, and those that wait.
 _callers: set[CodeType] = set()
@@ -37,7 +38,7 @@ def inside_engine(frame: FrameType | None) -> bool:
     called_out = False
     while frame is not None:
         code = frame.f_code
-        if code.co_filename.startswith(_PACKAGE):
+        if code.co_filename.startswith(_ENGINE):
             # What it calls out to is model code where it runs some, and a helper of ours elsewhere.
             return code not in _waiters and not (called_out and code in _callers)
         called_out = True

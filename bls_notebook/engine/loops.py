@@ -55,7 +55,17 @@ class Mailbox:
     def _drain(self) -> None:
         self._scheduled = False  # before reading, so that a later post wakes the loop again
         while self._calls:
-            self._calls.popleft()()
+            call = self._calls.popleft()
+            try:
+                call()
+            except Exception as error:  # must not strand the calls behind it
+                told = {"message": "A callback of bls_notebook failed", "exception": error}
+                self._loop.call_exception_handler(told)
+            except BaseException:
+                if self._calls:
+                    self._scheduled = True
+                    self._loop.call_soon(self._drain)
+                raise
 
 
 _mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
