@@ -51,10 +51,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if model.is_dir() and model.name not in NO_BACKEND:
                 ignored = shutil.ignore_patterns("__pycache__")
                 shutil.copytree(model, folder / model.name, ignore=ignored)
+    # written here, so that nothing else trips over it
+    (folder / "bad_syntax" / "1" / "model.py").write_text("class TritonPythonModel\n")
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # ends before the tests of the engine, which count threads
 def sides(environment: ServerEnvironment, models: Path) -> Iterator[Sides]:
     names = sorted(path.name for path in models.iterdir() if is_loaded_at_start(path.name))
     server = TritonServer(

@@ -161,11 +161,11 @@ def raises_key(request):
 
 
 def raises_own(request):
-    class Odd(Exception):
+    class OddError(Exception):
         def __str__(self):
             return "odd: 100%"
 
-    raise Odd
+    raise OddError
 
 
 def raises_assertion(request):
