@@ -185,8 +185,14 @@ def test_response_cache(sides: Sides) -> None:
     one, other = np.array([1, 2, 3], I32), np.array([1, 2, 4], I32)
     for array in (one, one, other, one[::-1], one):
         sides.same("counted", {"IN": array})
-    sides.same("counted", {"IN": one}, outputs=["SUM"])
-    sides.same("counted", {"IN": one}, outputs=["SUM", "CALLS"])
+
+
+@pytest.mark.xfail(
+    reason="from its cache the server answers outputs that were not asked for, empty", strict=True
+)
+def test_some_outputs_and_the_response_cache(sides: Sides) -> None:
+    for outputs in (None, ["SUM"]):
+        sides.same("counted", {"IN": np.array([40, 2], I32)}, outputs=outputs)
 
 
 @pytest.mark.xfail(

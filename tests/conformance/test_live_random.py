@@ -69,7 +69,8 @@ def requests(draw: st.DrawFn) -> dict[str, Array]:
     """Inputs of `identity`; now and then one whose rank or dtype is not that of its name."""
     inputs = {}
     for kind in draw(st.lists(st.sampled_from(sorted(DTYPES)), min_size=1, max_size=4, unique=True)):
-        shape = draw(SHAPES)
+        # which of several errors is told depends on the order of a hash table: at most one is wrong
+        shape = draw(SHAPES if not inputs else SHAPES.filter(len))
         rank = len(shape) or draw(st.integers(1, 4))
         inputs[f"{kind}_{rank}"] = draw(arrays(kind, shape))
     return inputs
