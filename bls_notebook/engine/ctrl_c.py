@@ -67,6 +67,13 @@ class CtrlC:
             signal.signal(signal.SIGINT, _handle)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
+        if isinstance(error, KeyboardInterrupt):  # shown from where the key was pressed, not from here
+            entry = error.__traceback__
+            while entry is not None and entry.tb_next is not None:
+                if entry.tb_next.tb_frame.f_code is _handle.__code__:
+                    entry.tb_next = None
+                    break
+                entry = entry.tb_next
