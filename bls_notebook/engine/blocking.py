@@ -15,7 +15,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +106,7 @@ def loop_goes_idle(executions: list[Execution]) -> None:
         waiting = [t for e in executions for t in list(e.children)]
         # Also waits of other threads: this loop looked busy when these began.
         waiting.extend(_blocked.values())
-        victim = next((v for v in map(_victim, waiting) if v is not None), None)
+        victim = next((v for v in map(_victim, _each_kind(waiting)) if v is not None), None)
     if victim is not None:
         _refuse(victim)
 
@@ -119,8 +119,37 @@ def look_at(ticket: Ticket) -> None:
         _refuse(victim)
 
 
+def _served_soon(ticket: Ticket) -> bool:
+    """Whether a request is plainly able to move, without a look at the rest of the graph. Lock held."""
+    if ticket.queued:
+        holders = [i.holder for i in _candidates(ticket)]
+    else:
+        holders = [ticket.execution]
+    return any(
+        h is not None
+        and not isinstance(h, Ticket)
+        and h.task is None
+        and h.nested_loop is None
+        and h.thread not in _blocked
+        and not h.finished
+        for h in holders
+    )
+
+
+def _each_kind(waiting: list[Ticket]) -> Iterator[Ticket]:
+    """One of the requests that wait for the same instances: what holds for it holds for all of them."""
+    seen: set[object] = set()
+    for ticket in waiting:
+        kind = (id(ticket.model), ticket.bound, ticket.expires) if ticket.queued else id(ticket)
+        if kind not in seen:
+            seen.add(kind)
+            yield ticket
+
+
 def _victim(ticket: Ticket) -> Ticket | None:
     """The request to refuse so that `ticket` can move; None where it can. Lock held."""
+    if _served_soon(ticket):
+        return None
     # Who else may answer a running request takes a walk over the heap, so it is asked last.
     if not is_stuck(ticket, _needs_at_most):
         return None
