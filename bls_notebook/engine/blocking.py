@@ -104,8 +104,9 @@ def loop_goes_idle(executions: list[Execution]) -> None:
     """A loop is about to sleep: refuse a request that its executions wait for and cannot get."""
     with _lock:
         waiting = [t for e in executions for t in list(e.children)]
-        # Also waits of other threads: this loop looked busy when these began.
-        waiting.extend(_blocked.values())
+        if any(_has_jobs(e) for e in executions):
+            # Also waits of other threads on its behalf: this loop looked busy when these began.
+            waiting.extend(_blocked.values())
         victim = next((v for v in map(_victim, _each_kind(waiting)) if v is not None), None)
     if victim is not None:
         _refuse(victim)
@@ -119,20 +120,37 @@ def look_at(ticket: Ticket) -> None:
         _refuse(victim)
 
 
+def _has_jobs(execution: Execution) -> bool:
+    """Whether the execution's loop may have calls under way in executors."""
+    loop = None if execution.task is None else execution.task.get_loop()
+    groups = getattr(loop, "_bls_jobs", None)
+    if groups is None:
+        return True
+    return any(job.state == "running" for group in groups.values() for job in list(group))
+
+
 def _served_soon(ticket: Ticket) -> bool:
     """Whether a request is plainly able to move, without a look at the rest of the graph. Lock held."""
-    if ticket.queued:
-        holders = [i.holder for i in _candidates(ticket)]
-    else:
-        holders = [ticket.execution]
-    return any(
-        h is not None
-        and not isinstance(h, Ticket)
-        and h.task is None
-        and h.nested_loop is None
-        and h.thread not in _blocked
-        and not h.finished
-        for h in holders
+    if not ticket.queued:
+        return _acts(ticket.execution) if ticket.execution is not None else not ticket.model.is_async
+    for instance in _candidates(ticket):
+        holder = instance.holder
+        if isinstance(holder, Ticket):  # on its way to a worker thread, which nothing keeps from it
+            if not holder.queued and holder.execution is None and not instance.is_async:
+                return True
+        elif _acts(holder):
+            return True
+    return False
+
+
+def _acts(execution: Execution | None) -> bool:
+    """Whether an execution runs on a thread that does not wait."""
+    return (
+        execution is not None
+        and execution.task is None
+        and execution.nested_loop is None
+        and execution.thread not in _blocked
+        and not execution.finished
     )
 
 

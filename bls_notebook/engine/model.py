@@ -70,6 +70,7 @@ class LoadedModel:
         self.directory = directory
         self.instances = tuple(instances)
         self.decoupled = spec.decoupled
+        self.is_async = any(i.is_async for i in instances)
         self.declared = frozenset(spec.outputs)
         self.output_names = tuple(spec.outputs)
         self.check = RequestCheck(spec)

@@ -192,16 +192,12 @@ class BatchRunner:
             execution.requests = ()
             with self._lock:
                 ended = perf_counter_ns()
-                waited = ticket.queued_at - ticket.arrived
-                model.statistics.execution(rows, waited, inferred - started, ended - inferred)
-                if failed is not None:
-                    model.statistics.failed(ended - ticket.arrived)
+                if failed is None:
+                    model.statistics.served(rows, ticket.arrived, ticket.queued_at, started, inferred, ended)
                 else:
-                    queued = started - ticket.queued_at
-                    model.statistics.succeeded(
-                        rows,
-                        (ended - ticket.arrived, queued, waited, inferred - started, ended - inferred),
-                    )
+                    waited = ticket.queued_at - ticket.arrived
+                    model.statistics.execution(rows, waited, inferred - started, ended - inferred)
+                    model.statistics.failed(ended - ticket.arrived)
             answered = failed or response
             if answered is not None:
                 ticket.finish(answered)

@@ -252,7 +252,6 @@ class DefaultScheduler:
 
     def submit(self, ticket: Ticket) -> None:
         """Queue a request; a worker thread or the instance's loop runs it."""
-        janitor.start()
         instance = None
         with self._lock:
             closed = self._closed

@@ -108,6 +108,25 @@ class Statistics:
         row[3] += output_ns
         self._last = time.perf_counter_ns()
 
+    def served(self, rows: int, arrived: int, queued: int, begun: int, inferred: int, ended: int) -> None:
+        """Count an execution of one request; times are readings of the clock, in nanoseconds."""
+        row = self._batches.get(rows)
+        if row is None:
+            row = self._batches[rows] = [0, 0, 0, 0]
+        row[0] += 1
+        row[1] += queued - arrived
+        row[2] += inferred - begun
+        row[3] += ended - inferred
+        many = self._many
+        many[0] += 1
+        many[1] += ended - arrived
+        many[2] += begun - queued
+        many[3] += queued - arrived
+        many[4] += inferred - begun
+        many[5] += ended - inferred
+        self._rows += rows
+        self._last = ended
+
     def succeeded(self, rows: int, durations: Durations) -> None:
         """Count a request of an execution that `execution` counts."""
         many = self._many
