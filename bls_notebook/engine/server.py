@@ -66,6 +66,14 @@ class Server:
         self._lock = threading.Lock()
         self.last_failure: BaseException | None = None
 
+    def set_strict(self, strict: bool) -> None:
+        """Say whether warnings fail requests, of models in service too."""
+        with self._lock:
+            self.strict = strict
+            for versions in self._versions.values():
+                for model in versions.values():
+                    model.outputs.strict = strict
+
     # -- requests ----------------------------------------------------------------------------------
 
     def find(self, name: str, version: int = -1) -> LoadedModel | None:

@@ -102,7 +102,6 @@ class ModelRepository(Requests, ModelControl, ForModels):
         for path in paths:
             flat.extend(path if isinstance(path, (list, tuple)) else [path])  # type: ignore[list-item]
         self.paths = repository_paths(flat)
-        self.strict = strict
         self._server = Server(self, ResponseCache(cache_bytes), strict)
         self.metrics = Metrics(ServerFamilies(self._server).collect)
         self._folder = SourceFolder()

@@ -48,6 +48,15 @@ class Requests:
         """
         return run_body(self._server, function)
 
+    @property
+    def strict(self) -> bool:
+        """Whether warnings fail the request; may be set at any time."""
+        return self._server.strict
+
+    @strict.setter
+    def strict(self, value: bool) -> None:
+        self._server.set_strict(bool(value))
+
     def _caller(self) -> Execution:
         caller = caller_var.get()
         if isinstance(caller, Execution) and caller.server is self._server:

@@ -325,3 +325,28 @@ def test_the_last_failure_is_kept_for_the_debugger(repo: bls.ModelRepository) ->
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
     assert "requests" in traceback.tb_frame.f_locals
+
+
+def test_strict_can_be_set_while_models_serve(repo: bls.ModelRepository) -> None:
+    source = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        array = np.zeros(1, np.float64)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]) for _ in requests]
+"""
+    config = {
+        "input": [{"name": "IN", "data_type": "TYPE_FP32", "dims": [1]}],
+        "output": [{"name": "OUT", "data_type": "TYPE_FP32", "dims": [1]}],
+    }
+    repo.define("loose", source, config)
+    assert repo.infer("loose", {"IN": [1]}).warnings
+    repo.strict = True
+    refused = repo.infer("loose", {"IN": [1]}).error
+    assert refused is not None
+    assert "FP64" in refused.message()
+    repo.strict = False
+    assert repo.infer("loose", {"IN": [1]}).error is None
