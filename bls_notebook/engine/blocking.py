@@ -9,31 +9,23 @@ but cannot be proven so, is reported while it lasts. Ctrl-C ends any wait.
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import logging
-import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from .failures import HOME, error_response
-from .futures import RequestFuture
-from .loops import Job, job_of, loop_is_idle
+from .failures import error_response
 from .messages import running
 from .parking import Parker
 from .ticket import Ticket
-from .waits import ALL, ANY, LIVE, Need, is_stuck
+from .wait_view import Node, blocked, candidates, needs, needs_at_most, walked
+from .waits import LIVE, is_stuck
 
 if TYPE_CHECKING:
-    from bls_notebook.pb_utils.request import InferenceRequest
     from bls_notebook.pb_utils.response import InferenceResponse
 
     from .execution import Execution
-    from .instance import Instance
-    from .model import LoadedModel
 
 __all__ = ["describe_wait", "first_response", "look_at", "loop_goes_idle", "wait_for"]
 
@@ -41,8 +33,6 @@ REPORT_AFTER = 1.0
 
 log = logging.getLogger("bls_notebook")
 _lock = threading.Lock()
-_blocked: dict[int, Ticket] = {}
-_Node = Any  # a Ticket, an Execution, a future or a task
 
 
 def wait_for(ticket: Ticket) -> None:
@@ -58,8 +48,8 @@ def wait_for(ticket: Ticket) -> None:
         return
     thread = threading.get_ident()
     with _lock:
-        outer = _blocked.get(thread)
-        _blocked[thread] = ticket
+        outer = blocked.get(thread)
+        blocked[thread] = ticket
         victim = _victim(ticket)
     try:
         if victim is not None:
@@ -71,9 +61,9 @@ def wait_for(ticket: Ticket) -> None:
     finally:
         with _lock:
             if outer is None:
-                _blocked.pop(thread, None)
+                blocked.pop(thread, None)
             else:
-                _blocked[thread] = outer
+                blocked[thread] = outer
 
 
 def first_response(ticket: Ticket) -> InferenceResponse:
@@ -106,7 +96,7 @@ def loop_goes_idle(executions: list[Execution]) -> None:
         waiting = [t for e in executions for t in list(e.children)]
         if any(_has_jobs(e) for e in executions):
             # Also waits of other threads on its behalf: this loop looked busy when these began.
-            waiting.extend(_blocked.values())
+            waiting.extend(blocked.values())
         victim = next((v for v in map(_victim, _each_kind(waiting)) if v is not None), None)
     if victim is not None:
         _refuse(victim)
@@ -133,7 +123,7 @@ def _served_soon(ticket: Ticket) -> bool:
     """Whether a request is plainly able to move, without a look at the rest of the graph. Lock held."""
     if not ticket.queued:
         return _acts(ticket.execution) if ticket.execution is not None else not ticket.model.is_async
-    for instance in _candidates(ticket):
+    for instance in candidates(ticket):
         holder = instance.holder
         if isinstance(holder, Ticket):  # on its way to a worker thread, which nothing keeps from it
             if not holder.queued and holder.execution is None and not instance.is_async:
@@ -149,7 +139,7 @@ def _acts(execution: Execution | None) -> bool:
         execution is not None
         and execution.task is None
         and execution.nested_loop is None
-        and execution.thread not in _blocked
+        and execution.thread not in blocked
         and not execution.finished
     )
 
@@ -169,13 +159,13 @@ def _victim(ticket: Ticket) -> Ticket | None:
     if _served_soon(ticket):
         return None
     # Who else may answer a running request takes a walk over the heap, so it is asked last.
-    if not is_stuck(ticket, _needs_at_most):
+    if not is_stuck(ticket, needs_at_most):
         return None
-    _walked.clear()
-    if not is_stuck(ticket, _needs):
+    walked.clear()
+    if not is_stuck(ticket, needs):
         return None
     seen: set[int] = set()
-    todo: list[_Node] = [ticket]
+    todo: list[Node] = [ticket]
     while todo:
         node = todo.pop()
         if id(node) in seen:
@@ -185,253 +175,15 @@ def _victim(ticket: Ticket) -> Ticket | None:
             node.circle = _cycle(node)
             node.refused = True  # from here on it can move, and so can who waits for it
             return node  # type: ignore[no-any-return]
-        mode, needed = _needs(node)
+        mode, needed = needs(node)
         if mode != LIVE:
-            todo.extend(n for n in needed if is_stuck(n, _needs))
+            todo.extend(n for n in needed if is_stuck(n, needs))
     return None
 
 
-def _is_waiting(node: _Node) -> bool:
+def _is_waiting(node: Node) -> bool:
     """Whether a node is a request that no instance has begun."""
     return isinstance(node, Ticket) and (node.queued or node.execution is None)
-
-
-# -- the live view of the graph ------------------------------------------------------------------
-
-
-def _needs(node: _Node) -> Need[_Node]:
-    """What a node needs before it can move (see `waits.is_stuck`). Lock held."""
-    if isinstance(node, Ticket):
-        return _needs_of_ticket(node)
-    if isinstance(node, asyncio.Future):
-        return _needs_of_future(node)
-    if isinstance(node, Job):
-        return _needs_of_job(node)
-    return _needs_of_execution(node)
-
-
-def _needs_at_most(node: _Node) -> Need[_Node]:
-    """As `_needs`, as if only its execution could answer a running request."""
-    if isinstance(node, Ticket) and node.execution is not None and not node.queued:
-        free = node.ready or node.granted is not None or node.cancelled or node.refused
-        return (LIVE, ()) if free else (ALL, [node.execution])
-    return _needs(node)
-
-
-def _needs_of_ticket(ticket: Ticket) -> Need[Ticket | Execution]:
-    if ticket.ready or ticket.granted is not None or ticket.cancelled or ticket.refused:
-        return LIVE, ()
-    if ticket.execution is None or ticket.queued:
-        return _needs_of_waiting(ticket)
-    if not ticket.execution.combined and _answerable_elsewhere(ticket):
-        return LIVE, ()
-    return ALL, [ticket.execution]
-
-
-def _candidates(ticket: Ticket) -> tuple[Instance, ...]:
-    """The instances that a queued request may run on."""
-    return ticket.bound or ticket.model.instances
-
-
-def _needs_of_waiting(ticket: Ticket) -> Need[Ticket | Execution]:
-    """A request that no instance has begun: one in a queue, or one that is just being handed over."""
-    if ticket.queued and ticket.expires:
-        return LIVE, ()
-    if ticket.model.decoupled and ticket.parent is not None and _bare_thread_of(ticket.parent.model):
-        return LIVE, ()  # it may cancel the iterator
-    if ticket.ready or ticket.cancelled:  # or it just has
-        return LIVE, ()
-    instances = _candidates(ticket)
-    if not ticket.queued:
-        instances = tuple(i for i in instances if i.holder is ticket)
-    nodes: list[Ticket | Execution] = []
-    for instance in instances:
-        # Also an instance that nobody holds may be kept from work: by its loop, stopped by a sync exec.
-        blocked = _blocked.get(instance.loop_thread) if instance.loop_thread else None
-        holder = blocked or instance.holder
-        if holder is None or (holder is ticket and blocked is None):
-            return LIVE, ()
-        nodes.append(holder)
-    return (ANY, nodes) if nodes else (LIVE, ())
-
-
-def _request_in(execution: Execution, ticket: Ticket) -> InferenceRequest | None:
-    if execution.request is not None:
-        return execution.request
-    for other, request in zip(execution.tickets, execution.requests, strict=False):
-        if other is ticket:
-            return request
-    return None
-
-
-# Answers of walks over the heap, kept for the moment in which one victim is looked for. Lock held.
-_walked: dict[int, bool] = {}
-
-
-def _answerable_elsewhere(ticket: Ticket) -> bool:
-    """Whether somebody beside its execution may hold the means to answer a running request."""
-    found = _walked.get(id(ticket))
-    if found is None:
-        found = _walked[id(ticket)] = _find_elsewhere(ticket)
-    return found
-
-
-def _bare_thread_of(model: LoadedModel | None) -> bool:
-    """Whether a thread that the model started itself runs its code now: what it holds is not known."""
-    if model is None:
-        return False
-    known = {threading.get_ident(), *_blocked}
-    for instance in model.instances:
-        known.add(instance.loop_thread)
-        known.add(getattr(instance.holder, "thread", 0))
-    for thread, innermost in sys._current_frames().items():
-        frame: FrameType | None = None if thread in known else innermost
-        while frame is not None:
-            if getattr(frame.f_globals.get(HOME), "owner", None) is model:
-                return True
-            frame = frame.f_back
-    return False
-
-
-def _find_elsewhere(ticket: Ticket) -> bool:
-    execution = ticket.execution
-    request = None if execution is None else _request_in(execution, ticket)
-    if execution is None or request is None or execution.finished:
-        return True
-    means = (request, request._sender)
-    together = execution.requests
-    own = {id(execution), id(vars(execution)), id(request), id(means), id(together)}
-    for task in list(execution.tasks or ()):
-        coroutine = task.get_coro()
-        while coroutine is not None:
-            own.add(id(coroutine))
-            own.add(id(getattr(coroutine, "cr_frame", None)))
-            coroutine = getattr(coroutine, "cr_await", None)  # type: ignore[assignment]
-    frame = sys._current_frames().get(execution.thread)
-    while frame is not None:
-        own.add(id(frame))
-        frame = frame.f_back
-    for thing in means:
-        if thing is None:
-            continue
-        for holder in gc.get_referrers(thing):
-            received = isinstance(holder, list) and _all_among(holder, together or (request,))
-            if id(holder) not in own and not received:
-                return True
-    reader = None if ticket.parent is None else ticket.parent.model
-    if _bare_thread_of(ticket.model) or (ticket.model.decoupled and _bare_thread_of(reader)):
-        return True
-    # Asked last: who held it a moment ago has answered, if nobody holds it any more.
-    return ticket.ready or ticket.cancelled
-
-
-def _all_among(things: list[Any], requests: tuple[Any, ...]) -> bool:
-    """Whether a list holds these requests only: it is what `execute` received, or as good as that."""
-    # A function of its own: a closure over the request would be one more holder of it.
-    ids = {id(r) for r in requests}
-    return all(id(thing) in ids for thing in things)
-
-
-def _needs_of_execution(execution: Execution) -> Need[_Node]:
-    if execution.finished:
-        return LIVE, ()
-    if execution.combined:
-        return ALL, execution.waits_for(_blocked)
-    waiting = _blocked.get(execution.thread)
-    if execution.task is None and execution.nested_loop is not None and waiting is None:
-        return _needs_of_loop(execution.nested_loop, asyncio.all_tasks(execution.nested_loop))
-    if execution.task is None:
-        return (LIVE, ()) if waiting is None else (ALL, [waiting])
-    if waiting is not None:  # sync exec inside a coroutine stops its whole loop
-        return ALL, [waiting]
-    return _needs_of_loop(execution.task.get_loop(), execution.tasks or ())
-
-
-def _needs_of_loop(loop: Any, tasks: Iterable[asyncio.Task[Any]]) -> Need[_Node]:
-    if not loop_is_idle(loop) or _timer_may_cancel(loop):
-        return LIVE, ()
-    unfinished = [t for t in list(tasks) if not t.done()]
-    # Any task of the execution that can move may help the others: it moves once any of them does.
-    return (ANY, unfinished) if unfinished else (LIVE, ())
-
-
-def _timer_may_cancel(loop: Any) -> bool:
-    """Whether a timer of the loop does something else than to end an `asyncio.sleep`."""
-    for handle in getattr(loop, "_scheduled", ()):
-        callback = getattr(handle, "_callback", None)
-        if not handle.cancelled() and (getattr(callback, "__name__", "") != "_set_result_unless_cancelled"):
-            return True
-    return False
-
-
-def _needs_of_future(future: asyncio.Future[Any]) -> Need[_Node]:
-    if future.done():
-        return LIVE, ()
-    if isinstance(future, RequestFuture) and future.ticket is not None:
-        return ALL, [future.ticket]
-    if isinstance(future, asyncio.Task):
-        waiter = getattr(future, "_fut_waiter", None)
-        if waiter is None:
-            return LIVE, ()
-        return _needs_of_helper(future.get_coro()) or (ALL, [waiter])
-    children = getattr(future, "_children", None)
-    if children:  # of asyncio.gather
-        return ALL, list(children)
-    job = job_of(future)
-    if job is not None:
-        return ALL, [job]
-    completers = _completers(future)
-    return (ANY, completers) if completers else (LIVE, ())
-
-
-def _completers(future: asyncio.Future[Any]) -> list[_Node]:
-    """The requests and tasks that complete a plain future, as those of shield and as_completed."""
-    known: list[Any] = []
-    for execution in list(getattr(future.get_loop(), "bls_executions", ())):
-        known.extend(t for t in list(execution.tasks or ()) if not t.done())
-        for ticket in list(execution.children):
-            known.append(getattr(ticket.on_response, "__self__", None))
-    found = []
-    for one in known:
-        for callback, *_ in getattr(one, "_callbacks", None) or ():
-            for cell in getattr(callback, "__closure__", None) or ():
-                content = cell.cell_contents
-                if content is future or (
-                    isinstance(content, asyncio.Queue) and future in getattr(content, "_getters", ())
-                ):
-                    found.append(one)
-    return found
-
-
-def _needs_of_job(job: Job) -> Need[_Node]:
-    if job.state == "waiting":  # for a thread of its executor
-        running = [j for j in list(job.peers) if j.state == "running"]
-        return (ANY, running) if running else (LIVE, ())
-    waiting = _blocked.get(job.thread) if job.thread else None
-    return (LIVE, ()) if waiting is None else (ALL, [waiting])
-
-
-def _needs_of_helper(coroutine: Any) -> Need[_Node] | None:
-    """What a coroutine waits for inside asyncio's own TaskGroup or wait; None for anything else.
-
-    These wait on a future of their own, which tells nothing of what will complete it.
-    """
-    while coroutine is not None:
-        frame = getattr(coroutine, "cr_frame", None)
-        if frame is None:
-            return None
-        module = frame.f_globals.get("__name__")
-        if module == "asyncio.taskgroups":
-            group = frame.f_locals.get("self")
-            return ALL, [t for t in getattr(group, "_tasks", ()) if not t.done()]
-        if module == "asyncio.tasks" and frame.f_code.co_name == "_wait":
-            waiting = frame.f_locals
-            if waiting.get("timeout") is not None:
-                return LIVE, ()
-            mode = ALL if waiting.get("return_when") == asyncio.ALL_COMPLETED else ANY
-            return mode, list(waiting.get("fs") or ())
-        coroutine = getattr(coroutine, "cr_await", None)
-    return None
 
 
 # -- words ---------------------------------------------------------------------------------------
@@ -456,13 +208,13 @@ def _cycle(ticket: Ticket) -> list[str]:
             return names[::-1]
     # Two callers that hold what the other needs: follow the holders around instead.
     names = [ticket.parent.model.name] if ticket.parent and ticket.parent.model else []
-    node: _Node = ticket
+    node: Node = ticket
     seen: set[int] = set()
     while id(node) not in seen:
         seen.add(id(node))
         if _is_waiting(node):
             names.append(node.model.name)
-        needed = [n for n in _needs(node)[1] if is_stuck(n, _needs)]
+        needed = [n for n in needs(node)[1] if is_stuck(n, needs)]
         if not needed:
             break
         node = needed[0]
@@ -491,18 +243,18 @@ def _refuse(ticket: Ticket) -> None:
 
 def _looks_circular(ticket: Ticket) -> bool:
     """Whether a wait that lasts deserves a word: nobody can tell whether it will end."""
-    if not ticket.queued or ticket.expires or any(i.holder is None for i in _candidates(ticket)):
+    if not ticket.queued or ticket.expires or any(i.holder is None for i in candidates(ticket)):
         return False
     if ticket.parent is None or ticket.parent.bare:
         return True
     ancestors = _ancestors(ticket)
-    return all(i.holder in ancestors for i in _candidates(ticket))
+    return all(i.holder in ancestors for i in candidates(ticket))
 
 
 def describe_wait(ticket: Ticket) -> str:
     """Return one line on a queued request: what it waits for, who holds it, and since when."""
     holders = []
-    for instance in _candidates(ticket):
+    for instance in candidates(ticket):
         holder = instance.holder
         name = getattr(getattr(holder, "model", None), "name", "?")
         started = getattr(holder, "started", 0)
