@@ -198,9 +198,12 @@ class BatchRunner:
                     waited = ticket.queued_at - ticket.arrived
                     model.statistics.execution(rows, waited, inferred - started, ended - inferred)
                     model.statistics.failed(ended - ticket.arrived)
-            answered = failed or response
-            if answered is not None:
-                ticket.finish(answered)
+            if failed is not None:
+                ticket.finish(failed)
+            elif response is not None and response._error is not None:
+                ticket.finish(response)
+            elif response is not None:
+                ticket.answer(response)
 
     def _take(self, execution: Execution, returned: Any) -> None:
         """Read what `execute` returned where it is no plain list of one response."""
