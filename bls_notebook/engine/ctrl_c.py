@@ -46,9 +46,17 @@ def inside_engine(frame: FrameType | None) -> bool:
     return False
 
 
+def _press_again() -> None:
+    # A real signal where there is one: it also wakes a main thread that has gone to sleep in a system call.
+    if _main is not None and hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(_main, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
+
+
 def _handle(number: int, frame: FrameType | None) -> None:
     if inside_engine(frame):
-        timer = threading.Timer(RETRY_SECONDS, _thread.interrupt_main)
+        timer = threading.Timer(RETRY_SECONDS, _press_again)
         timer.daemon = True
         timer.start()
         return
