@@ -247,7 +247,6 @@ class BatchRunner:
         token = caller_var.set(execution)
         failed: InferenceResponse | None = None
         again: list[Ticket] = []
-        errors = 0
         try:
             returned = instance.execute(list(execution.requests))
             if inspect.iscoroutine(returned):
@@ -260,7 +259,6 @@ class BatchRunner:
                     if returned[index] is not None:
                         response = answer(returned, index, ticket.requested, True, self._model.outputs)
                         response = with_warnings(response, self._model, execution, ticket.parent)
-                        errors += response._error is not None
                         ticket.finish(response)
             self._leave_to_senders(execution, again)
         except BaseException as error:
@@ -273,7 +271,7 @@ class BatchRunner:
             if own and execution.cancelled:
                 clear_interrupt(execution.thread)
             caller_var.reset(token)
-            self._finish(execution, failed, errors)
+            self._finish(execution, failed)
         return again
 
     # -- async ---------------------------------------------------------------------------------------
@@ -308,7 +306,7 @@ class BatchRunner:
         except BaseException as error:
             instance.loop.executions.discard(execution)
             execution.finished = True
-            self._finish(execution, failure(execution, error), 0)
+            self._finish(execution, failure(execution, error))
             return False
         execution.task = task
         execution.tasks.add(task)
@@ -327,7 +325,6 @@ class BatchRunner:
     ) -> None:
         failed: InferenceResponse | None = None
         again: list[Ticket] = []
-        errors = 0
         execution.inferred = perf_counter_ns()
         try:
             ended_loop = task.result()
@@ -340,7 +337,6 @@ class BatchRunner:
                     if returned[index] is not None:
                         response = answer(returned, index, ticket.requested, True, self._model.outputs)
                         response = with_warnings(response, self._model, execution, ticket.parent)
-                        errors += response._error is not None
                         ticket.finish(response)
             self._leave_to_senders(execution, again)
         except BaseException as error:
@@ -350,7 +346,7 @@ class BatchRunner:
         execution.finished = True
         execution.task = None
         instance.loop.executions.discard(execution)
-        self._finish(execution, failed, errors)
+        self._finish(execution, failed)
         ended(instance, tickets, again)
 
     # -- both ----------------------------------------------------------------------------------------
@@ -417,7 +413,7 @@ class BatchRunner:
                 janitor.start()
                 request.get_response_sender()
 
-    def _finish(self, execution: Execution, failed: InferenceResponse | None, errors: int) -> None:
+    def _finish(self, execution: Execution, failed: InferenceResponse | None) -> None:
         """Count the executions, let go of the requests, and answer those that failed."""
         started, ended = execution.started, perf_counter_ns()
         inferred = execution.inferred or ended
