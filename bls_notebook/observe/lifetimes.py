@@ -1,0 +1,112 @@
+"""What a memory track recorded: the life of every block of memory. Frozen, JSON-able, never drawn here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bls_notebook.observe.plain import Record
+
+__all__ = ["SCHEMA", "DeviceSeen", "Holder", "Life", "Lifetimes", "Maker", "Stay"]
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Maker(Record):
+    """Who made a block of memory, or had it; an empty ``model`` is the notebook.
+
+    ``request`` numbers the requests of the track from 1, 0 for none; ``span`` is the id of the request's
+    span where a profile was on too; ``cell`` is the notebook's cell, ``In [3]``.
+    """
+
+    model: str = ""
+    version: int = 0
+    instance: str = ""
+    request: int = 0
+    request_id: str = ""
+    span: int = 0
+    cell: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stay(Record):
+    """One stop of a block on its way: as which tensor it came to whom, and when.
+
+    ``role`` is input (a model's input), output (a response that its requester got) or view (another array or
+    a DLPack export over the same memory).
+    """
+
+    ns: int
+    role: str
+    tensor: str
+    datatype: str = ""
+    shape: tuple[int, ...] = ()
+    at: Maker = Maker()
+
+
+@dataclass(frozen=True, slots=True)
+class Holder(Record):
+    """Why a block was still alive when the track ended.
+
+    ``kind`` is variable (of the notebook: ``name`` is its name), attribute (of a model: the path
+    ``leaky.kept[3]``), response, request, iterator, capsule, view, frame, or unknown; ``remedy`` is what
+    to type to let go, where that is known.
+    """
+
+    kind: str
+    name: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Life(Record):
+    """One block of memory: born, perhaps copied or moved from another, handed on, and dead.
+
+    ``kind`` is tensor (it passed through a request) or allocation (a block of a GPU's pool that no request
+    has seen). ``source`` is the ``id`` of the block that it is a copy of, 0 for none, and ``how`` says why:
+    new, copy (the giver kept its own) or transfer (to another device; it took ``transfer_ns``). ``died``
+    is -1 while it lives. ``tensor`` is the first name that it had.
+    """
+
+    id: int
+    device: str
+    bytes: int
+    born: int
+    died: int = -1
+    kind: str = "tensor"
+    tensor: str = ""
+    datatype: str = ""
+    shape: tuple[int, ...] = ()
+    maker: Maker = Maker()
+    source: int = 0
+    how: str = "new"
+    transfer_ns: int = 0
+    stays: tuple[Stay, ...] = ()
+    holders: tuple[Holder, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSeen(Record):
+    """A device during a track; ``total`` is its capacity in bytes, 0 where it is not known."""
+
+    name: str
+    simulated: bool = False
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes(Record):
+    """Everything that lived while a track was on. Times are nanoseconds since it began.
+
+    ``lives`` are in the order of birth; ``dropped`` counts those that did not fit into the limit, and
+    ``dropped_bytes`` their bytes that are still alive.
+    """
+
+    lives: tuple[Life, ...] = ()
+    devices: tuple[DeviceSeen, ...] = ()
+    wall: int = 0
+    began: str = ""
+    name: str = ""
+    dropped: int = 0
+    dropped_bytes: int = 0
+    schema: int = SCHEMA
