@@ -55,34 +55,52 @@ class Ticket:
         Where the model runs, when it runs in another thread.
     """
 
-    # Defaults of what many tickets never set: making one is on the path of every queued request.
-    outside = False  # its model's scheduler does not know of it: answered by the cache, or a warm-up
-    inline = False  # its own thread runs it, once an instance is granted
-    queued = False  # in its scheduler's queue; written under the scheduler's lock
-    bound: tuple[Instance, ...] | None = None  # while queued: who can serve it; None for every instance
-    expires = False  # while queued: a timer answers it, if nothing else does
-    held = False  # its responses wait until others have been given (preserve_ordering)
-    granted: Instance | None = None
-    execution: Execution | None = None
-    cancelled = False
-    interrupted = False
-    circle: Sequence[str] = ()  # names of the models of the circle that it is refused for
-    refused = False  # chosen to break a circle, and about to be answered
-    discarded = False
-    _abandoned = False
-    on_response: Callable[[], None] | None = None
-    # Sees each answer first; takes no lock of a ticket.
-    keep: Callable[[InferenceResponse], None] | None = None
-    _parkers: list[Parker] | None = None
-    _kept: list[tuple[InferenceResponse, bool]] | None = None
-    _closed = False  # the model may send nothing more
-    _answered = False  # the final response is in
-    _sent = 0
-    _unfinished: InferenceResponse | None = None  # the answer, while its final flag is awaited
-    # What is to be read: the answer of a request that has one, in a list so that it is taken once,
-    # or everything in order.
-    _only: list[InferenceResponse] | None = None
-    _responses: deque[tuple[InferenceResponse, bool]] | None = None
+    __slots__ = (
+        "__weakref__",
+        "_abandoned",
+        "_answered",
+        "_closed",
+        "_kept",
+        "_lock",
+        "_only",
+        "_parkers",
+        "_responses",
+        "_sent",
+        "_unfinished",
+        "arrived",
+        "bound",
+        "cancelled",
+        "circle",
+        "context",
+        "discarded",
+        "execution",
+        "expires",
+        "granted",
+        "held",
+        "inline",
+        "interrupted",
+        "keep",
+        "model",
+        "on_response",
+        "outside",
+        "parent",
+        "queued",
+        "queued_at",
+        "refused",
+        "request",
+        "requested",
+    )
+
+    arrived: int
+    circle: Sequence[str]  # names of the models of the circle that it is refused for
+    discarded: bool
+    granted: Instance | None
+    interrupted: bool
+    refused: bool  # chosen to break a circle, and about to be answered
+    _abandoned: bool
+    _only: list[InferenceResponse] | None
+    # Several, in order.
+    _responses: deque[tuple[InferenceResponse, bool]] | None
 
     def __init__(
         self,
@@ -91,17 +109,40 @@ class Ticket:
         parent: Execution | None,
         context: Context | None,
     ) -> None:
+        # Making one is on the path of every queued request: slots, and all of them set, are quickest.
         self.model = model
         self.request: InferenceRequest | None = request
         self.requested = request._requested
         self.parent = parent
         self.context = context
-        self.queued_at = perf_counter_ns()
+        self.queued_at = now = perf_counter_ns()
         try:
             self.arrived = request._arrived
         except AttributeError:  # it was made here, not handed over by anybody
-            self.arrived = self.queued_at
+            self.arrived = now
+        self.outside = False  # its model's scheduler does not know of it: answered by the cache, or a warm-up
+        self.inline = False  # its own thread runs it, once an instance is granted
+        self.queued = False  # in its scheduler's queue; written under the scheduler's lock
+        self.bound: tuple[Instance, ...] | None = None  # while queued: who can serve it; None for every one
+        self.expires = False  # while queued: a timer answers it, if nothing else does
+        self.held = False  # its responses wait until others have been given (preserve_ordering)
+        self.cancelled = self.interrupted = self.refused = self.discarded = self._abandoned = False
+        self.circle = ()
+        self.granted = None
+        self.execution: Execution | None = None
+        self.on_response: Callable[[], None] | None = None
+        # Sees each answer first; takes no lock of a ticket.
+        self.keep: Callable[[InferenceResponse], None] | None = None
         self._lock = _new_lock()
+        self._parkers: list[Parker] | None = None
+        self._kept: list[tuple[InferenceResponse, bool]] | None = None
+        self._closed = False  # the model may send nothing more
+        self._answered = False  # the final response is in
+        self._sent = 0
+        self._unfinished: InferenceResponse | None = None  # the answer, while its final flag is awaited
+        # What is to be read: the answer of a request that has one, in a list so that it is taken once,
+        # or everything in order.
+        self._only = self._responses = None
 
     @property
     def done(self) -> bool:
