@@ -261,6 +261,9 @@ class DefaultScheduler:
                 if self._idle:
                     instance = self._least_busy() if self._async else self._idle.pop()
                     instance.holder = ticket
+                    if self._async:
+                        ticket.serving = instance
+                        instance.load += 1
                 else:
                     ticket.queued = True
                     self._queue.append(ticket)
@@ -295,6 +298,9 @@ class DefaultScheduler:
             return  # never was in this scheduler's count: it ran on its caller's thread
         with self._lock:
             self._open -= 1
+            serving, ticket.serving = ticket.serving, None
+            if serving is not None:
+                serving.load -= 1
             drained = self._drained()
         if drained is not None:
             drained()
@@ -320,6 +326,9 @@ class DefaultScheduler:
                 ticket = self._queue.popleft()
                 ticket.queued = False
                 instance.holder = ticket
+                if self._async:
+                    ticket.serving = instance
+                    instance.load += 1
                 return ticket
             instance.holder = None
             self._idle.append(instance)
