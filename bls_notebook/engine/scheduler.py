@@ -424,6 +424,7 @@ class DefaultScheduler:
                 if self._closed:
                     drained = self._drained()
         execution.requests = ()
+        execution.tickets = ()  # no cycle: what was sent and answered is freed at once
         if answered:
             ticket.tell()
         elif response is not None:
