@@ -371,7 +371,10 @@ class Execution:
             self._children.discard(ticket)
 
     def interruptible(self) -> threading.Lock:
-        """Return the lock under which `thread` is trusted by `interrupt`."""
+        """Return the lock under which `thread` is trusted by `interrupt`, and `finished` is set.
+
+        One of its own, or its scheduler's where that is taken at its end anyway.
+        """
         if self._guard is None:
             self._guard = threading.Lock()
         return self._guard
