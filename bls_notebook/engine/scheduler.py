@@ -433,6 +433,7 @@ class DefaultScheduler:
                 if self._closed:
                     drained = self._drained()
         execution.requests = ()
+        execution.tickets = ()  # no cycle: what was sent and answered is freed at once
         if answered:
             ticket.tell()
         elif response is not None:
@@ -444,13 +445,15 @@ class DefaultScheduler:
     def _left(self, instance: Instance, ticket: Ticket) -> Ticket | None:
         """Give up an instance whose thread was interrupted between the model and the end of `_serve`."""
         execution = ticket.execution
-        while execution is not None and not execution.finished:
+        interrupted = execution is not None
+        while execution is not None and interrupted:
             try:
                 with self._lock:
                     execution.finished = True
                 clear_interrupt(execution.thread)
-            except Interrupted:  # once more
-                execution.finished = False
+                interrupted = False
+            except Interrupted:
+                pass  # pressed once more
         ticket.finish(cancelled_response(self._model.name))
         return self._next(instance)
 
