@@ -72,10 +72,12 @@ def received(model: LoadedModel, request: InferenceRequest, given: bool) -> Infe
 
 
 def _carried(options: Options) -> Options:
-    """The options as the receiver sees them: the server writes parameters anew, without spaces."""
-    if options.parameters == "{}":
+    """The options as the receiver sees them: parameters written anew, a span of its own."""
+    if options.parameters == "{}" and options.trace is None:
         return options
-    parameters = json.dumps(json.loads(options.parameters), separators=(",", ":"))
+    parameters = options.parameters
+    if parameters != "{}":  # the server leaves out the spaces
+        parameters = json.dumps(json.loads(parameters), separators=(",", ":"))
     return Options(
         options.request_id,
         options.correlation_id,
@@ -83,7 +85,7 @@ def _carried(options: Options) -> Options:
         options.timeout,
         parameters,
         options.preferred_memory,
-        options.trace,
+        None if options.trace is None else options.trace._child(),
         options.priority,
     )
 
@@ -110,6 +112,7 @@ class Execution:
 
     # Defaults of what most executions never set: making one is on the path of every request.
     bare = False
+    ending = False  # it is the end of its instance
     combined = False  # it runs no model itself, but sends requests to others: see `waits_for`
     cancelled = False
     finished = False

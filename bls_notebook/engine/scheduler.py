@@ -286,6 +286,8 @@ class DefaultScheduler:
                 return False
             self._queue.remove(ticket)
             ticket.queued = False
+            reason = "OTHER" if ticket.refused else "CANCELED"
+            self._model.statistics.failed(perf_counter_ns() - ticket.arrived, reason)
         return True
 
     def settled(self, ticket: Ticket) -> None:

@@ -28,7 +28,15 @@ NO_CALLER = (
 
 
 class Caller(Protocol):
-    """Who sends BLS requests: an execution of a model, as the engine knows it."""
+    """Who sends BLS requests: an execution of a model, as the engine knows it.
+
+    Attributes
+    ----------
+    ending : bool
+        Whether it is a model instance that goes away, with everything that it holds.
+    """
+
+    ending: bool
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
         """Serve a request and wait; `given` says that nobody else holds it."""

@@ -14,7 +14,7 @@ from .memory import PreferredMemory
 from .parameters import parameters_to_json
 from .sender import Answerable, InferenceResponseSender
 from .tensor import Tensor
-from .trace import InferenceTrace
+from .trace import NO_TRACE, InferenceTrace
 
 __all__ = ["InferenceRequest"]
 
@@ -274,7 +274,7 @@ class InferenceRequest:
 
     def trace(self) -> InferenceTrace:
         """Return the trace to hand on in BLS requests."""
-        return self._options.trace or InferenceTrace()
+        return self._options.trace or NO_TRACE
 
     def requested_output_names(self) -> set[str]:
         """Return the names of the outputs that are asked for."""

@@ -198,7 +198,9 @@ class _Finalizing:
     def finalize(self) -> None:
         """Finalize the model's instance."""
         try:
-            with as_model(Initializing(*self._caller)):
+            caller = Initializing(*self._caller)
+            caller.ending = True
+            with as_model(caller):
                 self._inner.finalize()
         finally:
             del self.execute
