@@ -112,7 +112,6 @@ class Execution:
 
     # Defaults of what most executions never set: making one is on the path of every request.
     bare = False
-    ending = False  # it is the end of its instance
     combined = False  # it runs no model itself, but sends requests to others: see `waits_for`
     cancelled = False
     finished = False
@@ -276,11 +275,16 @@ class Execution:
         """Return a family of custom metrics."""
         return self.server.metric_family(self, name, description, kind)
 
+    @property
+    def directory(self) -> str:
+        """Folder of the version of the model that runs; empty in the notebook."""
+        return self.model.directory if self.model is not None else ""
+
     def model_directory(self) -> str:
         """Return the folder of the running model's version."""
-        if self.model is None:
+        if not self.directory:
             raise TritonModelException("get_model_dir: no model is running here.")
-        return self.model.directory
+        return self.directory
 
     # -- as the one who answers (pb_utils.sender.Answerable), where it runs inline ------------------
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 from bls_notebook.pb_utils.errors import TritonModelException
 
@@ -65,6 +66,7 @@ class Server:
         self._newest: dict[str, LoadedModel] = {}
         self._lock = threading.Lock()
         self.last_failure: BaseException | None = None
+        self._families: dict[tuple[str, str], WeakSet[_Family]] = {}  # by who made them
 
     def set_strict(self, strict: bool) -> None:
         """Say whether warnings fail requests, of models in service too."""
@@ -159,10 +161,20 @@ class Server:
     def metric_family(self, execution: Execution, name: str, description: str, kind: str) -> Any:
         """Make a metric family for a model, with errors in Triton's words."""
         try:
-            return _Family(execution.instance_name, self._loader.metric_family(name, description, kind))
+            family = _Family(execution.instance_name, self._loader.metric_family(name, description, kind))
         except ValueError as error:
             where = execution.instance_name
             raise _failed(where, "Error when creating MetricFamily", str(error)) from error
+        maker = (execution.instance_name, execution.directory)
+        with self._lock:
+            self._families.setdefault(maker, WeakSet()).add(family)
+        return family
+
+    def keep_metrics(self, instance: str, directory: str) -> None:
+        """An instance goes away: the values of the metrics that it still has stay, as on the server."""
+        with self._lock:
+            for family in list(self._families.pop((instance, directory), ())):
+                family.kept = True
 
     def log(self, level: str, message: str, file: str, line: int, model: str) -> None:
         """Write a model's message to Python's logging, logger ``bls_notebook.model.<name>``."""
@@ -185,6 +197,7 @@ class _Family:
     def __init__(self, instance: str, family: Any) -> None:
         self._instance, self._family = instance, family
         self._held: list[Any] = []
+        self.kept = False
 
     def metric(self, labels: dict[str, str], buckets: list[float] | None) -> Any:
         """Return the metric with these labels."""
@@ -197,7 +210,8 @@ class _Family:
 
     def drop(self) -> None:
         """Let go of the metrics that were made here. Takes no locks; called by a destructor."""
-        self._family.release(self._held)
+        if not self.kept:
+            self._family.release(self._held)
 
 
 class _Metric:

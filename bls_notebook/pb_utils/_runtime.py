@@ -28,15 +28,7 @@ NO_CALLER = (
 
 
 class Caller(Protocol):
-    """Who sends BLS requests: an execution of a model, as the engine knows it.
-
-    Attributes
-    ----------
-    ending : bool
-        Whether it is a model instance that goes away, with everything that it holds.
-    """
-
-    ending: bool
+    """Who sends BLS requests: an execution of a model, as the engine knows it."""
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
         """Serve a request and wait; `given` says that nobody else holds it."""
@@ -66,6 +58,8 @@ class Caller(Protocol):
         """Folder of the version of the model that is running."""
 
 
+# Put back by `set`, never by `reset`: until Python 3.12 a collection of garbage that happens while a variable
+# leaves its context, and a destructor in it that reads the variable, leave a dangling pointer behind.
 caller_var: ContextVar[Caller | None] = ContextVar("bls_caller", default=None)
 finders: list[Callable[[FrameType], Caller | None]] = []
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from ._runtime import caller_var, current_caller
+from ._runtime import current_caller
 from .errors import TritonModelException
 
 __all__ = ["Metric", "MetricFamily", "MetricKind"]
@@ -186,7 +186,5 @@ class MetricFamily:
         life, backing = getattr(self, "_life", None), getattr(self, "_backing", None)
         if life is not None:
             life.over = True
-        # A model that drops a family while it runs loses the values; a process that ends keeps them.
-        caller = caller_var.get()
-        if backing is not None and caller is not None and not caller.ending:
+        if backing is not None:
             backing.drop()

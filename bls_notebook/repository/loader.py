@@ -198,9 +198,9 @@ class _Finalizing:
     def finalize(self) -> None:
         """Finalize the model's instance."""
         try:
-            caller = Initializing(*self._caller)
-            caller.ending = True
-            with as_model(caller):
+            server, name, directory = self._caller
+            server.keep_metrics(name, directory)
+            with as_model(Initializing(*self._caller)):
                 self._inner.finalize()
         finally:
             del self.execute
