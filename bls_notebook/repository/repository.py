@@ -40,6 +40,7 @@ from .loader import POLL_FAILED, load_versions
 from .measured import Measured
 from .names import check_model_name, check_version
 from .notebook_globals import undefined_name_warnings
+from .notebook_imports import stray_import_warnings
 from .records import model_record, unavailable_record
 from .requests import Requests
 from .server_metrics import ServerFamilies
@@ -171,6 +172,7 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
                     f"model {name!r}: source: {error}; expected text that has a UTF-8 form"
                 ) from error
             warnings = undefined_name_warnings(source, name, notebook_names)
+            warnings += stray_import_warnings(source, name)
             if warnings and self.strict:
                 raise ModelLoadError(f"{'; '.join(warnings)} (strict)", name)
             folder = self._folder.write(name, {f"{version}/model.py": code})
