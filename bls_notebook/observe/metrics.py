@@ -239,4 +239,4 @@ class _Metric:
 
 
 def _bound(value: float) -> str:
-    return str(int(value)) if value.is_integer() else str(value)
+    return str(int(value)) if float(value).is_integer() else str(value)

@@ -42,11 +42,12 @@ def stray_imports(source: str) -> dict[str, int]:
         return {}  # it has worse problems
     lines: dict[str, int] = {}
     for node in ast.walk(tree):
-        names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names = [node.module or ""]
+        else:
+            continue
         for name in names:
             top = name.partition(".")[0]
             lines[top] = min(node.lineno, lines.get(top, node.lineno))
