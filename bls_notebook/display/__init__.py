@@ -5,6 +5,7 @@ from __future__ import annotations
 from bls_notebook.display.bundle import Display, render, render_config
 from bls_notebook.display.configs import config_html, config_text
 from bls_notebook.display.errors import error_html, error_text
+from bls_notebook.display.log_lines import left_out_text, log_line_text
 from bls_notebook.display.many import many_html, many_text, stream_html, stream_text
 from bls_notebook.display.messages import message_html, message_text
 from bls_notebook.display.metrics import metrics_html, metrics_text
@@ -21,6 +22,8 @@ __all__ = [
     "config_text",
     "error_html",
     "error_text",
+    "left_out_text",
+    "log_line_text",
     "many_html",
     "many_text",
     "message_html",

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from bls_notebook.observe.logs import LogLine
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator
@@ -25,7 +26,7 @@ from bls_notebook.pb_utils.memory import MemoryType
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from . import messages
+from . import logs, messages
 from .blocking import first_response
 from .ctrl_c import RETRY_SECONDS
 from .failures import error_response, originating, over_bls
@@ -91,6 +92,16 @@ def _carried(options: Options) -> Options:
     )
 
 
+def bare_caller(server: Server, model: LoadedModel | None) -> Execution:
+    """Return who sends requests from a thread that carries no context; `model` is whose code it runs."""
+    execution = Execution(server, None, None)
+    execution.bare = True
+    if model is not None:
+        execution._of = model.name
+        model.bare.add(execution)
+    return execution
+
+
 class ModelClosed(Exception):  # noqa: N818 - not an error: the request goes elsewhere
     """A model version accepts no more requests; carries the one that came too late."""
 
@@ -129,6 +140,7 @@ class Execution:
     ticket: Ticket | None = None
     warnings: Mapping[str, None] = MappingProxyType({})  # in order, each once
     nested_loop: Any = None  # that a sync execute runs itself
+    _of = ""  # the model whose thread this is, where `model` is None
     _causes: list[ErrorRecord] | None = None
     _children: set[Ticket] | None = None
     _guard: threading.Lock | None = None
@@ -145,13 +157,14 @@ class Execution:
         """Name of the instance that runs it."""
         return self.instance.name if self.instance is not None else "notebook"
 
+    @property
+    def model_name(self) -> str:
+        """Name of the model that runs, or that its thread belongs to."""
+        return self.model.name if self.model is not None else self._of or "notebook"
+
     def bare_caller(self) -> Execution:
         """Return who sends requests from a thread that carries no context, on behalf of this model."""
-        execution = Execution(self.server, None, None)
-        execution.bare = True
-        if self.model is not None:
-            self.model.bare.add(execution)
-        return execution
+        return bare_caller(self.server, self.model)
 
     # -- as a caller (pb_utils._runtime.Caller) --------------------------------------------------
 
@@ -280,7 +293,7 @@ class Execution:
 
     def log(self, level: str, message: str, file: str, line: int) -> None:
         """Write to the server's log."""
-        self.server.log(level, message, file, line, self.model.name if self.model else "notebook")
+        logs.write(LogLine(level, self.model_name, message, file, line, self.bare))
 
     def metric_family(self, name: str, description: str, kind: str) -> Any:
         """Return a family of custom metrics."""

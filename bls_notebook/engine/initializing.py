@@ -36,11 +36,14 @@ class Initializing(Execution):
         Of the instance.
     directory : str
         Of the model's version.
+    model : str
+        Name of the model.
     """
 
-    def __init__(self, server: Server, name: str, directory: str) -> None:
+    def __init__(self, server: Server, name: str, directory: str, model: str = "") -> None:
         super().__init__(server, None, None)
         self._name = name
+        self._of = model or name
         self._directory = directory
 
     @property

@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Loader", "Server"]
 
 log = logging.getLogger("bls_notebook")
-_LEVELS = {
-    "verbose": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
 
 
 class Loader(Protocol):
@@ -175,14 +169,6 @@ class Server:
         with self._lock:
             for family in list(self._families.pop((instance, directory), ())):
                 family.kept = True
-
-    def log(self, level: str, message: str, file: str, line: int, model: str) -> None:
-        """Write a model's message to Python's logging, logger ``bls_notebook.model.<name>``."""
-        logger = logging.getLogger(f"bls_notebook.model.{model}")
-        number = _LEVELS[level]
-        if logger.isEnabledFor(number):
-            record = logger.makeRecord(logger.name, number, file, line, message, (), None)
-            logger.handle(record)
 
 
 def _failed(instance: str, what: str, why: str) -> TritonModelException:

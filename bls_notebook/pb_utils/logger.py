@@ -6,7 +6,7 @@ import enum
 import sys
 from typing import ClassVar
 
-from ._runtime import caller_var
+from ._runtime import caller_var, find_caller
 
 __all__ = ["LogLevel", "Logger"]
 
@@ -24,10 +24,12 @@ _Level = LogLevel  # inside Logger, the name is the class attribute that Triton 
 
 
 def _write(level: LogLevel, message: object) -> None:
+    if isinstance(message, bytes):  # pybind takes bytes where it wants text
+        message = message.decode()
     if not isinstance(message, str):
         raise TypeError(f"Logger: incompatible function arguments; message must be str, got {message!r}")
     frame = sys._getframe(2)
-    caller = caller_var.get()
+    caller = caller_var.get() or find_caller(frame)
     if caller is not None:
         caller.log(level.value, message, frame.f_code.co_filename, frame.f_lineno)
     else:  # as the real stub does where its log service is not up
