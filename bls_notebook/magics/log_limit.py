@@ -8,7 +8,7 @@ from __future__ import annotations
 
 __all__ = ["Limit"]
 
-BURST = 100  # messages at once
+BURST = 50  # messages at once
 PER_SECOND = 5  # messages from then on
 MOST = 2000  # messages of a cell, ever
 
