@@ -236,7 +236,5 @@ def test_what_a_sender_refuses(arguments: Any, error: type[Exception], message: 
 
 
 def test_outputs_should_not_be_empty() -> None:
-    with pytest.raises(
-        TritonModelException, match="Output tensor .* should not be empty"
-    ):
+    with pytest.raises(TritonModelException, match=r"Output tensor .* should not be empty"):
         InferenceResponse([A, None])  # type: ignore[list-item]
