@@ -16,6 +16,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .cache import Key
+from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -46,6 +47,7 @@ class CachingScheduler:
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Answer from the cache, or serve the request and wait for its answer."""
+        parent.note_blocking(self._model.name)
         begun = perf_counter_ns()
         key = self._cache.key(self._number, request)
         requested = request._requested
@@ -53,7 +55,7 @@ class CachingScheduler:
         looked = perf_counter_ns() - begun
         if found is not None:
             self._hit(begun + looked - request._arrived, looked)
-            return found
+            return with_warnings(found, self._model, None, parent)
         box = [request]
         del request  # nobody but the model may hold it
         response = self._inner.call(parent, box.pop())
@@ -78,7 +80,7 @@ class CachingScheduler:
         self._hit(begun + looked - ticket.arrived, looked)
         ticket.request = None
         ticket.outside = True
-        ticket.respond(found, True)
+        ticket.respond(with_warnings(found, self._model, None, ticket.parent), True)
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:
         self._cache.timed(lookup_ns, 0)

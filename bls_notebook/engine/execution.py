@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from bls_notebook.observe.logs import LogLine
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator
@@ -25,7 +26,7 @@ from bls_notebook.pb_utils.memory import MemoryType
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from . import messages
+from . import logs, messages
 from .blocking import first_response
 from .ctrl_c import RETRY_SECONDS
 from .failures import error_response, originating, over_bls
@@ -74,10 +75,12 @@ def received(model: LoadedModel, request: InferenceRequest, given: bool) -> Infe
 
 
 def _carried(options: Options) -> Options:
-    """The options as the receiver sees them: the server writes parameters anew, without spaces."""
-    if options.parameters == "{}":
+    """The options as the receiver sees them: parameters written anew, a span of its own."""
+    if options.parameters == "{}" and options.trace is None:
         return options
-    parameters = json.dumps(json.loads(options.parameters), separators=(",", ":"))
+    parameters = options.parameters
+    if parameters != "{}":  # the server leaves out the spaces
+        parameters = json.dumps(json.loads(parameters), separators=(",", ":"))
     return Options(
         options.request_id,
         options.correlation_id,
@@ -85,7 +88,7 @@ def _carried(options: Options) -> Options:
         options.timeout,
         parameters,
         options.preferred_memory,
-        options.trace,
+        None if options.trace is None else options.trace._child(),
         options.priority,
     )
 
@@ -138,6 +141,7 @@ class Execution:
     )
 
     combined = False  # it runs no model itself, but sends requests to others: see `waits_for`
+    _of = ""  # the model whose code runs, where `model` is None; set by subclasses
 
     bare: bool  # it sends requests of threads that carry no context
     finished: bool
@@ -173,13 +177,14 @@ class Execution:
         """Name of the instance that runs it."""
         return self.instance.name if self.instance is not None else "notebook"
 
+    @property
+    def model_name(self) -> str:
+        """Name of the model that runs, or that its thread belongs to."""
+        return self.model.name if self.model is not None else self._of or "notebook"
+
     def bare_caller(self) -> Execution:
         """Return who sends requests from a thread that carries no context, on behalf of this model."""
-        execution = Execution(self.server, None, None)
-        execution.bare = True
-        if self.model is not None:
-            self.model.bare.add(execution)
-        return execution
+        return bare_caller(self.server, self.model)
 
     # -- as a caller (pb_utils._runtime.Caller) --------------------------------------------------
 
@@ -308,17 +313,22 @@ class Execution:
 
     def log(self, level: str, message: str, file: str, line: int) -> None:
         """Write to the server's log."""
-        self.server.log(level, message, file, line, self.model.name if self.model else "notebook")
+        logs.write(LogLine(level, self.model_name, message, file, line, self.bare))
 
     def metric_family(self, name: str, description: str, kind: str) -> Any:
         """Return a family of custom metrics."""
         return self.server.metric_family(self, name, description, kind)
 
+    @property
+    def directory(self) -> str:
+        """Folder of the version of the model that runs; empty in the notebook."""
+        return self.model.directory if self.model is not None else ""
+
     def model_directory(self) -> str:
         """Return the folder of the running model's version."""
-        if self.model is None:
+        if not self.directory:
             raise TritonModelException("get_model_dir: no model is running here.")
-        return self.model.directory
+        return self.directory
 
     # -- as the one who answers (pb_utils.sender.Answerable), where it runs inline ------------------
 
@@ -438,3 +448,17 @@ class Execution:
                 time.sleep(RETRY_SECONDS)
 
         start_in_thread(insist)
+
+
+class _Bare(Execution):
+    """Sends requests of a thread that carries no context."""
+
+
+def bare_caller(server: Server, model: LoadedModel | None) -> Execution:
+    """Return who sends requests from a thread that carries no context; `model` is whose code it runs."""
+    execution = _Bare(server, None, None)
+    execution.bare = True
+    if model is not None:
+        execution._of = model.name
+        model.bare.add(execution)
+    return execution

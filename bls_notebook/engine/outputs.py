@@ -11,6 +11,7 @@ from bls_notebook.pb_utils.holders import RecordingNumber
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
+from .failures import public_names
 from .isolation import hand_over
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ class ReturnError(TritonModelException):
 
 def _triton_type(value: object) -> str:
     """The type as Triton prints it, whose classes live in a module of its own."""
-    return str(type(value)).replace(f"{InferenceResponse.__module__}.", "c_python_backend_utils.")
+    return public_names(str(type(value))).replace(
+        f"{InferenceResponse.__module__}.", "c_python_backend_utils."
+    )
 
 
 def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:

@@ -9,6 +9,7 @@ import numpy as np
 from . import dlpack
 from .dtypes import DATATYPE_OF_DTYPE, DataType
 from .errors import TritonModelException
+from .refusing import unpicklable
 
 __all__ = ["Tensor"]
 
@@ -127,7 +128,7 @@ class Tensor:
         # DLPack (unversioned) cannot say "read only", so NumPy refuses to export such an array.
         return self._array if self._array.flags.writeable else self._array.copy()
 
-    def __dlpack__(self, *, stream: Any = None) -> object:
+    def __dlpack__(self, stream: Any = None) -> object:
         """Return `to_dlpack()`; data on the CPU needs no stream."""
         return self.to_dlpack()
 
@@ -169,6 +170,9 @@ class Tensor:
         if is_bfloat:
             return Tensor._of(name, array, "BF16")
         return Tensor(name, array)
+
+    def __reduce__(self) -> Any:
+        raise unpicklable("Tensor")
 
     def __repr__(self) -> str:
         return f"Tensor({self._name!r}, {self._datatype}, shape={list(self._array.shape)})"
