@@ -33,6 +33,7 @@ from .futures import RequestFuture
 from .interrupt import clear_interrupt, interrupt_thread
 from .isolation import hand_over
 from .loops import watch_loop
+from .reshape import reshape_all
 from .stream import AnsweredStream, TicketStream
 from .threads import start_in_thread
 from .ticket import Ticket
@@ -60,6 +61,8 @@ def received(model: LoadedModel, request: InferenceRequest, given: bool) -> Infe
     out = _new(InferenceRequest)
     out._arrived = arrived
     out._inputs = hand_over(inputs, given)
+    if model.reshapes:
+        reshape_all(out._inputs, model.reshapes)
     out._requested = request._requested or model.output_names
     out._model_name = model.name
     out._model_version = model.version

@@ -17,6 +17,7 @@ from .failures import error_response, text_of
 from .messages import not_ready
 from .output_check import OutputCheck
 from .readiness import is_ready
+from .reshape import input_reshapes
 from .scheduler import Scheduler
 from .schedulers import scheduler_for
 from .statistics import Statistics
@@ -74,6 +75,7 @@ class LoadedModel:
         self.declared = frozenset(spec.outputs)
         self.output_names = tuple(spec.outputs)
         self.check = RequestCheck(spec)
+        self.reshapes = input_reshapes(spec.inputs)
         self.outputs = OutputCheck(spec, server.strict)
         self.statistics = Statistics()
         self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves
