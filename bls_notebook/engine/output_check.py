@@ -105,15 +105,13 @@ class OutputCheck:
         shape, wanted = tensor._array.shape, spec.model_shape
         if len(shape) != len(wanted) or any(w not in (-1, s) for s, w in zip(shape, wanted, strict=True)):
             batch = " (the first is the batch)" if self._spec.max_batch_size else ""
+            what, advice = "configuration", "Triton passes it on, so change the array or dims"
             reshape = self.reshapes.get(tensor._name)
             if reshape is not None and reshape.of(shape) is None:
-                found.append(
-                    f"got shape {list(shape)}, the configuration's reshape says {list(wanted)}{batch}; Triton "
-                    "cuts such an output off, or fills it up with other memory, so change the array or reshape"
+                what = "configuration's reshape"
+                advice = (
+                    "Triton cuts such an output off, or fills it up with other memory, so change the array or "
+                    "reshape"
                 )
-            else:
-                found.append(
-                    f"got shape {list(shape)}, the configuration says {list(wanted)}{batch}; Triton passes it "
-                    "on, so change the array or dims"
-                )
+            found.append(f"got shape {list(shape)}, the {what} says {list(wanted)}{batch}; {advice}")
         return found
