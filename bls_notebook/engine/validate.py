@@ -126,9 +126,8 @@ class RequestCheck:
             for tensor in backwards:
                 if not spec.inputs[tensor._name].is_shape_tensor:
                     return messages.no_rows(model, request_id, tensor._name, tensor._array.shape)
-            if (
-                not inputs and spec.backend == "python" and spec.scheduler != "sequence"
-            ):  # controls are inputs
+            # The controls of a sequence are inputs too.
+            if not inputs and spec.backend == "python" and spec.scheduler != "sequence":
                 return messages.no_inputs()
         return None
 
