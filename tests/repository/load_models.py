@@ -133,13 +133,15 @@ _AGAIN = """
 def execute(self, requests):
     out = []
     for r in requests:
-        x = given(r)
-        x += 1
-        if int(x.ravel()[0]) % 4:
+        key = r.correlation_id()
+        self.sums[key] = self.sums.get(key, 0) + 1
+        if not given(r, "READY")[0]:
+            out.append(answer(given(r)))
+        elif self.sums[key] < 4:
             r.set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
             out.append(None)
         else:
-            out.append(answer(x))
+            out.append(answer(given(r) + self.sums.pop(key)))
     return out
 """
 _FAILS = """
@@ -227,7 +229,7 @@ MODELS = {
         _config(f"sequence_batching {{ oldest {{ max_candidate_sequences: 4 }} {_CONTROL} }}", 4),
         "sequence",
     ),
-    "again": Loaded(_source(_AGAIN), _config("sequence_batching { iterative_sequence: true }", 4), "again"),
+    "again": Loaded(_source(_AGAIN), _config(f"sequence_batching {{ iterative_sequence: true {_CONTROL} }}", 4), "again"),
     "cached": Loaded(_source(_PLAIN), _config("response_cache { enable: true }"), factor=2),
     "fails": Loaded(_source(_FAILS), _config()),
     "itself": Loaded(_source(_ITSELF), _config(count=3)),

@@ -124,8 +124,6 @@ class Load:
                 else:
                     self.check_end(name, x, count)
             else:
-                if kind == "again":
-                    more = {"correlation_id": x, "flags": START | END}
                 self.check(name, x, self.repo.infer(name, inputs, **more))
 
     def sequence(self, name: str, rng: random.Random) -> None:
@@ -152,8 +150,6 @@ class Load:
             kind = MODELS[name].kind
             if kind == "sequence":
                 continue
-            if kind == "again":
-                more = {"correlation_id": x, "flags": START | END}
             gives_up = rng.random() < 0.05
             task = asyncio.create_task(
                 self.walk(name, x, inputs) if kind == "stream" else self.one(name, x, inputs, more)
