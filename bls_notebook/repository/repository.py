@@ -330,6 +330,8 @@ class ModelRepository(Requests, ModelControl, ForModels):
             model.closed.wait()
         self._dependencies.clear()
         self._server.last_failure = None  # its frames would keep its model
+        for source in list(self._definitions.values()):
+            self._folder.discard(source.folder)
         with self._lock:
             self._definitions.clear()
             self._configs.clear()
