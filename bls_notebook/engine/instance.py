@@ -33,7 +33,7 @@ class Instance:
         Executes requests.
     """
 
-    __slots__ = ("__weakref__", "_loop", "backend", "execute", "holder", "is_async", "name")
+    __slots__ = ("__weakref__", "_loop", "backend", "execute", "holder", "is_async", "load", "name")
 
     def __init__(self, name: str, backend: BackendInstance) -> None:
         self.name = name
@@ -41,6 +41,8 @@ class Instance:
         self.execute = backend.execute
         self.is_async = backend.is_async
         self.holder: Execution | Ticket | None = None
+        # How many unanswered requests share its loop; written under the scheduler's lock.
+        self.load = 0
         self._loop: ModelLoop | None = None
 
     @property
@@ -56,11 +58,6 @@ class Instance:
     def loop_thread(self) -> int:
         """Identity of the thread of its loop; 0 while it has none."""
         return 0 if self._loop is None else self._loop.thread
-
-    @property
-    def load(self) -> int:
-        """How many executions share the instance's loop."""
-        return 0 if self._loop is None else len(self._loop.executions)
 
     def close(self) -> None:
         """Finalize the model's instance and stop its loop; what ends there later finds it stopped."""
