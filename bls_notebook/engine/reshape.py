@@ -38,6 +38,10 @@ class Reshape:
         if wanted is not None:
             tensor._array = tensor._array.reshape(wanted)
 
+    def back(self) -> Reshape:
+        """The other way round."""
+        return Reshape(self.batch, self.after, self.before)
+
     def of(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         """The shape that one becomes; None where it would not hold equally many elements."""
         batch, sizes = shape[: self.batch], shape[self.batch :]
