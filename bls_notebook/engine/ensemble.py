@@ -100,6 +100,8 @@ class EnsembleScheduler:
                     else f"'{name}' version {step.version} is not at ready state"
                 )
                 return error_response(in_ensemble(self._model.name, problem))
+            if (step.model, step.version) not in held and member in held.values():
+                member.release()  # the newest version is also asked for by its number: one hold is enough
             held[step.model, step.version] = member
             members.append(member)
         return members

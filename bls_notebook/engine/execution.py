@@ -34,6 +34,7 @@ from .futures import response_of
 from .interrupt import clear_interrupt, interrupt_thread
 from .isolation import hand_over
 from .loops import watch_loop
+from .reshape import reshape_all
 from .stream import AnsweredStream, TicketStream
 from .threads import start_in_thread
 from .ticket import Ticket
@@ -63,6 +64,8 @@ def received(model: LoadedModel, request: InferenceRequest, given: bool) -> Infe
     out = _new(InferenceRequest)
     out._arrived = arrived
     out._inputs = hand_over(inputs, given)
+    if model.reshapes:
+        reshape_all(out._inputs, model.reshapes)
     out._requested = request._requested or model.output_names
     out._model_name = model.name
     out._model_version = model.version
@@ -203,10 +206,13 @@ class Execution:
         if decoupled:
             self.note_blocking(model.name)
             return ResponseIterator(self._stream(model, request, given))
+        late: list[InferenceRequest] | None = None
         try:
             response = model.scheduler.call(self, received(model, request, given))
         except ModelClosed as closed:  # it was replaced since it was found
-            response = self._exec_again(model, closed.request)
+            late = [closed.request]
+        if late is not None:
+            response = self._exec_again(model, late)
         if response._error is not None:
             response = originating(response, model.name)
             if self.model is not None:
@@ -214,8 +220,9 @@ class Execution:
             self.note_error(response)
         return response
 
-    def _exec_again(self, model: LoadedModel, request: InferenceRequest) -> InferenceResponse:
-        ticket = Ticket(model, request, self, copy_context())
+    def _exec_again(self, model: LoadedModel, late: list[InferenceRequest]) -> InferenceResponse:
+        # Nobody but the ticket may hold the request, or its end would not be noticed while this thread waits.
+        ticket = Ticket(model, late.pop(), self, copy_context())
         self.adopt(ticket)
         model.pass_on(ticket)
         return first_response(ticket)

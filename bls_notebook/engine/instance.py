@@ -6,6 +6,7 @@ is who occupies it, None while it is idle; it is written under the scheduler's l
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from bls_notebook.backends.protocol import BackendInstance
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from .ticket import Ticket
 
 __all__ = ["Instance"]
+
+_making_loops = threading.Lock()
 
 
 class Instance:
@@ -46,7 +49,9 @@ class Instance:
     def loop(self) -> ModelLoop:
         """The instance's own event loop, in a thread of its own; started when first used."""
         if self._loop is None:
-            self._loop = ModelLoop(self.name)
+            with _making_loops:  # requests of a decoupled model may come to it from several threads at once
+                if self._loop is None:
+                    self._loop = ModelLoop(self.name)
         return self._loop
 
     @property
@@ -55,10 +60,9 @@ class Instance:
         return 0 if self._loop is None else self._loop.thread
 
     def close(self) -> None:
-        """Finalize the model's instance and stop its loop."""
+        """Finalize the model's instance and stop its loop; what ends there later finds it stopped."""
         try:
             self.backend.finalize()
         finally:
             if self._loop is not None:
                 self._loop.stop()
-                self._loop = None

@@ -13,6 +13,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 
 from .failures import public_names
 from .isolation import hand_over
+from .reshape import reshape_all
 
 if TYPE_CHECKING:
     from .output_check import OutputCheck
@@ -127,6 +128,8 @@ def answer(
             tensors[:] = {t._name: t for t in tensors if t._name in requested}.values()
     out._outputs = []
     out._outputs = hand_over(tensors, unheld)
+    if check is not None and check.reshapes:
+        reshape_all(out._outputs, check.reshapes)
     return out
 
 

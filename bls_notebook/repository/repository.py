@@ -283,6 +283,7 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
                     self._folder.discard(folder)
                     raise
             else:
+                source = self._still(source, config)
                 found = signature(source.folder)
                 serving = self._server.serving(name)
                 if config is None and serving and self._signatures.get(name) == found:
@@ -298,6 +299,7 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
         source = self._source(name, None)
         self._prepare(source, ())
         with self._loading_of(name):
+            source = self._still(source, None)
             found = signature(source.folder)
             record = self._load(source)
             self._signatures[name] = found
@@ -330,6 +332,9 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
         for model in left:
             model.closed.wait()
         self._dependencies.clear()
+        self._server.last_failure = None  # its frames would keep its model
+        for source in list(self._definitions.values()):
+            self._folder.discard(source.folder)
         with self._lock:
             self._definitions.clear()
             self._configs.clear()
@@ -342,6 +347,10 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
         if config is not None:
             return replace(source, config=config, config_is_json=True)
         return source
+
+    def _still(self, source: ModelSource, config: object) -> ModelSource:
+        """The source of a model again, now that its name's lock is held: a cell may have run meanwhile."""
+        return self._source(source.name, config) if source.name in self._definitions else source
 
     def _load(self, source: ModelSource, keep: bool = False) -> ModelRecord:
         """Load and put in service; the name's lock is held."""
