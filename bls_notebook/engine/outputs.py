@@ -12,6 +12,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
 from .isolation import hand_over
+from .placement import placed
 
 if TYPE_CHECKING:
     from .output_check import OutputCheck
@@ -77,7 +78,8 @@ def answer(
     responses : list of InferenceResponse
         That the model returned, or one that it sends.
     requested : tuple of str
-        Names of the outputs that the requester gets, each of the configuration.
+        Names of the outputs that the requester gets, each of the configuration; `Wanted` where it prefers
+        some memory for them.
     given : bool
         Nobody but the engine and, perhaps, the list's maker holds the list.
     check : OutputCheck, optional
@@ -123,8 +125,11 @@ def answer(
         if not as_asked:
             tensors[:] = {t._name: t for t in tensors if t._name in requested}.values()
     out._outputs = []
-    out._outputs = hand_over(tensors, unheld)
-    return out
+    if requested.__class__ is tuple:
+        out._outputs = hand_over(tensors, unheld)
+        return out
+    out._outputs = tensors
+    return placed(out, requested, unheld)
 
 
 def _calibrate() -> None:
