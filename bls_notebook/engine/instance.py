@@ -6,17 +6,23 @@ is who occupies it, None while it is idle; it is written under the scheduler's l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bls_notebook.backends.protocol import BackendInstance
 
 from .loops import ModelLoop
 
 if TYPE_CHECKING:
+    from bls_notebook.pb_utils.request import InferenceRequest
+
     from .execution import Execution
     from .ticket import Ticket
 
 __all__ = ["Instance"]
+
+
+def _closed(requests: list[InferenceRequest]) -> Any:
+    raise RuntimeError("the model's instance has been finalized")
 
 
 class Instance:
@@ -58,10 +64,14 @@ class Instance:
         return 0 if self._loop is None else len(self._loop.executions)
 
     def close(self) -> None:
-        """Finalize the model's instance and stop its loop."""
+        """Finalize the model's instance and stop its loop.
+
+        What the model holds goes with it now, not when a garbage collection finds it: it may be a GPU's memory.
+        """
         try:
             self.backend.finalize()
         finally:
+            self.execute = _closed
             if self._loop is not None:
                 self._loop.stop()
                 self._loop = None
