@@ -66,7 +66,7 @@ class Instance:
     def close(self) -> None:
         """Finalize the model's instance and stop its loop.
 
-        What the model holds goes with it now, not when a garbage collection finds it: it may be a GPU's memory.
+        What the model holds goes with it now, and not with a garbage collection: it may be a GPU's memory.
         """
         try:
             self.backend.finalize()

@@ -249,7 +249,10 @@ def test_a_model_that_runs_out_of_memory_fails_its_request_only(
 
 
 def test_batched_requests_keep_their_own_wishes(gpu: Kit, repo: bls.ModelRepository) -> None:
-    config = "max_batch_size: 8\ndynamic_batching { max_queue_delay_microseconds: 50000 preferred_batch_size: [ 4 ] }\n"
+    config = (
+        "max_batch_size: 8\n"
+        "dynamic_batching { max_queue_delay_microseconds: 50000 preferred_batch_size: [ 4 ] }\n"
+    )
     define(repo, "keep", KEEP, more=config)
 
     async def send() -> list[bls.Response]:
