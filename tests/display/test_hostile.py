@@ -19,7 +19,7 @@ ALLOWED_TAGS = {
     "div", "style", "span", "b", "code", "pre", "i", "table", "caption", "thead", "tbody", "tr", "th", "td",
     "details", "summary", "ul", "li",
 }  # fmt: skip
-ALLOWED_ATTRIBUTES = {"class", "title", "scope", "rowspan", "colspan", "open", "style"}
+ALLOWED_ATTRIBUTES = {"class", "title", "scope", "rowspan", "colspan", "open", "style", "role", "aria-label"}
 ALLOWED_STYLES = {None, "text-align:left", "color:#d64545"}
 
 
@@ -42,7 +42,8 @@ def test_only_our_own_markup_comes_out(index: int) -> None:
     page = Page(displays()[index].html)
     assert {tag for tag, _ in page.tags} <= ALLOWED_TAGS
     assert {name for _, attributes in page.tags for name in attributes} <= ALLOWED_ATTRIBUTES
-    assert {attributes.get("style") for _, attributes in page.tags} <= ALLOWED_STYLES
+    styles = {attributes.get("style") for _, attributes in page.tags}
+    assert {s for s in styles if not re.fullmatch(r"width:\d+\.\d\d%", s or "")} <= ALLOWED_STYLES
     for _, attributes in page.tags:
         classes = (attributes.get("class") or "").split()
         assert all(re.fullmatch(r"bls-[a-z]+|(mathjax|tex2jax)_ignore", name) for name in classes)
