@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bls_notebook.display.configs import config_html, config_text
+from bls_notebook.display.devices import devices_html, devices_text
 from bls_notebook.display.errors import error_html, error_text
 from bls_notebook.display.many import many_html, many_text, stream_html, stream_text
 from bls_notebook.display.messages import message_html, message_text
@@ -17,7 +18,13 @@ from bls_notebook.display.responses import response_html, response_text
 from bls_notebook.display.statistics import statistics_html, statistics_text
 from bls_notebook.observe.metric_records import FamilyRecord
 from bls_notebook.observe.plain import Record
-from bls_notebook.observe.records import ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
+from bls_notebook.observe.records import (
+    DeviceTable,
+    ErrorRecord,
+    MessageRecord,
+    ModelRecord,
+    ResponseRecord,
+)
 from bls_notebook.observe.statistics import StatisticsRecord
 
 Drawable = (
@@ -33,6 +40,7 @@ _ONE: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
     ResponseRecord: (response_text, response_html),
     ErrorRecord: (error_text, error_html),
     MessageRecord: (message_text, message_html),
+    DeviceTable: (devices_text, devices_html),
 }
 _MANY: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
     ModelRecord: (models_text, models_html),

@@ -119,8 +119,17 @@ th[scope=rowgroup] .bls-name{color:var(--b-fg);margin-right:4px}
 .bls-label{margin-right:10px}
 """
 
+_DEVICES = """
+.bls-usage{display:flex;width:150px;height:9px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.18)}
+.bls-usage span{height:100%}
+.bls-ours{background:var(--b-blue);min-width:2px}
+.bls-kept{background:var(--b-blue);opacity:.45}
+.bls-others{background:rgba(128,128,128,.6)}
+"""
+
 _SHEETS = {
     "table": _TABLE, "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "statistics": _STATISTICS,
+    "devices": _DEVICES,
 }  # fmt: skip
 
 

@@ -22,7 +22,6 @@ from bls_notebook.observe.logs import LogLine
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator
-from bls_notebook.pb_utils.memory import MemoryType
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
 from bls_notebook.pb_utils.response import InferenceResponse
 
@@ -34,6 +33,7 @@ from .futures import response_of
 from .interrupt import clear_interrupt, interrupt_thread
 from .isolation import hand_over
 from .loops import watch_loop
+from .placement import Wanted, memory_problem
 from .reshape import reshape_all
 from .stream import AnsweredStream, TicketStream
 from .threads import start_in_thread
@@ -56,21 +56,36 @@ _CLOSED = "Unable to send response. Response sender has been closed."
 
 
 def received(model: LoadedModel, request: InferenceRequest, given: bool) -> InferenceRequest:
-    """Return the request as the model receives it: its tensors isolated from the sender's."""
+    """Return the request as the model receives it: its tensors isolated from the sender's.
+
+    Raises
+    ------
+    NotReceivedError
+        What is copied for the model does not fit into a GPU's memory.
+    """
     arrived = perf_counter_ns()
     inputs = request._inputs
     if given:
         request._inputs = []
     out = _new(InferenceRequest)
     out._arrived = arrived
-    out._inputs = hand_over(inputs, given)
+    try:
+        out._inputs = hand_over(inputs, given, model.cpu_only)
+    except (MemoryError, RuntimeError) as error:
+        problem = messages.inputs_not_placed(str(error))
+        raise NotReceivedError(messages.running(model.name, problem)) from error
     if model.reshapes:
         reshape_all(out._inputs, model.reshapes)
     out._requested = request._requested or model.output_names
     out._model_name = model.name
     out._model_version = model.version
     options = request._options
-    out._options = options if options is DEFAULT_OPTIONS else _carried(options)
+    if options is DEFAULT_OPTIONS:
+        out._options = options
+    else:
+        out._options = _carried(options)
+        if options.preferred_memory is not None:
+            out._requested = Wanted.of(out._requested, options.preferred_memory)
     out._answerable = None
     out._sender = None
     out._maker = None
@@ -94,6 +109,10 @@ def _carried(options: Options) -> Options:
         None if options.trace is None else options.trace._child(),
         options.priority,
     )
+
+
+class NotReceivedError(Exception):
+    """The inputs of a request cannot be handed to its model; the text is the response's error."""
 
 
 class ModelClosed(Exception):  # noqa: N818 - not an error: the request goes elsewhere
@@ -205,12 +224,17 @@ class Execution:
             return self._refused(model.name, problem, decoupled)
         if decoupled:
             self.note_blocking(model.name)
-            return ResponseIterator(self._stream(model, request, given))
+            try:
+                return ResponseIterator(self._stream(model, request, given))
+            except NotReceivedError as error:
+                return self._refused(model.name, str(error), decoupled)
         late: list[InferenceRequest] | None = None
         try:
             response = model.scheduler.call(self, received(model, request, given))
         except ModelClosed as closed:  # it was replaced since it was found
             late = [closed.request]
+        except NotReceivedError as error:
+            return self._refused(model.name, str(error), decoupled)
         if late is not None:
             response = self._exec_again(model, late)
         if response._error is not None:
@@ -240,7 +264,10 @@ class Execution:
             problem = self._problem(model, request, decoupled)
             if problem is not None:
                 return self._refused_later(loop, request, problem, decoupled)
-        ticket = Ticket(model, received(model, request, given), self, copy_context())
+        try:
+            ticket = Ticket(model, received(model, request, given), self, copy_context())
+        except NotReceivedError as error:
+            return self._refused_later(loop, request, str(error), decoupled)
         future = response_of(ticket, loop, TicketStream(ticket, self) if decoupled else None)
         children = self._children
         if children is None:
@@ -258,9 +285,7 @@ class Execution:
                 model.name, f"the chain of BLS calls is {MAX_DEPTH} long; does a model call itself?"
             )
         memory = request._options.preferred_memory
-        if memory is not None and memory._memory_type == MemoryType.TRITONSERVER_MEMORY_GPU:
-            return messages.no_gpu(memory._device_id)
-        return None
+        return None if memory is None else memory_problem(memory)
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
         ticket = Ticket(model, received(model, request, given), self, copy_context())

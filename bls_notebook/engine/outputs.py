@@ -13,6 +13,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 
 from .failures import public_names
 from .isolation import hand_over
+from .placement import placed
 from .reshape import reshape_all
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def answer(
     responses : list of InferenceResponse
         That the model returned, or one that it sends.
     requested : tuple of str
-        Names of the outputs that the requester gets, each of the configuration.
+        Names of the outputs that the requester gets, each of the configuration; `Wanted` where it prefers
+        some memory for them.
     given : bool
         Nobody but the engine and, perhaps, the list's maker holds the list.
     check : OutputCheck, optional
@@ -127,7 +129,11 @@ def answer(
         if not as_asked:
             tensors[:] = {t._name: t for t in tensors if t._name in requested}.values()
     out._outputs = []
-    out._outputs = hand_over(tensors, unheld)
+    if requested.__class__ is tuple:
+        out._outputs = hand_over(tensors, unheld)
+    else:
+        out._outputs = tensors
+        out = placed(out, requested, unheld)
     if check is not None and check.reshapes:
         reshape_all(out._outputs, check.reshapes)
     return out

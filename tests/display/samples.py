@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bls_notebook.observe import (
+    DeviceRecord,
+    DeviceTable,
     ErrorRecord,
     FrameRecord,
     MessageRecord,
@@ -111,4 +113,6 @@ def hostile() -> list[Any]:
     )
     good = ResponseRecord(h, 1, h, (bad_tensor,), None, (h,), ((h, h),), 0.1, inputs=(bad_tensor,))
     bad = ResponseRecord(h, 1, h, (), bad_error, (h,), ((h, h),), 0.1)
-    return [bad_model, good, bad, bad_error, MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h)]
+    devices = DeviceTable((DeviceRecord(h, h, True, 1, 2, 3, 10), DeviceRecord(h, h)))
+    messages = [MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h)]
+    return [bad_model, good, bad, bad_error, devices, *messages]

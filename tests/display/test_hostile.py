@@ -21,9 +21,9 @@ ALLOWED_TAGS = {
     "div", "style", "span", "b", "code", "pre", "i", "table", "caption", "thead", "tbody", "tr", "th", "td",
     "details", "summary", "ul", "li",
 }  # fmt: skip
-ALLOWED_ATTRIBUTES = {"class", "title", "scope", "rowspan", "colspan", "open", "style"}
+ALLOWED_ATTRIBUTES = {"class", "title", "scope", "rowspan", "colspan", "open", "style", "role", "aria-label"}
 ALLOWED_STYLES = {"", "text-align:left", "color:#d64545"}
-SIZES = re.compile(r"(width|height):\d+\.\d%")  # of bars
+SIZES = re.compile(r"(width|height):\d+\.\d+%")  # of bars
 
 
 def displays() -> list[Display]:

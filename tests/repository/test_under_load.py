@@ -306,7 +306,10 @@ def test_under_load(quick_workers: None) -> None:
             results.append(left())
             if os.environ.get("BLS_LOAD_SHOW"):
                 print(sorted(got.items()), file=sys.__stderr__)
-                print({k: v for k, v in results[-1].items() if k not in ("modules","objects")}, file=sys.__stderr__)
+                print(
+                    {k: v for k, v in results[-1].items() if k not in ("modules", "objects")},
+                    file=sys.__stderr__,
+                )
     assert min(got[f"{name}: answered"] for name in MODELS) > 0, got
     first, last = results[0], results[-1]
     assert last["modules"] == first["modules"]

@@ -12,6 +12,7 @@ from bls_notebook.magics.notebook import Notebook
 
 from .clear import CLEAR
 from .config import CONFIG
+from .devices import DEVICES
 from .list import LIST
 from .load import LOAD
 from .metrics import METRICS
@@ -23,7 +24,9 @@ from .verb import Verb
 
 __all__ = ["VERBS", "help_text", "tritonrepo"]
 
-VERBS: dict[str, Verb] = {v.name: v for v in (LIST, LOAD, UNLOAD, RELOAD, CONFIG, STATS, METRICS, USE, CLEAR)}
+VERBS: dict[str, Verb] = {
+    v.name: v for v in (LIST, LOAD, UNLOAD, RELOAD, CONFIG, STATS, METRICS, DEVICES, USE, CLEAR)
+}
 
 
 def help_text() -> str:
