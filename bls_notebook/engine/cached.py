@@ -17,6 +17,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from .cache import Key
 from .placement import placed
+from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -47,6 +48,7 @@ class CachingScheduler:
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Answer from the cache, or serve the request and wait for its answer."""
+        parent.note_blocking(self._model.name)
         begun = perf_counter_ns()
         if not self._cache.takes(request):
             box = [request]
@@ -58,7 +60,7 @@ class CachingScheduler:
         looked = perf_counter_ns() - begun
         if found is not None:
             self._hit(begun + looked - request._arrived, looked)
-            return placed(found, requested)
+            return with_warnings(placed(found, requested), self._model, None, parent)
         box = [request]
         del request  # nobody but the model may hold it
         response = self._inner.call(parent, box.pop())
@@ -84,7 +86,8 @@ class CachingScheduler:
         self._hit(begun + looked - ticket.arrived, looked)
         ticket.request = None
         ticket.outside = True
-        ticket.respond(placed(found, ticket.requested), True)
+        found = placed(found, ticket.requested)
+        ticket.respond(with_warnings(found, self._model, None, ticket.parent), True)
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:
         self._cache.timed(lookup_ns, 0)

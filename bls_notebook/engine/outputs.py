@@ -11,8 +11,10 @@ from bls_notebook.pb_utils.holders import RecordingNumber
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
+from .failures import public_names
 from .isolation import hand_over
 from .placement import placed
+from .reshape import reshape_all
 
 if TYPE_CHECKING:
     from .output_check import OutputCheck
@@ -28,7 +30,9 @@ class ReturnError(TritonModelException):
 
 def _triton_type(value: object) -> str:
     """The type as Triton prints it, whose classes live in a module of its own."""
-    return str(type(value)).replace(f"{InferenceResponse.__module__}.", "c_python_backend_utils.")
+    return public_names(str(type(value))).replace(
+        f"{InferenceResponse.__module__}.", "c_python_backend_utils."
+    )
 
 
 def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:
@@ -127,9 +131,12 @@ def answer(
     out._outputs = []
     if requested.__class__ is tuple:
         out._outputs = hand_over(tensors, unheld)
-        return out
-    out._outputs = tensors
-    return placed(out, requested, unheld)
+    else:
+        out._outputs = tensors
+        out = placed(out, requested, unheld)
+    if check is not None and check.reshapes:
+        reshape_all(out._outputs, check.reshapes)
+    return out
 
 
 def _calibrate() -> None:
