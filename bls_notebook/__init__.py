@@ -18,6 +18,8 @@ from .engine.errors import (
     ModelNotFoundError,
     RepositoryClosedError,
 )
+from .engine.memory_track import track_memory
+from .observe.lifetimes_file import load_lifetimes
 from .repository.current import current_repository, set_current_repository
 from .repository.repository import ModelRepository
 from .repository.response import Response
@@ -35,8 +37,10 @@ __all__ = [
     "Response",
     "current_repository",
     "load_ipython_extension",
+    "load_lifetimes",
     "pb_utils",
     "set_current_repository",
+    "track_memory",
     "unload_ipython_extension",
 ]
 

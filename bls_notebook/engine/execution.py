@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from bls_notebook.devices import ledger
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator
@@ -51,7 +52,9 @@ _new = InferenceRequest.__new__
 _CLOSED = "Unable to send response. Response sender has been closed."
 
 
-def received(model: LoadedModel, request: InferenceRequest, given: bool) -> InferenceRequest:
+def received(
+    model: LoadedModel, request: InferenceRequest, given: bool, parent: Execution | None = None
+) -> InferenceRequest:
     """Return the request as the model receives it: its tensors isolated from the sender's."""
     arrived = perf_counter_ns()
     inputs = request._inputs
@@ -68,6 +71,11 @@ def received(model: LoadedModel, request: InferenceRequest, given: bool) -> Infe
     out._answerable = None
     out._sender = None
     out._maker = None
+    if ledger.recording is not None:
+        sender = parent.track if parent is not None else 0
+        out._track = ledger.recording.received(
+            model.name, model.version, sender, out._options, arrived, inputs, out._inputs
+        )
     return out
 
 
@@ -123,6 +131,7 @@ class Execution:
     task: asyncio.Task[Any] | None = None
     tasks: WeakSet[asyncio.Task[Any]] | None = None
     thread = 0
+    track = 0  # number of the request, while a memory track is on
     ticket: Ticket | None = None
     warnings: Mapping[str, None] = MappingProxyType({})  # in order, each once
     nested_loop: Any = None  # that a sync execute runs itself
@@ -168,7 +177,7 @@ class Execution:
             self.note_blocking(model.name)
             return ResponseIterator(self._stream(model, request, given))
         try:
-            response = model.scheduler.call(self, received(model, request, given))
+            response = model.scheduler.call(self, received(model, request, given, self))
         except ModelClosed as closed:  # it was replaced since it was found
             response = self._exec_again(model, closed.request)
         if response._error is not None:
@@ -197,7 +206,7 @@ class Execution:
         if problem is not None or model is None:
             future.set_result(self._refused(request._model_name, problem or "", decoupled))
             return future
-        ticket = Ticket(model, received(model, request, given), self, copy_context())
+        ticket = Ticket(model, received(model, request, given, self), self, copy_context())
         future.follow(ticket, TicketStream(ticket, self) if decoupled else None)
         self.adopt(ticket)
         model.scheduler.submit(ticket)
@@ -217,7 +226,7 @@ class Execution:
         return None
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
-        ticket = Ticket(model, received(model, request, given), self, copy_context())
+        ticket = Ticket(model, received(model, request, given, self), self, copy_context())
         self.adopt(ticket)
         model.scheduler.submit(ticket)
         return TicketStream(ticket, self)

@@ -18,6 +18,7 @@ from weakref import getweakrefcount
 
 import numpy as np
 
+from bls_notebook.devices.ledger import unwatched
 from bls_notebook.pb_utils.dtypes import element_bytes
 from bls_notebook.pb_utils.holders import RecordingNumber
 from bls_notebook.pb_utils.tensor import Tensor
@@ -49,7 +50,7 @@ def _base_unheld(array: np.ndarray[Any, Any]) -> bool:
         and base.flags.owndata
         and base.flags.writeable
         and _getrefcount(base) == _BASE_UNHELD
-        and getweakrefcount(base) == 0
+        and unwatched(base)
     )
 
 
@@ -82,7 +83,7 @@ def hand_over(tensors: list[Tensor], given: bool) -> list[Tensor]:
             and _getrefcount(tensor) == _TENSOR_UNHELD
             and _getrefcount(array) == _ARRAY_UNHELD
             and array.flags.writeable
-            and getweakrefcount(array) == 0
+            and unwatched(array)
             and getweakrefcount(tensor) == 0
             and _base_unheld(array)
         ):

@@ -6,6 +6,7 @@ from sys import getrefcount as _getrefcount
 from typing import TYPE_CHECKING, Any
 from weakref import getweakrefcount
 
+from bls_notebook.devices import ledger
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.holders import RecordingNumber
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -14,6 +15,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 from .isolation import hand_over
 
 if TYPE_CHECKING:
+    from .execution import Execution
     from .output_check import OutputCheck
 
 _new = InferenceResponse.__new__
@@ -69,6 +71,7 @@ def answer(
     requested: tuple[str, ...],
     given: bool,
     check: OutputCheck | None = None,
+    execution: Execution | None = None,
 ) -> InferenceResponse:
     """Return the response that a requester gets: its outputs, isolated from the model's.
 
@@ -124,6 +127,8 @@ def answer(
             tensors[:] = {t._name: t for t in tensors if t._name in requested}.values()
     out._outputs = []
     out._outputs = hand_over(tensors, unheld)
+    if ledger.recording is not None and execution is not None:
+        ledger.recording.answered(execution.track, execution.instance_name, tensors, out._outputs)
     return out
 
 

@@ -19,6 +19,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
+from bls_notebook.devices import ledger
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -126,6 +127,8 @@ class DefaultScheduler:
         failed = False
         started = perf_counter_ns()
         execution.started = started
+        if ledger.recording is not None:
+            execution.track = getattr(request, "_track", 0)
         try:
             returned = instance.execute([request])
             if returned.__class__ is not list:
@@ -141,7 +144,7 @@ class DefaultScheduler:
             execution.request = None
             del request
             if returned[0] is not None and execution.ticket is None:
-                response = answer(returned, 0, requested, True, model.outputs)
+                response = answer(returned, 0, requested, True, model.outputs, execution)
                 if response._warnings:
                     response = with_warnings(response, model, execution, parent)
         except BaseException as error:

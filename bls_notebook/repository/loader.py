@@ -203,6 +203,11 @@ class _Finalizing:
         finally:
             del self.execute
 
+    @property
+    def model(self) -> Any:
+        """The model's own object, None where there is none."""
+        return getattr(self._inner, "model", None)
+
     def ready(self) -> bool:
         """Ask the model."""
         with as_model(Initializing(*self._caller)):
