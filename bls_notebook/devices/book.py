@@ -1,8 +1,8 @@
 """The book: what the ledger's log says, as the lives of blocks.
 
 Guarantees: entries are read in the order in which they were noted, so a key that is used again is never
-taken for its block before. At most `limit` lives are kept: beyond that the oldest that is dead is dropped, and
-where all live, a new one is only counted. Not for several threads at once.
+taken for its block before. At most `limit` lives are kept: beyond that the oldest that is dead is dropped,
+and where all live, a new one is only counted. Not for several threads at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from bls_notebook.observe.lifetimes import Maker
 
-from .ledger import ALLOCATED, CELL, EXPORTED, FIELDS, FREED, IN, MOVED, OUT, Key
+from .ledger import AGAIN, ALLOCATED, CELL, EXPORTED, FIELDS, FREED, IN, MOVED, OUT, Key
 
 __all__ = ["Block", "Book", "Request", "Stop"]
 
@@ -51,7 +51,7 @@ Stop = tuple[int, str, str, str, tuple[int, ...], "Request | None", str]
 
 
 class Block:
-    """A block of memory, as far as it is known. Times are of the engine's clock; `died` is -1 while it lives."""
+    """A block of memory, as far as it is known; times are of `perf_counter_ns`, -1 for not yet."""
 
     __slots__ = (
         "born", "bytes", "cell", "datatype", "device", "died", "how", "id", "key", "kind", "maker", "shape",
@@ -126,10 +126,10 @@ class Book:
                 index += 8
                 self._received(at, self._request(number, model, version, options, parent), log, index, count)
                 index += count * FIELDS
-            elif word == OUT:
+            elif word in (OUT, AGAIN):
                 at, number, instance, count = log[index + 1 : index + 5]
                 index += 5
-                self._answered(at, number, instance, log, index, count)
+                self._answered(at, word, number, instance, log, index, count)
                 index += count * FIELDS
             else:
                 method, length = self._rare[word]
@@ -150,14 +150,16 @@ class Book:
             self._crossed(at, "input", request.parent, request, request, log[start : start + FIELDS])
 
     def _answered(
-        self, at: int, number: int, instance: str, log: Sequence[Any], index: int, count: int
+        self, at: int, word: int, number: int, instance: str, log: Sequence[Any], index: int, count: int
     ) -> None:
         request = self._requests.get(number)
-        if request is not None:
+        if request is not None and instance:
             request.instance = instance
-        requester = None if request is None else request.parent
+        role, taker = "input", request
+        if word == OUT:
+            role, taker = "output", None if request is None else request.parent
         for start in range(index, index + count * FIELDS, FIELDS):
-            self._crossed(at, "output", request, request, requester, log[start : start + FIELDS])
+            self._crossed(at, role, request, request, taker, log[start : start + FIELDS])
 
     def _crossed(
         self,

@@ -1,20 +1,23 @@
-"""The variables of functions that run now, and what waits in coroutines, as places where memory may be held.
+"""The variables of functions that run now, as places where memory may be held.
 
-Guarantees: no variable is kept alive by having been looked at. (A frame that is asked for its variables by
-name keeps them in a dict of its own, on Python before 3.13; it is emptied at once.)
+Guarantees: no variable is kept alive by having been looked at, and none is changed. Before Python 3.13 a
+frame that is asked for its variables keeps them in a dict of its own, which is emptied at once unless
+somebody else has it; a frame that is being debugged is not asked.
 """
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Iterator
+from inspect import CO_OPTIMIZED
 from types import FrameType, FunctionType
 from typing import Any
 
 from .holders import ATOMS, Root
 
 __all__ = ["frame_roots"]
+
+_NO_ROOT = (*ATOMS, FunctionType)
 
 
 def frame_roots(skip: Callable[[FrameType], bool], home: str) -> Iterator[Root]:
@@ -30,36 +33,27 @@ def frame_roots(skip: Callable[[FrameType], bool], home: str) -> Iterator[Root]:
     for frame in list(sys._current_frames().values()):
         at: FrameType | None = frame
         while at is not None:
-            if at.f_code.co_name != "<module>" and not skip(at):
-                yield from _of_frame(at, home)
+            # Of a module or a class the variables are its namespace itself, which others lead to.
+            if at.f_code.co_flags & CO_OPTIMIZED and at.f_trace is None and not skip(at):
+                ours = str(at.f_globals.get("__name__", "")).startswith(home)
+                for name, value in _variables(at):
+                    if not isinstance(value, _NO_ROOT):
+                        yield Root("frame", "" if ours else f"{name} in {at.f_code.co_name}()", value)
             at = at.f_back
 
 
-def _of_frame(frame: FrameType, home: str) -> Iterator[Root]:
-    plain = (*ATOMS, FunctionType)
-    globals_, builtins = frame.f_globals, frame.f_builtins
-    values = [
-        value
-        for value in gc.get_referents(frame)
-        if not isinstance(value, plain) and value is not globals_ and value is not builtins
-    ]
-    if not values:
-        return
-    if str(globals_.get("__name__", "")).startswith(home):
-        yield from (Root("frame", "", value) for value in values)
-        return
-    names = _names(frame)
-    where = f"{frame.f_code.co_name}()"
-    for value in values:
-        name = names.get(id(value))
-        yield Root("frame", f"{name} in {where}" if name else where, value)
-
-
-def _names(frame: FrameType) -> dict[int, str]:
-    if sys.gettrace() is not None:
-        return {}  # a debugger writes what it finds in the dict back into the variables
+def _variables(frame: FrameType) -> list[tuple[str, Any]]:
     found: Any = frame.f_locals
-    names = {id(value): name for name, value in found.items()}
-    if type(found) is dict and found is not frame.f_globals:
+    variables = list(found.items())
+    if type(found) is dict and sys.getrefcount(found) == _OWN:
         found.clear()
-    return names
+    return variables
+
+
+def _count_own() -> int:
+    """How many references `_variables` sees to the dict of a frame that nobody else has."""
+    found: Any = sys._getframe().f_locals
+    return sys.getrefcount(found) if type(found) is dict else 0
+
+
+_OWN = _count_own()

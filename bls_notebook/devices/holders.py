@@ -1,7 +1,7 @@
 """Who holds a block of memory: a search from what has a name down to the block, when somebody asks.
 
-Guarantees: the search is bounded in objects and in time, changes nothing that it looks at, and calls no code of
-those objects. What it did not get to has no holder in its answer.
+Guarantees: the search is bounded in objects and in time, changes nothing that it looks at, and calls no code
+of those objects. What it did not get to has no holder in its answer.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ ELEMENTS = 1000  # of an array of objects that are looked at
 
 # What holds no tensor, or leads into all of Python.
 ATOMS: tuple[type, ...] = (
-    int, float, complex, str, bytes, bool, type(None), type(Ellipsis), range, slice, type, np.generic, np.dtype,
-    types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.MemberDescriptorType,
+    int, float, complex, str, bytes, bool, type(None), type(Ellipsis), range, slice, type, np.generic,
+    np.dtype, types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.MemberDescriptorType,
     types.GetSetDescriptorType, types.FrameType,
 )  # fmt: skip
 
@@ -44,8 +44,8 @@ ATOMS: tuple[type, ...] = (
 class Root:
     """Something that has a name of its own.
 
-    ``kind`` is one of those of `Holder`; ``name`` is what it is called, and ``remedy`` what to type to let it go
-    (``del`` and the path, where it is empty and the kind is variable).
+    ``kind`` is one of those of `Holder`; ``name`` is what it is called, and ``remedy`` what to type to let
+    it go (``del`` and the path, where it is empty and the kind is variable).
     """
 
     kind: str
@@ -189,7 +189,9 @@ def _is_closed(value: Any) -> bool:
 def _holder(root: Root, way: tuple[Any, ...]) -> Holder:
     path, deletable = text_of_path(way)
     if root.kind == "frame":
-        passed = [kinds[type(value)] for value in way if type(value) in kinds and kinds[type(value)] != "tensor"]
+        passed = [
+            kinds[type(value)] for value in way if type(value) in kinds and kinds[type(value)] != "tensor"
+        ]
         return Holder(passed[0] if root.name == "" and passed else "frame", root.name)
     name = root.name + path
     remedy = root.remedy

@@ -1,10 +1,10 @@
 """The ledger: takes note of every block of memory that passes through a request, and of its death.
 
-Guarantees: while no track is on, `recording` is None and nothing else happens. While one is on, taking note is
-appending to a list, from any thread and without a lock: also where a death is noted, which happens
-wherever Python frees memory, inside a garbage collection too. Nothing here keeps a tensor alive, and the weak
-references that the ledger holds change nothing about what the engine copies. What was noted becomes lives
-later, in `book`.
+Guarantees: while no track is on, `recording` is None and nothing else happens. While one is on, taking note
+is appending to a list, from any thread and without a lock: also where a death is noted, which happens
+wherever Python frees memory, inside a garbage collection too. Nothing here keeps a tensor alive, and the
+weak references that the ledger holds change nothing about what the engine copies. What was noted becomes
+lives later, in `book`.
 
 A block in host memory has a number as its key, one on a GPU the name of the GPU and a number.
 """
@@ -25,7 +25,7 @@ from .owners import bytes_of, elements_bytes, gpu_block, owner_of
 __all__ = ["Recording", "current_request", "recording", "set_cell", "unwatched"]
 
 # What an entry of the log begins with; a positive number or a tuple is the key of a block that has died.
-IN, OUT, CELL, ALLOCATED, MOVED, EXPORTED, FREED = -1, -2, -3, -4, -5, -6, -7
+IN, OUT, CELL, ALLOCATED, MOVED, EXPORTED, FREED, AGAIN = -1, -2, -3, -4, -5, -6, -7, -8
 FIELDS = 7  # of each tensor: name, data type, shape, source's key and size, target's key and size
 FOLD_AT = 50_000  # items of the log
 
@@ -91,6 +91,11 @@ class Recording:
         self._note((OUT, perf_counter_ns(), number, instance, len(tensors) // FIELDS, *tensors))
         if len(self.log) > FOLD_AT:
             self._fold()
+
+    def handed(self, number: int, before: _Tensors, after: _Tensors) -> None:
+        """A request is handed to its model once more."""
+        tensors = self._crossed(before, after)
+        self._note((AGAIN, perf_counter_ns(), number, "", len(tensors) // FIELDS, *tensors))
 
     def _crossed(self, before: _Tensors, after: _Tensors) -> list[Any]:
         items: list[Any] = []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from types import CellType, FunctionType
+from contextlib import suppress
+from types import CellType, FunctionType, MemberDescriptorType
 from typing import Any
 
 __all__ = ["text_of_path"]
@@ -83,12 +84,11 @@ def _step(parent: Any, child: Any) -> tuple[str, bool]:
     for kind in type(parent).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            member = kind.__dict__.get(name)
-            try:
-                if type(member).__name__ == "member_descriptor" and member.__get__(parent) is child:
-                    return f".{name}", True
-            except AttributeError:  # not set
-                continue
+            member: Any = kind.__dict__.get(name)
+            if isinstance(member, MemberDescriptorType):
+                with suppress(AttributeError):  # not set
+                    if member.__get__(parent) is child:
+                        return f".{name}", True
     return "", False
 
 

@@ -37,7 +37,7 @@ def unnamed_holders(
         When to give up.
     """
     deadline = perf_counter() + seconds
-    found = {}
+    found: dict[int, tuple[Holder, ...]] = {}
     for number, owner in owners.items():
         if perf_counter() > deadline:
             break

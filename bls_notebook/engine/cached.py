@@ -12,6 +12,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from bls_notebook.devices import ledger
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
@@ -53,6 +54,8 @@ class CachingScheduler:
         looked = perf_counter_ns() - begun
         if found is not None:
             self._hit(begun + looked - request._arrived, looked)
+            if ledger.recording is not None:
+                ledger.recording.answered(getattr(request, "_track", 0), "", found._outputs, found._outputs)
             return found
         box = [request]
         del request  # nobody but the model may hold it
@@ -76,6 +79,8 @@ class CachingScheduler:
             self._inner.submit(ticket)
             return
         self._hit(begun + looked - ticket.arrived, looked)
+        if ledger.recording is not None:
+            ledger.recording.answered(ticket.track, "", found._outputs, found._outputs)
         ticket.request = None
         ticket.outside = True
         ticket.respond(found, True)

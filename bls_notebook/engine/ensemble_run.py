@@ -16,6 +16,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from bls_notebook.devices import ledger
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
@@ -115,6 +116,8 @@ class EnsembleRun:
         self._steps_ns = 0
         self.execution = EnsembleExecution(model.server, model, parent)
         self.execution.started = self._started
+        if ledger.recording is not None:
+            self.execution.track = getattr(request, "_track", 0)
         if ticket is not None:
             ticket.execution = self.execution
 
@@ -218,7 +221,7 @@ class EnsembleRun:
         problem = member.check.problem(request)
         if problem is not None:
             return error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (member.name,)))
-        return received(member, request, True)
+        return received(member, request, True, self.execution)
 
     def _options_of(self, launch: Launch) -> Options:
         options = self._options
@@ -299,10 +302,14 @@ class EnsembleRun:
         while (made := flow.take_outputs()) is not None:
             tensors, parameters = made
             del made
+            before = tensors
             if self._model.decoupled:  # a later step may still read one of these
                 tensors = hand_over(tensors, True)
             response = InferenceResponse()
             response._outputs = tensors
+            if ledger.recording is not None:
+                ledger.recording.answered(self.execution.track, self._model.name, before, tensors)
+            del before
             if parameters:
                 plain = parameters["sequence_id"] == 0 and True not in parameters.values()
                 response._parameters = _PLAIN if plain else json.dumps(parameters)

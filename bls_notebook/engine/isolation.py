@@ -50,7 +50,7 @@ def _base_unheld(array: np.ndarray[Any, Any]) -> bool:
         and base.flags.owndata
         and base.flags.writeable
         and _getrefcount(base) == _BASE_UNHELD
-        and unwatched(base)
+        and (getweakrefcount(base) == 0 or unwatched(base))
     )
 
 
@@ -83,7 +83,7 @@ def hand_over(tensors: list[Tensor], given: bool) -> list[Tensor]:
             and _getrefcount(tensor) == _TENSOR_UNHELD
             and _getrefcount(array) == _ARRAY_UNHELD
             and array.flags.writeable
-            and unwatched(array)
+            and (getweakrefcount(array) == 0 or unwatched(array))
             and getweakrefcount(tensor) == 0
             and _base_unheld(array)
         ):

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from time import perf_counter_ns
 from types import FrameType, TracebackType
-from typing import Any
 
 from bls_notebook.devices import devices, gpus, ledger, observer
-from bls_notebook.devices.book import Block, Book
+from bls_notebook.devices.book import Block, Book, Request
 from bls_notebook.devices.frames import frame_roots
 from bls_notebook.devices.holders import Root, find_holders, providers
 from bls_notebook.observe.lifetimes import DeviceSeen, Holder, Life, Lifetimes, Lived, Maker, Stay
@@ -135,7 +134,9 @@ class MemoryTrack(Lived):
             return self._record
         recording = self._recording
         if recording is None:
-            raise BLSError("track_memory: nothing is tracked yet: use it as `with bls.track_memory() as ...:`")
+            raise BLSError(
+                "track_memory: nothing is tracked yet: use it as `with bls.track_memory() as ...:`"
+            )
         return self._now(recording)
 
     def bytes(self, device: str = "", ns: int = -1) -> int:
@@ -152,7 +153,8 @@ class MemoryTrack(Lived):
             return f"<MemoryTrack, on: {self.bytes():,} bytes alive>"
         if self._record is None:
             return "<MemoryTrack, not begun>"
-        return f"<MemoryTrack: {len(self._record.lives):,} lives, {len(self._record.alive()):,} alive at the end>"
+        lives, alive = len(self._record.lives), len(self._record.alive())
+        return f"<MemoryTrack: {lives:,} lives, {alive:,} alive at the end>"
 
     # -- the book ------------------------------------------------------------------------------------
 
@@ -190,7 +192,6 @@ class MemoryTrack(Lived):
 
     def _life(self, block: Block, holders: tuple[Holder, ...]) -> Life:
         start = self._start
-        maker = block.maker.maker if block.maker is not None else Maker(cell=block.cell)
         return Life(
             block.id,
             block.device,
@@ -201,25 +202,34 @@ class MemoryTrack(Lived):
             block.tensor,
             block.datatype,
             tuple(block.shape),
-            maker,
+            _maker(block.maker, block.cell),
             block.source,
             block.how,
             block.transfer_ns,
             tuple(
-                Stay(max(0, at - start), role, tensor, datatype, tuple(shape), who.maker if who else Maker(cell=cell))
+                Stay(
+                    max(0, at - start),
+                    role,
+                    tensor,
+                    datatype,
+                    tuple(shape),
+                    who.maker if who else Maker(cell=cell),
+                )
                 for at, role, tensor, datatype, shape, who, cell in block.stays
             ),
             holders,
         )
 
-    def _holders(
-        self, recording: ledger.Recording, blocks: list[Block]
-    ) -> dict[int, tuple[Holder, ...]]:
+    def _holders(self, recording: ledger.Recording, blocks: list[Block]) -> dict[int, tuple[Holder, ...]]:
         living = sorted((b for b in blocks if b.died < 0), key=lambda b: -b.bytes)[:HELD]
         owners = {b.id: recording.owner(b.key) for b in living if isinstance(b.key, int)}
         gpu = {b.id: b.key for b in living if isinstance(b.key, tuple)}
         owners = {number: owner for number, owner in owners.items() if owner is not None}
         return find_holders(owners, gpu, _roots()) if owners or gpu else {}
+
+
+def _maker(request: Request | None, cell: str) -> Maker:
+    return Maker(cell=cell) if request is None else request.maker
 
 
 def _roots() -> Iterator[Root]:

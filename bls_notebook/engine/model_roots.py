@@ -40,7 +40,7 @@ def say_how_to_reload(remedy: str) -> None:
 
 
 def model_roots() -> Iterator[Root]:
-    """Yield the instances of every model in service, what their classes have, and the globals of their files."""
+    """Yield the models in service: their instances, what their classes have, the globals of their files."""
     for server in list(servers):
         for name in server.names():
             yield from _of_model(server, name)

@@ -17,6 +17,7 @@ from .isolation import hand_over
 if TYPE_CHECKING:
     from .execution import Execution
     from .output_check import OutputCheck
+    from .ticket import Ticket
 
 _new = InferenceResponse.__new__
 
@@ -72,6 +73,7 @@ def answer(
     given: bool,
     check: OutputCheck | None = None,
     execution: Execution | None = None,
+    ticket: Ticket | None = None,
 ) -> InferenceResponse:
     """Return the response that a requester gets: its outputs, isolated from the model's.
 
@@ -85,6 +87,8 @@ def answer(
         Nobody but the engine and, perhaps, the list's maker holds the list.
     check : OutputCheck, optional
         Compares the outputs with the configuration; what it finds is in the response's warnings.
+    execution, ticket : Execution, Ticket, optional
+        Whose response it is; the ticket counts where there are both.
 
     Notes
     -----
@@ -127,8 +131,10 @@ def answer(
             tensors[:] = {t._name: t for t in tensors if t._name in requested}.values()
     out._outputs = []
     out._outputs = hand_over(tensors, unheld)
-    if ledger.recording is not None and execution is not None:
-        ledger.recording.answered(execution.track, execution.instance_name, tensors, out._outputs)
+    if ledger.recording is not None:
+        by = execution if ticket is None else ticket
+        instance = "" if execution is None else execution.instance_name
+        ledger.recording.answered(0 if by is None else by.track, instance, tensors, out._outputs)
     return out
 
 

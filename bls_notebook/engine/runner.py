@@ -158,6 +158,7 @@ class BatchRunner:
         execution = Execution(model.server, model, ticket.parent)
         execution.instance = instance
         execution.tickets = (ticket,)
+        execution.track = ticket.track
         execution.requests = (request,)
         execution.thread = _get_ident()
         guard = execution.interruptible()
@@ -175,7 +176,7 @@ class BatchRunner:
             if plain and returned[0].__class__ is InferenceResponse and not ticket.sent:
                 execution.requests = ()
                 del request
-                response = answer(returned, 0, ticket.requested, True, model.outputs)
+                response = answer(returned, 0, ticket.requested, True, model.outputs, execution, ticket)
                 if response._warnings:
                     response = with_warnings(response, model, execution, ticket.parent)
             else:
@@ -214,7 +215,9 @@ class BatchRunner:
         self._check(execution, returned)
         for index, ticket in enumerate(execution.tickets):
             if returned is not None and returned[index] is not None:
-                response = answer(returned, index, ticket.requested, False, self._model.outputs)
+                response = answer(
+                    returned, index, ticket.requested, False, self._model.outputs, execution, ticket
+                )
                 ticket.finish(with_warnings(response, self._model, execution, ticket.parent))
         self._leave_to_senders(execution, [])
 
@@ -257,7 +260,9 @@ class BatchRunner:
                 # Here and not in a method: one more reference to the list would mean copies.
                 for index, ticket in enumerate(execution.tickets):
                     if returned[index] is not None:
-                        response = answer(returned, index, ticket.requested, True, self._model.outputs)
+                        response = answer(
+                            returned, index, ticket.requested, True, self._model.outputs, execution, ticket
+                        )
                         response = with_warnings(response, self._model, execution, ticket.parent)
                         ticket.finish(response)
             self._leave_to_senders(execution, again)
@@ -335,7 +340,9 @@ class BatchRunner:
             if returned is not None and not self._model.decoupled:
                 for index, ticket in enumerate(execution.tickets):
                     if returned[index] is not None:
-                        response = answer(returned, index, ticket.requested, True, self._model.outputs)
+                        response = answer(
+                            returned, index, ticket.requested, True, self._model.outputs, execution, ticket
+                        )
                         response = with_warnings(response, self._model, execution, ticket.parent)
                         ticket.finish(response)
             self._leave_to_senders(execution, again)
@@ -366,6 +373,7 @@ class BatchRunner:
         execution = Execution(self._model.server, self._model, parent)
         execution.instance = instance
         execution.tickets = tuple(t for t, _ in pairs)
+        execution.track = execution.tickets[0].track
         execution.requests = tuple(r for _, r in pairs)
         execution.started = perf_counter_ns()
         instance.holder = execution

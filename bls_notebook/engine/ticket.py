@@ -15,6 +15,7 @@ from contextvars import Context
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
 
+from bls_notebook.devices import ledger
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -68,6 +69,7 @@ class Ticket:
     circle: Sequence[str] = ()  # names of the models of the circle that it is refused for
     refused = False  # chosen to break a circle, and about to be answered
     discarded = False
+    track = 0  # the number of its request, while a memory track is on
     _abandoned = False
     on_response: Callable[[], None] | None = None
     # Sees each answer first; takes no lock of a ticket.
@@ -94,6 +96,8 @@ class Ticket:
         self.queued_at = perf_counter_ns()
         self.arrived: int = getattr(request, "_arrived", self.queued_at)
         self._lock = threading.Lock()
+        if ledger.recording is not None:
+            self.track = getattr(request, "_track", 0)
         self._responses: deque[tuple[InferenceResponse, bool]] = deque()
 
     @property
@@ -131,7 +135,7 @@ class Ticket:
                 out = self._unfinished or InferenceResponse()
                 self._unfinished = None
             else:
-                out = answer([response], 0, self.requested, False, self.model.outputs)
+                out = answer([response], 0, self.requested, False, self.model.outputs, self.execution, self)
                 out = with_warnings(out, self.model, self.execution, self.parent)
                 if not final and not self.model.decoupled:
                     self._unfinished = out

@@ -40,8 +40,8 @@ class Maker(Record):
 class Stay(Record):
     """One stop of a block on its way: as which tensor it came to whom, and when.
 
-    ``role`` is input (a model's input), output (a response that its requester got) or view (it was exported by
-    DLPack, or taken in by it). ``shape`` may be that of a part of the block.
+    ``role`` is input (a model's input), output (a response that its requester got) or view (it was exported
+    by DLPack). ``shape`` may be that of a part of the block.
     """
 
     ns: int
@@ -175,9 +175,9 @@ class Lived:
 class Lifetimes(Record, Lived):
     """Everything that lived while a track was on. Times are nanoseconds since it began.
 
-    ``lives`` are in the order of birth. Beyond the track's limit the oldest that are dead are dropped, and where
-    all live, new ones: ``dropped`` counts them, and ``dropped_bytes`` are those of their bytes that are still
-    alive.
+    ``lives`` are in the order of birth. Beyond the track's limit the oldest that are dead are dropped, and
+    where all live, new ones: ``dropped`` counts them, and ``dropped_bytes`` are those of their bytes that
+    are still alive.
     """
 
     lives: tuple[Life, ...] = ()
