@@ -165,6 +165,12 @@ class Recording:
 
     # -- the rest ------------------------------------------------------------------------------------
 
+    def paired(self, before: _Tensors, after: _Tensors) -> None:
+        """Tensors were handed over, to whom is said later."""
+        for given, got in zip(before, after):  # noqa: B905 - of one length
+            if got is not given:
+                self._moved("copy", 0, given._array, got._array)
+
     def exported(self, tensor: Any) -> None:
         """A tensor's memory is shared by DLPack from now on."""
         array = tensor._array

@@ -62,7 +62,8 @@ def elements_bytes(array: np.ndarray[Any, Any]) -> int:
 
 
 def gpu_block(array: Any) -> tuple[tuple[str, int], int]:
-    """Return the key and the size of the block that an array on a GPU lies in."""
+    """Return the key and the size of the block that an array (or text) on a GPU lies in."""
+    array = getattr(array, "payload", array)
     device = device_of(array)
     memory = array.data.mem
     number = memory.key if device.simulated else memory.ptr

@@ -99,7 +99,15 @@ _CONFIG = """
 .bls-com{color:var(--b-dim)}
 """
 
-_SHEETS = {"table": _TABLE, "error": _ERROR, "message": _MESSAGE, "config": _CONFIG}
+_DEVICES = """
+.bls-bar{display:flex;width:150px;height:9px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.18)}
+.bls-bar span{height:100%}
+.bls-ours{background:var(--b-blue);min-width:2px}
+.bls-kept{background:var(--b-blue);opacity:.45}
+.bls-others{background:rgba(128,128,128,.6)}
+"""
+
+_SHEETS = {"table": _TABLE, "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "devices": _DEVICES}
 
 
 @cache

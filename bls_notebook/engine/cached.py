@@ -17,6 +17,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .cache import Key
+from .placement import placed
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -48,15 +49,20 @@ class CachingScheduler:
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Answer from the cache, or serve the request and wait for its answer."""
         begun = perf_counter_ns()
+        if not self._cache.takes(request):
+            box = [request]
+            del request
+            return self._inner.call(parent, box.pop())
         key = self._cache.key(self._number, request)
         requested = request._requested
         found = self._cache.lookup(key, requested)
         looked = perf_counter_ns() - begun
         if found is not None:
             self._hit(begun + looked - request._arrived, looked)
+            out = placed(found, requested)
             if ledger.recording is not None:
-                ledger.recording.answered(getattr(request, "_track", 0), "", found._outputs, found._outputs)
-            return found
+                ledger.recording.answered(getattr(request, "_track", 0), "", out._outputs, out._outputs)
+            return out
         box = [request]
         del request  # nobody but the model may hold it
         response = self._inner.call(parent, box.pop())
@@ -66,7 +72,8 @@ class CachingScheduler:
     def submit(self, ticket: Ticket) -> None:
         """Answer from the cache, or serve the request in the background."""
         request = ticket.request
-        if request is None:
+        if request is None or not self._cache.takes(request):
+            del request
             self._inner.submit(ticket)
             return
         begun = perf_counter_ns()
@@ -79,11 +86,12 @@ class CachingScheduler:
             self._inner.submit(ticket)
             return
         self._hit(begun + looked - ticket.arrived, looked)
-        if ledger.recording is not None:
-            ledger.recording.answered(ticket.track, "", found._outputs, found._outputs)
         ticket.request = None
         ticket.outside = True
-        ticket.respond(found, True)
+        out = placed(found, ticket.requested)
+        if ledger.recording is not None:
+            ledger.recording.answered(ticket.track, "", out._outputs, out._outputs)
+        ticket.respond(out, True)
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:
         self._cache.timed(lookup_ns, 0)

@@ -26,10 +26,11 @@ from bls_notebook.pb_utils.tensor import Tensor
 from .blocking import first_response, look_at
 from .ensemble_flow import EnsembleFlow, Launch, Membership
 from .ensemble_plan import EnsemblePlan
-from .execution import Execution, received
+from .execution import Execution, NotReceivedError, received
 from .failures import cancelled_response, error_response
 from .isolation import hand_over
 from .messages import in_ensemble, without_running
+from .placement import placed
 from .ticket import Ticket
 
 if TYPE_CHECKING:
@@ -221,7 +222,10 @@ class EnsembleRun:
         problem = member.check.problem(request)
         if problem is not None:
             return error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (member.name,)))
-        return received(member, request, True, self.execution)
+        try:
+            return received(member, request, True, self.execution)
+        except NotReceivedError as error:
+            return error_response(str(error), origin=ErrorRecord(str(error), "INTERNAL", (member.name,)))
 
     def _options_of(self, launch: Launch) -> Options:
         options = self._options
@@ -305,11 +309,17 @@ class EnsembleRun:
             before = tensors
             if self._model.decoupled:  # a later step may still read one of these
                 tensors = hand_over(tensors, True)
+            recording = ledger.recording
+            if recording is not None:
+                recording.paired(before, tensors)
             response = InferenceResponse()
             response._outputs = tensors
-            if ledger.recording is not None:
-                ledger.recording.answered(self.execution.track, self._model.name, before, tensors)
-            del before
+            del before, tensors  # they may be moved
+            response = placed(response, self._request._requested)
+            if recording is not None:
+                outputs = response._outputs
+                recording.answered(self.execution.track, self._model.name, outputs, outputs)
+                del outputs
             if parameters:
                 plain = parameters["sequence_id"] == 0 and True not in parameters.values()
                 response._parameters = _PLAIN if plain else json.dumps(parameters)

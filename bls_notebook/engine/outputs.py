@@ -13,6 +13,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
 from .isolation import hand_over
+from .placement import placed
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -82,7 +83,8 @@ def answer(
     responses : list of InferenceResponse
         That the model returned, or one that it sends.
     requested : tuple of str
-        Names of the outputs that the requester gets, each of the configuration.
+        Names of the outputs that the requester gets, each of the configuration; `Wanted` where it prefers
+        some memory for them.
     given : bool
         Nobody but the engine and, perhaps, the list's maker holds the list.
     check : OutputCheck, optional
@@ -130,12 +132,28 @@ def answer(
         if not as_asked:
             tensors[:] = {t._name: t for t in tensors if t._name in requested}.values()
     out._outputs = []
-    out._outputs = hand_over(tensors, unheld)
+    if requested.__class__ is tuple:
+        out._outputs = hand_over(tensors, unheld)
+        if ledger.recording is not None:
+            _note(ledger.recording, execution, ticket, tensors, out._outputs)
+        return out
+    out._outputs = tensors
+    out = placed(out, requested, unheld)
     if ledger.recording is not None:
-        by = execution if ticket is None else ticket
-        instance = "" if execution is None else execution.instance_name
-        ledger.recording.answered(0 if by is None else by.track, instance, tensors, out._outputs)
+        _note(ledger.recording, execution, ticket, out._outputs, out._outputs)
     return out
+
+
+def _note(
+    recording: ledger.Recording,
+    execution: Execution | None,
+    ticket: Ticket | None,
+    before: list[Tensor],
+    after: list[Tensor],
+) -> None:
+    by = execution if ticket is None else ticket
+    if by is not None and after:
+        recording.answered(by.track, "" if execution is None else execution.instance_name, before, after)
 
 
 def _calibrate() -> None:

@@ -8,11 +8,13 @@ import numpy as np
 
 from bls_notebook.devices import dlpack
 from bls_notebook.devices.backend import GPUs
+from bls_notebook.devices.device import CPU, Device
 from bls_notebook.devices.errors import DLPackError
 from bls_notebook.devices.registry import backend_of, gpus, why_no_gpu
 
 from .dtypes import DATATYPE_OF_DTYPE, DataType
 from .errors import TritonModelException
+from .gpu_text import TextOnGPU
 
 __all__ = ["Tensor"]
 
@@ -128,6 +130,16 @@ class Tensor:
         """Whether the tensor is in memory of the CPU."""
         return isinstance(self._array, _ndarray)
 
+    def _device(self) -> Device:
+        """Where the tensor is (the engine's way)."""
+        array: Any = self._array
+        if isinstance(array, _ndarray):
+            return CPU
+        if isinstance(array, TextOnGPU):
+            array = array.payload
+        there = backend_of(array)
+        return CPU if there is None else there.device_of(array)
+
     def to_dlpack(self) -> object:
         """Return a DLPack capsule that shares the tensor's memory, wherever that is.
 
@@ -154,8 +166,8 @@ class Tensor:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return DLPack's device type and device id: (1, 0) is the CPU, (2, 1) the GPU of number 1."""
-        there = None if isinstance(self._array, _ndarray) else backend_of(self._array)
-        return (1, 0) if there is None else (2, there.device_of(self._array).index)
+        there = self._device()
+        return (1, 0) if there is CPU else (2, there.index)
 
     @staticmethod
     def from_dlpack(name: str, tensor: Any, /) -> Tensor:
@@ -194,8 +206,8 @@ class Tensor:
         return _of_capsule(name, tensor.__dlpack__(stream=None))
 
     def __repr__(self) -> str:
-        there = None if isinstance(self._array, _ndarray) else backend_of(self._array)
-        where = "" if there is None else f", on {there.device_of(self._array)}"
+        there = self._device()
+        where = "" if there is CPU else f", on {there}"
         return f"Tensor({self._name!r}, {self._datatype}, shape={list(self._array.shape)}{where})"
 
 

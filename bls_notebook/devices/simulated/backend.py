@@ -33,7 +33,7 @@ class SimulatedGPUs:
     def usage(self, index: int) -> Usage:
         """Return the memory of a GPU."""
         one = machine.gpu_at(index)
-        return Usage("host memory in its place", one.used, 0, 0, one.capacity)
+        return Usage("host memory stands in for it", one.used, 0, 0, one.capacity)
 
     def device_of(self, array: Any) -> Device:
         """Return the GPU that an array is on."""
