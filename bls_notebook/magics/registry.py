@@ -16,6 +16,7 @@ from .completion import magic_matcher
 from .expressions import Variables
 from .failing import add_handler
 from .formatters import add_formatters, remove_formatters
+from .memory_watch import MemoryWatch
 from .notebook import Notebook
 from .repo import help_text, tritonrepo
 from .settings import BLSNotebook
@@ -61,6 +62,7 @@ class Extension:
         self._shell.configurables.append(settings)
         add_formatters(self._notebook)
         self._give_back_handler = add_handler(self._notebook)
+        self._memory = MemoryWatch(self._notebook)
         self._shell.Completer.custom_matchers.append(magic_matcher)
 
     def remove(self) -> None:
@@ -71,6 +73,7 @@ class Extension:
             self._shell.configurables.remove(self._notebook.settings)
         remove_formatters(self._notebook)
         self._give_back_handler()
+        self._memory.remove()
         matchers = self._shell.Completer.custom_matchers
         if magic_matcher in matchers:
             matchers.remove(magic_matcher)
