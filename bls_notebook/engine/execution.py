@@ -49,6 +49,7 @@ __all__ = ["MAX_DEPTH", "Execution", "received"]
 MAX_DEPTH = 1000
 PATIENCE = 10  # hundredths of a second that a coroutine has to notice that it is cancelled
 _new = InferenceRequest.__new__
+_NO_WARNINGS: Mapping[str, None] = MappingProxyType({})
 _running_loop = asyncio.get_running_loop
 _CLOSED = "Unable to send response. Response sender has been closed."
 
@@ -135,35 +136,65 @@ class Execution:
         Who sent the request.
     """
 
-    # Defaults of what most executions never set: making one is on the path of every request.
-    bare = False
+    __slots__ = (
+        "__weakref__",
+        "_causes",
+        "_children",
+        "_guard",
+        "_inline",
+        "bare",
+        "cancelled",
+        "depth",
+        "finished",
+        "inferred",
+        "instance",
+        "model",
+        "nested_loop",
+        "parent",
+        "request",
+        "requests",
+        "server",
+        "started",
+        "task",
+        "tasks",
+        "thread",
+        "ticket",
+        "tickets",
+        "track",
+        "warnings",
+    )
+
     combined = False  # it runs no model itself, but sends requests to others: see `waits_for`
-    cancelled = False
-    finished = False
-    instance: Instance | None = None
-    request: InferenceRequest | None = None
-    # Of a batch, in step; instead of `request` and `ticket`.
-    requests: tuple[InferenceRequest, ...] = ()
-    tickets: tuple[Ticket, ...] = ()
-    started = 0
-    inferred = 0  # when `execute` returned
-    task: asyncio.Task[Any] | None = None
-    tasks: WeakSet[asyncio.Task[Any]] | None = None
-    thread = 0
-    track = 0  # the number of its request, while a memory track is on
-    ticket: Ticket | None = None
-    warnings: Mapping[str, None] = MappingProxyType({})  # in order, each once
-    nested_loop: Any = None  # that a sync execute runs itself
-    _causes: list[ErrorRecord] | None = None
-    _children: set[Ticket] | None = None
-    _guard: threading.Lock | None = None
-    _inline: set[Execution] | None = None
+
+    bare: bool  # it sends requests of threads that carry no context
+    finished: bool
+    request: InferenceRequest | None
+    ticket: Ticket | None
+    instance: Instance | None
+    task: asyncio.Task[Any] | None
+    tasks: WeakSet[asyncio.Task[Any]] | None
+    inferred: int  # when `execute` returned
+    track: int  # the number of its request, while a memory track is on
+    _causes: list[ErrorRecord] | None
+    _children: set[Ticket] | None
+    _guard: threading.Lock | None
+    _inline: set[Execution] | None
 
     def __init__(self, server: Server, model: LoadedModel | None, parent: Execution | None) -> None:
+        # Making one is on the path of every request: slots, and all of them set, are quickest.
         self.server = server
         self.model = model
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
+        self.bare = self.cancelled = self.finished = False
+        self.instance = self.request = self.ticket = self.task = self.tasks = None
+        # Of a batch, in step; instead of `request` and `ticket`.
+        self.requests: tuple[InferenceRequest, ...] = ()
+        self.tickets: tuple[Ticket, ...] = ()
+        self.started = self.inferred = self.thread = self.track = 0
+        self.warnings: Mapping[str, None] = _NO_WARNINGS  # in order, each once
+        self.nested_loop: Any = None  # that a sync execute runs itself
+        self._causes = self._children = self._guard = self._inline = None
 
     @property
     def instance_name(self) -> str:
@@ -374,7 +405,10 @@ class Execution:
             self._children.discard(ticket)
 
     def interruptible(self) -> threading.Lock:
-        """Return the lock under which `thread` is trusted by `interrupt`."""
+        """Return the lock under which `thread` is trusted by `interrupt`, and `finished` is set.
+
+        One of its own, or its scheduler's where that is taken at its end anyway.
+        """
         if self._guard is None:
             self._guard = threading.Lock()
         return self._guard

@@ -31,7 +31,7 @@ class Instance:
         Executes requests.
     """
 
-    __slots__ = ("__weakref__", "_loop", "backend", "execute", "holder", "is_async", "name")
+    __slots__ = ("__weakref__", "_loop", "backend", "execute", "holder", "is_async", "load", "name")
 
     def __init__(self, name: str, backend: BackendInstance) -> None:
         self.name = name
@@ -39,6 +39,8 @@ class Instance:
         self.execute = backend.execute
         self.is_async = backend.is_async
         self.holder: Execution | Ticket | None = None
+        # How many unanswered requests share its loop; written under the scheduler's lock.
+        self.load = 0
         self._loop: ModelLoop | None = None
 
     @property
@@ -57,11 +59,6 @@ class Instance:
     def event_loop(self) -> asyncio.AbstractEventLoop | None:
         """Its event loop; None while it has none."""
         return None if self._loop is None else self._loop.loop
-
-    @property
-    def load(self) -> int:
-        """How many executions share the instance's loop."""
-        return 0 if self._loop is None else len(self._loop.executions)
 
     def close(self) -> None:
         """Finalize the model's instance and stop its loop."""

@@ -385,8 +385,9 @@ class BatchRunner:
                         ),
                     )
         execution.requests = ()
+        tickets, execution.tickets = execution.tickets, ()  # no cycle: what is over is freed at once
         if failed is not None:
-            for ticket in execution.tickets:
+            for ticket in tickets:
                 ticket.finish(InferenceResponse([], failed._error))
 
 

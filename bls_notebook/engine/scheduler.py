@@ -264,6 +264,9 @@ class DefaultScheduler:
                 if self._idle:
                     instance = self._least_busy() if self._async else self._idle.pop()
                     instance.holder = ticket
+                    if self._async:
+                        ticket.serving = instance
+                        instance.load += 1
                 else:
                     ticket.queued = True
                     self._queue.append(ticket)
@@ -298,6 +301,9 @@ class DefaultScheduler:
             return  # never was in this scheduler's count: it ran on its caller's thread
         with self._lock:
             self._open -= 1
+            serving, ticket.serving = ticket.serving, None
+            if serving is not None:
+                serving.load -= 1
             drained = self._drained()
         if drained is not None:
             drained()
@@ -323,6 +329,9 @@ class DefaultScheduler:
                 ticket = self._queue.popleft()
                 ticket.queued = False
                 instance.holder = ticket
+                if self._async:
+                    ticket.serving = instance
+                    instance.load += 1
                 return ticket
             instance.holder = None
             self._idle.append(instance)
@@ -428,6 +437,7 @@ class DefaultScheduler:
                 if self._closed:
                     drained = self._drained()
         execution.requests = ()
+        execution.tickets = ()  # no cycle: what was sent and answered is freed at once
         if answered:
             ticket.tell()
         elif response is not None:
@@ -439,13 +449,15 @@ class DefaultScheduler:
     def _left(self, instance: Instance, ticket: Ticket) -> Ticket | None:
         """Give up an instance whose thread was interrupted between the model and the end of `_serve`."""
         execution = ticket.execution
-        while execution is not None and not execution.finished:
+        interrupted = execution is not None
+        while execution is not None and interrupted:
             try:
                 with self._lock:
                     execution.finished = True
                 clear_interrupt(execution.thread)
-            except Interrupted:  # once more
-                execution.finished = False
+                interrupted = False
+            except Interrupted:
+                pass  # pressed once more
         ticket.finish(cancelled_response(self._model.name))
         return self._next(instance)
 
