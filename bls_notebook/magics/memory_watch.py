@@ -52,7 +52,7 @@ class MemoryWatch:
         shown = variables.get("_oh")
         history = dict(shown) if isinstance(shown, dict) else {}
         for name, value in list(variables.items()):
-            if name in _HIDDEN or name.startswith("_i") and name[2:].isdigit():
+            if name in _HIDDEN or (name.startswith("_i") and name[2:].isdigit()):
                 continue
             if name in _LAST:
                 yield Root("variable", name, value, _HISTORY)

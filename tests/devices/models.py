@@ -76,7 +76,5 @@ def define(
 
     config = tensors("input", inputs or {"IN": "FP32"}) + tensors("output", outputs or {"OUT": "FP32"}) + more
     if not force_cpu:
-        config += (
-            'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }\n'
-        )
+        config += 'parameters { key: "FORCE_CPU_ONLY_INPUT_TENSORS" value { string_value: "no" } }\n'
     repo.define(name, source, config)
