@@ -61,7 +61,9 @@ class CachingScheduler:
             self._hit(begun + looked - request._arrived, looked)
             out = placed(found, requested)
             if ledger.recording is not None:
-                ledger.recording.answered(getattr(request, "_track", 0), "", out._outputs, out._outputs)
+                ledger.recording.answered(
+                    getattr(request, "_track", 0), "", False, out._outputs, out._outputs
+                )
             return out
         box = [request]
         del request  # nobody but the model may hold it
@@ -90,7 +92,7 @@ class CachingScheduler:
         ticket.outside = True
         out = placed(found, ticket.requested)
         if ledger.recording is not None:
-            ledger.recording.answered(ticket.track, "", out._outputs, out._outputs)
+            ledger.recording.answered(ticket.track, "", False, out._outputs, out._outputs)
         ticket.respond(out, True)
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:

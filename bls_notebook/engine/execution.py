@@ -90,8 +90,9 @@ def received(
     out._maker = None
     recording = ledger.recording
     if recording is not None:
-        who = model.name, model.version, sender.track, out._options
-        out._track = recording.received(*who, arrived, inputs, out._inputs)
+        out._track = recording.received(
+            model.who, sender.track, out._options, arrived, given, inputs, out._inputs
+        )
     return out
 
 

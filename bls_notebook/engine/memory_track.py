@@ -29,6 +29,8 @@ __all__ = ["DEFAULT_LIMIT", "MemoryTrack", "track_memory"]
 
 DEFAULT_LIMIT = 50_000
 _OURS = (__name__, "bls_notebook.devices.holders", "bls_notebook.devices.frames")
+ITEMS = 20  # of the log, that are kept of each life before it is read
+LEAST_LOG = 20_000
 HELD = 200  # blocks whose holders are looked for, the largest
 _starting = threading.Lock()
 
@@ -72,11 +74,12 @@ class MemoryTrack(Lived):
     `record` is a `Lifetimes`: as it is at that moment while the block runs, what has come of it afterwards.
     """
 
-    __slots__ = ("_began", "_book", "_lock", "_record", "_recording", "_start", "_used", "name")
+    __slots__ = ("_began", "_book", "_lock", "_most", "_record", "_recording", "_start", "_used", "name")
 
     def __init__(self, limit: int, name: str = "") -> None:
         self.name = name
         self._book = Book(limit)
+        self._most = max(LEAST_LOG, limit * ITEMS)
         self._lock = threading.Lock()  # of the book
         self._recording: ledger.Recording | None = None
         self._record: Lifetimes | None = None
@@ -95,7 +98,7 @@ class MemoryTrack(Lived):
                     "track_memory: memory is being tracked already, and one track can be on at a time: leave "
                     "the block (or the cell) that tracks it first"
                 )
-            recording = ledger.Recording(self._fold)
+            recording = ledger.Recording(self._most, self._shorten)
             self._recording = recording
             self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             self._used = _in_use()
@@ -164,11 +167,32 @@ class MemoryTrack(Lived):
         if recording is None or not self._lock.acquire(wait):
             return
         try:
+            self._read(recording)
+        finally:
+            self._lock.release()
+
+    def _read(self, recording: ledger.Recording) -> None:
+        log = recording.log
+        count = len(log)
+        new = log[:count]
+        del log[:count]
+        self._book.read(new)
+        recording.tidy()
+
+    def _shorten(self) -> None:
+        """The log is long: drop what is over from its older half, unless somebody reads it now."""
+        recording = self._recording
+        if recording is None or not self._lock.acquire(False):
+            return
+        try:
+            recording.tidy()
             log = recording.log
-            count = len(log)
-            new = log[:count]
-            del log[:count]
-            self._book.read(new)
+            living = {id(known) for known in list(recording.held)}
+            skimmed = self._book.skim(log, len(log) // 2, living)
+            if skimmed is not None and len(skimmed[1]) < skimmed[0] // 2:
+                log[: skimmed[0]] = skimmed[1]
+            else:
+                self._read(recording)
         finally:
             self._lock.release()
 
@@ -222,9 +246,10 @@ class MemoryTrack(Lived):
 
     def _holders(self, recording: ledger.Recording, blocks: list[Block]) -> dict[int, tuple[Holder, ...]]:
         living = sorted((b for b in blocks if b.died < 0), key=lambda b: -b.bytes)[:HELD]
-        owners = {b.id: recording.owner(b.key) for b in living if isinstance(b.key, int)}
+        known = recording.owners()
+        owners = {b.id: known[b.key] for b in living if isinstance(b.key, int) and b.key in known}
+        del known
         gpu = {b.id: b.key for b in living if isinstance(b.key, tuple)}
-        owners = {number: owner for number, owner in owners.items() if owner is not None}
         return find_holders(owners, gpu, _roots()) if owners or gpu else {}
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import getweakrefcount
 
 from bls_notebook.devices import ledger
+from bls_notebook.devices.holding import RecordingNumber
 from bls_notebook.pb_utils.errors import TritonModelException
-from bls_notebook.pb_utils.holders import RecordingNumber
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
@@ -135,12 +135,12 @@ def answer(
     if requested.__class__ is tuple:
         out._outputs = hand_over(tensors, unheld)
         if ledger.recording is not None:
-            _note(ledger.recording, execution, ticket, tensors, out._outputs)
+            _note(ledger.recording, execution, ticket, unheld, tensors, out._outputs)
         return out
     out._outputs = tensors
     out = placed(out, requested, unheld)
     if ledger.recording is not None:
-        _note(ledger.recording, execution, ticket, out._outputs, out._outputs)
+        _note(ledger.recording, execution, ticket, False, out._outputs, out._outputs)
     return out
 
 
@@ -148,12 +148,15 @@ def _note(
     recording: ledger.Recording,
     execution: Execution | None,
     ticket: Ticket | None,
+    away: bool,
     before: list[Tensor],
     after: list[Tensor],
 ) -> None:
     by = execution if ticket is None else ticket
     if by is not None and after:
-        recording.answered(by.track, "" if execution is None else execution.instance_name, before, after)
+        recording.answered(
+            by.track, "" if execution is None else execution.instance_name, away, before, after
+        )
 
 
 def _calibrate() -> None:

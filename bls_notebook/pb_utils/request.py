@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
+from bls_notebook.devices.holding import RecordingNumber
+
 from ._runtime import caller_var, current_caller
 from .errors import TritonModelException
-from .holders import RecordingNumber
 from .memory import PreferredMemory
 from .parameters import parameters_to_json
 from .sender import Answerable, InferenceResponseSender
