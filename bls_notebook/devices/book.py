@@ -84,7 +84,7 @@ def _device(key: Key) -> str:
 
 
 def _blocks_of(log: Sequence[Any], start: int, end: int, living: Set[Key]) -> tuple[bool, int, set[Key]]:
-    """Of the tensors of an entry: whether a block that it is first to name lives, how many it names, and which."""
+    """Whether a block lives that an entry is first to name, how many these are, and the keys in it."""
     lives, new = False, 0
     keys: set[Key] = set()
     for index in range(start, end, FIELDS):

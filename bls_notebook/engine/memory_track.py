@@ -74,7 +74,18 @@ class MemoryTrack(Lived):
     `record` is a `Lifetimes`: as it is at that moment while the block runs, what has come of it afterwards.
     """
 
-    __slots__ = ("_began", "_book", "_lock", "_most", "_record", "_recording", "_start", "_used", "name")
+    __slots__ = (
+        "_began",
+        "_book",
+        "_end",
+        "_lock",
+        "_most",
+        "_record",
+        "_recording",
+        "_start",
+        "_used",
+        "name",
+    )
 
     def __init__(self, limit: int, name: str = "") -> None:
         self.name = name
@@ -83,7 +94,7 @@ class MemoryTrack(Lived):
         self._lock = threading.Lock()  # of the book
         self._recording: ledger.Recording | None = None
         self._record: Lifetimes | None = None
-        self._start = 0
+        self._start = self._end = 0
         self._began = ""
         self._used: dict[str, int] = {}
 
@@ -112,7 +123,8 @@ class MemoryTrack(Lived):
         recording = self._recording
         if recording is None:
             return
-        gc.collect()  # what only garbage holds is no leak
+        self._end = perf_counter_ns()
+        gc.collect()  # what only garbage holds is no leak: it died when the block ended
         with _starting:
             ledger.recording = observer.current = None
         try:
@@ -199,13 +211,13 @@ class MemoryTrack(Lived):
     def _now(self, recording: ledger.Recording) -> Lifetimes:
         self._fold(wait=True)
         with self._lock:
-            wall = perf_counter_ns() - self._start
+            wall = (self._end or perf_counter_ns()) - self._start
             blocks = list(self._book.blocks())
             dropped, dropped_bytes = self._book.dropped, self._book.dropped_bytes
             older = dict(self._book.older)
         holders = self._holders(recording, blocks)
         return Lifetimes(
-            tuple(self._life(block, holders.get(block.id, ())) for block in blocks),
+            tuple(self._life(block, wall, holders.get(block.id, ())) for block in blocks),
             tuple(_devices(self._used, older)),
             wall,
             self._began,
@@ -214,14 +226,16 @@ class MemoryTrack(Lived):
             dropped_bytes,
         )
 
-    def _life(self, block: Block, holders: tuple[Holder, ...]) -> Life:
-        start = self._start
+    def _life(self, block: Block, wall: int, holders: tuple[Holder, ...]) -> Life:
+        def at(ns: int) -> int:
+            return min(max(0, ns - self._start), wall)
+
         return Life(
             block.id,
             block.device,
             block.bytes,
-            max(0, block.born - start),
-            -1 if block.died < 0 else max(0, block.died - start),
+            at(block.born),
+            -1 if block.died < 0 else at(block.died),
             block.kind,
             block.tensor,
             block.datatype,
@@ -232,14 +246,14 @@ class MemoryTrack(Lived):
             block.transfer_ns,
             tuple(
                 Stay(
-                    max(0, at - start),
+                    at(ns),
                     role,
                     tensor,
                     datatype,
                     tuple(shape),
-                    who.maker if who else Maker(cell=cell),
+                    _maker(taker, cell),
                 )
-                for at, role, tensor, datatype, shape, who, cell in block.stays
+                for ns, role, tensor, datatype, shape, taker, cell in block.stays
             ),
             holders,
         )
