@@ -18,10 +18,10 @@ from bls_notebook.observe.lifetimes import Holder
 __all__ = ["unnamed_holders"]
 
 ONLY_HERE = 3  # references, where nobody else has any
-STEPS = 5
+STEPS = 7
 WIDTH = 40  # objects whose referrers are asked for at a time
 _RUNNING = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
-_OURS = (type(iter(())), type(iter({}.items())))  # of loops, while the search runs
+_OURS: tuple[type, ...] = (type(iter(())), type(iter({}.items())))  # of loops, while the search runs
 _VIEW = Holder("view", "an array or a DLPack capsule over it, of which nothing more is known")
 
 
