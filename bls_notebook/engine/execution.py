@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from bls_notebook.devices import ledger
+from bls_notebook.observe.logs import LogLine
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from . import messages
+from . import logs, messages
 from .blocking import first_response
 from .ctrl_c import RETRY_SECONDS
 from .failures import error_response, originating, over_bls
@@ -34,6 +35,7 @@ from .interrupt import clear_interrupt, interrupt_thread
 from .isolation import hand_over
 from .loops import watch_loop
 from .placement import Wanted, memory_problem
+from .reshape import reshape_all
 from .stream import AnsweredStream, TicketStream
 from .threads import start_in_thread
 from .ticket import Ticket
@@ -75,6 +77,8 @@ def received(
     except (MemoryError, RuntimeError) as error:
         problem = messages.inputs_not_placed(str(error))
         raise NotReceivedError(messages.running(model.name, problem)) from error
+    if model.reshapes:
+        reshape_all(out._inputs, model.reshapes)
     out._requested = request._requested or model.output_names
     out._model_name = model.name
     out._model_version = model.version
@@ -97,10 +101,12 @@ def received(
 
 
 def _carried(options: Options) -> Options:
-    """The options as the receiver sees them: the server writes parameters anew, without spaces."""
-    if options.parameters == "{}":
+    """The options as the receiver sees them: parameters written anew, a span of its own."""
+    if options.parameters == "{}" and options.trace is None:
         return options
-    parameters = json.dumps(json.loads(options.parameters), separators=(",", ":"))
+    parameters = options.parameters
+    if parameters != "{}":  # the server leaves out the spaces
+        parameters = json.dumps(json.loads(parameters), separators=(",", ":"))
     return Options(
         options.request_id,
         options.correlation_id,
@@ -108,7 +114,7 @@ def _carried(options: Options) -> Options:
         options.timeout,
         parameters,
         options.preferred_memory,
-        options.trace,
+        None if options.trace is None else options.trace._child(),
         options.priority,
     )
 
@@ -166,6 +172,7 @@ class Execution:
     )
 
     combined = False  # it runs no model itself, but sends requests to others: see `waits_for`
+    _of = ""  # the model whose code runs, where `model` is None; set by subclasses
 
     bare: bool  # it sends requests of threads that carry no context
     finished: bool
@@ -202,13 +209,14 @@ class Execution:
         """Name of the instance that runs it."""
         return self.instance.name if self.instance is not None else "notebook"
 
+    @property
+    def model_name(self) -> str:
+        """Name of the model that runs, or that its thread belongs to."""
+        return self.model.name if self.model is not None else self._of or "notebook"
+
     def bare_caller(self) -> Execution:
         """Return who sends requests from a thread that carries no context, on behalf of this model."""
-        execution = Execution(self.server, None, None)
-        execution.bare = True
-        if self.model is not None:
-            self.model.bare.add(execution)
-        return execution
+        return bare_caller(self.server, self.model)
 
     # -- as a caller (pb_utils._runtime.Caller) --------------------------------------------------
 
@@ -230,12 +238,15 @@ class Execution:
                 return ResponseIterator(self._stream(model, request, given))
             except NotReceivedError as error:
                 return self._refused(model.name, str(error), decoupled)
+        late: list[InferenceRequest] | None = None
         try:
             response = model.scheduler.call(self, received(model, request, given, self))
         except ModelClosed as closed:  # it was replaced since it was found
-            response = self._exec_again(model, closed.request)
+            late = [closed.request]
         except NotReceivedError as error:
             return self._refused(model.name, str(error), decoupled)
+        if late is not None:
+            response = self._exec_again(model, late)
         if response._error is not None:
             response = originating(response, model.name)
             if self.model is not None:
@@ -243,8 +254,9 @@ class Execution:
             self.note_error(response)
         return response
 
-    def _exec_again(self, model: LoadedModel, request: InferenceRequest) -> InferenceResponse:
-        ticket = Ticket(model, request, self, copy_context())
+    def _exec_again(self, model: LoadedModel, late: list[InferenceRequest]) -> InferenceResponse:
+        # Nobody but the ticket may hold the request, or its end would not be noticed while this thread waits.
+        ticket = Ticket(model, late.pop(), self, copy_context())
         self.adopt(ticket)
         model.pass_on(ticket)
         return first_response(ticket)
@@ -343,17 +355,22 @@ class Execution:
 
     def log(self, level: str, message: str, file: str, line: int) -> None:
         """Write to the server's log."""
-        self.server.log(level, message, file, line, self.model.name if self.model else "notebook")
+        logs.write(LogLine(level, self.model_name, message, file, line, self.bare))
 
     def metric_family(self, name: str, description: str, kind: str) -> Any:
         """Return a family of custom metrics."""
         return self.server.metric_family(self, name, description, kind)
 
+    @property
+    def directory(self) -> str:
+        """Folder of the version of the model that runs; empty in the notebook."""
+        return self.model.directory if self.model is not None else ""
+
     def model_directory(self) -> str:
         """Return the folder of the running model's version."""
-        if self.model is None:
+        if not self.directory:
             raise TritonModelException("get_model_dir: no model is running here.")
-        return self.model.directory
+        return self.directory
 
     # -- as the one who answers (pb_utils.sender.Answerable), where it runs inline ------------------
 
@@ -473,3 +490,17 @@ class Execution:
                 time.sleep(RETRY_SECONDS)
 
         start_in_thread(insist)
+
+
+class _Bare(Execution):
+    """Sends requests of a thread that carries no context."""
+
+
+def bare_caller(server: Server, model: LoadedModel | None) -> Execution:
+    """Return who sends requests from a thread that carries no context; `model` is whose code it runs."""
+    execution = _Bare(server, None, None)
+    execution.bare = True
+    if model is not None:
+        execution._of = model.name
+        model.bare.add(execution)
+    return execution

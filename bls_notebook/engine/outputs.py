@@ -12,8 +12,10 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
+from .failures import public_names
 from .isolation import hand_over
 from .placement import placed
+from .reshape import reshape_all
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -31,7 +33,9 @@ class ReturnError(TritonModelException):
 
 def _triton_type(value: object) -> str:
     """The type as Triton prints it, whose classes live in a module of its own."""
-    return str(type(value)).replace(f"{InferenceResponse.__module__}.", "c_python_backend_utils.")
+    return public_names(str(type(value))).replace(
+        f"{InferenceResponse.__module__}.", "c_python_backend_utils."
+    )
 
 
 def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:
@@ -136,11 +140,13 @@ def answer(
         out._outputs = hand_over(tensors, unheld)
         if ledger.recording is not None:
             _note(ledger.recording, execution, ticket, unheld, tensors, out._outputs)
-        return out
-    out._outputs = tensors
-    out = placed(out, requested, unheld)
-    if ledger.recording is not None:
-        _note(ledger.recording, execution, ticket, False, out._outputs, out._outputs)
+    else:
+        out._outputs = tensors
+        out = placed(out, requested, unheld)
+        if ledger.recording is not None:
+            _note(ledger.recording, execution, ticket, False, out._outputs, out._outputs)
+    if check is not None and check.reshapes:
+        reshape_all(out._outputs, check.reshapes)
     return out
 
 

@@ -12,6 +12,7 @@ from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_s
 
 from . import body, request, tritonconfig, tritonmodel
 from .arguments import HelpWanted
+from .cell_log import CellLog
 from .completion import magic_matcher
 from .expressions import Variables
 from .failing import add_handler
@@ -63,6 +64,8 @@ class Extension:
         add_formatters(self._notebook)
         self._give_back_handler = add_handler(self._notebook)
         self._memory = MemoryWatch(self._notebook)
+        self._log = CellLog(self._notebook)
+        self._log.install()
         self._shell.Completer.custom_matchers.append(magic_matcher)
 
     def remove(self) -> None:
@@ -74,6 +77,7 @@ class Extension:
         remove_formatters(self._notebook)
         self._give_back_handler()
         self._memory.remove()
+        self._log.remove()
         matchers = self._shell.Completer.custom_matchers
         if magic_matcher in matchers:
             matchers.remove(magic_matcher)

@@ -5,6 +5,7 @@ They run on a machine with CuPy and a GPU without IPython: `pytest -m gpu tests/
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices import registry
 from bls_notebook.devices.registry import gpus
+from bls_notebook.devices.simulated import machine
 
 CAPACITY = 64 << 20
 
@@ -71,7 +73,16 @@ def gpu(device_kind: str) -> Iterator[Kit]:
     there.set_current(0)
     yield Kit(device_kind, bls.cupy(), there.count)
     there.set_current(0)
+    if device_kind == "simulated":
+        nothing_left()
     bls.simulate_gpus(0)
+
+
+def nothing_left() -> None:
+    """No test leaves memory of a simulated GPU behind."""
+    if any(one.used for one in machine.gpus()):  # a test's own circles
+        gc.collect()
+    assert [one.used for one in machine.gpus()] == [0] * len(machine.gpus())
 
 
 @pytest.fixture
@@ -79,6 +90,7 @@ def simulated() -> Iterator[Kit]:
     """Two simulated GPUs, whatever the machine has."""
     bls.simulate_gpus(2, CAPACITY, even_with_cuda=True)
     yield Kit("simulated", bls.cupy(), 2)
+    nothing_left()
     bls.simulate_gpus(0)
 
 
