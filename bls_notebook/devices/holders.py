@@ -25,7 +25,8 @@ from .registry import backend_of
 
 __all__ = ["ATOMS", "Root", "find_holders", "kinds", "providers"]
 
-SECONDS = 0.5
+SECONDS = 0.5  # for the search from names
+UNNAMED_SECONDS = 0.5  # for the one from blocks
 OBJECTS = 300_000
 MOST = 4  # holders that are named of one block
 UNNAMED = 20  # blocks without a holder that are looked at more closely
@@ -64,8 +65,6 @@ def find_holders(
     owners: dict[int, Any],
     gpu: Mapping[int, tuple[str, int]],
     roots: Iterable[Root],
-    seconds: float = SECONDS,
-    objects: int = OBJECTS,
 ) -> dict[int, tuple[Holder, ...]]:
     """Return who holds blocks of memory.
 
@@ -77,15 +76,12 @@ def find_holders(
         Of blocks on a GPU their keys, by such numbers too.
     roots : iterable of Root
         Where to begin; the names of the first are given first.
-    seconds, objects : number
-        When to give up.
-
     Returns
     -------
     dict of int to tuple of Holder
         By the same numbers; of blocks for which a holder was found.
     """
-    search = _Search({id(owner) for owner in owners.values()}, perf_counter() + seconds, objects)
+    search = _Search({id(owner) for owner in owners.values()}, perf_counter() + SECONDS, OBJECTS)
     search.walk(list(roots))
     found = {number: search.holders(owner) for number, owner in owners.items()}
     for number, key in gpu.items():
@@ -97,7 +93,7 @@ def find_holders(
     if unnamed:
         few = {number: owners.pop(number) for number in list(unnamed)[:UNNAMED]}
         del unnamed
-        found |= unnamed_holders(few, kinds, seconds)
+        found |= unnamed_holders(few, kinds, UNNAMED_SECONDS)
     return {number: holders for number, holders in found.items() if holders}
 
 
@@ -116,6 +112,8 @@ class _Search:
         seen, parents, deadline = self._seen, self._parents, self._deadline
         queue: deque[Any] = deque()
         for root in roots:
+            if isinstance(root.value, ATOMS):
+                continue
             self._roots.setdefault(id(root.value), []).append(root)
             if id(root.value) not in seen:
                 seen[id(root.value)] = root.value

@@ -142,7 +142,7 @@ class Recording:
             return got._name, got._datatype, array.shape, source, size, source, text
         array = got._array
         target: Key
-        if plain and array.__class__ is _ndarray:
+        if plain and array.__class__ is _ndarray and array.base is None:  # a copy
             made = ref(array, self._died)
             self._hold(made)
             target = id(made)

@@ -13,12 +13,20 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.devices import holders as holders_of
 from bls_notebook.devices import ledger, observer
 from bls_notebook.observe.lifetimes import Life
 from tests.devices import memory_models as models
 from tests.engine.harness import until
 
 BIG = 5_000  # elements: larger than what is copied in any case
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine changes nothing about what is found."""
+    monkeypatch.setattr(holders_of, "SECONDS", 60.0)
+    monkeypatch.setattr(holders_of, "UNNAMED_SECONDS", 60.0)
 
 
 @pytest.fixture
