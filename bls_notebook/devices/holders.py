@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import types
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from time import perf_counter
@@ -76,6 +76,7 @@ def find_holders(
         Of blocks on a GPU their keys, by such numbers too.
     roots : iterable of Root
         Where to begin; the names of the first are given first.
+
     Returns
     -------
     dict of int to tuple of Holder
@@ -136,18 +137,18 @@ class _Search:
                         queue.append(child)
 
     def holders(self, owner: Any) -> tuple[Holder, ...]:
-        """The roots that an object can be reached from, with the shortest way from each."""
+        """The ways to an object from what has a name, the shortest first."""
         out: dict[tuple[str, str], Holder] = {}
         queue: deque[tuple[Any, ...]] = deque([(owner,)])
-        tried = {id(owner)}
+        passed: Counter[int] = Counter((id(owner),))  # how many of the ways go through an object
         while queue and len(out) < MOST:
             way = queue.popleft()
             for root in self._roots.get(id(way[0]), ()):
                 holder = _holder(root, way)
                 out.setdefault((holder.kind, holder.name), holder)
             for parent in self._parents.get(id(way[0]), ()):
-                if id(parent) not in tried:
-                    tried.add(id(parent))
+                if passed[id(parent)] < MOST and all(parent is not other for other in way):
+                    passed[id(parent)] += 1
                     queue.append((parent, *way))
         return tuple(out.values())[:MOST]
 

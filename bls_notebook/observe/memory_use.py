@@ -85,8 +85,8 @@ def peak(record: Lifetimes, device: str) -> Peak:
 def left_behind(record: Lifetimes) -> tuple[Life, ...]:
     """Return what requests made and somebody still holds, the largest first.
 
-    An array that the notebook made itself and gave as an input is its own affair, and not among them; nor
-    is memory that no request has seen.
+    An array that the notebook made itself and gave as an input is its own affair, and not among them. What
+    a model allocated on a GPU is, also where no request has seen it.
     """
     return _largest_first(
         [
