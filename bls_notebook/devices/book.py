@@ -344,7 +344,8 @@ class Book:
             self._dead.append(block)
             return True
         device, size = self._uncounted.pop(key, ("", 0))
-        self.in_use[device] -= size
+        if device:
+            self.in_use[device] -= size
         return device != ""
 
     @property

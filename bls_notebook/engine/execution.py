@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from bls_notebook.devices import ledger
+from bls_notebook.devices import ledger, pool_hooks
 from bls_notebook.observe.logs import LogLine
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
@@ -94,6 +94,8 @@ def received(
     out._maker = None
     recording = ledger.recording
     if recording is not None:
+        if pool_hooks.used:
+            pool_hooks.follow()
         out._track = recording.received(
             model.who, sender.track, out._options, arrived, given, inputs, out._inputs
         )

@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from time import perf_counter_ns
 from types import FrameType, TracebackType
 
-from bls_notebook.devices import devices, gpus, ledger, observer
+from bls_notebook.devices import devices, gpus, ledger, observer, pool_hooks
 from bls_notebook.devices.book import Block, Book, Request
 from bls_notebook.devices.frames import frame_roots
 from bls_notebook.devices.holders import Root, find_holders, providers
@@ -24,6 +24,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 
 from . import model_roots as _model_roots  # noqa: F401 - where the search for holders begins
 from .errors import BLSError
+from .loops import in_every_loop
 
 __all__ = ["DEFAULT_LIMIT", "MemoryTrack", "track_memory"]
 
@@ -115,6 +116,10 @@ class MemoryTrack(Lived):
             self._used = _in_use()
             self._start = perf_counter_ns()
             ledger.recording = observer.current = recording
+            found = gpus()
+            if found is not None and not found.simulated:
+                pool_hooks.begin(found.array_module(), recording)
+                in_every_loop(pool_hooks.follow)
         return self
 
     def __exit__(
@@ -127,6 +132,9 @@ class MemoryTrack(Lived):
         gc.collect()  # what only garbage holds is no leak: it died when the block ended
         with _starting:
             ledger.recording = observer.current = None
+            if pool_hooks.used:
+                pool_hooks.end()
+                in_every_loop(pool_hooks.follow)
         try:
             self._record = self._now(recording)
         finally:

@@ -11,7 +11,8 @@ _CONFIG = """
 max_batch_size: 0
 instance_group [ {{ count: {count}, kind: KIND_CPU }} ]
 parameters {{ key: "FORCE_CPU_ONLY_INPUT_TENSORS" value: {{ string_value: "no" }} }}
-input [ {{ name: "OP", data_type: TYPE_INT32, dims: [ 1 ] }}, {{ name: "X", data_type: TYPE_FP32, dims: [ -1 ] }} ]
+input [ {{ name: "OP", data_type: TYPE_INT32, dims: [ 1 ] }} ]
+input [ {{ name: "X", data_type: TYPE_FP32, dims: [ -1 ] }} ]
 output [ {{ name: "Y", data_type: TYPE_FP32, dims: [ -1 ] }} ]
 {more}
 """
@@ -70,7 +71,9 @@ class TritonPythonModel:
         if op == KEEP_INPUT:
             self.kept.append(tensor)
         if op == ECHO:
-            return pb.Tensor.from_dlpack("Y", tensor) if not tensor.is_cpu() else pb.Tensor("Y", tensor.as_numpy())
+            if tensor.is_cpu():
+                return pb.Tensor("Y", tensor.as_numpy())
+            return pb.Tensor.from_dlpack("Y", tensor)
         if op == PIN:
             base = np.arange(tensor.shape()[0] * 4, dtype=np.float32)
             self.kept.append(base[1:3])

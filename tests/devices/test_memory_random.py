@@ -27,17 +27,21 @@ def numpy_bytes() -> int:
 
 
 class Machine:
-    """A simulated one: what is on its GPUs is in memory of NumPy too."""
+    """What the GPUs' own pools say is in use, and NumPy, whose memory the simulated ones use too."""
 
-    indices = (0, 1)
-
-    def used(self, index: int) -> int:
+    def __init__(self) -> None:
         found = gpus()
         assert found is not None
-        return found.usage(index).ours
+        self._gpus = found
+        self.indices = range(found.count)
+        self._before = [found.usage(i).ours for i in self.indices]
+
+    def used(self, index: int) -> int:
+        return self._gpus.usage(index).ours - self._before[index]
 
     def host(self) -> int:
-        return numpy_bytes() - sum(self.used(i) for i in self.indices)
+        simulated = sum(self.used(i) for i in self.indices) if self._gpus.simulated else 0
+        return numpy_bytes() - simulated
 
 
 class Walk:
@@ -46,6 +50,9 @@ class Walk:
     def __init__(self, repo: bls.ModelRepository, seed: int) -> None:
         self.repo = repo
         self.random = random.Random(seed)
+        found = gpus()
+        assert found is not None
+        self.gpus = range(found.count)
         self.held: list[Any] = []
 
     def array(self) -> Any:
@@ -53,7 +60,7 @@ class Walk:
         where = self.random.choice(("cpu", "cpu", "view", "gpu"))
         if where == "gpu":
             cupy = bls.cupy()
-            with cupy.cuda.Device(self.random.choice((0, 1))):
+            with cupy.cuda.Device(self.random.choice(self.gpus)):
                 return cupy.ones(size, np.float32)
         if where == "view":
             return np.ones(size + 10, np.float32)[5:-5]
@@ -78,7 +85,7 @@ class Walk:
     def call(self) -> None:
         random = self.random
         op = random.choice(range(models.NEST_ASYNC))
-        place = random.choice((None, None, "cpu", "gpu:0", "gpu:1"))
+        place = random.choice((None, None, "cpu", *(f"gpu:{i}" for i in self.gpus)))
         array = self.array()
         response = self.repo.infer("worker", self.request(op, array), preferred_memory=place)
         assert response.error is None, response.error.message()
@@ -163,15 +170,17 @@ def wait(condition: Callable[[], bool], what: Callable[[], str]) -> None:
         raise AssertionError(what()) from None
 
 
-@pytest.fixture
-def repo() -> Iterator[bls.ModelRepository]:
-    bls.simulate_gpus(2)
+@pytest.fixture(params=["simulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+def repo(request: pytest.FixtureRequest) -> Iterator[bls.ModelRepository]:
+    if request.param == "simulated":
+        bls.simulate_gpus(2, even_with_cuda=True)
     with bls.ModelRepository() as repo:
         models.load_all(repo)
         yield repo
     bls.simulate_gpus(0)
 
 
+@pytest.mark.slow
 def test_what_is_said_to_be_alive_is_alive(repo: bls.ModelRepository) -> None:
     walker = Walk(repo, seed=4)
     for _ in range(100):  # what is made once, by the engine and by NumPy
