@@ -1,8 +1,8 @@
 """A real JupyterLab, and a notebook that is open in it.
 
-Lab runs over a folder with a copy of the sample models, with settings, caches and kernels of its own, listens on loopback alone, and its
-kernels import this checkout. It needs jupyterlab, `playwright` for Python, and any Chromium: Playwright's own
-download is not needed.
+Lab runs over a folder with a copy of the sample models, with settings, caches and kernels of its own, listens
+on loopback alone, and its kernels import this checkout. It needs jupyterlab, `playwright` for Python, and any
+Chromium: Playwright's own download is not needed.
 """
 
 from __future__ import annotations
