@@ -126,7 +126,7 @@ def highest(steps: Sequence[tuple[int, ...]], end: int, most: int) -> list[tuple
 
 
 def _fold_names(lanes: list[_Lane], most: int) -> list[_Lane]:
-    """Join the smallest names until every lane can have a row: of each model's device, of each model, of all."""
+    """Join the smallest names until every lane can have a row: by model and device, by model, or all."""
     if len(lanes) <= most:
         return lanes
     scopes: tuple[Callable[[_Lane], tuple[str, ...]], ...] = (
@@ -156,7 +156,7 @@ def _joined(model: str, lanes: Sequence[_Lane]) -> _Lane:
     devices = {lane.device for lane in lanes}
     return _Lane(
         model,
-        count(len({(lane.model, lane.label) for lane in lanes}), "other name"),
+        f"+{count(len({(lane.model, lane.label) for lane in lanes}), 'name')}",
         devices.pop() if len(devices) == 1 else "",
         [[]] * (len(lives) + 2),  # more than there ever is room for, so that it is folded
         lives,
