@@ -123,12 +123,13 @@ def _draw_bars(axes: Any, place: _Place, end: int) -> None:
 
 def _draw_stays(axes: Any, place: _Place, end: int) -> None:
     """Mark on the bars when somebody else got the block, and write who where there is room."""
-    times = [stay.ns for life in place.row.lives for stay in life.stays]
+    wide = [life for life in place.row.lives if (_span(life, end)[1] - life.born) / end * PLOT > 0.09]
+    times = [stay.ns for life in wide for stay in life.stays]
     if not times:
         return
     axes.vlines(times, place.low - 0.012, place.high + 0.012, color="white", linewidth=2.6, zorder=3)
     axes.vlines(times, place.low - 0.012, place.high + 0.012, color=INK, linewidth=1, zorder=4)
-    for life in place.row.lives:
+    for life in wide:
         ends = [*(stay.ns for stay in life.stays[1:]), _span(life, end)[1]]
         for stay, until in zip(life.stays, ends, strict=True):
             text = f"→ {owner(stay.at)}"
