@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bls_notebook.display.configs import config_html, config_text
+from bls_notebook.display.devices import devices_html, devices_text
 from bls_notebook.display.errors import error_html, error_text
 from bls_notebook.display.lifetimes import lifetimes_html, lifetimes_text
 from bls_notebook.display.many import many_html, many_text, stream_html, stream_text
@@ -16,7 +17,7 @@ from bls_notebook.display.models import model_html, model_text
 from bls_notebook.display.responses import response_html, response_text
 from bls_notebook.observe.lifetimes import Lifetimes
 from bls_notebook.observe.plain import Record
-from bls_notebook.observe.records import ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
+from bls_notebook.observe.records import DeviceTable, ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
 
 Drawable = Record | Sequence[ModelRecord] | Sequence[ResponseRecord]
 
@@ -26,6 +27,7 @@ _ONE: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
     ErrorRecord: (error_text, error_html),
     MessageRecord: (message_text, message_html),
     Lifetimes: (lifetimes_text, lifetimes_html),
+    DeviceTable: (devices_text, devices_html),
 }
 
 

@@ -107,7 +107,22 @@ _FIGURE = """
 # Who says that a page is dark: JupyterLab, VS Code, Colab.
 _DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
 
-_SHEETS = {"figure": _FIGURE, "table": _TABLE, "error": _ERROR, "message": _MESSAGE, "config": _CONFIG}
+_DEVICES = """
+.bls-bar{display:flex;width:150px;height:9px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.18)}
+.bls-bar span{height:100%}
+.bls-ours{background:var(--b-blue);min-width:2px}
+.bls-kept{background:var(--b-blue);opacity:.45}
+.bls-others{background:rgba(128,128,128,.6)}
+"""
+
+_SHEETS = {
+    "table": _TABLE,
+    "error": _ERROR,
+    "message": _MESSAGE,
+    "config": _CONFIG,
+    "devices": _DEVICES,
+    "figure": _FIGURE,
+}
 
 
 @cache

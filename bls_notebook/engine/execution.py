@@ -18,10 +18,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from bls_notebook.devices import ledger
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator
-from bls_notebook.pb_utils.memory import MemoryType
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
 from bls_notebook.pb_utils.response import InferenceResponse
 
@@ -29,10 +29,11 @@ from . import messages
 from .blocking import first_response
 from .ctrl_c import RETRY_SECONDS
 from .failures import error_response, originating, over_bls
-from .futures import RequestFuture
+from .futures import response_of
 from .interrupt import clear_interrupt, interrupt_thread
 from .isolation import hand_over
 from .loops import watch_loop
+from .placement import Wanted, memory_problem
 from .stream import AnsweredStream, TicketStream
 from .threads import start_in_thread
 from .ticket import Ticket
@@ -48,26 +49,48 @@ __all__ = ["MAX_DEPTH", "Execution", "received"]
 MAX_DEPTH = 1000
 PATIENCE = 10  # hundredths of a second that a coroutine has to notice that it is cancelled
 _new = InferenceRequest.__new__
+_running_loop = asyncio.get_running_loop
 _CLOSED = "Unable to send response. Response sender has been closed."
 
 
-def received(model: LoadedModel, request: InferenceRequest, given: bool) -> InferenceRequest:
-    """Return the request as the model receives it: its tensors isolated from the sender's."""
+def received(
+    model: LoadedModel, request: InferenceRequest, given: bool, sender: Execution
+) -> InferenceRequest:
+    """Return the request as the model receives it: its tensors isolated from the sender's.
+
+    Raises
+    ------
+    NotReceivedError
+        What is copied for the model does not fit into a GPU's memory.
+    """
     arrived = perf_counter_ns()
     inputs = request._inputs
     if given:
         request._inputs = []
     out = _new(InferenceRequest)
     out._arrived = arrived
-    out._inputs = hand_over(inputs, given)
+    try:
+        out._inputs = hand_over(inputs, given, model.cpu_only)
+    except (MemoryError, RuntimeError) as error:
+        problem = messages.inputs_not_placed(str(error))
+        raise NotReceivedError(messages.running(model.name, problem)) from error
     out._requested = request._requested or model.output_names
     out._model_name = model.name
     out._model_version = model.version
     options = request._options
-    out._options = options if options is DEFAULT_OPTIONS else _carried(options)
+    if options is DEFAULT_OPTIONS:
+        out._options = options
+    else:
+        out._options = _carried(options)
+        if options.preferred_memory is not None:
+            out._requested = Wanted.of(out._requested, options.preferred_memory)
     out._answerable = None
     out._sender = None
     out._maker = None
+    recording = ledger.recording
+    if recording is not None:
+        who = model.name, model.version, sender.track, out._options
+        out._track = recording.received(*who, arrived, inputs, out._inputs)
     return out
 
 
@@ -86,6 +109,10 @@ def _carried(options: Options) -> Options:
         options.trace,
         options.priority,
     )
+
+
+class NotReceivedError(Exception):
+    """The inputs of a request cannot be handed to its model; the text is the response's error."""
 
 
 class ModelClosed(Exception):  # noqa: N818 - not an error: the request goes elsewhere
@@ -123,6 +150,7 @@ class Execution:
     task: asyncio.Task[Any] | None = None
     tasks: WeakSet[asyncio.Task[Any]] | None = None
     thread = 0
+    track = 0  # the number of its request, while a memory track is on
     ticket: Ticket | None = None
     warnings: Mapping[str, None] = MappingProxyType({})  # in order, each once
     nested_loop: Any = None  # that a sync execute runs itself
@@ -166,11 +194,16 @@ class Execution:
             return self._refused(model.name, problem, decoupled)
         if decoupled:
             self.note_blocking(model.name)
-            return ResponseIterator(self._stream(model, request, given))
+            try:
+                return ResponseIterator(self._stream(model, request, given))
+            except NotReceivedError as error:
+                return self._refused(model.name, str(error), decoupled)
         try:
-            response = model.scheduler.call(self, received(model, request, given))
+            response = model.scheduler.call(self, received(model, request, given, self))
         except ModelClosed as closed:  # it was replaced since it was found
             response = self._exec_again(model, closed.request)
+        except NotReceivedError as error:
+            return self._refused(model.name, str(error), decoupled)
         if response._error is not None:
             response = originating(response, model.name)
             if self.model is not None:
@@ -186,20 +219,26 @@ class Execution:
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Serve a request in the background; needs a running event loop."""
-        loop = asyncio.get_running_loop()
-        future = RequestFuture(loop=loop)
+        loop = _running_loop()
         if self.task is None and self.model is not None and self.thread == threading.get_ident():
             watch_loop(loop, self)
         model = self.server.find(request._model_name, request._model_version)
         problem = messages.not_ready(request._model_name) if model is None else model.check.problem(request)
-        if problem is None and model is not None:
+        if model is None or problem is not None:
+            return self._refused_later(loop, request, problem, decoupled)
+        if model.decoupled or self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS:
             problem = self._problem(model, request, decoupled)
-        if problem is not None or model is None:
-            future.set_result(self._refused(request._model_name, problem or "", decoupled))
-            return future
-        ticket = Ticket(model, received(model, request, given), self, copy_context())
-        future.follow(ticket, TicketStream(ticket, self) if decoupled else None)
-        self.adopt(ticket)
+            if problem is not None:
+                return self._refused_later(loop, request, problem, decoupled)
+        try:
+            ticket = Ticket(model, received(model, request, given, self), self, copy_context())
+        except NotReceivedError as error:
+            return self._refused_later(loop, request, str(error), decoupled)
+        future = response_of(ticket, loop, TicketStream(ticket, self) if decoupled else None)
+        children = self._children
+        if children is None:
+            children = self.children
+        children.add(ticket)
         model.scheduler.submit(ticket)
         return future
 
@@ -212,12 +251,10 @@ class Execution:
                 model.name, f"the chain of BLS calls is {MAX_DEPTH} long; does a model call itself?"
             )
         memory = request._options.preferred_memory
-        if memory is not None and memory._memory_type == MemoryType.TRITONSERVER_MEMORY_GPU:
-            return messages.no_gpu(memory._device_id)
-        return None
+        return None if memory is None else memory_problem(memory)
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
-        ticket = Ticket(model, received(model, request, given), self, copy_context())
+        ticket = Ticket(model, received(model, request, given, self), self, copy_context())
         self.adopt(ticket)
         model.scheduler.submit(ticket)
         return TicketStream(ticket, self)
@@ -226,6 +263,13 @@ class Execution:
         response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (model,)))
         self.note_error(response)
         return ResponseIterator(AnsweredStream(response)) if decoupled else response
+
+    def _refused_later(
+        self, loop: Any, request: InferenceRequest, problem: str | None, decoupled: bool
+    ) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = loop.create_future()
+        future.set_result(self._refused(request._model_name, problem or "", decoupled))
+        return future
 
     def note_error(self, response: InferenceResponse) -> None:
         """Remember an error that this execution was answered with, in case that it fails of it."""

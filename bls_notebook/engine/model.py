@@ -74,6 +74,10 @@ class LoadedModel:
         self.declared = frozenset(spec.outputs)
         self.output_names = tuple(spec.outputs)
         self.check = RequestCheck(spec)
+        # An ensemble runs nothing itself: its steps say.
+        self.cpu_only = spec.scheduler != "ensemble" and (
+            spec.backend != "python" or spec.force_cpu_only_input_tensors
+        )
         self.outputs = OutputCheck(spec, server.strict)
         self.statistics = Statistics()
         self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 from bls_notebook.pb_utils.errors import TritonModelException
 
@@ -20,7 +21,7 @@ from .failures import describe_exception
 if TYPE_CHECKING:
     from .model import LoadedModel
 
-__all__ = ["Loader", "Server"]
+__all__ = ["Loader", "Server", "servers"]
 
 log = logging.getLogger("bls_notebook")
 _LEVELS = {
@@ -65,6 +66,7 @@ class Server:
         self._newest: dict[str, LoadedModel] = {}
         self._lock = threading.Lock()
         self.last_failure: BaseException | None = None
+        servers.add(self)
 
     def set_strict(self, strict: bool) -> None:
         """Say whether warnings fail requests, of models in service too."""
@@ -221,3 +223,6 @@ class _Metric:
     def value(self) -> float:
         """Read."""
         return float(self._do("get", self._metric.value))
+
+
+servers: WeakSet[Server] = WeakSet()  # that are in use

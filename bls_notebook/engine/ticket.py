@@ -15,6 +15,7 @@ from contextvars import Context
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
 
+from bls_notebook.devices import ledger
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["SECOND_RESPONSE", "Ticket"]
 
 _CLOSED = "Unable to send response. Response sender has been closed."
+_new_lock = threading.Lock
 SECOND_RESPONSE = "Unable to send response. Non-decoupled model cannot send more than one response."
 _ONLY_FINAL = (
     "Unable to send response. Non-decoupled model cannot send complete final before sending a response."
@@ -54,30 +56,53 @@ class Ticket:
         Where the model runs, when it runs in another thread.
     """
 
-    # Defaults of what many tickets never set: making one is on the path of every queued request.
-    outside = False  # its model's scheduler does not know of it: answered by the cache, or a warm-up
-    inline = False  # its own thread runs it, once an instance is granted
-    queued = False  # in its scheduler's queue; written under the scheduler's lock
-    bound: tuple[Instance, ...] | None = None  # while queued: who can serve it; None for every instance
-    expires = False  # while queued: a timer answers it, if nothing else does
-    held = False  # its responses wait until others have been given (preserve_ordering)
-    granted: Instance | None = None
-    execution: Execution | None = None
-    cancelled = False
-    interrupted = False
-    circle: Sequence[str] = ()  # names of the models of the circle that it is refused for
-    refused = False  # chosen to break a circle, and about to be answered
-    discarded = False
-    _abandoned = False
-    on_response: Callable[[], None] | None = None
-    # Sees each answer first; takes no lock of a ticket.
-    keep: Callable[[InferenceResponse], None] | None = None
-    _parkers: list[Parker] | None = None
-    _kept: list[tuple[InferenceResponse, bool]] | None = None
-    _closed = False  # the model may send nothing more
-    _answered = False  # the final response is in
-    _sent = 0
-    _unfinished: InferenceResponse | None = None  # the answer, while its final flag is awaited
+    __slots__ = (
+        "__weakref__",
+        "_abandoned",
+        "_answered",
+        "_closed",
+        "_kept",
+        "_lock",
+        "_only",
+        "_parkers",
+        "_responses",
+        "_sent",
+        "_unfinished",
+        "arrived",
+        "bound",
+        "cancelled",
+        "circle",
+        "context",
+        "discarded",
+        "execution",
+        "expires",
+        "granted",
+        "held",
+        "inline",
+        "interrupted",
+        "keep",
+        "model",
+        "on_response",
+        "outside",
+        "parent",
+        "queued",
+        "queued_at",
+        "refused",
+        "request",
+        "requested",
+        "track",
+    )
+
+    arrived: int
+    circle: Sequence[str]  # names of the models of the circle that it is refused for
+    discarded: bool
+    granted: Instance | None
+    interrupted: bool
+    refused: bool  # chosen to break a circle, and about to be answered
+    _abandoned: bool
+    _only: list[InferenceResponse] | None
+    # Several, in order.
+    _responses: deque[tuple[InferenceResponse, bool]] | None
 
     def __init__(
         self,
@@ -86,15 +111,42 @@ class Ticket:
         parent: Execution | None,
         context: Context | None,
     ) -> None:
+        # Making one is on the path of every queued request: slots, and all of them set, are quickest.
         self.model = model
         self.request: InferenceRequest | None = request
         self.requested = request._requested
         self.parent = parent
         self.context = context
-        self.queued_at = perf_counter_ns()
-        self.arrived: int = getattr(request, "_arrived", self.queued_at)
-        self._lock = threading.Lock()
-        self._responses: deque[tuple[InferenceResponse, bool]] = deque()
+        self.queued_at = now = perf_counter_ns()
+        try:
+            self.arrived = request._arrived
+        except AttributeError:  # it was made here, not handed over by anybody
+            self.arrived = now
+        self.outside = False  # its model's scheduler does not know of it: answered by the cache, or a warm-up
+        self.inline = False  # its own thread runs it, once an instance is granted
+        self.queued = False  # in its scheduler's queue; written under the scheduler's lock
+        self.bound: tuple[Instance, ...] | None = None  # while queued: who can serve it; None for every one
+        self.expires = False  # while queued: a timer answers it, if nothing else does
+        self.held = False  # its responses wait until others have been given (preserve_ordering)
+        self.cancelled = self.interrupted = self.refused = self.discarded = self._abandoned = False
+        self.circle = ()
+        self.granted = None
+        self.execution: Execution | None = None
+        self.on_response: Callable[[], None] | None = None
+        # Sees each answer first; takes no lock of a ticket.
+        self.keep: Callable[[InferenceResponse], None] | None = None
+        self._lock = _new_lock()
+        self._parkers: list[Parker] | None = None
+        self._kept: list[tuple[InferenceResponse, bool]] | None = None
+        self._closed = False  # the model may send nothing more
+        self._answered = False  # the final response is in
+        self._sent = 0
+        self._unfinished: InferenceResponse | None = None  # the answer, while its final flag is awaited
+        # What is to be read: the answer of a request that has one, in a list so that it is taken once,
+        # or everything in order.
+        self._only = self._responses = None
+        # The number of its request, while a memory track is on.
+        self.track = 0 if ledger.recording is None else getattr(request, "_track", 0)
 
     @property
     def done(self) -> bool:
@@ -109,7 +161,7 @@ class Ticket:
     @property
     def ready(self) -> bool:
         """Whether a response can be read now."""
-        return bool(self._responses) or (self._answered and not self.held)
+        return (self._answered and not self.held) or bool(self._responses)
 
     # -- the model's side ------------------------------------------------------------------------
 
@@ -131,7 +183,7 @@ class Ticket:
                 out = self._unfinished or InferenceResponse()
                 self._unfinished = None
             else:
-                out = answer([response], 0, self.requested, False, self.model.outputs)
+                out = answer([response], 0, self.requested, False, self.model.outputs, self.execution, self)
                 out = with_warnings(out, self.model, self.execution, self.parent)
                 if not final and not self.model.decoupled:
                     self._unfinished = out
@@ -174,21 +226,28 @@ class Ticket:
         """Give the final response, unless it is in already; whether this one was taken."""
         return self.respond(response, True)
 
-    def answer(self, response: InferenceResponse) -> None:
-        """Give the only response of a request that succeeded; `finish`, on the shortest way."""
+    def answer(self, response: InferenceResponse, now: int) -> bool:
+        """Take the only response of a request that succeeded: the first half of `finish`, quicker.
+
+        Returns
+        -------
+        bool
+            Whether it was taken: then who waits for it is to be told, with no lock held. Otherwise
+            it takes a `finish`.
+        """
         with self._lock:
-            plain = not (self._answered or self.held or self.keep is not None or self._parkers)
-            if plain:
-                response._arrived = perf_counter()
-                self._closed = self._answered = True
-                self._responses.append((response, True))
-        if not plain:
-            self.finish(response)
-            return
-        self.model.settled(self)
-        if self.parent is not None:
-            self.parent.forget(self)
-        callback = self.on_response
+            if self._answered or self.held or self.keep is not None or self._parkers:
+                return False
+            response._arrived = now * 1e-9
+            self._closed = self._answered = True
+            self._only = [response]
+            return True
+
+    def tell(self) -> None:
+        """The other half: somebody may wait for the answer."""
+        parent, callback = self.parent, self.on_response
+        if parent is not None:
+            parent.forget(self)
         if callback is not None:
             callback()
 
@@ -218,10 +277,16 @@ class Ticket:
             self._answered = final
             return None
         if not self.discarded or final:
-            self._responses.append((response, final))
+            self._queue_up((response, final))
         self._answered = final
         woken, self._parkers = self._parkers, None
         return woken
+
+    def _queue_up(self, *responses: tuple[InferenceResponse, bool]) -> None:
+        if self._responses is None:
+            self._responses = deque(responses)
+        else:
+            self._responses.extend(responses)
 
     def _wake(self, parkers: list[Parker] | None, final: bool) -> None:
         for parker in parkers or ():
@@ -238,7 +303,7 @@ class Ticket:
         """Give the responses that were held back; what comes now is given at once."""
         with self._lock:
             self.held = False
-            self._responses.extend(self._kept or ())
+            self._queue_up(*(self._kept or ()))
             self._kept = None
             woken, self._parkers = self._parkers, None
         for parker in woken or ():
@@ -250,7 +315,9 @@ class Ticket:
     def take(self) -> tuple[InferenceResponse, bool] | None:
         """Return the next response if there is one, without waiting; True with the last."""
         try:
-            return self._responses.popleft()
+            if self._only is not None:
+                return self._only.pop(), True
+            return None if self._responses is None else self._responses.popleft()
         except IndexError:
             return None
 
@@ -300,4 +367,6 @@ class Ticket:
     def discard(self) -> None:
         """Nobody reads the responses any more (`ResponseStream.discard`)."""
         self.discarded = True
-        self._responses.clear()
+        for unread in (self._only, self._responses):
+            if unread is not None:
+                unread.clear()

@@ -10,7 +10,7 @@ from typing import Any
 from IPython.core.formatters import DisplayFormatter
 
 from bls_notebook import Response
-from bls_notebook.observe.records import ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
+from bls_notebook.observe.records import DeviceTable, ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
 
 from .notebook import Notebook
 from .results import Models, Responses
@@ -18,7 +18,9 @@ from .results import Models, Responses
 __all__ = ["add_formatters", "remove_formatters"]
 
 _LISTS: tuple[type, ...] = (Responses, Models)
-_TYPES: tuple[type, ...] = (Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, *_LISTS)
+_TYPES: tuple[type, ...] = (
+    Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, DeviceTable, *_LISTS,
+)  # fmt: skip
 
 
 def _formatter(notebook: Notebook) -> DisplayFormatter:

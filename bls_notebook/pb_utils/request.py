@@ -144,6 +144,7 @@ class InferenceRequest:
         "_release_flags",
         "_requested",
         "_sender",
+        "_track",
     )
 
     _answerable: Answerable | None
@@ -155,6 +156,7 @@ class InferenceRequest:
     _release_flags: int
     _requested: tuple[str, ...]
     _sender: InferenceResponseSender | None
+    _track: int  # its number in a memory track; set only while one is on
 
     def __init__(
         self,

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
-from bls_notebook.backends.registry import backend_names, find_backend
+from bls_notebook.backends.registry import backend_names, find_backend, runs_on_gpu
+from bls_notebook.devices.registry import gpu_count
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError
 from bls_notebook.engine.execution import Execution
 from bls_notebook.engine.failures import HOME, describe_exception, exception_frames, text_of
@@ -116,7 +118,7 @@ def _read_config(source: ModelSource) -> ModelConfigMessage:
         config = parse_config(source.config, model=source.name)
     first = next(iter(source.versions.values()), None)
     files = () if first is None else tuple(sorted(f.name for f in first.iterdir()))
-    return complete(config, model=source.name, files=files)
+    return complete(config, model=source.name, files=files, gpus=gpu_count(), runs_on_gpu=runs_on_gpu)
 
 
 def _load_version(
@@ -202,6 +204,11 @@ class _Finalizing:
                 self._inner.finalize()
         finally:
             del self.execute
+
+    @property
+    def model(self) -> Any:
+        """The model's own object, None where there is none."""
+        return getattr(self._inner, "model", None)
 
     def ready(self) -> bool:
         """Ask the model."""

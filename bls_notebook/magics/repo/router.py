@@ -12,6 +12,7 @@ from bls_notebook.magics.notebook import Notebook
 
 from .clear import CLEAR
 from .config import CONFIG
+from .devices import DEVICES
 from .list import LIST
 from .load import LOAD
 from .reload import RELOAD
@@ -21,7 +22,7 @@ from .verb import Verb
 
 __all__ = ["VERBS", "help_text", "tritonrepo"]
 
-VERBS: dict[str, Verb] = {v.name: v for v in (LIST, LOAD, UNLOAD, RELOAD, CONFIG, USE, CLEAR)}
+VERBS: dict[str, Verb] = {v.name: v for v in (LIST, LOAD, UNLOAD, RELOAD, CONFIG, DEVICES, USE, CLEAR)}
 
 
 def help_text() -> str:
