@@ -148,7 +148,7 @@ export function axis(context, scale, top, theme) {
 }
 
 /**
- * @typedef {{ device: { label: string, total: number, light: string, dark: string, hatch: string },
+ * @typedef {{ device: { label: string, total: number, used: number, light: string, dark: string, hatch: string },
  *   steps: number[][], peak: number, peakAt: number, left: number, peakText: string }} Panel
  * @param {CanvasRenderingContext2D} context @param {Scale} scale @param {Panel} panel @param {number} top
  * @param {Theme} theme
@@ -156,8 +156,9 @@ export function axis(context, scale, top, theme) {
 export function drawPanel(context, scale, panel, top, theme) {
   const [base, height] = [top + PANEL - 8, PANEL - 32];
   const { device } = panel;
-  const near = device.total > 0 && device.total < panel.peak * 1.8;
-  const most = near ? Math.max(panel.peak, device.total) : panel.peak;
+  const room = Math.max(device.total - device.used, 0); // what was in use before is in no block
+  const near = room > 0 && room < panel.peak * 1.8;
+  const most = near ? Math.max(panel.peak, room) : panel.peak;
   context.globalAlpha = 0.55;
   context.fillStyle = fillOf(context, device, theme.dark);
   area(context, scale, panel.steps, 1, base, height, most);
@@ -172,7 +173,7 @@ export function drawPanel(context, scale, panel, top, theme) {
     context.fill();
   }
   if (near) {
-    const y = base - (device.total / most) * height;
+    const y = base - (room / most) * height;
     context.fillStyle = theme.text;
     for (let x = scale.left; x < scale.width - scale.right; x += 8) context.fillRect(x, Math.round(y), 5, 1);
   }
@@ -180,8 +181,9 @@ export function drawPanel(context, scale, panel, top, theme) {
   const right = { colour: theme.text, font: theme.font, align: /** @type {CanvasTextAlign} */ ("right"), most: scale.left - 14 };
   write(context, device.label, scale.left - 10, top + 14, { ...right, font: bold });
   write(context, `peak ${size(panel.peak)}`, scale.left - 10, top + 34, right);
+  const before = device.used ? `, ${size(device.used)} before` : "";
   if (device.total) {
-    write(context, `${near ? "- - " : ""}of ${size(device.total)}`, scale.left - 10, top + 52, { ...right, colour: theme.dim });
+    write(context, `${near ? "- - " : ""}of ${size(device.total)}${before}`, scale.left - 10, top + 52, { ...right, colour: theme.dim });
   }
   if (panel.left) {
     const y = Math.max(top + 14, base - (panel.left / most) * height);

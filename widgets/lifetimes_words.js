@@ -5,7 +5,7 @@ import { duration, make, size } from "./common.js";
 /**
  * @typedef {import("./lifetimes_rows.js").Columns} Columns
  * @typedef {{ title: string, facts: string[], end: number, words: string[], models: string[], alarm: Ink,
- *   warnings: string[], devices: (Ink & { label: string, total: number })[] }} Info
+ *   warnings: string[], devices: (Ink & { label: string, total: number, used: number })[] }} Info
  * @typedef {{ light: string, dark: string, hatch: string }} Ink
  */
 

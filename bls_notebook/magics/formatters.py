@@ -9,10 +9,13 @@ from typing import Any
 
 from IPython.core.formatters import DisplayFormatter
 
-from bls_notebook import Response
+from bls_notebook import BLSError, Response
+from bls_notebook.engine.memory_track import MemoryTrack
+from bls_notebook.observe.lifetimes import Lifetimes
 from bls_notebook.observe.records import DeviceTable, ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
 
 from .notebook import Notebook
+from .pictures import widget_of
 from .results import Models, Responses
 
 __all__ = ["add_formatters", "remove_formatters"]
@@ -21,6 +24,7 @@ _LISTS: tuple[type, ...] = (Responses, Models)
 _TYPES: tuple[type, ...] = (
     Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, DeviceTable, *_LISTS,
 )  # fmt: skip
+_PICTURES: tuple[type, ...] = (Lifetimes, MemoryTrack)  # shown as widgets where they can be
 
 
 def _formatter(notebook: Notebook) -> DisplayFormatter:
@@ -35,6 +39,15 @@ def add_formatters(notebook: Notebook) -> None:
     def bundle(value: Any, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return notebook.draw(value)._repr_mimebundle_()
 
+    def picture(value: Any, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        try:
+            record = value.record
+        except BLSError:  # nothing has been recorded yet
+            raise NotImplementedError from None
+        widget = widget_of(notebook, record)
+        found: dict[str, Any] = (widget or notebook.draw(record))._repr_mimebundle_()
+        return found
+
     def text(value: Any, printer: Any, cycle: bool) -> None:
         printer.text(notebook.draw(value).text)
 
@@ -45,6 +58,8 @@ def add_formatters(notebook: Notebook) -> None:
     formatter = _formatter(notebook)
     for kind in _TYPES:
         formatter.mimebundle_formatter.for_type(kind, bundle)
+    for kind in _PICTURES:
+        formatter.mimebundle_formatter.for_type(kind, picture)
     for kind in _LISTS:  # IPython's own way with lists would go before the bundle
         formatter.formatters["text/plain"].for_type(kind, text)
     formatter.ipython_display_formatter.for_type(Responses, shown_while_they_came)
@@ -53,7 +68,7 @@ def add_formatters(notebook: Notebook) -> None:
 def remove_formatters(notebook: Notebook) -> None:
     """Make the shell forget them."""
     formatter = _formatter(notebook)
-    for kind in _TYPES:
+    for kind in (*_TYPES, *_PICTURES):
         formatter.mimebundle_formatter.type_printers.pop(kind, None)
     for kind in _LISTS:
         formatter.formatters["text/plain"].type_printers.pop(kind, None)

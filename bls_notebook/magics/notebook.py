@@ -10,6 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import bls_notebook as bls
 from bls_notebook.display import Display, render
+from bls_notebook.observe.lifetimes import Lived
 from bls_notebook.observe.plain import Record
 from bls_notebook.observe.records import MessageRecord, ModelRecord, ResponseRecord
 
@@ -48,6 +49,8 @@ class Notebook:
         """Draw a record, a response, or several, by the settings."""
         if isinstance(value, bls.Response):
             value = value.record
+        if isinstance(value, Lived):
+            value = value.record
         if isinstance(value, Responses):
             records = [self._chosen(record) for record in value.records]
             return render(records, stream=value.stream or not records, width=self.settings.width)
@@ -72,10 +75,10 @@ class Notebook:
         """Show one line."""
         self.show(MessageRecord(text, kind, hint))
 
-    def publish(self, display: Display, display_id: str = "", update: bool = False) -> None:
-        """Send a display to the notebook; with an id it can be replaced by an update later."""
+    def publish(self, display: Any, display_id: str = "", update: bool = False) -> None:
+        """Send a display, or a widget, to the notebook; with an id it can be replaced by an update later."""
         transient: dict[str, str] = {"display_id": display_id} if display_id else {}
-        bundle: dict[str, str] = display._repr_mimebundle_()
+        bundle: dict[str, Any] = display._repr_mimebundle_()
         self.shell.display_pub.publish(data=bundle, metadata={}, transient=transient, update=update)
 
     @property

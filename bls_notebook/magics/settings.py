@@ -28,6 +28,9 @@ class BLSNotebook(Configurable):
         help="Whether what Triton would pass in silence (the warnings of a response) fails the request.",
     ).tag(config=True)
     show_warnings = Bool(True, help="Whether displays show warnings.").tag(config=True)
+    widgets = Bool(True, help="Whether charts are interactive, where anywidget is installed.").tag(
+        config=True
+    )
     width = Int(100, min=40, help="Columns of plain-text displays.").tag(config=True)
 
     simulated_gpus = Int(

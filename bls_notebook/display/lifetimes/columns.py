@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from bls_notebook.display.column_bytes import pack_columns
-from bls_notebook.display.lifetimes.facts import device_facts, end_of, holder_text, is_left, name_of, owner
+from bls_notebook.display.lifetimes.facts import device_facts, end_of, holder_text, name_of, owner
 from bls_notebook.display.lifetimes.left_behind import left_behind
 from bls_notebook.display.lifetimes.text import summary
 from bls_notebook.display.palette import ALARM, Ink, device_ink
 from bls_notebook.display.units import shape
 from bls_notebook.observe.lifetimes import Life, Lifetimes, Maker
+from bls_notebook.observe.memory_use import is_left_behind
 from bls_notebook.observe.visible import visible
 
 __all__ = ["Packed", "packed"]
@@ -75,7 +76,12 @@ def packed(record: Lifetimes) -> Packed:
         "words": words.texts,
         "models": [visible(model or "notebook") for model in models],
         "devices": [
-            {"label": visible(each.label), "total": each.total, **_ink(device_ink(each.name))}
+            {
+                "label": visible(each.label),
+                "total": each.total,
+                "used": each.used,
+                **_ink(device_ink(each.name)),
+            }
             for each in devices
         ],
         "alarm": _ink(ALARM),
@@ -105,7 +111,7 @@ def _of_lives(lives: Sequence[Life], words: _Words, devices: list[str], models: 
         "maker_": ("u4", [words(_maker(life.maker)) for life in lives]),
         "source": ("i4", [rows.get(life.source, -1) for life in lives]),
         "how": ("u1", [_HOW.get(life.how, 0) for life in lives]),
-        "left": ("u1", [is_left(life) for life in lives]),
+        "left": ("u1", [is_left_behind(life) for life in lives]),
     }
 
 

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bls_notebook.display.lifetimes.facts import holder_of, holder_text, is_left, owner
+from bls_notebook.display.lifetimes.facts import holder_of, holder_text, owner
 from bls_notebook.display.lifetimes.figure_parts import INK, LEFT_BEHIND, PLOT, area, bare, width_of, write
 from bls_notebook.display.lifetimes.lanes import Group, Row, highest, profile
 from bls_notebook.display.palette import NOTEBOOK, Ink, device_ink
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import size
 from bls_notebook.observe.lifetimes import Life
+from bls_notebook.observe.memory_use import is_left_behind
 
 __all__ = ["draw_lives", "lives_height", "row_ink"]
 
@@ -158,7 +159,7 @@ def _draw_holders(axes: Any, place: _Place) -> None:
     text = clip(holder_text(holder_of(left[0])), 24)
     if len(left) > 1:
         text = f"{len(left):,} left, {size(sum(life.bytes for life in left))}"
-    colour = LEFT_BEHIND if any(map(is_left, left)) else INK
+    colour = LEFT_BEHIND if any(map(is_left_behind, left)) else INK
     write(axes, text, (1, place.middle), _BESIDE, (10, 0), color=colour)
 
 

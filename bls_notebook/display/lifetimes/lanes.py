@@ -11,9 +11,10 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from bls_notebook.display.lifetimes.facts import is_left, name_of, owner
+from bls_notebook.display.lifetimes.facts import name_of, owner
 from bls_notebook.display.units import count
 from bls_notebook.observe.lifetimes import Life, Lifetimes
+from bls_notebook.observe.memory_use import is_left_behind
 
 __all__ = ["Group", "Row", "highest", "layout", "pack", "profile"]
 
@@ -182,7 +183,7 @@ def _heaviest_first(lanes: Sequence[_Lane]) -> list[_Lane]:
 
 def _weight(lane: _Lane) -> tuple[int, int]:
     """Return the bytes that a lane left behind, and had at most."""
-    left = sum(life.bytes for life in lane.lives if is_left(life))
+    left = sum(life.bytes for life in lane.lives if is_left_behind(life))
     return left, max((bytes_ for _, bytes_ in profile(lane.lives)), default=0)
 
 
