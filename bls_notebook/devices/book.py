@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
 from bls_notebook.observe.lifetimes import Maker
 
-from .ledger import AGAIN, ALLOCATED, CELL, EXPORTED, FIELDS, FREED, IN, MOVED, OUT, Key
+from .ledger import AGAIN, ALLOCATED, CELL, EXPORTED, FIELDS, FREED, IN, MOVED, OUT, Key, Who
 
 __all__ = ["Block", "Book", "Request", "Stop"]
 
+MOST_REQUESTS = 10_000  # that are known at a time, at least
 _ITEM_BYTES = {
     "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8, "INT8": 1, "INT16": 2, "INT32": 4,
     "INT64": 8, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8,
@@ -82,6 +83,22 @@ def _device(key: Key) -> str:
     return key[0] if isinstance(key, tuple) else "cpu"
 
 
+def _blocks_of(log: Sequence[Any], start: int, end: int, living: Set[Key]) -> tuple[bool, int, set[Key]]:
+    """Whether a block lives that an entry is first to name, how many these are, and the keys in it."""
+    lives, new = False, 0
+    keys: set[Key] = set()
+    for index in range(start, end, FIELDS):
+        source, size, target = log[index + 3 : index + 6]
+        if size >= 0:
+            new += 1
+            lives = lives or source in living
+        if target != source:
+            new += 1
+            lives = lives or target in living
+        keys.update((source, target))
+    return lives, new, keys
+
+
 class Book:
     """Lives, as they come out of the log.
 
@@ -100,6 +117,7 @@ class Book:
         self._uncounted: dict[Key, tuple[str, int]] = {}  # alive, but over the limit: device and bytes
         self._kept = 0
         self._requests: dict[int, Request] = {}
+        self._skipped: dict[int, tuple[int, Who, Any, str]] = {}  # parent, model, options, cell
         self.dropped = 0
         self.in_use: Counter[str] = Counter()  # bytes alive, by device
         self.older: Counter[str] = Counter()  # changes to the bytes of a GPU that are in no life
@@ -122,9 +140,9 @@ class Book:
                 self._died(word, log[index + 1])
                 index += 2
             elif word == IN:
-                at, number, parent, model, version, options, count = log[index + 1 : index + 8]
-                index += 8
-                self._received(at, self._request(number, model, version, options, parent), log, index, count)
+                at, number, parent, who, options, count = log[index + 1 : index + 7]
+                index += 7
+                self._received(at, self._request(number, who, options, parent), log, index, count)
                 index += count * FIELDS
             elif word in (OUT, AGAIN):
                 at, number, instance, count = log[index + 1 : index + 5]
@@ -136,14 +154,79 @@ class Book:
                 method(*log[index + 1 : index + length])
                 index += length
 
-    def _request(self, number: int, model: str, version: int, options: Any, parent: int) -> Request:
-        sender = self._requests.get(parent)
+    def skim(self, log: Sequence[Any], most: int, living: Set[Key]) -> tuple[int, list[Any]] | None:
+        """Drop what is over from the oldest entries of a log, without reading them.
+
+        Parameters
+        ----------
+        log : sequence
+        most : int
+            Items to look at; a little more where an entry ends later.
+        living : set of key
+            Of the blocks that live.
+
+        Returns
+        -------
+        tuple of int and list, or None
+            How many items were looked at, and what is to be put in their place; None where there are
+            entries that have to be read.
+        """
+        kept: list[Any] = []
+        ends: list[tuple[Key, int]] = []
+        keys: set[Key] = set()
+        dropped = index = 0
+        while index < most:
+            word = log[index]
+            if word.__class__ is tuple or word > 0:
+                ends.append((word, log[index + 1]))
+                index += 2
+                continue
+            if word not in (IN, OUT):
+                if word != CELL:
+                    return None
+                self._cell = log[index + 2]
+                kept += log[index : index + 3]
+                index += 3
+                continue
+            head = 7 if word == IN else 5
+            end = index + head + log[index + head - 1] * FIELDS
+            lives, new, here = _blocks_of(log, index + head, end, living)
+            if lives:
+                kept += log[index:end]
+                keys |= here
+            else:
+                dropped += new
+                if word == IN:
+                    number, parent, who, options = log[index + 2 : index + 6]
+                    self._skipped[number] = parent, who, options, self._cell
+            index = end
+        for key, at in ends:
+            if key in keys:
+                kept += (key, at)
+        self.dropped += dropped
+        self._prune(self._skipped)
+        return index, kept
+
+    def _request(self, number: int, who: Who, options: Any, parent: int) -> Request:
+        sender = self._known(parent)
         cell = self._cell if sender is None else sender.cell
-        request = self._requests[number] = Request(number, model, version, options, sender, cell)
-        if len(self._requests) > 2 * self._limit:
-            for old in list(self._requests)[: self._limit]:
-                del self._requests[old]
+        request = self._requests[number] = Request(number, *who, options, sender, cell)
+        self._prune(self._requests)
         return request
+
+    def _known(self, number: int) -> Request | None:
+        """A request by its number, also where its entry was skipped; None for the notebook."""
+        found = self._requests.get(number)
+        if found is None and number in self._skipped:
+            parent, who, options, cell = self._skipped.pop(number)
+            found = self._request(number, who, options, parent)
+            found.cell = cell if found.parent is None else found.parent.cell
+        return found
+
+    def _prune(self, requests: dict[int, Any]) -> None:
+        if len(requests) > 2 * self._limit + MOST_REQUESTS:
+            for old in list(requests)[: len(requests) // 2]:
+                del requests[old]
 
     def _received(self, at: int, request: Request, log: Sequence[Any], index: int, count: int) -> None:
         for start in range(index, index + count * FIELDS, FIELDS):
@@ -152,7 +235,7 @@ class Book:
     def _answered(
         self, at: int, word: int, number: int, instance: str, log: Sequence[Any], index: int, count: int
     ) -> None:
-        request = self._requests.get(number)
+        request = self._known(number)
         if request is not None and instance:
             request.instance = instance
         role, taker = "input", request
@@ -172,7 +255,10 @@ class Book:
     ) -> None:
         """A tensor went from one to another; `maker` has the copy, if it was copied."""
         name, datatype, shape, source, size, target, text = fields
-        given = self._seen(source, size, at, giver)
+        if source == 0:  # it was let go of at once
+            given = self._add(source, size, at, giver)
+        else:
+            given = self._seen(source, size, at, giver)
         if target == source:
             got = given
         else:
@@ -184,6 +270,8 @@ class Book:
         for block in (given, got):
             if block is not None and block.kind != "tensor":
                 block.kind, block.tensor, block.datatype, block.shape = "tensor", name, datatype, shape
+        if source == 0:
+            self._died(source, at)
         if got is not None:
             got.stays.append((at, role, name, datatype, shape, taker, self._cell))
 
@@ -194,7 +282,7 @@ class Book:
 
     def _allocated(self, at: int, number: int, key: Key, size: int) -> None:
         self._died(key, at)  # where its end was not seen
-        self._add(key, size, at, self._requests.get(number))
+        self._add(key, size, at, self._known(number))
 
     def _freed(self, at: int, key: Key, size: int) -> None:
         if not self._died(key, at):
@@ -203,7 +291,7 @@ class Book:
     def _moved(
         self, at: int, number: int, how: str, ns: int, source: Key, size: int, target: Key, other: int
     ) -> None:
-        request = self._requests.get(number)
+        request = self._known(number)
         given = self._seen(source, size, at - ns, request)
         got = self._seen(target, other, at, request)
         if given is not None and got is not None and given is not got and not got.source and not got.stays:
@@ -212,7 +300,7 @@ class Book:
     def _exported(
         self, at: int, number: int, name: str, datatype: str, shape: tuple[int, ...], key: Key, size: int
     ) -> None:
-        request = self._requests.get(number)
+        request = self._known(number)
         block = self._seen(key, size, at, request)
         if block is not None:
             block.stays.append((at, "view", name, datatype, shape, request, self._cell))

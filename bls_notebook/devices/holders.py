@@ -61,7 +61,7 @@ kinds: dict[type, str] = {}
 
 
 def find_holders(
-    owners: Mapping[int, Any],
+    owners: dict[int, Any],
     gpu: Mapping[int, tuple[str, int]],
     roots: Iterable[Root],
     seconds: float = SECONDS,
@@ -71,8 +71,8 @@ def find_holders(
 
     Parameters
     ----------
-    owners : mapping of int to object
-        What owns the memory of each block in host memory, by a number of the caller's.
+    owners : dict of int to object
+        What owns the memory of each block in host memory, by a number of the caller's. Used up.
     gpu : mapping of int to key
         Of blocks on a GPU their keys, by such numbers too.
     roots : iterable of Root
@@ -95,8 +95,8 @@ def find_holders(
     del search  # it refers to all that it has seen
     unnamed = {number: owner for number, owner in owners.items() if not found[number]}
     if unnamed:
-        few = dict(list(unnamed.items())[:UNNAMED])
-        del owners, unnamed
+        few = {number: owners.pop(number) for number in list(unnamed)[:UNNAMED]}
+        del unnamed
         found |= unnamed_holders(few, kinds, seconds)
     return {number: holders for number, holders in found.items() if holders}
 

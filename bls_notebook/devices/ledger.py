@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
+from sys import getrefcount as _getrefcount
 from time import perf_counter_ns
 from typing import Any
 from weakref import getweakrefcount, getweakrefs, ref
@@ -20,6 +21,7 @@ from weakref import getweakrefcount, getweakrefs, ref
 import numpy as np
 
 from .device import Device
+from .holding import RecordingNumber
 from .owners import bytes_of, elements_bytes, gpu_block, owner_of
 
 __all__ = ["Recording", "current_request", "recording", "set_cell", "unwatched"]
@@ -27,9 +29,9 @@ __all__ = ["Recording", "current_request", "recording", "set_cell", "unwatched"]
 # What an entry of the log begins with; a positive number or a tuple is the key of a block that has died.
 IN, OUT, CELL, ALLOCATED, MOVED, EXPORTED, FREED, AGAIN = -1, -2, -3, -4, -5, -6, -7, -8
 FIELDS = 7  # of each tensor: name, data type, shape, source's key and size, target's key and size
-FOLD_AT = 50_000  # items of the log
 
 Key = int | tuple[str, int]
+Who = tuple[str, int]
 _ndarray = np.ndarray
 _Tensors = Sequence[Any]
 
@@ -39,40 +41,47 @@ class Recording:
 
     Parameters
     ----------
-    fold : callable
-        Called when there is much in the log, to take it from there.
+    most : int
+        Items of the log.
+    full : callable
+        Called when there are more, to take some away.
     """
 
-    __slots__ = ("_died", "_fold", "_note", "_number", "log", "refs")
+    __slots__ = ("_died", "_full", "_hold", "_most", "_note", "_number", "held", "log")
 
-    def __init__(self, fold: Callable[[], None]) -> None:
-        self.log: list[Any] = []  # flat, so that it holds next to nothing that a garbage collection looks at
-        self.refs: dict[int, ref[Any]] = {}  # one for each block that lives, by its own id: the block's key
-        self._fold = fold
+    def __init__(self, most: int, full: Callable[[], None]) -> None:
+        # Flat, and of numbers and text: so it holds next to nothing that a garbage collection looks at.
+        self.log: list[Any] = []
+        self.held: list[ref[Any]] = []  # of blocks that live, and of some that did; its id is a block's key
+        self._most = most
+        self._full = full
         self._note = self.log.extend
+        self._hold = self.held.append
         self._number = count(1).__next__
-        self._died = _recorder(self.refs, self.log)
+        self._died = _recorder(self.log)
         if _cell:
             self.in_cell(_cell)
 
     # -- requests ----------------------------------------------------------------------------------
 
     def received(
-        self, model: str, version: int, parent: int, options: Any, at: int, before: _Tensors, after: _Tensors
+        self, who: Who, parent: int, options: Any, at: int, away: bool, before: _Tensors, after: _Tensors
     ) -> int:
         """A request has been handed to a model.
 
         Parameters
         ----------
-        model, version
-            Who gets it.
+        who : tuple of str and int
+            Name and version of the model.
         parent : int
             Number of the request whose `execute` sent it, 0 for the notebook.
         options : Options
             Of the request; its ID is read later.
         at : int
             When, in nanoseconds of `perf_counter_ns`.
-        before, after : sequence of Tensor
+        away : bool
+            Whoever gave the tensors has let go of what they were in.
+        before, after : list of Tensor
             As they were given, and as the model gets them.
 
         Returns
@@ -81,43 +90,69 @@ class Recording:
             The request's number.
         """
         number = self._number()
-        tensors = self._crossed(before, after)
-        self._note((IN, at, number, parent, model, version, options, len(tensors) // FIELDS, *tensors))
+        if len(after) == 1:
+            crossed = self._crossed(before[0], after[0], away)
+            self._note((IN, at, number, parent, who, options, 1, *crossed))
+        else:
+            several = self._several(before, after)
+            self._note((IN, at, number, parent, who, options, len(after), *several))
         return number
 
-    def answered(self, number: int, instance: str, before: _Tensors, after: _Tensors) -> None:
+    def answered(self, number: int, instance: str, away: bool, before: _Tensors, after: _Tensors) -> None:
         """A response has been handed to its requester; `number` is the request's."""
-        tensors = self._crossed(before, after)
-        self._note((OUT, perf_counter_ns(), number, instance, len(tensors) // FIELDS, *tensors))
-        if len(self.log) > FOLD_AT:
-            self._fold()
+        if len(after) == 1:
+            crossed = self._crossed(before[0], after[0], away)
+            self._note((OUT, perf_counter_ns(), number, instance, 1, *crossed))
+        else:
+            several = self._several(before, after)
+            self._note((OUT, perf_counter_ns(), number, instance, len(after), *several))
+        if len(self.log) > self._most:
+            self._full()
 
     def handed(self, number: int, before: _Tensors, after: _Tensors) -> None:
         """A request is handed to its model once more."""
-        tensors = self._crossed(before, after)
-        self._note((AGAIN, perf_counter_ns(), number, "", len(tensors) // FIELDS, *tensors))
+        tensors = self._several(before, after)
+        self._note((AGAIN, perf_counter_ns(), number, "", len(after), *tensors))
 
-    def _crossed(self, before: _Tensors, after: _Tensors) -> list[Any]:
+    def _several(self, before: _Tensors, after: _Tensors) -> list[Any]:
         items: list[Any] = []
-        for given, got in zip(before, after):  # noqa: B905 - of one length, and strict takes time
-            array = given._array
-            plain = array.__class__ is _ndarray
-            source, size = self._key_of(array)
-            text = -1
-            if got is given:
-                target = source
-            else:
-                array = got._array
-                if plain and array.__class__ is _ndarray:
-                    made = ref(array, self._died)
-                    target = id(made)
-                    self.refs[target] = made
-                    if got._datatype == "BYTES":
-                        text = elements_bytes(array)
-                else:
-                    target, text = self._key_of(array)
-            items += (got._name, got._datatype, array.shape, source, size, target, text)
+        for index in range(len(after)):
+            items += self._crossed(before[index], after[index], False)
         return items
+
+    def _crossed(self, given: Any, got: Any, away: bool) -> tuple[Any, ...]:
+        """What is noted of a tensor: name, data type, shape, and both blocks."""
+        array = given._array
+        plain = array.__class__ is _ndarray
+        text = -1
+        source: Key
+        if (
+            away
+            and plain
+            and got is not given
+            and _getrefcount(given) == _TENSOR_UNHELD
+            and _getrefcount(array) == _ARRAY_UNHELD
+            and array.base is None
+            and not getweakrefs(array)
+        ):
+            source, size = 0, array.nbytes  # it dies now
+        else:
+            source, size = self._key_of(array)
+        if got is given:
+            return got._name, got._datatype, array.shape, source, size, source, text
+        array = got._array
+        target: Key
+        if plain and array.__class__ is _ndarray:
+            made = ref(array, self._died)
+            self._hold(made)
+            target = id(made)
+            if got._datatype == "BYTES":
+                text = elements_bytes(array)
+                if not source:
+                    size = text
+        else:
+            target, text = self._key_of(array)
+        return got._name, got._datatype, array.shape, source, size, target, text
 
     def _key_of(self, array: Any) -> tuple[Key, int]:
         """The key of an array's block; and its size, or -1 where that is known already."""
@@ -125,13 +160,11 @@ class Recording:
             return gpu_block(array)
         owner = array if array.base is None else owner_of(array)
         for known in getweakrefs(owner):
-            key = id(known)
-            if key in self.refs:
-                return key, -1
+            if known.__callback__ is self._died:
+                return id(known), -1
         made = ref(owner, self._died)
-        key = id(made)
-        self.refs[key] = made
-        return key, bytes_of(owner, array)
+        self._hold(made)
+        return id(made), bytes_of(owner, array)
 
     # -- devices (observer.Observer) -----------------------------------------------------------------
 
@@ -183,26 +216,30 @@ class Recording:
 
     def unwatched(self, array: Any) -> bool:
         """Whether the ledger's is the only weak reference to an object."""
-        return getweakrefcount(array) == 1 and id(getweakrefs(array)[0]) in self.refs
+        return getweakrefcount(array) == 1 and getweakrefs(array)[0].__callback__ is self._died
 
-    def owner(self, key: Key) -> Any:
-        """What owns a block in host memory, for a moment; None where it is gone, or on a GPU."""
-        known = self.refs.get(key) if isinstance(key, int) else None
-        return None if known is None else known()
+    def owners(self) -> dict[int, Any]:
+        """What owns the blocks that live in host memory, by their keys. Keep it for a moment only."""
+        found = ((id(known), known()) for known in list(self.held))
+        return {key: owner for key, owner in found if owner is not None}
+
+    def tidy(self) -> None:
+        """Forget the blocks that are dead. Nobody else may be doing so."""
+        held = self.held
+        count = len(held)
+        held[:count] = [known for known in held[:count] if known() is not None]
 
     def stop(self) -> None:
         """Watch nothing any more."""
-        self.refs.clear()
+        self.held.clear()
 
 
-def _recorder(refs: dict[int, ref[Any]], log: list[Any]) -> Callable[[ref[Any]], None]:
+def _recorder(log: list[Any]) -> Callable[[ref[Any]], None]:
     """What is called when a block dies. It may be called anywhere: it takes no lock and raises nothing."""
-    forget, note, now, key_of = refs.pop, log.extend, perf_counter_ns, id
+    note, now, key_of = log.extend, perf_counter_ns, id
 
     def died(gone: ref[Any]) -> None:
-        key = key_of(gone)
-        forget(key, None)
-        note((key, now()))
+        note((key_of(gone), now()))
 
     return died
 
@@ -230,3 +267,42 @@ def set_cell(name: str) -> None:
     _cell = name
     if recording is not None:
         recording.in_cell(name)
+
+
+def _calibrate() -> None:
+    """Find out what counts an array and a tensor have in `_crossed` that nobody else holds."""
+    global _TENSOR_UNHELD, _ARRAY_UNHELD
+    one = Recording(1 << 30, lambda: None)
+
+    def cross(before: list[Any]) -> None:
+        after = [_Given(before[0]._array.copy())]
+        one.answered(0, "", True, before, after)
+
+    recorder = RecordingNumber()
+    _TENSOR_UNHELD = recorder  # type: ignore[assignment]
+    cross([_Given(np.zeros(1))])
+    kept = _Given(np.zeros(1))
+    cross([kept])
+    _TENSOR_UNHELD = recorder.unheld()
+    if _TENSOR_UNHELD < 0:
+        return
+    recorder = RecordingNumber()
+    _ARRAY_UNHELD = recorder  # type: ignore[assignment]
+    cross([_Given(np.zeros(1))])
+    array = np.zeros(1)
+    cross([_Given(array)])
+    _ARRAY_UNHELD = recorder.unheld()
+
+
+class _Given:
+    """Stands in for a tensor."""
+
+    _name = _datatype = ""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+
+_TENSOR_UNHELD: int = -1
+_ARRAY_UNHELD: int = -1
+_calibrate()

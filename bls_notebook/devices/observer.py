@@ -30,7 +30,10 @@ class Observer(Protocol):
         """
 
     def freed(self, device: Device, key: int, size: int) -> None:
-        """Memory of a simulated GPU is free again; `key` is that of the memory that was allocated."""
+        """Memory of a simulated GPU is free again; `key` is that of the memory that was allocated.
+
+        It may have been allocated before anybody watched.
+        """
 
     def transferred(self, source: Any, result: Any, from_device: Device, to_device: Device, ns: int) -> None:
         """The engine, or ``.get()`` and ``asarray`` of a simulated array, moved data to another device.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import types
 from collections.abc import Mapping
+from sys import getrefcount
 from time import perf_counter
 from typing import Any
 
@@ -16,9 +17,11 @@ from bls_notebook.observe.lifetimes import Holder
 
 __all__ = ["unnamed_holders"]
 
-STEPS = 5
+ONLY_HERE = 3  # references, where nobody else has any
+STEPS = 7
 WIDTH = 40  # objects whose referrers are asked for at a time
 _RUNNING = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_OURS: tuple[type, ...] = (type(iter(())), type(iter({}.items())))  # of loops, while the search runs
 _VIEW = Holder("view", "an array or a DLPack capsule over it, of which nothing more is known")
 
 
@@ -41,6 +44,8 @@ def unnamed_holders(
     for number, owner in owners.items():
         if perf_counter() > deadline:
             break
+        if getrefcount(owner) <= ONLY_HERE:
+            continue  # its holder went away while it was looked for
         holder = _search(owner, owners, kinds, deadline)
         if holder is not None:
             found[number] = (holder,)
@@ -49,32 +54,41 @@ def unnamed_holders(
 
 def _search(owner: Any, ours: object, kinds: Mapping[type, str], deadline: float) -> Holder | None:
     level: list[Any] = [owner]
-    seen = {id(owner), id(ours), id(level)}
-    for step in range(STEPS):
+    seen = {id(owner): owner}  # kept, so that no number is used again meanwhile
+    best: Holder | None = None
+    for _ in range(STEPS):
+        if perf_counter() > deadline:
+            return best
         above = gc.get_referrers(*level)
-        level = []
-        seen.update((id(above), id(level)))
+        passed, level = level, []
         for value in above:
-            if id(value) in seen:
+            if value is ours or value is seen or value is passed or id(value) in seen:
                 continue
-            seen.add(id(value))
+            seen[id(value)] = value
+            if isinstance(value, _OURS) or (type(value) is tuple and _same(value, passed)):
+                continue
             if isinstance(value, types.FrameType):
-                if str(value.f_globals.get("__name__", "")).startswith("bls_notebook."):
-                    continue
-                return Holder("frame", f"{value.f_code.co_name}()")
+                if not str(value.f_globals.get("__name__", "")).startswith("bls_notebook."):
+                    return Holder("frame", f"{value.f_code.co_name}()")
+                continue
             if isinstance(value, _RUNNING):
                 return Holder("frame", f"{getattr(value, '__qualname__', 'a coroutine')}()")
-            kind = kinds.get(type(value), "tensor")
-            if kind != "tensor":
-                return Holder(kind)
             if isinstance(value, dict) and isinstance(value.get("__name__"), str) and "__spec__" in value:
                 return Holder("unknown", f"module {value['__name__']}")
+            kind = kinds.get(type(value), "tensor")
+            if kind != "tensor" and best is None:
+                best = Holder(kind)
             level.append(value)
-        del above, value
+        del above, passed
         if not level:
-            return _VIEW if step == 0 else Holder("unknown")
-        if perf_counter() > deadline:
-            return None
+            break
         del level[WIDTH:]
-    names = {type(value).__name__ for value in level[:3]}
-    return Holder("unknown", f"in a {' or '.join(sorted(names))}")
+    if best is None and len(seen) == 1:
+        return _VIEW
+    return best or Holder("unknown")
+
+
+def _same(arguments: tuple[Any, ...], level: list[Any]) -> bool:
+    """Whether a tuple is the arguments of the question itself."""
+    pairs = zip(arguments, level, strict=False)
+    return len(arguments) == len(level) and all(mine is its for mine, its in pairs)

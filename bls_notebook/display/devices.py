@@ -104,7 +104,7 @@ def _bar(record: DeviceRecord) -> Html:
         if share > 0
     ]
     title = f"{used:.0%} in use: {ours + kept:.0%} by us, {others:.0%} by others"
-    return tag("div", *pieces, cls="bar", role="img", title=title, **{"aria-label": title})
+    return tag("div", *pieces, cls="usage", role="img", title=title, **{"aria-label": title})
 
 
 def _text_bar(record: DeviceRecord) -> str:

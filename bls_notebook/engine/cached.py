@@ -18,6 +18,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from .cache import Key
 from .placement import placed
+from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -48,6 +49,7 @@ class CachingScheduler:
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Answer from the cache, or serve the request and wait for its answer."""
+        parent.note_blocking(self._model.name)
         begun = perf_counter_ns()
         if not self._cache.takes(request):
             box = [request]
@@ -61,8 +63,10 @@ class CachingScheduler:
             self._hit(begun + looked - request._arrived, looked)
             out = placed(found, requested)
             if ledger.recording is not None:
-                ledger.recording.answered(getattr(request, "_track", 0), "", out._outputs, out._outputs)
-            return out
+                ledger.recording.answered(
+                    getattr(request, "_track", 0), "", False, out._outputs, out._outputs
+                )
+            return with_warnings(out, self._model, None, parent)
         box = [request]
         del request  # nobody but the model may hold it
         response = self._inner.call(parent, box.pop())
@@ -90,8 +94,8 @@ class CachingScheduler:
         ticket.outside = True
         out = placed(found, ticket.requested)
         if ledger.recording is not None:
-            ledger.recording.answered(ticket.track, "", out._outputs, out._outputs)
-        ticket.respond(out, True)
+            ledger.recording.answered(ticket.track, "", False, out._outputs, out._outputs)
+        ticket.respond(with_warnings(out, self._model, None, ticket.parent), True)
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:
         self._cache.timed(lookup_ns, 0)

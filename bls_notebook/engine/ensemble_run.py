@@ -32,6 +32,7 @@ from .isolation import hand_over
 from .messages import in_ensemble, without_running
 from .placement import placed
 from .ticket import Ticket
+from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .model import LoadedModel
@@ -318,7 +319,7 @@ class EnsembleRun:
             response = placed(response, self._request._requested)
             if recording is not None:
                 outputs = response._outputs
-                recording.answered(self.execution.track, self._model.name, outputs, outputs)
+                recording.answered(self.execution.track, self._model.name, False, outputs, outputs)
                 del outputs
             if parameters:
                 plain = parameters["sequence_id"] == 0 and True not in parameters.values()
@@ -356,6 +357,12 @@ class EnsembleRun:
         return error_response(message, error._code, record)
 
     def _give(self, responses: list[tuple[InferenceResponse, bool]], over: bool) -> None:
+        execution = self.execution
+        if execution.warnings:  # of the steps
+            responses = [
+                (with_warnings(response, self._model, execution, execution.parent), final)
+                for response, final in responses
+            ]
         if over:
             self._count(responses[-1][0]._error is not None)
         ticket = self._ticket

@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from bls_notebook.devices import ledger
+from bls_notebook.observe.logs import LogLine
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from . import messages
+from . import logs, messages
 from .blocking import first_response
 from .ctrl_c import RETRY_SECONDS
 from .failures import error_response, originating, over_bls
@@ -34,6 +35,7 @@ from .interrupt import clear_interrupt, interrupt_thread
 from .isolation import hand_over
 from .loops import watch_loop
 from .placement import Wanted, memory_problem
+from .reshape import reshape_all
 from .stream import AnsweredStream, TicketStream
 from .threads import start_in_thread
 from .ticket import Ticket
@@ -49,6 +51,7 @@ __all__ = ["MAX_DEPTH", "Execution", "received"]
 MAX_DEPTH = 1000
 PATIENCE = 10  # hundredths of a second that a coroutine has to notice that it is cancelled
 _new = InferenceRequest.__new__
+_NO_WARNINGS: Mapping[str, None] = MappingProxyType({})
 _running_loop = asyncio.get_running_loop
 _CLOSED = "Unable to send response. Response sender has been closed."
 
@@ -74,6 +77,8 @@ def received(
     except (MemoryError, RuntimeError) as error:
         problem = messages.inputs_not_placed(str(error))
         raise NotReceivedError(messages.running(model.name, problem)) from error
+    if model.reshapes:
+        reshape_all(out._inputs, model.reshapes)
     out._requested = request._requested or model.output_names
     out._model_name = model.name
     out._model_version = model.version
@@ -89,16 +94,19 @@ def received(
     out._maker = None
     recording = ledger.recording
     if recording is not None:
-        who = model.name, model.version, sender.track, out._options
-        out._track = recording.received(*who, arrived, inputs, out._inputs)
+        out._track = recording.received(
+            model.who, sender.track, out._options, arrived, given, inputs, out._inputs
+        )
     return out
 
 
 def _carried(options: Options) -> Options:
-    """The options as the receiver sees them: the server writes parameters anew, without spaces."""
-    if options.parameters == "{}":
+    """The options as the receiver sees them: parameters written anew, a span of its own."""
+    if options.parameters == "{}" and options.trace is None:
         return options
-    parameters = json.dumps(json.loads(options.parameters), separators=(",", ":"))
+    parameters = options.parameters
+    if parameters != "{}":  # the server leaves out the spaces
+        parameters = json.dumps(json.loads(parameters), separators=(",", ":"))
     return Options(
         options.request_id,
         options.correlation_id,
@@ -106,7 +114,7 @@ def _carried(options: Options) -> Options:
         options.timeout,
         parameters,
         options.preferred_memory,
-        options.trace,
+        None if options.trace is None else options.trace._child(),
         options.priority,
     )
 
@@ -135,48 +143,80 @@ class Execution:
         Who sent the request.
     """
 
-    # Defaults of what most executions never set: making one is on the path of every request.
-    bare = False
+    __slots__ = (
+        "__weakref__",
+        "_causes",
+        "_children",
+        "_guard",
+        "_inline",
+        "bare",
+        "cancelled",
+        "depth",
+        "finished",
+        "inferred",
+        "instance",
+        "model",
+        "nested_loop",
+        "parent",
+        "request",
+        "requests",
+        "server",
+        "started",
+        "task",
+        "tasks",
+        "thread",
+        "ticket",
+        "tickets",
+        "track",
+        "warnings",
+    )
+
     combined = False  # it runs no model itself, but sends requests to others: see `waits_for`
-    cancelled = False
-    finished = False
-    instance: Instance | None = None
-    request: InferenceRequest | None = None
-    # Of a batch, in step; instead of `request` and `ticket`.
-    requests: tuple[InferenceRequest, ...] = ()
-    tickets: tuple[Ticket, ...] = ()
-    started = 0
-    inferred = 0  # when `execute` returned
-    task: asyncio.Task[Any] | None = None
-    tasks: WeakSet[asyncio.Task[Any]] | None = None
-    thread = 0
-    track = 0  # the number of its request, while a memory track is on
-    ticket: Ticket | None = None
-    warnings: Mapping[str, None] = MappingProxyType({})  # in order, each once
-    nested_loop: Any = None  # that a sync execute runs itself
-    _causes: list[ErrorRecord] | None = None
-    _children: set[Ticket] | None = None
-    _guard: threading.Lock | None = None
-    _inline: set[Execution] | None = None
+    _of = ""  # the model whose code runs, where `model` is None; set by subclasses
+
+    bare: bool  # it sends requests of threads that carry no context
+    finished: bool
+    request: InferenceRequest | None
+    ticket: Ticket | None
+    instance: Instance | None
+    task: asyncio.Task[Any] | None
+    tasks: WeakSet[asyncio.Task[Any]] | None
+    inferred: int  # when `execute` returned
+    track: int  # the number of its request, while a memory track is on
+    _causes: list[ErrorRecord] | None
+    _children: set[Ticket] | None
+    _guard: threading.Lock | None
+    _inline: set[Execution] | None
 
     def __init__(self, server: Server, model: LoadedModel | None, parent: Execution | None) -> None:
+        # Making one is on the path of every request: slots, and all of them set, are quickest.
         self.server = server
         self.model = model
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
+        self.bare = self.cancelled = self.finished = False
+        self.instance = self.request = self.ticket = self.task = self.tasks = None
+        # Of a batch, in step; instead of `request` and `ticket`.
+        self.requests: tuple[InferenceRequest, ...] = ()
+        self.tickets: tuple[Ticket, ...] = ()
+        self.started = self.inferred = self.thread = self.track = 0
+        self.warnings: Mapping[str, None] = _NO_WARNINGS  # in order, each once
+        self.nested_loop: Any = None  # that a sync execute runs itself
+        self._causes = self._children = self._guard = self._inline = None
 
     @property
     def instance_name(self) -> str:
         """Name of the instance that runs it."""
         return self.instance.name if self.instance is not None else "notebook"
 
+    @property
+    def model_name(self) -> str:
+        """Name of the model that runs, or that its thread belongs to."""
+        return self.model.name if self.model is not None else self._of or "notebook"
+
     def bare_caller(self) -> Execution:
         """Return who sends requests from a thread that carries no context, on behalf of this model."""
-        execution = Execution(self.server, None, None)
-        execution.bare = True
-        if self.model is not None:
-            self.model.bare.add(execution)
-        return execution
+        return bare_caller(self.server, self.model)
 
     # -- as a caller (pb_utils._runtime.Caller) --------------------------------------------------
 
@@ -198,12 +238,15 @@ class Execution:
                 return ResponseIterator(self._stream(model, request, given))
             except NotReceivedError as error:
                 return self._refused(model.name, str(error), decoupled)
+        late: list[InferenceRequest] | None = None
         try:
             response = model.scheduler.call(self, received(model, request, given, self))
         except ModelClosed as closed:  # it was replaced since it was found
-            response = self._exec_again(model, closed.request)
+            late = [closed.request]
         except NotReceivedError as error:
             return self._refused(model.name, str(error), decoupled)
+        if late is not None:
+            response = self._exec_again(model, late)
         if response._error is not None:
             response = originating(response, model.name)
             if self.model is not None:
@@ -211,8 +254,9 @@ class Execution:
             self.note_error(response)
         return response
 
-    def _exec_again(self, model: LoadedModel, request: InferenceRequest) -> InferenceResponse:
-        ticket = Ticket(model, request, self, copy_context())
+    def _exec_again(self, model: LoadedModel, late: list[InferenceRequest]) -> InferenceResponse:
+        # Nobody but the ticket may hold the request, or its end would not be noticed while this thread waits.
+        ticket = Ticket(model, late.pop(), self, copy_context())
         self.adopt(ticket)
         model.pass_on(ticket)
         return first_response(ticket)
@@ -311,17 +355,22 @@ class Execution:
 
     def log(self, level: str, message: str, file: str, line: int) -> None:
         """Write to the server's log."""
-        self.server.log(level, message, file, line, self.model.name if self.model else "notebook")
+        logs.write(LogLine(level, self.model_name, message, file, line, self.bare))
 
     def metric_family(self, name: str, description: str, kind: str) -> Any:
         """Return a family of custom metrics."""
         return self.server.metric_family(self, name, description, kind)
 
+    @property
+    def directory(self) -> str:
+        """Folder of the version of the model that runs; empty in the notebook."""
+        return self.model.directory if self.model is not None else ""
+
     def model_directory(self) -> str:
         """Return the folder of the running model's version."""
-        if self.model is None:
+        if not self.directory:
             raise TritonModelException("get_model_dir: no model is running here.")
-        return self.model.directory
+        return self.directory
 
     # -- as the one who answers (pb_utils.sender.Answerable), where it runs inline ------------------
 
@@ -374,7 +423,10 @@ class Execution:
             self._children.discard(ticket)
 
     def interruptible(self) -> threading.Lock:
-        """Return the lock under which `thread` is trusted by `interrupt`."""
+        """Return the lock under which `thread` is trusted by `interrupt`, and `finished` is set.
+
+        One of its own, or its scheduler's where that is taken at its end anyway.
+        """
         if self._guard is None:
             self._guard = threading.Lock()
         return self._guard
@@ -438,3 +490,17 @@ class Execution:
                 time.sleep(RETRY_SECONDS)
 
         start_in_thread(insist)
+
+
+class _Bare(Execution):
+    """Sends requests of a thread that carries no context."""
+
+
+def bare_caller(server: Server, model: LoadedModel | None) -> Execution:
+    """Return who sends requests from a thread that carries no context; `model` is whose code it runs."""
+    execution = _Bare(server, None, None)
+    execution.bare = True
+    if model is not None:
+        execution._of = model.name
+        model.bare.add(execution)
+    return execution

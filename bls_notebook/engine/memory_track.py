@@ -29,6 +29,8 @@ __all__ = ["DEFAULT_LIMIT", "MemoryTrack", "track_memory"]
 
 DEFAULT_LIMIT = 50_000
 _OURS = (__name__, "bls_notebook.devices.holders", "bls_notebook.devices.frames")
+ITEMS = 20  # of the log, that are kept of each life before it is read
+LEAST_LOG = 20_000
 HELD = 200  # blocks whose holders are looked for, the largest
 _starting = threading.Lock()
 
@@ -72,15 +74,27 @@ class MemoryTrack(Lived):
     `record` is a `Lifetimes`: as it is at that moment while the block runs, what has come of it afterwards.
     """
 
-    __slots__ = ("_began", "_book", "_lock", "_record", "_recording", "_start", "_used", "name")
+    __slots__ = (
+        "_began",
+        "_book",
+        "_end",
+        "_lock",
+        "_most",
+        "_record",
+        "_recording",
+        "_start",
+        "_used",
+        "name",
+    )
 
     def __init__(self, limit: int, name: str = "") -> None:
         self.name = name
         self._book = Book(limit)
+        self._most = max(LEAST_LOG, limit * ITEMS)
         self._lock = threading.Lock()  # of the book
         self._recording: ledger.Recording | None = None
         self._record: Lifetimes | None = None
-        self._start = 0
+        self._start = self._end = 0
         self._began = ""
         self._used: dict[str, int] = {}
 
@@ -95,7 +109,7 @@ class MemoryTrack(Lived):
                     "track_memory: memory is being tracked already, and one track can be on at a time: leave "
                     "the block (or the cell) that tracks it first"
                 )
-            recording = ledger.Recording(self._fold)
+            recording = ledger.Recording(self._most, self._shorten)
             self._recording = recording
             self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             self._used = _in_use()
@@ -109,7 +123,8 @@ class MemoryTrack(Lived):
         recording = self._recording
         if recording is None:
             return
-        gc.collect()  # what only garbage holds is no leak
+        self._end = perf_counter_ns()
+        gc.collect()  # what only garbage holds is no leak: it died when the block ended
         with _starting:
             ledger.recording = observer.current = None
         try:
@@ -164,24 +179,45 @@ class MemoryTrack(Lived):
         if recording is None or not self._lock.acquire(wait):
             return
         try:
+            self._read(recording)
+        finally:
+            self._lock.release()
+
+    def _read(self, recording: ledger.Recording) -> None:
+        log = recording.log
+        count = len(log)
+        new = log[:count]
+        del log[:count]
+        self._book.read(new)
+        recording.tidy()
+
+    def _shorten(self) -> None:
+        """The log is long: drop what is over from its older half, unless somebody reads it now."""
+        recording = self._recording
+        if recording is None or not self._lock.acquire(False):
+            return
+        try:
+            recording.tidy()
             log = recording.log
-            count = len(log)
-            new = log[:count]
-            del log[:count]
-            self._book.read(new)
+            living = {id(known) for known in list(recording.held)}
+            skimmed = self._book.skim(log, len(log) // 2, living)
+            if skimmed is not None and len(skimmed[1]) < skimmed[0] // 2:
+                log[: skimmed[0]] = skimmed[1]
+            else:
+                self._read(recording)
         finally:
             self._lock.release()
 
     def _now(self, recording: ledger.Recording) -> Lifetimes:
         self._fold(wait=True)
         with self._lock:
-            wall = perf_counter_ns() - self._start
+            wall = (self._end or perf_counter_ns()) - self._start
             blocks = list(self._book.blocks())
             dropped, dropped_bytes = self._book.dropped, self._book.dropped_bytes
             older = dict(self._book.older)
         holders = self._holders(recording, blocks)
         return Lifetimes(
-            tuple(self._life(block, holders.get(block.id, ())) for block in blocks),
+            tuple(self._life(block, wall, holders.get(block.id, ())) for block in blocks),
             tuple(_devices(self._used, older)),
             wall,
             self._began,
@@ -190,14 +226,16 @@ class MemoryTrack(Lived):
             dropped_bytes,
         )
 
-    def _life(self, block: Block, holders: tuple[Holder, ...]) -> Life:
-        start = self._start
+    def _life(self, block: Block, wall: int, holders: tuple[Holder, ...]) -> Life:
+        def at(ns: int) -> int:
+            return min(max(0, ns - self._start), wall)
+
         return Life(
             block.id,
             block.device,
             block.bytes,
-            max(0, block.born - start),
-            -1 if block.died < 0 else max(0, block.died - start),
+            at(block.born),
+            -1 if block.died < 0 else at(block.died),
             block.kind,
             block.tensor,
             block.datatype,
@@ -208,23 +246,24 @@ class MemoryTrack(Lived):
             block.transfer_ns,
             tuple(
                 Stay(
-                    max(0, at - start),
+                    at(ns),
                     role,
                     tensor,
                     datatype,
                     tuple(shape),
-                    who.maker if who else Maker(cell=cell),
+                    _maker(taker, cell),
                 )
-                for at, role, tensor, datatype, shape, who, cell in block.stays
+                for ns, role, tensor, datatype, shape, taker, cell in block.stays
             ),
             holders,
         )
 
     def _holders(self, recording: ledger.Recording, blocks: list[Block]) -> dict[int, tuple[Holder, ...]]:
         living = sorted((b for b in blocks if b.died < 0), key=lambda b: -b.bytes)[:HELD]
-        owners = {b.id: recording.owner(b.key) for b in living if isinstance(b.key, int)}
+        known = recording.owners()
+        owners = {b.id: known[b.key] for b in living if isinstance(b.key, int) and b.key in known}
+        del known
         gpu = {b.id: b.key for b in living if isinstance(b.key, tuple)}
-        owners = {number: owner for number, owner in owners.items() if owner is not None}
         return find_holders(owners, gpu, _roots()) if owners or gpu else {}
 
 

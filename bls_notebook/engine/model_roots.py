@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from bls_notebook.devices.holders import Root, kinds, providers
+from bls_notebook.devices.holders import ATOMS, Root, kinds, providers
 from bls_notebook.pb_utils.iterator import ResponseIterator
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -18,9 +18,10 @@ from .server import Server, servers
 from .stream import TicketStream
 from .ticket import Ticket
 
-__all__ = ["model_roots", "say_how_to_reload"]
+__all__ = ["DEFAULT_REMEDY", "model_roots", "say_how_to_reload"]
 
-_remedy = "repo.reload({name!r})"
+DEFAULT_REMEDY = "repo.reload({name!r})"
+_remedy = DEFAULT_REMEDY
 kinds.update(
     {
         Tensor: "tensor",
@@ -61,7 +62,7 @@ def _of_model(server: Server, name: str) -> Iterator[Root]:
             yield Root("attribute", label, model, remedy)
             for kind in type(model).__mro__[:-1]:
                 for attribute, value in list(vars(kind).items()):
-                    if not attribute.startswith("__"):
+                    if not attribute.startswith("__") and not isinstance(value, ATOMS):
                         yield Root("attribute", f"{label}.{attribute}", value, remedy)
             yield from _of_files(model, label, remedy)
 
@@ -72,7 +73,7 @@ def _of_files(model: Any, label: str, remedy: str) -> Iterator[Root]:
     for modname, found in list(getattr(home, "modules", {}).items()):
         file = modname.rpartition(".")[2]
         for variable, value in list(vars(found).items()):
-            if not variable.startswith("__") and value is not home:
+            if not variable.startswith("__") and value is not home and not isinstance(value, ATOMS):
                 yield Root("attribute", f"{label}/{file}.py: {variable}", value, remedy)
 
 

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 from weakref import getweakrefcount
 
 from bls_notebook.devices import ledger
+from bls_notebook.devices.holding import RecordingNumber
 from bls_notebook.pb_utils.errors import TritonModelException
-from bls_notebook.pb_utils.holders import RecordingNumber
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
+from .failures import public_names
 from .isolation import hand_over
 from .placement import placed
+from .reshape import reshape_all
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -31,7 +33,9 @@ class ReturnError(TritonModelException):
 
 def _triton_type(value: object) -> str:
     """The type as Triton prints it, whose classes live in a module of its own."""
-    return str(type(value)).replace(f"{InferenceResponse.__module__}.", "c_python_backend_utils.")
+    return public_names(str(type(value))).replace(
+        f"{InferenceResponse.__module__}.", "c_python_backend_utils."
+    )
 
 
 def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:
@@ -135,12 +139,14 @@ def answer(
     if requested.__class__ is tuple:
         out._outputs = hand_over(tensors, unheld)
         if ledger.recording is not None:
-            _note(ledger.recording, execution, ticket, tensors, out._outputs)
-        return out
-    out._outputs = tensors
-    out = placed(out, requested, unheld)
-    if ledger.recording is not None:
-        _note(ledger.recording, execution, ticket, out._outputs, out._outputs)
+            _note(ledger.recording, execution, ticket, unheld, tensors, out._outputs)
+    else:
+        out._outputs = tensors
+        out = placed(out, requested, unheld)
+        if ledger.recording is not None:
+            _note(ledger.recording, execution, ticket, False, out._outputs, out._outputs)
+    if check is not None and check.reshapes:
+        reshape_all(out._outputs, check.reshapes)
     return out
 
 
@@ -148,12 +154,15 @@ def _note(
     recording: ledger.Recording,
     execution: Execution | None,
     ticket: Ticket | None,
+    away: bool,
     before: list[Tensor],
     after: list[Tensor],
 ) -> None:
     by = execution if ticket is None else ticket
     if by is not None and after:
-        recording.answered(by.track, "" if execution is None else execution.instance_name, before, after)
+        recording.answered(
+            by.track, "" if execution is None else execution.instance_name, away, before, after
+        )
 
 
 def _calibrate() -> None:

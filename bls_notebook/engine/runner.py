@@ -179,7 +179,8 @@ class BatchRunner:
         # Inline, it is stopped with its parent, unless that is somewhere else.
         own = not inline or parent is None or parent.thread != thread or parent.task is not None
         guard = execution.interruptible() if own else threading.Lock()
-        token = caller_var.set(execution)
+        before = caller_var.get()
+        caller_var.set(execution)
         failed: InferenceResponse | None = None
         again: list[Ticket] = []
         try:
@@ -207,7 +208,7 @@ class BatchRunner:
                 execution.finished = True
             if own and execution.cancelled:
                 clear_interrupt(execution.thread)
-            caller_var.reset(token)
+            caller_var.set(before)
             self._finish(execution, failed)
         return again
 
@@ -385,8 +386,9 @@ class BatchRunner:
                         ),
                     )
         execution.requests = ()
+        tickets, execution.tickets = execution.tickets, ()  # no cycle: what is over is freed at once
         if failed is not None:
-            for ticket in execution.tickets:
+            for ticket in tickets:
                 ticket.finish(InferenceResponse([], failed._error))
 
 

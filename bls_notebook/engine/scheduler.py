@@ -120,7 +120,8 @@ class DefaultScheduler:
         if running_loop is not None:  # model code must not see the caller's (or Jupyter's) loop
             _set_running_loop(None)
             parent.note_blocking(model.name)
-        token = caller_var.set(execution)
+        before = caller_var.get()
+        caller_var.set(execution)
         response: InferenceResponse | None = None
         begun = request._arrived
         rows = rows_of(request) if self._batching else 1
@@ -152,7 +153,7 @@ class DefaultScheduler:
             failed = True
             response = failure(execution, error, True)
         finally:
-            caller_var.reset(token)
+            caller_var.set(before)
             if running_loop is not None:
                 _set_running_loop(running_loop)
             if guard is None:
@@ -264,6 +265,9 @@ class DefaultScheduler:
                 if self._idle:
                     instance = self._least_busy() if self._async else self._idle.pop()
                     instance.holder = ticket
+                    if self._async:
+                        ticket.serving = instance
+                        instance.load += 1
                 else:
                     ticket.queued = True
                     self._queue.append(ticket)
@@ -290,6 +294,8 @@ class DefaultScheduler:
                 return False
             self._queue.remove(ticket)
             ticket.queued = False
+            reason = "OTHER" if ticket.refused else "CANCELED"
+            self._model.statistics.failed(perf_counter_ns() - ticket.arrived, reason)
         return True
 
     def settled(self, ticket: Ticket) -> None:
@@ -298,6 +304,9 @@ class DefaultScheduler:
             return  # never was in this scheduler's count: it ran on its caller's thread
         with self._lock:
             self._open -= 1
+            serving, ticket.serving = ticket.serving, None
+            if serving is not None:
+                serving.load -= 1
             drained = self._drained()
         if drained is not None:
             drained()
@@ -323,6 +332,9 @@ class DefaultScheduler:
                 ticket = self._queue.popleft()
                 ticket.queued = False
                 instance.holder = ticket
+                if self._async:
+                    ticket.serving = instance
+                    instance.load += 1
                 return ticket
             instance.holder = None
             self._idle.append(instance)
@@ -428,6 +440,7 @@ class DefaultScheduler:
                 if self._closed:
                     drained = self._drained()
         execution.requests = ()
+        execution.tickets = ()  # no cycle: what was sent and answered is freed at once
         if answered:
             ticket.tell()
         elif response is not None:
@@ -439,13 +452,15 @@ class DefaultScheduler:
     def _left(self, instance: Instance, ticket: Ticket) -> Ticket | None:
         """Give up an instance whose thread was interrupted between the model and the end of `_serve`."""
         execution = ticket.execution
-        while execution is not None and not execution.finished:
+        interrupted = execution is not None
+        while execution is not None and interrupted:
             try:
                 with self._lock:
                     execution.finished = True
                 clear_interrupt(execution.thread)
-            except Interrupted:  # once more
-                execution.finished = False
+                interrupted = False
+            except Interrupted:
+                pass  # pressed once more
         ticket.finish(cancelled_response(self._model.name))
         return self._next(instance)
 

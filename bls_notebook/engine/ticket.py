@@ -90,6 +90,7 @@ class Ticket:
         "refused",
         "request",
         "requested",
+        "serving",
         "track",
     )
 
@@ -122,6 +123,7 @@ class Ticket:
             self.arrived = request._arrived
         except AttributeError:  # it was made here, not handed over by anybody
             self.arrived = now
+        self.serving: Instance | None = None  # whose `load` it counts in; under the scheduler's lock
         self.outside = False  # its model's scheduler does not know of it: answered by the cache, or a warm-up
         self.inline = False  # its own thread runs it, once an instance is granted
         self.queued = False  # in its scheduler's queue; written under the scheduler's lock
@@ -289,12 +291,12 @@ class Ticket:
             self._responses.extend(responses)
 
     def _wake(self, parkers: list[Parker] | None, final: bool) -> None:
-        for parker in parkers or ():
-            parker.unpark()
-        if final:
+        if final:  # first: who is woken may send the next request at once
             self.model.settled(self)
             if self.parent is not None:
                 self.parent.forget(self)
+        for parker in parkers or ():
+            parker.unpark()
         callback = self.on_response
         if callback is not None and not self.held:
             callback()

@@ -16,11 +16,11 @@ from bls_notebook.observe.records import DeviceTable, ErrorRecord, MessageRecord
 
 from .notebook import Notebook
 from .pictures import widget_of
-from .results import Models, Responses
+from .results import Families, Models, Responses, Statistics
 
 __all__ = ["add_formatters", "remove_formatters"]
 
-_LISTS: tuple[type, ...] = (Responses, Models)
+_LISTS: tuple[type, ...] = (Responses, Models, Statistics, Families)
 _TYPES: tuple[type, ...] = (
     Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, DeviceTable, *_LISTS,
 )  # fmt: skip

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from traitlets import Bool, Int, List, TraitError, Unicode, Union, observe, validate
+from traitlets import Bool, CaselessStrEnum, Int, List, TraitError, Unicode, Union, observe, validate
 from traitlets.config import Configurable
 
 import bls_notebook as bls
 from bls_notebook.devices.registry import MOST_GPUS
 from bls_notebook.devices.sizes import parse_size
+from bls_notebook.observe.logs import LEVELS
 
 __all__ = ["BLSNotebook", "use_repository"]
 
@@ -31,6 +32,12 @@ class BLSNotebook(Configurable):
     widgets = Bool(True, help="Whether charts are interactive, where anywidget is installed.").tag(
         config=True
     )
+    log_level = CaselessStrEnum(
+        [*LEVELS, "off"],
+        default_value="info",
+        help="The least level of what models log that is shown under cells; off for nothing. "
+        "Python's logging gets all of it in any case.",
+    ).tag(config=True)
     width = Int(100, min=40, help="Columns of plain-text displays.").tag(config=True)
 
     simulated_gpus = Int(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices import dlpack
+from bls_notebook.devices import dlpack, ledger
 from bls_notebook.devices.backend import GPUs
 from bls_notebook.devices.device import CPU, Device
 from bls_notebook.devices.errors import DLPackError
@@ -15,6 +15,7 @@ from bls_notebook.devices.registry import backend_of, gpus, why_no_gpu
 from .dtypes import DATATYPE_OF_DTYPE, DataType
 from .errors import TritonModelException
 from .gpu_text import TextOnGPU
+from .refusing import unpicklable
 
 __all__ = ["Tensor"]
 
@@ -150,6 +151,8 @@ class Tensor:
         """
         if self._datatype == "BYTES":
             raise TritonModelException("DLPack does not have support for string tensors.")
+        if ledger.recording is not None:
+            ledger.recording.exported(self)
         there = None if isinstance(self._array, _ndarray) else backend_of(self._array)
         capsule = self._writeable().__dlpack__() if there is None else there.capsule(self._array)
         if self._datatype == "BF16":
@@ -160,7 +163,7 @@ class Tensor:
         # DLPack (unversioned) cannot say "read only", so NumPy refuses to export such an array.
         return self._array if self._array.flags.writeable else self._array.copy()
 
-    def __dlpack__(self, *, stream: Any = None) -> object:
+    def __dlpack__(self, stream: Any = None) -> object:
         """Return `to_dlpack()`; nothing waits to be done on a tensor, so that no stream has to wait."""
         return self.to_dlpack()
 
@@ -204,6 +207,9 @@ class Tensor:
         elif kind not in dlpack.CPU_DEVICES:
             raise TritonModelException(f"DLDevice type {kind} is not support by Python backend.")
         return _of_capsule(name, tensor.__dlpack__(stream=None))
+
+    def __reduce__(self) -> Any:
+        raise unpicklable("Tensor")
 
     def __repr__(self) -> str:
         there = self._device()

@@ -18,6 +18,7 @@ from bls_notebook.devices import dlpack, observer
 from bls_notebook.devices.device import CPU, Device
 from bls_notebook.devices.errors import DLPackError
 
+from .absent import is_absent
 from .machine import current_gpu
 from .memory import SimulatedGPU, SimulatedMemory
 from .methods import Methods
@@ -172,9 +173,6 @@ class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
     def __complex__(self) -> complex:
         return complex(self._host)
 
-    def __index__(self) -> int:
-        return self._host.__index__()
-
     def __reduce__(self) -> Any:
         return _unpickled, (self._host.copy(),)
 
@@ -203,6 +201,8 @@ class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         out = kwargs.pop("out", None)
+        if is_absent("numpy", ufunc.__name__):
+            return NotImplemented
         for value in inputs:
             if isinstance(value, np.ndarray):
                 raise unsupported(value)
@@ -221,6 +221,8 @@ class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
         return wrapped(result)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if is_absent(func.__module__, func.__name__):
+            return NotImplemented
         result = func(*unwrapped(args), **unwrapped(kwargs))
         if isinstance(result, bool) and func.__name__ in _TRUTHS:
             result = np.bool_(result)

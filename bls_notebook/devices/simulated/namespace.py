@@ -18,6 +18,7 @@ from bls_notebook.devices import dlpack
 from bls_notebook.devices.device import CPU
 
 from . import machine
+from .absent import ABSENT, is_absent
 from .array import array_of, ndarray, place, told, unwrapped, wrapped
 from .cuda import MemoryPool, PinnedMemoryPool, cuda
 
@@ -55,10 +56,11 @@ class Namespace(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._source, name, None)
-        if name.startswith("_") or found is None or (isinstance(found, ModuleType) and name not in _MODULES):
+        absent = name.startswith("_") or is_absent(self._source.__name__, name)
+        if absent or found is None or (isinstance(found, ModuleType) and name not in _MODULES):
             raise AttributeError(
-                f"{self.__name__}.{name} is not there on a simulated GPU: it knows what NumPy has too; "
-                "for the rest it takes a CUDA GPU and CuPy"
+                f"{self.__name__}.{name} is not there on a simulated GPU: it knows what NumPy and CuPy both "
+                "have; for the rest of CuPy it takes a CUDA GPU"
             )
         if isinstance(found, ModuleType):
             found = Namespace(f"{self.__name__}.{name}", found, {})
@@ -68,7 +70,8 @@ class Namespace(ModuleType):
         return found
 
     def __dir__(self) -> list[str]:
-        return sorted({*vars(self), *(n for n in dir(self._source) if not n.startswith("_"))})
+        absent = ABSENT.get(self._source.__name__, frozenset())
+        return sorted({*vars(self), *(n for n in dir(self._source) if n[0] != "_" and n not in absent)})
 
     def __repr__(self) -> str:
         return f"<module {self.__name__!r} (simulated)>"

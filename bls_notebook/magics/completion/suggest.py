@@ -62,7 +62,8 @@ def _repository(line: MagicLine, models: Sequence[ModelRecord]) -> list[str]:
     if verb is None:
         return []
     fitting = [m for m in models if verb.suggests(m) and m.name not in line.words]
-    return _names(fitting, line.fragment) or _options(verb.parser(), line)
+    offered = _begin(line.fragment, (word for word in verb.offers() if word not in line.words))
+    return _names(fitting, line.fragment) or offered or _options(verb.parser(), line)
 
 
 def _model(parser: Parser, words: Iterable[str]) -> str | None:
