@@ -79,7 +79,7 @@ class Chart {
     this.chart = make(
       "div",
       {
-        class: "bls-life-chart", tabindex: 0, role: "application", "aria-roledescription": "chart of lifetimes",
+        class: "bls-life-chart", tabindex: 0, role: "application", "data-lm-suppress-shortcuts": "true", "aria-roledescription": "chart of lifetimes",
         "aria-label": `${info.title}, ${info.facts.join(", ")}. ${KEYS}`,
         onpointerdown: (/** @type {PointerEvent} */ event) => this.pressed(event),
         onpointermove: (/** @type {PointerEvent} */ event) => this.moved(event),

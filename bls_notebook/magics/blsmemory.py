@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -11,14 +12,14 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook.devices.holders import Root, providers
-from bls_notebook.display.lifetimes.widget import can_show_widgets
+from bls_notebook.display import render
+from bls_notebook.display.lifetimes.widget import lifetimes_widget
 
 from .arguments import Parser, identifier, whole_number, words_of
 from .cell_body import cell_body
 from .expressions import Variables, expanded
 from .failing import reported
 from .notebook import Notebook
-from .pictures import widget_of
 
 __all__ = ["bls_memory", "parser"]
 
@@ -104,7 +105,7 @@ def _check(arguments: argparse.Namespace) -> None:
     """Refuse, before the cell has run, what could not be done afterwards."""
     if arguments.static and arguments.widget:
         parser().error("--static and --widget exclude each other")
-    if arguments.widget and not can_show_widgets():
+    if arguments.widget and importlib.util.find_spec("anywidget") is None:
         parser().error("--widget needs anywidget: pip install anywidget")
     if arguments.save:
         folder = Path(arguments.save).expanduser().parent
@@ -114,10 +115,15 @@ def _check(arguments: argparse.Namespace) -> None:
 
 def _finish(notebook: Notebook, track: Any, arguments: argparse.Namespace) -> None:
     notebook.assign(arguments.into, track)
-    widget = None if arguments.static else widget_of(notebook, track.record, asked=bool(arguments.widget))
-    notebook.assign(arguments.widget, widget)
+    record, width = track.record, notebook.settings.width
+    if arguments.widget:
+        widget = lifetimes_widget(record, width=width)
+        notebook.assign(arguments.widget, widget)
+        shown: Any = widget
+    else:
+        shown = render(record, width=width) if arguments.static else notebook.draw(record)
     if not arguments.quiet:
-        notebook.publish(notebook.draw(track) if widget is None else widget)
+        notebook.publish(shown)
     if arguments.save:
         try:
             path = track.save(Path(arguments.save).expanduser())

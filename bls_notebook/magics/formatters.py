@@ -15,16 +15,15 @@ from bls_notebook.observe.lifetimes import Lifetimes
 from bls_notebook.observe.records import DeviceTable, ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
 
 from .notebook import Notebook
-from .pictures import widget_of
 from .results import Families, Models, Responses, Statistics
 
 __all__ = ["add_formatters", "remove_formatters"]
 
 _LISTS: tuple[type, ...] = (Responses, Models, Statistics, Families)
 _TYPES: tuple[type, ...] = (
-    Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, DeviceTable, *_LISTS,
+    Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, DeviceTable, Lifetimes, MemoryTrack,
+    *_LISTS,
 )  # fmt: skip
-_PICTURES: tuple[type, ...] = (Lifetimes, MemoryTrack)  # shown as widgets where they can be
 
 
 def _formatter(notebook: Notebook) -> DisplayFormatter:
@@ -36,17 +35,11 @@ def _formatter(notebook: Notebook) -> DisplayFormatter:
 def add_formatters(notebook: Notebook) -> None:
     """Make the shell draw responses and records."""
 
-    def bundle(value: Any, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return notebook.draw(value)._repr_mimebundle_()
-
-    def picture(value: Any, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+    def bundle(value: Any, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         try:
-            record = value.record
-        except BLSError:  # nothing has been recorded yet
+            return notebook.draw(value)._repr_mimebundle_()
+        except BLSError:  # a track that has not begun
             raise NotImplementedError from None
-        widget = widget_of(notebook, record)
-        found: dict[str, Any] = (widget or notebook.draw(record))._repr_mimebundle_()
-        return found
 
     def text(value: Any, printer: Any, cycle: bool) -> None:
         printer.text(notebook.draw(value).text)
@@ -58,8 +51,6 @@ def add_formatters(notebook: Notebook) -> None:
     formatter = _formatter(notebook)
     for kind in _TYPES:
         formatter.mimebundle_formatter.for_type(kind, bundle)
-    for kind in _PICTURES:
-        formatter.mimebundle_formatter.for_type(kind, picture)
     for kind in _LISTS:  # IPython's own way with lists would go before the bundle
         formatter.formatters["text/plain"].for_type(kind, text)
     formatter.ipython_display_formatter.for_type(Responses, shown_while_they_came)
@@ -68,7 +59,7 @@ def add_formatters(notebook: Notebook) -> None:
 def remove_formatters(notebook: Notebook) -> None:
     """Make the shell forget them."""
     formatter = _formatter(notebook)
-    for kind in (*_TYPES, *_PICTURES):
+    for kind in _TYPES:
         formatter.mimebundle_formatter.type_printers.pop(kind, None)
     for kind in _LISTS:
         formatter.formatters["text/plain"].type_printers.pop(kind, None)

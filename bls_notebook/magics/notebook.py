@@ -66,7 +66,7 @@ class Notebook:
             value = self._chosen(value)
         if not isinstance(value, Record):
             raise TypeError(f"cannot draw {type(value).__name__}")
-        return render(value, width=self.settings.width)
+        return render(value, width=self.settings.width, live=self.settings.widgets)
 
     def _chosen(self, record: Any) -> Any:
         return record if self.settings.show_warnings else replace(record, warnings=())
@@ -81,8 +81,8 @@ class Notebook:
         """Show one line."""
         self.show(MessageRecord(text, kind, hint))
 
-    def publish(self, display: Any, display_id: str = "", update: bool = False) -> None:
-        """Send a display, or a widget, to the notebook; with an id it can be replaced by an update later."""
+    def publish(self, display: Display, display_id: str = "", update: bool = False) -> None:
+        """Send a display to the notebook; with an id it can be replaced by an update later."""
         transient: dict[str, str] = {"display_id": display_id} if display_id else {}
         bundle: dict[str, Any] = display._repr_mimebundle_()
         self.shell.display_pub.publish(data=bundle, metadata={}, transient=transient, update=update)

@@ -193,7 +193,7 @@ def test_a_widget_that_was_asked_for(sender) -> None:
 
 
 def test_a_widget_needs_anywidget(cells, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bls_notebook.magics.blsmemory.can_show_widgets", lambda: False)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     failed = cells("%%blsmemory --widget chart\nran = True")
     assert "--widget needs anywidget: pip install anywidget" in failed.stderr
     assert "ran" not in cells.shell.user_ns
@@ -203,7 +203,7 @@ def test_where_there_is_a_frontend_a_widget_covers_the_figure(
     sender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("anywidget")
-    monkeypatch.setattr("bls_notebook.magics.notebook.Notebook.has_kernel", True)
+    monkeypatch.setattr("bls_notebook.display.live.can_live", lambda: True)
     assert "data-bls-place" in sender("%%blsmemory\nanswer = %bls times IN=images").html
     assert "data-bls-place" not in sender("%%blsmemory --static\nanswer = %bls times IN=images").html
     sender("%config BLSNotebook.widgets = False")

@@ -5,7 +5,6 @@ anywidget is imported when the first widget is made.
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
 from typing import Any
 
@@ -13,16 +12,17 @@ from bls_notebook.display.html import Html
 from bls_notebook.display.lifetimes.columns import packed
 from bls_notebook.display.lifetimes.html import lifetimes_html
 from bls_notebook.display.lifetimes.text import lifetimes_text
+from bls_notebook.display.live import live
 from bls_notebook.display.on_top import bundle_on_top, new_place
 from bls_notebook.display.widget_files import widget_source
 from bls_notebook.observe.lifetimes import Life, Lifetimes
 
-__all__ = ["can_show_widgets", "lifetimes_widget"]
+__all__ = ["lifetimes_widget", "live_lifetimes"]
 
 
-def can_show_widgets() -> bool:
-    """Whether anywidget is installed; it is not imported."""
-    return importlib.util.find_spec("anywidget") is not None
+def live_lifetimes(record: Lifetimes, *, width: int = 100) -> Any:
+    """Return the widget for display on top of its picture, or None where no widget can live."""
+    return live(lambda: lifetimes_widget(record, width=width))
 
 
 def lifetimes_widget(record: Lifetimes, *, width: int = 100) -> Any:
