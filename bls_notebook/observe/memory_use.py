@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bls_notebook.observe.lifetimes import Life, Lifetimes
 from bls_notebook.observe.plain import Record
 
-__all__ = ["Level", "Peak", "alive", "bytes_alive", "left_behind", "levels", "peak"]
+__all__ = ["Level", "Peak", "alive", "bytes_alive", "is_left_behind", "left_behind", "levels", "peak"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +88,9 @@ def left_behind(record: Lifetimes) -> tuple[Life, ...]:
     An array that the notebook made itself and gave as an input is its own affair, and not among them. What
     a model allocated on a GPU is, also where no request has seen it.
     """
-    return _largest_first(
-        [
-            life
-            for life in record.lives
-            if life.died < 0 and life.bytes and (life.maker.model or life.how != "new")
-        ]
-    )
+    return _largest_first([life for life in record.lives if is_left_behind(life)])
+
+
+def is_left_behind(life: Life) -> bool:
+    """Whether a life is among those of `left_behind`."""
+    return life.died < 0 and life.bytes > 0 and bool(life.maker.model or life.how != "new")
