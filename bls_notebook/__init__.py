@@ -19,6 +19,7 @@ from .engine.errors import (
     RepositoryClosedError,
 )
 from .repository.current import current_repository, set_current_repository
+from .repository.gpus import cupy, list_devices, simulate_gpus
 from .repository.repository import ModelRepository
 from .repository.response import Response
 
@@ -33,10 +34,13 @@ __all__ = [
     "ModelRepository",
     "RepositoryClosedError",
     "Response",
+    "cupy",
     "current_repository",
+    "list_devices",
     "load_ipython_extension",
     "pb_utils",
     "set_current_repository",
+    "simulate_gpus",
     "unload_ipython_extension",
 ]
 

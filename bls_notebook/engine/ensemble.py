@@ -44,6 +44,7 @@ class EnsembleScheduler:
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Serve a request and wait for its answer."""
+        parent.note_blocking(self._model.name)
         members = self._enter()
         if isinstance(members, InferenceResponse):
             return members
@@ -99,6 +100,8 @@ class EnsembleScheduler:
                     else f"'{name}' version {step.version} is not at ready state"
                 )
                 return error_response(in_ensemble(self._model.name, problem))
+            if (step.model, step.version) not in held and member in held.values():
+                member.release()  # the newest version is also asked for by its number: one hold is enough
             held[step.model, step.version] = member
             members.append(member)
         return members

@@ -25,11 +25,13 @@ from bls_notebook.pb_utils.tensor import Tensor
 from .blocking import first_response, look_at
 from .ensemble_flow import EnsembleFlow, Launch, Membership
 from .ensemble_plan import EnsemblePlan
-from .execution import Execution, received
+from .execution import Execution, NotReceivedError, received
 from .failures import cancelled_response, error_response
 from .isolation import hand_over
 from .messages import in_ensemble, without_running
+from .placement import placed
 from .ticket import Ticket
+from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .model import LoadedModel
@@ -218,7 +220,10 @@ class EnsembleRun:
         problem = member.check.problem(request)
         if problem is not None:
             return error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (member.name,)))
-        return received(member, request, True)
+        try:
+            return received(member, request, True)
+        except NotReceivedError as error:
+            return error_response(str(error), origin=ErrorRecord(str(error), "INTERNAL", (member.name,)))
 
     def _options_of(self, launch: Launch) -> Options:
         options = self._options
@@ -303,6 +308,7 @@ class EnsembleRun:
                 tensors = hand_over(tensors, True)
             response = InferenceResponse()
             response._outputs = tensors
+            response = placed(response, self._request._requested)
             if parameters:
                 plain = parameters["sequence_id"] == 0 and True not in parameters.values()
                 response._parameters = _PLAIN if plain else json.dumps(parameters)
@@ -339,6 +345,12 @@ class EnsembleRun:
         return error_response(message, error._code, record)
 
     def _give(self, responses: list[tuple[InferenceResponse, bool]], over: bool) -> None:
+        execution = self.execution
+        if execution.warnings:  # of the steps
+            responses = [
+                (with_warnings(response, self._model, execution, execution.parent), final)
+                for response, final in responses
+            ]
         if over:
             self._count(responses[-1][0]._error is not None)
         ticket = self._ticket

@@ -17,6 +17,7 @@ from .failures import error_response, text_of
 from .messages import not_ready
 from .output_check import OutputCheck
 from .readiness import is_ready
+from .reshape import input_reshapes, reshape_all
 from .scheduler import Scheduler
 from .schedulers import scheduler_for
 from .statistics import Statistics
@@ -74,6 +75,11 @@ class LoadedModel:
         self.declared = frozenset(spec.outputs)
         self.output_names = tuple(spec.outputs)
         self.check = RequestCheck(spec)
+        self.reshapes = input_reshapes(spec.inputs)
+        # An ensemble runs nothing itself: its steps say.
+        self.cpu_only = spec.scheduler != "ensemble" and (
+            spec.backend != "python" or spec.force_cpu_only_input_tensors
+        )
         self.outputs = OutputCheck(spec, server.strict)
         self.statistics = Statistics()
         self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves
@@ -95,8 +101,10 @@ class LoadedModel:
         heir = self.server.find(self.name, self.version) or self.server.find(self.name)
         problem = not_ready(self.name)
         if heir is not None and heir is not self and request is not None:
+            reshape_all(request._inputs, {name: there.back() for name, there in self.reshapes.items()})
             found = heir.check.problem(request)
             if found is None:
+                reshape_all(request._inputs, heir.reshapes)
                 ticket.model = heir
                 heir.scheduler.submit(ticket)
                 return

@@ -119,7 +119,8 @@ class DefaultScheduler:
         if running_loop is not None:  # model code must not see the caller's (or Jupyter's) loop
             _set_running_loop(None)
             parent.note_blocking(model.name)
-        token = caller_var.set(execution)
+        before = caller_var.get()
+        caller_var.set(execution)
         response: InferenceResponse | None = None
         begun = request._arrived
         rows = rows_of(request) if self._batching else 1
@@ -149,7 +150,7 @@ class DefaultScheduler:
             failed = True
             response = failure(execution, error, True)
         finally:
-            caller_var.reset(token)
+            caller_var.set(before)
             if running_loop is not None:
                 _set_running_loop(running_loop)
             if guard is None:
@@ -290,6 +291,8 @@ class DefaultScheduler:
                 return False
             self._queue.remove(ticket)
             ticket.queued = False
+            reason = "OTHER" if ticket.refused else "CANCELED"
+            self._model.statistics.failed(perf_counter_ns() - ticket.arrived, reason)
         return True
 
     def settled(self, ticket: Ticket) -> None:
