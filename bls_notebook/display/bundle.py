@@ -9,13 +9,17 @@ from typing import Any
 from bls_notebook.display.configs import config_html, config_text
 from bls_notebook.display.devices import devices_html, devices_text
 from bls_notebook.display.errors import error_html, error_text
+from bls_notebook.display.lifetimes import lifetimes_html, lifetimes_text
+from bls_notebook.display.lifetimes.widget import live_lifetimes
 from bls_notebook.display.many import many_html, many_text, stream_html, stream_text
 from bls_notebook.display.messages import message_html, message_text
 from bls_notebook.display.metrics import metrics_html, metrics_text
 from bls_notebook.display.model_list import models_html, models_text
 from bls_notebook.display.models import model_html, model_text
+from bls_notebook.display.on_top import covered, with_view
 from bls_notebook.display.responses import response_html, response_text
 from bls_notebook.display.statistics import statistics_html, statistics_text
+from bls_notebook.observe.lifetimes import Lifetimes
 from bls_notebook.observe.metric_records import FamilyRecord
 from bls_notebook.observe.plain import Record
 from bls_notebook.observe.records import (
@@ -40,6 +44,7 @@ _ONE: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
     ResponseRecord: (response_text, response_html),
     ErrorRecord: (error_text, error_html),
     MessageRecord: (message_text, message_html),
+    Lifetimes: (lifetimes_text, lifetimes_html),
     DeviceTable: (devices_text, devices_html),
 }
 _MANY: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
@@ -52,20 +57,26 @@ _MANY: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """One display in both forms; Jupyter picks the richer one that it can show."""
+    """One display in several forms; Jupyter picks the richest that it can show."""
 
     text: str
-    html: str
+    html: str = ""
+    widget: Any = None  # what covers a picture of the HTML while a kernel is there
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": self.text, "text/html": self.html}
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return with_view({"text/plain": self.text, "text/html": self.html}, self.widget)
 
     def __str__(self) -> str:
         return self.text
 
 
 def render(
-    value: Drawable, *, stream: bool = False, width: int = 100, empty: type[Record] = ModelRecord
+    value: Drawable,
+    *,
+    stream: bool = False,
+    width: int = 100,
+    empty: type[Record] = ModelRecord,
+    live: bool = False,
 ) -> Display:
     """Draw a record, or a sequence of them, as text and HTML.
 
@@ -79,6 +90,9 @@ def render(
         Terminal cells in a line of the text.
     empty : type
         What an empty sequence is a sequence of; of responses if `stream`.
+    live : bool
+        Whether a widget may cover the picture of a record that has one, where a kernel and anywidget are
+        there.
 
     Returns
     -------
@@ -90,6 +104,11 @@ def render(
     TypeError
         If there is no display for such a value.
     """
+    if isinstance(value, Lifetimes) and live and value.lives:
+        widget = live_lifetimes(value, width=width)
+        html = lifetimes_html(value)
+        over = html if widget is None else covered(html, widget)
+        return Display(lifetimes_text(value, width=width), over, widget=widget)
     if isinstance(value, Record):
         pair = _ONE.get(type(value))
         if pair is None:

@@ -99,6 +99,14 @@ _CONFIG = """
 .bls-com{color:var(--b-dim)}
 """
 
+_FIGURE = """
+.bls-figure{display:block;max-width:100%;height:auto;margin:6px 0 2px;mix-blend-mode:multiply}
+&dark .bls-figure{filter:invert(.9333) hue-rotate(180deg);mix-blend-mode:lighten}
+"""
+
+# Who says that a page is dark: JupyterLab, VS Code, Colab.
+_DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
+
 _STATISTICS = """
 {--b-bar:var(--b-blue)}
 .bls-stack,.bls-bar{display:inline-flex;width:110px;height:10px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.14);vertical-align:baseline}
@@ -129,7 +137,7 @@ _DEVICES = """
 
 _SHEETS = {
     "table": _TABLE, "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "statistics": _STATISTICS,
-    "devices": _DEVICES,
+    "devices": _DEVICES, "figure": _FIGURE,
 }  # fmt: skip
 
 
@@ -145,4 +153,6 @@ def _scoped(sheet: str) -> str:
 
 
 def _selectors(selectors: str) -> str:
+    if selectors.startswith("&dark "):
+        return ",".join(f"{_SCOPE}:is({dark} *) {selectors[6:]}" for dark in _DARK)
     return ",".join(f"{_SCOPE} {each}" if each else _SCOPE for each in selectors.split(","))

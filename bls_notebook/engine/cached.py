@@ -12,6 +12,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from bls_notebook.devices import ledger
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
@@ -60,7 +61,12 @@ class CachingScheduler:
         looked = perf_counter_ns() - begun
         if found is not None:
             self._hit(begun + looked - request._arrived, looked)
-            return with_warnings(placed(found, requested), self._model, None, parent)
+            out = placed(found, requested)
+            if ledger.recording is not None:
+                ledger.recording.answered(
+                    getattr(request, "_track", 0), "", False, out._outputs, out._outputs
+                )
+            return with_warnings(out, self._model, None, parent)
         box = [request]
         del request  # nobody but the model may hold it
         response = self._inner.call(parent, box.pop())
@@ -86,8 +92,10 @@ class CachingScheduler:
         self._hit(begun + looked - ticket.arrived, looked)
         ticket.request = None
         ticket.outside = True
-        found = placed(found, ticket.requested)
-        ticket.respond(with_warnings(found, self._model, None, ticket.parent), True)
+        out = placed(found, ticket.requested)
+        if ledger.recording is not None:
+            ledger.recording.answered(ticket.track, "", False, out._outputs, out._outputs)
+        ticket.respond(with_warnings(out, self._model, None, ticket.parent), True)
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:
         self._cache.timed(lookup_ns, 0)

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from bls_notebook.devices import ledger, pool_hooks
 from bls_notebook.observe.logs import LogLine
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
@@ -55,7 +56,9 @@ _running_loop = asyncio.get_running_loop
 _CLOSED = "Unable to send response. Response sender has been closed."
 
 
-def received(model: LoadedModel, request: InferenceRequest, given: bool) -> InferenceRequest:
+def received(
+    model: LoadedModel, request: InferenceRequest, given: bool, sender: Execution
+) -> InferenceRequest:
     """Return the request as the model receives it: its tensors isolated from the sender's.
 
     Raises
@@ -89,6 +92,13 @@ def received(model: LoadedModel, request: InferenceRequest, given: bool) -> Infe
     out._answerable = None
     out._sender = None
     out._maker = None
+    recording = ledger.recording
+    if recording is not None:
+        if pool_hooks.used:
+            pool_hooks.follow()
+        out._track = recording.received(
+            model.who, sender.track, out._options, arrived, given, inputs, out._inputs
+        )
     return out
 
 
@@ -159,6 +169,7 @@ class Execution:
         "thread",
         "ticket",
         "tickets",
+        "track",
         "warnings",
     )
 
@@ -173,6 +184,7 @@ class Execution:
     task: asyncio.Task[Any] | None
     tasks: WeakSet[asyncio.Task[Any]] | None
     inferred: int  # when `execute` returned
+    track: int  # the number of its request, while a memory track is on
     _causes: list[ErrorRecord] | None
     _children: set[Ticket] | None
     _guard: threading.Lock | None
@@ -189,7 +201,7 @@ class Execution:
         # Of a batch, in step; instead of `request` and `ticket`.
         self.requests: tuple[InferenceRequest, ...] = ()
         self.tickets: tuple[Ticket, ...] = ()
-        self.started = self.inferred = self.thread = 0
+        self.started = self.inferred = self.thread = self.track = 0
         self.warnings: Mapping[str, None] = _NO_WARNINGS  # in order, each once
         self.nested_loop: Any = None  # that a sync execute runs itself
         self._causes = self._children = self._guard = self._inline = None
@@ -230,7 +242,7 @@ class Execution:
                 return self._refused(model.name, str(error), decoupled)
         late: list[InferenceRequest] | None = None
         try:
-            response = model.scheduler.call(self, received(model, request, given))
+            response = model.scheduler.call(self, received(model, request, given, self))
         except ModelClosed as closed:  # it was replaced since it was found
             late = [closed.request]
         except NotReceivedError as error:
@@ -265,7 +277,7 @@ class Execution:
             if problem is not None:
                 return self._refused_later(loop, request, problem, decoupled)
         try:
-            ticket = Ticket(model, received(model, request, given), self, copy_context())
+            ticket = Ticket(model, received(model, request, given, self), self, copy_context())
         except NotReceivedError as error:
             return self._refused_later(loop, request, str(error), decoupled)
         future = response_of(ticket, loop, TicketStream(ticket, self) if decoupled else None)
@@ -288,7 +300,7 @@ class Execution:
         return None if memory is None else memory_problem(memory)
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
-        ticket = Ticket(model, received(model, request, given), self, copy_context())
+        ticket = Ticket(model, received(model, request, given, self), self, copy_context())
         self.adopt(ticket)
         model.scheduler.submit(ticket)
         return TicketStream(ticket, self)

@@ -21,7 +21,7 @@ from .failures import describe_exception
 if TYPE_CHECKING:
     from .model import LoadedModel
 
-__all__ = ["Loader", "Server"]
+__all__ = ["Loader", "Server", "servers"]
 
 log = logging.getLogger("bls_notebook")
 
@@ -60,6 +60,7 @@ class Server:
         self._newest: dict[str, LoadedModel] = {}
         self._lock = threading.Lock()
         self.last_failure: BaseException | None = None
+        servers.add(self)
         self._families: dict[tuple[str, str], WeakSet[_Family]] = {}  # by who made them
 
     def set_strict(self, strict: bool) -> None:
@@ -227,3 +228,6 @@ class _Metric:
     def value(self) -> float:
         """Read."""
         return float(self._do("get", self._metric.value))
+
+
+servers: WeakSet[Server] = WeakSet()  # that are in use

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
+from bls_notebook.devices.holding import RecordingNumber
+
 from ._runtime import caller_var, current_caller
 from .errors import TritonModelException
-from .holders import RecordingNumber
 from .memory import PreferredMemory
 from .parameters import parameters_to_json
 from .refusing import is_sequence, unpicklable
@@ -150,6 +151,7 @@ class InferenceRequest:
         "_release_flags",
         "_requested",
         "_sender",
+        "_track",
     )
 
     _answerable: Answerable | None
@@ -161,6 +163,7 @@ class InferenceRequest:
     _release_flags: int
     _requested: tuple[str, ...]
     _sender: InferenceResponseSender | None
+    _track: int  # its number in a memory track; set only while one is on
 
     def __init__(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
@@ -204,6 +205,11 @@ class _Finalizing:
                 self._inner.finalize()
         finally:
             del self.execute
+
+    @property
+    def model(self) -> Any:
+        """The model's own object, None where there is none."""
+        return getattr(self._inner, "model", None)
 
     def ready(self) -> bool:
         """Ask the model."""
