@@ -18,7 +18,10 @@ from .engine.errors import (
     ModelNotFoundError,
     RepositoryClosedError,
 )
+from .engine.memory_track import track_memory
+from .observe.lifetimes_file import load_lifetimes
 from .repository.current import current_repository, set_current_repository
+from .repository.gpus import cupy, list_devices, simulate_gpus
 from .repository.repository import ModelRepository
 from .repository.response import Response
 
@@ -33,10 +36,15 @@ __all__ = [
     "ModelRepository",
     "RepositoryClosedError",
     "Response",
+    "cupy",
     "current_repository",
+    "list_devices",
     "load_ipython_extension",
+    "load_lifetimes",
     "pb_utils",
     "set_current_repository",
+    "simulate_gpus",
+    "track_memory",
     "unload_ipython_extension",
 ]
 

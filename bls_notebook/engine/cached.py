@@ -12,10 +12,13 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from bls_notebook.devices import ledger
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .cache import Key
+from .placement import placed
+from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -46,14 +49,24 @@ class CachingScheduler:
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Answer from the cache, or serve the request and wait for its answer."""
+        parent.note_blocking(self._model.name)
         begun = perf_counter_ns()
+        if not self._cache.takes(request):
+            box = [request]
+            del request
+            return self._inner.call(parent, box.pop())
         key = self._cache.key(self._number, request)
         requested = request._requested
         found = self._cache.lookup(key, requested)
         looked = perf_counter_ns() - begun
         if found is not None:
             self._hit(begun + looked - request._arrived, looked)
-            return found
+            out = placed(found, requested)
+            if ledger.recording is not None:
+                ledger.recording.answered(
+                    getattr(request, "_track", 0), "", False, out._outputs, out._outputs
+                )
+            return with_warnings(out, self._model, None, parent)
         box = [request]
         del request  # nobody but the model may hold it
         response = self._inner.call(parent, box.pop())
@@ -63,7 +76,8 @@ class CachingScheduler:
     def submit(self, ticket: Ticket) -> None:
         """Answer from the cache, or serve the request in the background."""
         request = ticket.request
-        if request is None:
+        if request is None or not self._cache.takes(request):
+            del request
             self._inner.submit(ticket)
             return
         begun = perf_counter_ns()
@@ -78,7 +92,10 @@ class CachingScheduler:
         self._hit(begun + looked - ticket.arrived, looked)
         ticket.request = None
         ticket.outside = True
-        ticket.respond(found, True)
+        out = placed(found, ticket.requested)
+        if ledger.recording is not None:
+            ledger.recording.answered(ticket.track, "", False, out._outputs, out._outputs)
+        ticket.respond(with_warnings(out, self._model, None, ticket.parent), True)
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:
         self._cache.timed(lookup_ns, 0)

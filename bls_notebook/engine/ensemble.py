@@ -44,6 +44,7 @@ class EnsembleScheduler:
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Serve a request and wait for its answer."""
+        parent.note_blocking(self._model.name)
         members = self._enter()
         if isinstance(members, InferenceResponse):
             return members

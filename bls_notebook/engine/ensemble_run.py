@@ -16,6 +16,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from bls_notebook.devices import ledger
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
@@ -25,11 +26,13 @@ from bls_notebook.pb_utils.tensor import Tensor
 from .blocking import first_response, look_at
 from .ensemble_flow import EnsembleFlow, Launch, Membership
 from .ensemble_plan import EnsemblePlan
-from .execution import Execution, received
+from .execution import Execution, NotReceivedError, received
 from .failures import cancelled_response, error_response
 from .isolation import hand_over
 from .messages import in_ensemble, without_running
+from .placement import placed
 from .ticket import Ticket
+from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .model import LoadedModel
@@ -115,6 +118,8 @@ class EnsembleRun:
         self._steps_ns = 0
         self.execution = EnsembleExecution(model.server, model, parent)
         self.execution.started = self._started
+        if ledger.recording is not None:
+            self.execution.track = getattr(request, "_track", 0)
         if ticket is not None:
             ticket.execution = self.execution
 
@@ -218,7 +223,10 @@ class EnsembleRun:
         problem = member.check.problem(request)
         if problem is not None:
             return error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (member.name,)))
-        return received(member, request, True)
+        try:
+            return received(member, request, True, self.execution)
+        except NotReceivedError as error:
+            return error_response(str(error), origin=ErrorRecord(str(error), "INTERNAL", (member.name,)))
 
     def _options_of(self, launch: Launch) -> Options:
         options = self._options
@@ -299,10 +307,20 @@ class EnsembleRun:
         while (made := flow.take_outputs()) is not None:
             tensors, parameters = made
             del made
+            before = tensors
             if self._model.decoupled:  # a later step may still read one of these
                 tensors = hand_over(tensors, True)
+            recording = ledger.recording
+            if recording is not None:
+                recording.paired(before, tensors)
             response = InferenceResponse()
             response._outputs = tensors
+            del before, tensors  # they may be moved
+            response = placed(response, self._request._requested)
+            if recording is not None:
+                outputs = response._outputs
+                recording.answered(self.execution.track, self._model.name, False, outputs, outputs)
+                del outputs
             if parameters:
                 plain = parameters["sequence_id"] == 0 and True not in parameters.values()
                 response._parameters = _PLAIN if plain else json.dumps(parameters)
@@ -339,6 +357,12 @@ class EnsembleRun:
         return error_response(message, error._code, record)
 
     def _give(self, responses: list[tuple[InferenceResponse, bool]], over: bool) -> None:
+        execution = self.execution
+        if execution.warnings:  # of the steps
+            responses = [
+                (with_warnings(response, self._model, execution, execution.parent), final)
+                for response, final in responses
+            ]
         if over:
             self._count(responses[-1][0]._error is not None)
         ticket = self._ticket

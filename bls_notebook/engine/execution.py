@@ -18,14 +18,15 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from bls_notebook.devices import ledger, pool_hooks
+from bls_notebook.observe.logs import LogLine
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator
-from bls_notebook.pb_utils.memory import MemoryType
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from . import messages
+from . import logs, messages
 from .blocking import first_response
 from .ctrl_c import RETRY_SECONDS
 from .failures import error_response, originating, over_bls
@@ -33,6 +34,7 @@ from .futures import response_of
 from .interrupt import clear_interrupt, interrupt_thread
 from .isolation import hand_over
 from .loops import watch_loop
+from .placement import Wanted, memory_problem
 from .reshape import reshape_all
 from .stream import AnsweredStream, TicketStream
 from .threads import start_in_thread
@@ -54,33 +56,59 @@ _running_loop = asyncio.get_running_loop
 _CLOSED = "Unable to send response. Response sender has been closed."
 
 
-def received(model: LoadedModel, request: InferenceRequest, given: bool) -> InferenceRequest:
-    """Return the request as the model receives it: its tensors isolated from the sender's."""
+def received(
+    model: LoadedModel, request: InferenceRequest, given: bool, sender: Execution
+) -> InferenceRequest:
+    """Return the request as the model receives it: its tensors isolated from the sender's.
+
+    Raises
+    ------
+    NotReceivedError
+        What is copied for the model does not fit into a GPU's memory.
+    """
     arrived = perf_counter_ns()
     inputs = request._inputs
     if given:
         request._inputs = []
     out = _new(InferenceRequest)
     out._arrived = arrived
-    out._inputs = hand_over(inputs, given)
+    try:
+        out._inputs = hand_over(inputs, given, model.cpu_only)
+    except (MemoryError, RuntimeError) as error:
+        problem = messages.inputs_not_placed(str(error))
+        raise NotReceivedError(messages.running(model.name, problem)) from error
     if model.reshapes:
         reshape_all(out._inputs, model.reshapes)
     out._requested = request._requested or model.output_names
     out._model_name = model.name
     out._model_version = model.version
     options = request._options
-    out._options = options if options is DEFAULT_OPTIONS else _carried(options)
+    if options is DEFAULT_OPTIONS:
+        out._options = options
+    else:
+        out._options = _carried(options)
+        if options.preferred_memory is not None:
+            out._requested = Wanted.of(out._requested, options.preferred_memory)
     out._answerable = None
     out._sender = None
     out._maker = None
+    recording = ledger.recording
+    if recording is not None:
+        if pool_hooks.used:
+            pool_hooks.follow()
+        out._track = recording.received(
+            model.who, sender.track, out._options, arrived, given, inputs, out._inputs
+        )
     return out
 
 
 def _carried(options: Options) -> Options:
-    """The options as the receiver sees them: the server writes parameters anew, without spaces."""
-    if options.parameters == "{}":
+    """The options as the receiver sees them: parameters written anew, a span of its own."""
+    if options.parameters == "{}" and options.trace is None:
         return options
-    parameters = json.dumps(json.loads(options.parameters), separators=(",", ":"))
+    parameters = options.parameters
+    if parameters != "{}":  # the server leaves out the spaces
+        parameters = json.dumps(json.loads(parameters), separators=(",", ":"))
     return Options(
         options.request_id,
         options.correlation_id,
@@ -88,9 +116,13 @@ def _carried(options: Options) -> Options:
         options.timeout,
         parameters,
         options.preferred_memory,
-        options.trace,
+        None if options.trace is None else options.trace._child(),
         options.priority,
     )
+
+
+class NotReceivedError(Exception):
+    """The inputs of a request cannot be handed to its model; the text is the response's error."""
 
 
 class ModelClosed(Exception):  # noqa: N818 - not an error: the request goes elsewhere
@@ -137,10 +169,12 @@ class Execution:
         "thread",
         "ticket",
         "tickets",
+        "track",
         "warnings",
     )
 
     combined = False  # it runs no model itself, but sends requests to others: see `waits_for`
+    _of = ""  # the model whose code runs, where `model` is None; set by subclasses
 
     bare: bool  # it sends requests of threads that carry no context
     finished: bool
@@ -150,6 +184,7 @@ class Execution:
     task: asyncio.Task[Any] | None
     tasks: WeakSet[asyncio.Task[Any]] | None
     inferred: int  # when `execute` returned
+    track: int  # the number of its request, while a memory track is on
     _causes: list[ErrorRecord] | None
     _children: set[Ticket] | None
     _guard: threading.Lock | None
@@ -166,7 +201,7 @@ class Execution:
         # Of a batch, in step; instead of `request` and `ticket`.
         self.requests: tuple[InferenceRequest, ...] = ()
         self.tickets: tuple[Ticket, ...] = ()
-        self.started = self.inferred = self.thread = 0
+        self.started = self.inferred = self.thread = self.track = 0
         self.warnings: Mapping[str, None] = _NO_WARNINGS  # in order, each once
         self.nested_loop: Any = None  # that a sync execute runs itself
         self._causes = self._children = self._guard = self._inline = None
@@ -176,13 +211,14 @@ class Execution:
         """Name of the instance that runs it."""
         return self.instance.name if self.instance is not None else "notebook"
 
+    @property
+    def model_name(self) -> str:
+        """Name of the model that runs, or that its thread belongs to."""
+        return self.model.name if self.model is not None else self._of or "notebook"
+
     def bare_caller(self) -> Execution:
         """Return who sends requests from a thread that carries no context, on behalf of this model."""
-        execution = Execution(self.server, None, None)
-        execution.bare = True
-        if self.model is not None:
-            self.model.bare.add(execution)
-        return execution
+        return bare_caller(self.server, self.model)
 
     # -- as a caller (pb_utils._runtime.Caller) --------------------------------------------------
 
@@ -200,12 +236,17 @@ class Execution:
             return self._refused(model.name, problem, decoupled)
         if decoupled:
             self.note_blocking(model.name)
-            return ResponseIterator(self._stream(model, request, given))
+            try:
+                return ResponseIterator(self._stream(model, request, given))
+            except NotReceivedError as error:
+                return self._refused(model.name, str(error), decoupled)
         late: list[InferenceRequest] | None = None
         try:
-            response = model.scheduler.call(self, received(model, request, given))
+            response = model.scheduler.call(self, received(model, request, given, self))
         except ModelClosed as closed:  # it was replaced since it was found
             late = [closed.request]
+        except NotReceivedError as error:
+            return self._refused(model.name, str(error), decoupled)
         if late is not None:
             response = self._exec_again(model, late)
         if response._error is not None:
@@ -235,7 +276,10 @@ class Execution:
             problem = self._problem(model, request, decoupled)
             if problem is not None:
                 return self._refused_later(loop, request, problem, decoupled)
-        ticket = Ticket(model, received(model, request, given), self, copy_context())
+        try:
+            ticket = Ticket(model, received(model, request, given, self), self, copy_context())
+        except NotReceivedError as error:
+            return self._refused_later(loop, request, str(error), decoupled)
         future = response_of(ticket, loop, TicketStream(ticket, self) if decoupled else None)
         children = self._children
         if children is None:
@@ -253,12 +297,10 @@ class Execution:
                 model.name, f"the chain of BLS calls is {MAX_DEPTH} long; does a model call itself?"
             )
         memory = request._options.preferred_memory
-        if memory is not None and memory._memory_type == MemoryType.TRITONSERVER_MEMORY_GPU:
-            return messages.no_gpu(memory._device_id)
-        return None
+        return None if memory is None else memory_problem(memory)
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
-        ticket = Ticket(model, received(model, request, given), self, copy_context())
+        ticket = Ticket(model, received(model, request, given, self), self, copy_context())
         self.adopt(ticket)
         model.scheduler.submit(ticket)
         return TicketStream(ticket, self)
@@ -315,17 +357,22 @@ class Execution:
 
     def log(self, level: str, message: str, file: str, line: int) -> None:
         """Write to the server's log."""
-        self.server.log(level, message, file, line, self.model.name if self.model else "notebook")
+        logs.write(LogLine(level, self.model_name, message, file, line, self.bare))
 
     def metric_family(self, name: str, description: str, kind: str) -> Any:
         """Return a family of custom metrics."""
         return self.server.metric_family(self, name, description, kind)
 
+    @property
+    def directory(self) -> str:
+        """Folder of the version of the model that runs; empty in the notebook."""
+        return self.model.directory if self.model is not None else ""
+
     def model_directory(self) -> str:
         """Return the folder of the running model's version."""
-        if self.model is None:
+        if not self.directory:
             raise TritonModelException("get_model_dir: no model is running here.")
-        return self.model.directory
+        return self.directory
 
     # -- as the one who answers (pb_utils.sender.Answerable), where it runs inline ------------------
 
@@ -445,3 +492,17 @@ class Execution:
                 time.sleep(RETRY_SECONDS)
 
         start_in_thread(insist)
+
+
+class _Bare(Execution):
+    """Sends requests of a thread that carries no context."""
+
+
+def bare_caller(server: Server, model: LoadedModel | None) -> Execution:
+    """Return who sends requests from a thread that carries no context; `model` is whose code it runs."""
+    execution = _Bare(server, None, None)
+    execution.bare = True
+    if model is not None:
+        execution._of = model.name
+        model.bare.add(execution)
+    return execution

@@ -6,20 +6,27 @@ is who occupies it, None while it is idle; it is written under the scheduler's l
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bls_notebook.backends.protocol import BackendInstance
 
 from .loops import ModelLoop
 
 if TYPE_CHECKING:
+    from bls_notebook.pb_utils.request import InferenceRequest
+
     from .execution import Execution
     from .ticket import Ticket
 
 __all__ = ["Instance"]
 
 _making_loops = threading.Lock()
+
+
+def _closed(requests: list[InferenceRequest]) -> Any:
+    raise RuntimeError("the model's instance has been finalized")
 
 
 class Instance:
@@ -59,10 +66,19 @@ class Instance:
         """Identity of the thread of its loop; 0 while it has none."""
         return 0 if self._loop is None else self._loop.thread
 
+    @property
+    def event_loop(self) -> asyncio.AbstractEventLoop | None:
+        """Its event loop; None while it has none."""
+        return None if self._loop is None else self._loop.loop
+
     def close(self) -> None:
-        """Finalize the model's instance and stop its loop; what ends there later finds it stopped."""
+        """Finalize the model's instance and stop its loop; what ends there later finds it stopped.
+
+        What the model holds goes with it now, and not with a garbage collection: it may be a GPU's memory.
+        """
         try:
             self.backend.finalize()
         finally:
+            self.execute = _closed
             if self._loop is not None:
                 self._loop.stop()

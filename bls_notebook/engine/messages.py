@@ -12,10 +12,12 @@ __all__ = [
     "duplicate_input",
     "execute_failed",
     "in_ensemble",
+    "inputs_not_placed",
     "no_batch_dimension",
     "no_gpu",
     "no_inputs",
     "no_rows",
+    "not_placed",
     "not_ready",
     "queue_full",
     "running",
@@ -202,14 +204,29 @@ def no_inputs() -> str:
     return "out of bounds index 0: request has 0 inputs"
 
 
-def no_gpu(device: int) -> str:
-    """Outputs were asked for on a GPU that is not there."""
+def no_gpu(why: str) -> str:
+    """Outputs were asked for on a GPU that is not there; `why` says how to have it."""
     return (
         "BackendMemory::Create, all allocation types failed:\n"
         "\tGPU: failed to get device: CUDA driver version is insufficient for CUDA runtime version\n"
         "\tGPU_POOL: CudaMemoryManager has no preallocated CUDA memory"
-        f" (this process has no gpu:{device}; leave preferred_memory out, or ask for the CPU)"
+        f" ({why}; or leave preferred_memory out, or ask for the CPU)"
     )
+
+
+def not_placed(device: int, why: str) -> str:
+    """Outputs do not fit into the GPU that they were asked for on."""
+    return (
+        "BackendMemory::Create, all allocation types failed:\n"
+        f"\tGPU: {why}\n"
+        "\tGPU_POOL: CudaMemoryManager has no preallocated CUDA memory"
+        f" (the outputs were asked for on gpu:{device})"
+    )
+
+
+def inputs_not_placed(why: str) -> str:
+    """The receiver's copies of the inputs do not fit into the GPU that these are on."""
+    return f"Failed to allocate memory for the inputs: {why}"
 
 
 def timeout_expired() -> str:

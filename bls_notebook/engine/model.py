@@ -68,6 +68,7 @@ class LoadedModel:
         self.spec = spec
         self.name = spec.name
         self.version = version
+        self.who = spec.name, version
         self.directory = directory
         self.instances = tuple(instances)
         self.decoupled = spec.decoupled
@@ -76,6 +77,10 @@ class LoadedModel:
         self.output_names = tuple(spec.outputs)
         self.check = RequestCheck(spec)
         self.reshapes = input_reshapes(spec.inputs)
+        # An ensemble runs nothing itself: its steps say.
+        self.cpu_only = spec.scheduler != "ensemble" and (
+            spec.backend != "python" or spec.force_cpu_only_input_tensors
+        )
         self.outputs = OutputCheck(spec, server.strict)
         self.statistics = Statistics()
         self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves

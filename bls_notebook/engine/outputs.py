@@ -6,16 +6,21 @@ from sys import getrefcount as _getrefcount
 from typing import TYPE_CHECKING, Any
 from weakref import getweakrefcount
 
+from bls_notebook.devices import ledger
+from bls_notebook.devices.holding import RecordingNumber
 from bls_notebook.pb_utils.errors import TritonModelException
-from bls_notebook.pb_utils.holders import RecordingNumber
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
+from .failures import public_names
 from .isolation import hand_over
+from .placement import placed
 from .reshape import reshape_all
 
 if TYPE_CHECKING:
+    from .execution import Execution
     from .output_check import OutputCheck
+    from .ticket import Ticket
 
 _new = InferenceResponse.__new__
 
@@ -28,7 +33,9 @@ class ReturnError(TritonModelException):
 
 def _triton_type(value: object) -> str:
     """The type as Triton prints it, whose classes live in a module of its own."""
-    return str(type(value)).replace(f"{InferenceResponse.__module__}.", "c_python_backend_utils.")
+    return public_names(str(type(value))).replace(
+        f"{InferenceResponse.__module__}.", "c_python_backend_utils."
+    )
 
 
 def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:
@@ -70,6 +77,8 @@ def answer(
     requested: tuple[str, ...],
     given: bool,
     check: OutputCheck | None = None,
+    execution: Execution | None = None,
+    ticket: Ticket | None = None,
 ) -> InferenceResponse:
     """Return the response that a requester gets: its outputs, isolated from the model's.
 
@@ -78,11 +87,14 @@ def answer(
     responses : list of InferenceResponse
         That the model returned, or one that it sends.
     requested : tuple of str
-        Names of the outputs that the requester gets, each of the configuration.
+        Names of the outputs that the requester gets, each of the configuration; `Wanted` where it prefers
+        some memory for them.
     given : bool
         Nobody but the engine and, perhaps, the list's maker holds the list.
     check : OutputCheck, optional
         Compares the outputs with the configuration; what it finds is in the response's warnings.
+    execution, ticket : Execution, Ticket, optional
+        Whose response it is; the ticket counts where there are both.
 
     Notes
     -----
@@ -124,10 +136,33 @@ def answer(
         if not as_asked:
             tensors[:] = {t._name: t for t in tensors if t._name in requested}.values()
     out._outputs = []
-    out._outputs = hand_over(tensors, unheld)
+    if requested.__class__ is tuple:
+        out._outputs = hand_over(tensors, unheld)
+        if ledger.recording is not None:
+            _note(ledger.recording, execution, ticket, unheld, tensors, out._outputs)
+    else:
+        out._outputs = tensors
+        out = placed(out, requested, unheld)
+        if ledger.recording is not None:
+            _note(ledger.recording, execution, ticket, False, out._outputs, out._outputs)
     if check is not None and check.reshapes:
         reshape_all(out._outputs, check.reshapes)
     return out
+
+
+def _note(
+    recording: ledger.Recording,
+    execution: Execution | None,
+    ticket: Ticket | None,
+    away: bool,
+    before: list[Tensor],
+    after: list[Tensor],
+) -> None:
+    by = execution if ticket is None else ticket
+    if by is not None and after:
+        recording.answered(
+            by.track, "" if execution is None else execution.instance_name, away, before, after
+        )
 
 
 def _calibrate() -> None:

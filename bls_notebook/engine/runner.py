@@ -147,7 +147,9 @@ class BatchRunner:
         self._check(execution, returned)
         for index, ticket in enumerate(execution.tickets):
             if returned is not None and returned[index] is not None:
-                response = answer(returned, index, ticket.requested, False, self._model.outputs)
+                response = answer(
+                    returned, index, ticket.requested, False, self._model.outputs, execution, ticket
+                )
                 ticket.finish(with_warnings(response, self._model, execution, ticket.parent))
         self._leave_to_senders(execution, [])
 
@@ -177,7 +179,8 @@ class BatchRunner:
         # Inline, it is stopped with its parent, unless that is somewhere else.
         own = not inline or parent is None or parent.thread != thread or parent.task is not None
         guard = execution.interruptible() if own else threading.Lock()
-        token = caller_var.set(execution)
+        before = caller_var.get()
+        caller_var.set(execution)
         failed: InferenceResponse | None = None
         again: list[Ticket] = []
         try:
@@ -190,7 +193,9 @@ class BatchRunner:
                 # Here and not in a method: one more reference to the list would mean copies.
                 for index, ticket in enumerate(execution.tickets):
                     if returned[index] is not None:
-                        response = answer(returned, index, ticket.requested, True, self._model.outputs)
+                        response = answer(
+                            returned, index, ticket.requested, True, self._model.outputs, execution, ticket
+                        )
                         response = with_warnings(response, self._model, execution, ticket.parent)
                         ticket.finish(response)
             self._leave_to_senders(execution, again)
@@ -203,7 +208,7 @@ class BatchRunner:
                 execution.finished = True
             if own and execution.cancelled:
                 clear_interrupt(execution.thread)
-            caller_var.reset(token)
+            caller_var.set(before)
             self._finish(execution, failed)
         return again
 
@@ -268,7 +273,9 @@ class BatchRunner:
             if returned is not None and not self._model.decoupled:
                 for index, ticket in enumerate(execution.tickets):
                     if returned[index] is not None:
-                        response = answer(returned, index, ticket.requested, True, self._model.outputs)
+                        response = answer(
+                            returned, index, ticket.requested, True, self._model.outputs, execution, ticket
+                        )
                         response = with_warnings(response, self._model, execution, ticket.parent)
                         ticket.finish(response)
             self._leave_to_senders(execution, again)
@@ -299,6 +306,7 @@ class BatchRunner:
         execution = Execution(self._model.server, self._model, parent)
         execution.instance = instance
         execution.tickets = tuple(t for t, _ in pairs)
+        execution.track = execution.tickets[0].track
         execution.requests = tuple(r for _, r in pairs)
         execution.started = perf_counter_ns()
         instance.holder = execution

@@ -19,6 +19,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
+from bls_notebook.devices import ledger
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -119,7 +120,8 @@ class DefaultScheduler:
         if running_loop is not None:  # model code must not see the caller's (or Jupyter's) loop
             _set_running_loop(None)
             parent.note_blocking(model.name)
-        token = caller_var.set(execution)
+        before = caller_var.get()
+        caller_var.set(execution)
         response: InferenceResponse | None = None
         begun = request._arrived
         rows = rows_of(request) if self._batching else 1
@@ -127,6 +129,8 @@ class DefaultScheduler:
         failed = False
         started = perf_counter_ns()
         execution.started = started
+        if ledger.recording is not None:
+            execution.track = getattr(request, "_track", 0)
         try:
             returned = instance.execute([request])
             if returned.__class__ is not list:
@@ -142,14 +146,14 @@ class DefaultScheduler:
             execution.request = None
             del request
             if returned[0] is not None and execution.ticket is None:
-                response = answer(returned, 0, requested, True, model.outputs)
+                response = answer(returned, 0, requested, True, model.outputs, execution)
                 if response._warnings:
                     response = with_warnings(response, model, execution, parent)
         except BaseException as error:
             failed = True
             response = failure(execution, error, True)
         finally:
-            caller_var.reset(token)
+            caller_var.set(before)
             if running_loop is not None:
                 _set_running_loop(running_loop)
             if guard is None:
@@ -290,6 +294,8 @@ class DefaultScheduler:
                 return False
             self._queue.remove(ticket)
             ticket.queued = False
+            reason = "OTHER" if ticket.refused else "CANCELED"
+            self._model.statistics.failed(perf_counter_ns() - ticket.arrived, reason)
         return True
 
     def settled(self, ticket: Ticket) -> None:
@@ -373,6 +379,7 @@ class DefaultScheduler:
         execution = Execution(model.server, model, ticket.parent)
         execution.instance = instance
         execution.tickets = (ticket,)
+        execution.track = ticket.track
         execution.requests = (request,)
         execution.thread = _get_ident()
         execution._guard = self._lock
@@ -396,7 +403,7 @@ class DefaultScheduler:
             ):
                 execution.requests = ()
                 del request
-                response = answer(returned, 0, ticket.requested, True, model.outputs)
+                response = answer(returned, 0, ticket.requested, True, model.outputs, execution, ticket)
                 if response._warnings:
                     response = with_warnings(response, model, execution, ticket.parent)
             else:

@@ -15,6 +15,7 @@ from contextvars import Context
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
 
+from bls_notebook.devices import ledger
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -90,6 +91,7 @@ class Ticket:
         "request",
         "requested",
         "serving",
+        "track",
     )
 
     arrived: int
@@ -145,6 +147,8 @@ class Ticket:
         # What is to be read: the answer of a request that has one, in a list so that it is taken once,
         # or everything in order.
         self._only = self._responses = None
+        # The number of its request, while a memory track is on.
+        self.track = 0 if ledger.recording is None else getattr(request, "_track", 0)
 
     @property
     def done(self) -> bool:
@@ -181,7 +185,7 @@ class Ticket:
                 out = self._unfinished or InferenceResponse()
                 self._unfinished = None
             else:
-                out = answer([response], 0, self.requested, False, self.model.outputs)
+                out = answer([response], 0, self.requested, False, self.model.outputs, self.execution, self)
                 out = with_warnings(out, self.model, self.execution, self.parent)
                 if not final and not self.model.decoupled:
                     self._unfinished = out

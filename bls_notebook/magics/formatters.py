@@ -9,16 +9,21 @@ from typing import Any
 
 from IPython.core.formatters import DisplayFormatter
 
-from bls_notebook import Response
-from bls_notebook.observe.records import ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
+from bls_notebook import BLSError, Response
+from bls_notebook.engine.memory_track import MemoryTrack
+from bls_notebook.observe.lifetimes import Lifetimes
+from bls_notebook.observe.records import DeviceTable, ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
 
 from .notebook import Notebook
-from .results import Models, Responses
+from .results import Families, Models, Responses, Statistics
 
 __all__ = ["add_formatters", "remove_formatters"]
 
-_LISTS: tuple[type, ...] = (Responses, Models)
-_TYPES: tuple[type, ...] = (Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, *_LISTS)
+_LISTS: tuple[type, ...] = (Responses, Models, Statistics, Families)
+_TYPES: tuple[type, ...] = (
+    Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, DeviceTable, Lifetimes, MemoryTrack,
+    *_LISTS,
+)  # fmt: skip
 
 
 def _formatter(notebook: Notebook) -> DisplayFormatter:
@@ -30,8 +35,11 @@ def _formatter(notebook: Notebook) -> DisplayFormatter:
 def add_formatters(notebook: Notebook) -> None:
     """Make the shell draw responses and records."""
 
-    def bundle(value: Any, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return notebook.draw(value)._repr_mimebundle_()
+    def bundle(value: Any, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        try:
+            return notebook.draw(value)._repr_mimebundle_()
+        except BLSError:  # a track that has not begun
+            raise NotImplementedError from None
 
     def text(value: Any, printer: Any, cycle: bool) -> None:
         printer.text(notebook.draw(value).text)

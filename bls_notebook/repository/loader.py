@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
-from bls_notebook.backends.registry import backend_names, find_backend
+from bls_notebook.backends.registry import backend_names, find_backend, runs_on_gpu
+from bls_notebook.devices.registry import gpu_count
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError
-from bls_notebook.engine.execution import Execution
+from bls_notebook.engine.execution import Execution, bare_caller
 from bls_notebook.engine.failures import HOME, describe_exception, exception_frames, text_of
 from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.instance import Instance
@@ -116,7 +118,7 @@ def _read_config(source: ModelSource) -> ModelConfigMessage:
         config = parse_config(source.config, model=source.name)
     first = next(iter(source.versions.values()), None)
     files = () if first is None else tuple(sorted(f.name for f in first.iterdir()))
-    return complete(config, model=source.name, files=files)
+    return complete(config, model=source.name, files=files, gpus=gpu_count(), runs_on_gpu=runs_on_gpu)
 
 
 def _load_version(
@@ -127,7 +129,7 @@ def _load_version(
     instances: list[Instance] = []
     made: list[BackendInstance] = []
     try:
-        with as_model(Initializing(server, name, str(folder))):
+        with as_model(Initializing(server, name, str(folder), name)):
             backend_model = _open(source, config, version, folder, homes)
             config = auto_complete(config, backend_model)
             validate(config, folder=source.folder)
@@ -142,12 +144,11 @@ def _load_version(
                 "model_version": str(version),
                 "model_name": name,
             }
-            with as_model(Initializing(server, instance.name, str(folder))):
+            with as_model(Initializing(server, instance.name, str(folder), name)):
                 backend_instance = backend_model.make_instance(arguments)
             made.append(backend_instance)
-            instances.append(
-                Instance(instance.name, _Finalizing(backend_instance, server, instance.name, str(folder)))
-            )
+            finalizing = _Finalizing(backend_instance, server, instance.name, str(folder), name)
+            instances.append(Instance(instance.name, finalizing))
         model = LoadedModel(server, spec, version, str(folder), instances)
         warm_up(model, source.folder)
     except BaseException as error:
@@ -188,9 +189,9 @@ def _open(
 class _Finalizing:
     """An instance that finalizes as a model."""
 
-    def __init__(self, inner: BackendInstance, server: Server, name: str, directory: str) -> None:
+    def __init__(self, inner: BackendInstance, server: Server, name: str, directory: str, model: str) -> None:
         self._inner = inner
-        self._caller = (server, name, directory)
+        self._caller = (server, name, directory, model)
         self.asks_ready = getattr(inner, "asks_ready", False)
         self.execute = inner.execute
         self.is_async = inner.is_async
@@ -198,10 +199,17 @@ class _Finalizing:
     def finalize(self) -> None:
         """Finalize the model's instance."""
         try:
+            server, name, directory, _ = self._caller
+            server.keep_metrics(name, directory)
             with as_model(Initializing(*self._caller)):
                 self._inner.finalize()
         finally:
             del self.execute
+
+    @property
+    def model(self) -> Any:
+        """The model's own object, None where there is none."""
+        return getattr(self._inner, "model", None)
 
     def ready(self) -> bool:
         """Ask the model."""
@@ -244,10 +252,7 @@ def _find_by_frame(frame: FrameType) -> Execution | None:
     model = getattr(home, "owner", None)
     if model is None:
         return None
-    execution = Execution(model.server, None, None)
-    execution.bare = True
-    model.bare.add(execution)
-    return execution
+    return bare_caller(model.server, model)
 
 
 _runtime.finders.append(_find_by_frame)

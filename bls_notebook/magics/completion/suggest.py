@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from bls_notebook.magics import body, request, tritonconfig, tritonmodel
+import bls_notebook as bls
+from bls_notebook.magics import blsmemory, body, request, tritonconfig, tritonmodel
 from bls_notebook.magics.arguments import Parser
 from bls_notebook.magics.repo import VERBS
 from bls_notebook.magics.request_line import input_name
@@ -14,7 +15,7 @@ from .lines import MagicLine
 
 __all__ = ["suggest"]
 
-_DEVICES = ("cpu", "gpu:0")
+_CELLS = {"%%bls": body.parser, "%%blsmemory": blsmemory.parser}
 
 
 def suggest(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[str]]:
@@ -23,8 +24,9 @@ def suggest(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[s
         return _request(line, models)
     if line.magic == "%tritonrepo":
         return line.fragment, _repository(line, models)
-    if line.magic == "%%bls":
-        return line.fragment, _options(body.parser(), line)
+    if line.magic in _CELLS:
+        parser = _CELLS[line.magic]()
+        return line.fragment, [] if _awaited_option(parser, line) else _options(parser, line)
     parser = tritonmodel.parser() if line.magic == "%%tritonmodel" else tritonconfig.parser()
     if _awaited_option(parser, line):
         return line.fragment, []
@@ -39,7 +41,7 @@ def _request(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[
     model = next((m for m in models if m.name == name and m.state == "READY"), None)
     option = _awaited_option(parser, line)
     if option == "--device":
-        return fragment, _begin(fragment, _DEVICES)
+        return fragment, _begin(fragment, dict.fromkeys([*(d.name for d in bls.list_devices()), "gpu:0"]))
     if option == "--outputs" and model is not None:
         begun = fragment.rpartition(",")[2]
         return begun, _begin(begun, (tensor.name for tensor in model.outputs))
@@ -60,7 +62,8 @@ def _repository(line: MagicLine, models: Sequence[ModelRecord]) -> list[str]:
     if verb is None:
         return []
     fitting = [m for m in models if verb.suggests(m) and m.name not in line.words]
-    return _names(fitting, line.fragment) or _options(verb.parser(), line)
+    offered = _begin(line.fragment, (word for word in verb.offers() if word not in line.words))
+    return _names(fitting, line.fragment) or offered or _options(verb.parser(), line)
 
 
 def _model(parser: Parser, words: Iterable[str]) -> str | None:
