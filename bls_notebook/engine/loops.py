@@ -245,7 +245,9 @@ class ModelLoop:
                 except Interrupted:
                     pass  # arrived just after the code that it was for
                 except BaseException as error:  # sys.exit in a task goes through asyncio
-                    log.error("%s in %s; its loop goes on", type(error).__name__, self._thread.name)
+                    where = None if isinstance(error, (SystemExit, KeyboardInterrupt)) else error
+                    words = "%s in %s; its loop goes on"
+                    log.error(words, type(error).__name__, self._thread.name, exc_info=where)
         finally:
             pending = [t for t in asyncio.all_tasks(self.loop) if not t.done()]
             for task in pending:
