@@ -39,6 +39,7 @@ class Chart {
     this.info = model.get("info");
     this.c = columns(model.get("data"), model.get("columns"));
     this.c.words = this.info.words;
+    this.c.models = this.info.models;
     this.hidden = { device: new Set(), model: new Set() };
     /** @type {Set<string>} */
     this.open = new Set();

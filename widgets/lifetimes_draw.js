@@ -258,6 +258,7 @@ function stays(context, scale, life, y, stop, c, theme) {
     context.fillRect(x - 1, y - 1, 3, BAR + 2);
     context.fillStyle = theme.text;
     context.fillRect(x, y - 1, 1, BAR + 2);
+    if (c.words[c.stay_owner_[i]] === c.models[c.model[life]]) continue; // its own: the heading says so
     const next = i + 1 < c.stay_at[life + 1] ? xOf(scale, c.stay_ns[i + 1]) : stop;
     const text = `→ ${c.words[c.stay_owner_[i]]}`;
     context.font = theme.font;

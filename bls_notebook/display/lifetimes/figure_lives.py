@@ -133,6 +133,8 @@ def _draw_stays(axes: Any, place: _Place, end: int) -> None:
     for life in wide:
         ends = [*(stay.ns for stay in life.stays[1:]), _span(life, end)[1]]
         for stay, until in zip(life.stays, ends, strict=True):
+            if stay.at.model == life.maker.model:  # its own: the heading says so
+                continue
             text = f"→ {owner(stay.at)}"
             if (until - stay.ns) / end * PLOT > width_of(text, 7) + 0.1:
                 write(
