@@ -152,6 +152,8 @@ class _Search:
         while queue and len(out) < MOST:
             way = queue.popleft()
             for root in self._roots.get(id(way[0]), ()):
+                if any(map(_is_namespace, way)):
+                    continue  # it leads to variables that have names of their own
                 holder = _holder(root, way)
                 out.setdefault((holder.kind, holder.name), holder)
             for parent in self._parents.get(id(way[0]), ()):
@@ -185,6 +187,10 @@ def _of_array(array: np.ndarray[Any, Any]) -> Iterator[Any]:
         yield array.base
     if array.dtype == object and array.size <= ELEMENTS:
         yield from (e for e in array.reshape(-1).tolist() if not isinstance(e, ATOMS))
+
+
+def _is_namespace(value: Any) -> bool:
+    return type(value) is dict and "__builtins__" in value
 
 
 def _is_closed(value: Any) -> bool:
