@@ -28,6 +28,7 @@ __all__ = ["ATOMS", "Root", "find_holders", "kinds", "providers"]
 SECONDS = 0.5  # for the search from names
 UNNAMED_SECONDS = 0.5  # for the one from blocks
 OBJECTS = 300_000
+AT_FIRST = 1_000  # objects of each root
 MOST = 4  # holders that are named of one block
 UNNAMED = 20  # blocks without a holder that are looked at more closely
 PARENTS = 6  # ways to an object that are remembered
@@ -109,21 +110,28 @@ class _Search:
         self._roots: dict[int, list[Root]] = {}
 
     def walk(self, roots: list[Root]) -> None:
-        """Visit what can be reached, nearest first."""
-        seen, parents, deadline = self._seen, self._parents, self._deadline
-        queue: deque[Any] = deque()
+        """Visit what can be reached: first a little of each root, so that a large one hides no other."""
+        rest: deque[Any] = deque()
         for root in roots:
             if isinstance(root.value, ATOMS):
                 continue
             self._roots.setdefault(id(root.value), []).append(root)
-            if id(root.value) not in seen:
-                seen[id(root.value)] = root.value
-                queue.append(root.value)
-        while queue and self._left > 0:
+            if id(root.value) not in self._seen:
+                self._seen[id(root.value)] = root.value
+                queue = deque((root.value,))
+                self._visit(queue, AT_FIRST)
+                rest += queue
+        self._visit(rest, self._left)
+
+    def _visit(self, queue: deque[Any], most: int) -> None:
+        """Visit objects and what they refer to, nearest first; what is left stays in the queue."""
+        seen, parents = self._seen, self._parents
+        while queue and most > 0 and self._left > 0:
             value = queue.popleft()
+            most -= 1
             self._left -= 1
-            if not self._left % 512 and perf_counter() > deadline:
-                return
+            if not self._left % 512 and perf_counter() > self._deadline:
+                self._left = 0
             for child in self._inside(value):
                 number = id(child)
                 known = parents.get(number)
@@ -144,6 +152,8 @@ class _Search:
         while queue and len(out) < MOST:
             way = queue.popleft()
             for root in self._roots.get(id(way[0]), ()):
+                if any(map(_is_namespace, way)):
+                    continue  # it leads to variables that have names of their own
                 holder = _holder(root, way)
                 out.setdefault((holder.kind, holder.name), holder)
             for parent in self._parents.get(id(way[0]), ()):
@@ -177,6 +187,10 @@ def _of_array(array: np.ndarray[Any, Any]) -> Iterator[Any]:
         yield array.base
     if array.dtype == object and array.size <= ELEMENTS:
         yield from (e for e in array.reshape(-1).tolist() if not isinstance(e, ATOMS))
+
+
+def _is_namespace(value: Any) -> bool:
+    return type(value) is dict and "__builtins__" in value
 
 
 def _is_closed(value: Any) -> bool:

@@ -283,8 +283,9 @@ def _roots() -> Iterator[Root]:
     for provider in providers:
         yield from provider()
     main = sys.modules.get("__main__")
-    for name, value in list(vars(main).items()) if main is not None else ():
-        if not name.startswith("_"):
+    variables = {} if main is None else dict(vars(main))
+    for name, value in variables.items():
+        if not name.startswith("_") and "get_ipython" not in variables:  # a notebook's are known better
             yield Root("variable", name, value)
     yield from frame_roots(_is_ours, "bls_notebook.")
 

@@ -112,6 +112,8 @@ class Server:
                 self._versions.pop(name, None)
                 self._newest.pop(name, None)
             left = [m for m in before.values() if m not in versions.values()]
+        if left:
+            self.last_failure = None  # its traceback holds every variable on the way, and so what models kept
         for model in left:
             model.close()
         return left
