@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +21,7 @@ def test_union(some: list[tuple[int, int]]) -> None:
     out = union(some)
     assert moments(out) == moments(some)
     assert total(out) == len(moments(some))
-    assert all(a[1] < b[0] for a, b in zip(out, out[1:], strict=False))
+    assert all(a[1] < b[0] for a, b in itertools.pairwise(out))
 
 
 @given(intervals, intervals)
@@ -38,7 +40,7 @@ def test_levels(some: list[tuple[int, int]]) -> None:
         level = changes.get(t, level)
         assert level == sum(begin <= t < end for begin, end in some)
     assert not found or found[-1][1] == 0
-    assert all(a[1] != b[1] for a, b in zip(found, found[1:], strict=False))
+    assert all(a[1] != b[1] for a, b in itertools.pairwise(found))
 
 
 @given(intervals)

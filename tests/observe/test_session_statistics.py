@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 from hypothesis import given
@@ -118,9 +119,9 @@ def test_figures_agree_with_each_other(record: Session) -> None:
         assert model.own + model.waiting <= model.busy
         assert model.queued == model.queue.total
     levels = record.concurrency()
-    area = sum(a.working * (b.ns - a.ns) for a, b in zip(levels, levels[1:], strict=False))
+    area = sum(a.working * (b.ns - a.ns) for a, b in itertools.pairwise(levels))
     assert area == figures.work
-    queue = sum(a.queued * (b.ns - a.ns) for a, b in zip(levels, levels[1:], strict=False))
+    queue = sum(a.queued * (b.ns - a.ns) for a, b in itertools.pairwise(levels))
     assert queue == figures.queued
     assert total(union(Relations(record).working())) == figures.busy
     assert SessionStatistics.from_dict(json.loads(json.dumps(figures.to_dict()))) == figures
