@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CONDA_NAMES = {
     "cupy-cuda12x": "cupy",
     "cupy-cuda13x": "cupy",
+    "playwright": "playwright-python",
     "prometheus-client": "prometheus_client",
 }
 

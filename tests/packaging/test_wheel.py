@@ -33,3 +33,9 @@ def test_it_is_typed_and_licensed(names: list[str]) -> None:
 def test_it_holds_every_module(names: list[str]) -> None:
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "bls_notebook").rglob("*.py")}
     assert modules <= set(names)
+
+
+def test_it_holds_the_browser_half_of_the_widgets(names: list[str]) -> None:
+    files = {f"bls_notebook/widgets/{path.name}" for path in (ROOT / "widgets").iterdir()}
+    assert files
+    assert files <= set(names)

@@ -1,0 +1,51 @@
+"""Inks are stable, different from each other, and different in grey."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bls_notebook.display.palette import ALARM, NOTEBOOK, Ink, device_ink, device_inks, model_inks
+
+
+@given(st.lists(st.text(min_size=1), max_size=30, unique=True))
+def test_each_model_has_an_ink_of_its_own(names: list[str]) -> None:
+    inks = model_inks(names)
+    assert set(inks) == set(names)
+    assert len(set(inks.values())) == len(names)
+    assert not {ALARM, NOTEBOOK} & set(inks.values())
+
+
+@given(st.lists(st.text(), max_size=8))
+def test_order_and_repetition_do_not_matter(names: list[str]) -> None:
+    assert model_inks(names) == model_inks(reversed([*names, *names]))
+
+
+def test_a_name_keeps_its_colour_where_nobody_else_wants_it() -> None:
+    alone = model_inks(["classify"])["classify"]
+    assert any(model_inks(["classify", other])["classify"] == alone for other in ("resize", "crop", "leaky"))
+
+
+def test_six_models_differ_in_colour_alone() -> None:
+    inks = model_inks(["a", "b", "c", "d", "e", "f"]).values()
+    assert len({ink.light for ink in inks}) == len({ink.dark for ink in inks}) == 6
+
+
+def test_the_notebook_is_grey() -> None:
+    assert model_inks([""]) == {"": NOTEBOOK}
+
+
+def test_devices() -> None:
+    inks = device_inks(["cpu", "gpu:0", "gpu:1", "gpu:2", "gpu:3"])
+    assert len(set(inks.values())) == 5
+    assert len({ink.hatch for ink in inks.values()}) == 5
+    assert device_ink("gpu:0 (simulated)") == inks["gpu:0"]
+    assert device_ink("gpu:12") in inks.values()
+    assert device_ink("something else") == inks["cpu"]
+
+
+def test_every_colour_is_written_in_full() -> None:
+    inks: list[Ink] = [*model_inks("abcdef").values(), *map(device_ink, ("cpu", "gpu:0", "gpu:1")), ALARM]
+    assert all(re.fullmatch("#[0-9a-f]{6}", colour) for ink in inks for colour in (ink.light, ink.dark))
