@@ -29,7 +29,7 @@ from . import messages
 from .blocking import first_response
 from .ctrl_c import RETRY_SECONDS
 from .failures import error_response, originating, over_bls
-from .futures import RequestFuture
+from .futures import response_of
 from .interrupt import clear_interrupt, interrupt_thread
 from .isolation import hand_over
 from .loops import watch_loop
@@ -48,6 +48,7 @@ __all__ = ["MAX_DEPTH", "Execution", "received"]
 MAX_DEPTH = 1000
 PATIENCE = 10  # hundredths of a second that a coroutine has to notice that it is cancelled
 _new = InferenceRequest.__new__
+_running_loop = asyncio.get_running_loop
 _CLOSED = "Unable to send response. Response sender has been closed."
 
 
@@ -186,20 +187,23 @@ class Execution:
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Serve a request in the background; needs a running event loop."""
-        loop = asyncio.get_running_loop()
-        future = RequestFuture(loop=loop)
+        loop = _running_loop()
         if self.task is None and self.model is not None and self.thread == threading.get_ident():
             watch_loop(loop, self)
         model = self.server.find(request._model_name, request._model_version)
         problem = messages.not_ready(request._model_name) if model is None else model.check.problem(request)
-        if problem is None and model is not None:
+        if model is None or problem is not None:
+            return self._refused_later(loop, request, problem, decoupled)
+        if model.decoupled or self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS:
             problem = self._problem(model, request, decoupled)
-        if problem is not None or model is None:
-            future.set_result(self._refused(request._model_name, problem or "", decoupled))
-            return future
+            if problem is not None:
+                return self._refused_later(loop, request, problem, decoupled)
         ticket = Ticket(model, received(model, request, given), self, copy_context())
-        future.follow(ticket, TicketStream(ticket, self) if decoupled else None)
-        self.adopt(ticket)
+        future = response_of(ticket, loop, TicketStream(ticket, self) if decoupled else None)
+        children = self._children
+        if children is None:
+            children = self.children
+        children.add(ticket)
         model.scheduler.submit(ticket)
         return future
 
@@ -226,6 +230,13 @@ class Execution:
         response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (model,)))
         self.note_error(response)
         return ResponseIterator(AnsweredStream(response)) if decoupled else response
+
+    def _refused_later(
+        self, loop: Any, request: InferenceRequest, problem: str | None, decoupled: bool
+    ) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = loop.create_future()
+        future.set_result(self._refused(request._model_name, problem or "", decoupled))
+        return future
 
     def note_error(self, response: InferenceResponse) -> None:
         """Remember an error that this execution was answered with, in case that it fails of it."""

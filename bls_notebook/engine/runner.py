@@ -138,74 +138,7 @@ class BatchRunner:
             self._cancel(tickets)
             return []
 
-    def run_one(self, instance: Instance, ticket: Ticket) -> None:
-        """Run one queued request of a sync model that is not decoupled: `run`, on the shortest way."""
-        try:
-            if ticket.context is None:
-                self._run(instance, (ticket,))
-            else:
-                ticket.context.run(self._one, instance, ticket)
-        except Interrupted:  # arrived after the model was left
-            self._cancel((ticket,))
-
-    def _one(self, instance: Instance, ticket: Ticket) -> None:
-        request = self._prepare(ticket)
-        if request is None or ticket.cancelled or ticket.done:
-            self._cancel((ticket,))
-            return
-        model = self._model
-        rows = rows_of(request) if self._batching else 1
-        execution = Execution(model.server, model, ticket.parent)
-        execution.instance = instance
-        execution.tickets = (ticket,)
-        execution.requests = (request,)
-        execution.thread = _get_ident()
-        guard = execution.interruptible()
-        instance.holder = execution
-        ticket.execution = execution
-        caller_var.set(execution)  # the context is the ticket's own: nothing to put back
-        response: InferenceResponse | None = None
-        failed: InferenceResponse | None = None
-        started = inferred = perf_counter_ns()
-        execution.started = started
-        try:
-            returned = instance.execute([request])
-            inferred = perf_counter_ns()
-            plain = returned.__class__ is list and len(returned) == 1
-            if plain and returned[0].__class__ is InferenceResponse and not ticket.sent:
-                execution.requests = ()
-                del request
-                response = answer(returned, 0, ticket.requested, True, model.outputs)
-                if response._warnings:
-                    response = with_warnings(response, model, execution, ticket.parent)
-            else:
-                del request
-                self._take(execution, returned)
-        except BaseException as error:
-            failed = cancelled_response(model.name)  # where the next line raises: Ctrl-C
-            failed = failure(execution, error)
-        finally:
-            with guard:
-                execution.finished = True
-            if execution.cancelled:
-                clear_interrupt(execution.thread)
-            execution.requests = ()
-            with self._lock:
-                ended = perf_counter_ns()
-                if failed is None:
-                    model.statistics.served(rows, ticket.arrived, ticket.queued_at, started, inferred, ended)
-                else:
-                    waited = ticket.queued_at - ticket.arrived
-                    model.statistics.execution(rows, waited, inferred - started, ended - inferred)
-                    model.statistics.failed(ended - ticket.arrived)
-            if failed is not None:
-                ticket.finish(failed)
-            elif response is not None and response._error is not None:
-                ticket.finish(response)
-            elif response is not None:
-                ticket.answer(response)
-
-    def _take(self, execution: Execution, returned: Any) -> None:
+    def take(self, execution: Execution, returned: Any) -> None:
         """Read what `execute` returned where it is no plain list of one response."""
         if inspect.iscoroutine(returned):
             assert execution.instance is not None
@@ -451,5 +384,4 @@ class BatchRunner:
 
 
 may_be_interrupted(BatchRunner._run.__code__)
-may_be_interrupted(BatchRunner._one.__code__)
 may_be_interrupted(_put_in.__code__)

@@ -28,6 +28,7 @@ from .blocking import first_response, wait_for
 from .ctrl_c import may_be_interrupted
 from .execution import Execution, ModelClosed
 from .failures import cancelled_response, error_response
+from .interrupt import Interrupted, clear_interrupt
 from .messages import execute_failed
 from .outputs import answer, check_returned, returned_none
 from .runner import BatchRunner, failure, rows_of
@@ -335,11 +336,114 @@ class DefaultScheduler:
                     return
                 ticket = self._next(instance)
                 continue
-            if self._model.decoupled:
+            context = ticket.context
+            if context is None or self._model.decoupled:
                 self._runner.run(instance, (ticket,))
+                ticket = self._next(instance)
+                continue
+            served = ticket
+            try:
+                ticket = context.run(self._serve, instance, served)
+            except Interrupted:  # arrived after the model was left
+                ticket = self._left(instance, served)
+
+    def _serve(self, instance: Instance, ticket: Ticket) -> Ticket | None:
+        """Run a queued request, in its own context; `BatchRunner.run` and `_next`, on the shortest way.
+
+        The scheduler's lock is taken once: under it the request is counted and answered, and the
+        instance goes to the next request, which is returned. It is also what keeps an interrupt from
+        coming late: see `Execution.interruptible`.
+        """
+        request, ticket.request = ticket.request, None
+        model = self._model
+        if request is None or ticket.cancelled or ticket.done:
+            ticket.finish(cancelled_response(model.name))
+            return self._next(instance)
+        request._answerable = ticket
+        rows = rows_of(request) if self._batching else 1
+        execution = Execution(model.server, model, ticket.parent)
+        execution.instance = instance
+        execution.tickets = (ticket,)
+        execution.requests = (request,)
+        execution.thread = _get_ident()
+        execution._guard = self._lock
+        instance.holder = execution
+        ticket.execution = execution
+        caller_var.set(execution)  # the context is the ticket's own: nothing to put back
+        response: InferenceResponse | None = None
+        failed = False
+        answered = False
+        drained = None
+        started = inferred = perf_counter_ns()
+        execution.started = started
+        try:
+            returned = instance.execute([request])
+            inferred = perf_counter_ns()
+            if (
+                returned.__class__ is list
+                and len(returned) == 1
+                and returned[0].__class__ is InferenceResponse
+                and not ticket.sent
+            ):
+                execution.requests = ()
+                del request
+                response = answer(returned, 0, ticket.requested, True, model.outputs)
+                if response._warnings:
+                    response = with_warnings(response, model, execution, ticket.parent)
             else:
-                self._runner.run_one(instance, ticket)
-            ticket = self._next(instance)
+                del request
+                self._runner.take(execution, returned)
+        except BaseException as error:
+            failed = True
+            response = failure(execution, error)
+        with self._lock:
+            execution.finished = True
+            if execution.cancelled:
+                clear_interrupt(execution.thread)  # what has not arrived by now never will
+            ended = perf_counter_ns()
+            if failed:
+                waited = ticket.queued_at - ticket.arrived
+                model.statistics.execution(rows, waited, inferred - started, ended - inferred)
+                model.statistics.failed(ended - ticket.arrived)
+            else:
+                queued = model.statistics.queued
+                queued.append((rows, ticket.arrived, ticket.queued_at, started, inferred, ended))
+                if len(queued) >= FOLD_AT:
+                    model.statistics.fold()
+                if response is not None and response._error is None and ticket.answer(response, ended):
+                    answered = True
+                    self._open -= 1
+            if self._queue:
+                following = self._queue.popleft()
+                following.queued = False
+                instance.holder = following
+            else:
+                following = None
+                instance.holder = None
+                self._idle.append(instance)
+                if self._closed:
+                    drained = self._drained()
+        execution.requests = ()
+        if answered:
+            ticket.tell()
+        elif response is not None:
+            ticket.finish(response)
+        if drained is not None:
+            drained()
+        return following
+
+    def _left(self, instance: Instance, ticket: Ticket) -> Ticket | None:
+        """Give up an instance whose thread was interrupted between the model and the end of `_serve`."""
+        execution = ticket.execution
+        while execution is not None and not execution.finished:
+            try:
+                with self._lock:
+                    execution.finished = True
+                clear_interrupt(execution.thread)
+            except Interrupted:  # once more
+                execution.finished = False
+        ticket.finish(cancelled_response(self._model.name))
+        return self._next(instance)
 
     def _begin(self, instance: Instance, ticket: Ticket) -> None:
         """Start one request of an async model; on the thread of the instance's loop."""
@@ -371,3 +475,4 @@ class DefaultScheduler:
 
 
 may_be_interrupted(DefaultScheduler.call.__code__)
+may_be_interrupted(DefaultScheduler._serve.__code__)
