@@ -18,6 +18,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from bls_notebook.observe import recording
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
@@ -306,7 +307,41 @@ class BatchRunner:
             if self._model.decoupled:
                 request.get_response_sender()  # dropped with the request: so its end is noticed
             ticket.execution = execution
+        if any(t.span is not None for t, _ in pairs):
+            self._record_start(execution)
         return execution
+
+    def _record_start(self, execution: Execution) -> None:
+        """Record for a profile that a batch has begun."""
+        instance = execution.instance
+        assert instance is not None
+        spans = [t.span for t in execution.tickets if t.span is not None]
+        execution.span = spans[0]
+        batch = object() if len(spans) > 1 else None
+        for ticket, request in zip(execution.tickets, execution.requests, strict=True):
+            span = ticket.span
+            if span is None:
+                continue
+            span.seen = self._model.seen
+            again = hasattr(span, "started")  # an iterative sequence goes on
+            recording.placed(
+                span, instance.name, instance.device, instance.gpu, rows_of(request) if self._batching else 1
+            )
+            if batch is not None:
+                span.batch = batch
+            if not again:
+                span.queued, span.started = ticket.queued_at, execution.started
+            if self._model.decoupled and instance.is_async:
+                span.released = execution.started  # its loop takes the next at once
+
+    def _record_end(self, execution: Execution, inferred: int, ended: int) -> None:
+        """Record for a profile that `execute` of a batch has returned."""
+        for ticket in execution.tickets:
+            span = ticket.span
+            if span is not None:
+                released = getattr(span, "released", 0)
+                shared = self._model.decoupled and self._model.is_async
+                recording.ran(span, span.queued, span.started, inferred, released if shared else ended)
 
     def _cancel(self, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
@@ -356,6 +391,8 @@ class BatchRunner:
             for t, r in zip(execution.tickets, execution.requests, strict=True)
             if t.context is not None
         ]
+        if execution.span is not None:
+            self._record_end(execution, inferred, ended)
         statistics = self._model.statistics
         with self._lock:
             if real:

@@ -19,6 +19,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
+from bls_notebook.observe import recording
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -103,7 +104,7 @@ class DefaultScheduler:
                 instance.holder = execution
             else:
                 instance = None
-        queue_ns = 0
+        queue_ns = queued = 0
         if instance is None:
             queued = perf_counter_ns()
             turn = self._wait_for_turn(execution, request)
@@ -125,6 +126,10 @@ class DefaultScheduler:
         rows = rows_of(request) if self._batching else 1
         inferred = 0
         failed = False
+        span = request._span
+        if span is not None:
+            execution.span = span
+            recording.placed(span, instance.name, instance.device, instance.gpu, rows)
         started = perf_counter_ns()
         execution.started = started
         try:
@@ -174,6 +179,10 @@ class DefaultScheduler:
                 else:
                     instance.holder = None
                     self._idle.append(instance)
+            if span is not None:
+                recording.ran(span, queued or started, started, inferred or ended, ended)
+                if execution.ticket is None and (response is not None or failed):
+                    recording.answered(span, response, ended)
             if contended:
                 self._release(instance)
         if response is None:
@@ -202,13 +211,18 @@ class DefaultScheduler:
         ticket = execution.ticket
         if ticket is None:  # a list with None in it
             name = execution.instance_name
-            return error_response(execute_failed(name, returned_none("execute returned [None]")))
+            response = error_response(execute_failed(name, returned_none("execute returned [None]")))
+            if execution.span is not None:
+                recording.answered(execution.span, response, perf_counter_ns())
+            return response
         return first_response(ticket)
 
     def _wait_for_turn(self, execution: Execution, request: InferenceRequest) -> Instance | InferenceResponse:
         parent = execution.parent
         ticket = Ticket(self._model, request, parent, None)
         ticket.inline = True
+        if ticket.span is not None:
+            ticket.span.queued = ticket.queued_at
         with self._lock:
             if self._closed:
                 raise ModelClosed(request)
@@ -369,6 +383,11 @@ class DefaultScheduler:
         execution._guard = self._lock
         instance.holder = execution
         ticket.execution = execution
+        span = ticket.span
+        if span is not None:
+            execution.span = span
+            span.seen = model.seen
+            recording.placed(span, instance.name, instance.device, instance.gpu, rows)
         caller_var.set(execution)  # the context is the ticket's own: nothing to put back
         response: InferenceResponse | None = None
         failed = False
@@ -401,6 +420,8 @@ class DefaultScheduler:
             if execution.cancelled:
                 clear_interrupt(execution.thread)  # what has not arrived by now never will
             ended = perf_counter_ns()
+            if span is not None:
+                recording.ran(span, ticket.queued_at, started, inferred, ended)
             if failed:
                 waited = ticket.queued_at - ticket.arrived
                 model.statistics.execution(rows, waited, inferred - started, ended - inferred)

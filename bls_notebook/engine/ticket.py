@@ -15,6 +15,7 @@ from contextvars import Context
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
 
+from bls_notebook.observe import recording
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -69,6 +70,7 @@ class Ticket:
     circle: Sequence[str] = ()  # names of the models of the circle that it is refused for
     refused = False  # chosen to break a circle, and about to be answered
     discarded = False
+    span: recording.RawSpan | None = None  # where it is recorded
     _abandoned = False
     on_response: Callable[[], None] | None = None
     # Sees each answer first; takes no lock of a ticket.
@@ -99,6 +101,9 @@ class Ticket:
         self.queued_at = perf_counter_ns()
         try:
             self.arrived = request._arrived
+            self.span = span = request._span
+            if span is not None and context is not None:
+                span.queued = self.queued_at
         except AttributeError:  # it was made here, not handed over by anybody
             self.arrived = self.queued_at
         self._lock = _new_lock()
@@ -194,6 +199,8 @@ class Ticket:
             if self._answered or self.held or self.keep is not None or self._parkers:
                 return False
             response._arrived = now * 1e-9
+            if self.span is not None:
+                recording.answered(self.span, None if self.cancelled else response, now)
             self._closed = self._answered = True
             self._only = [response]
             return True
@@ -227,6 +234,8 @@ class Ticket:
             if self.parent is not None and self.parent.model is not None:
                 response = over_bls(response)
         response._arrived = perf_counter()
+        if self.span is not None:
+            self._record(self.span, response, final)
         if self.held:
             self._kept = [*(self._kept or ()), (response, final)]
             self._answered = final
@@ -236,6 +245,19 @@ class Ticket:
         self._answered = final
         woken, self._parkers = self._parkers, None
         return woken
+
+    def _record(self, span: recording.RawSpan, response: InferenceResponse, final: bool) -> None:
+        """Record a response for a profile; the lock is held."""
+        now = perf_counter_ns()
+        decoupled = self.model.decoupled
+        if decoupled:
+            recording.mark(span, now, "final" if final else "response")
+        if response._outputs or response._error is not None or not decoupled:
+            recording.responded(span, response)
+        if final:
+            if self.cancelled and response._error is None:
+                span.state = "cancelled"
+            span.ended = now
 
     def _queue_up(self, *responses: tuple[InferenceResponse, bool]) -> None:
         if self._responses is None:
@@ -258,6 +280,8 @@ class Ticket:
         """Give the responses that were held back; what comes now is given at once."""
         with self._lock:
             self.held = False
+            if self.span is not None and self._answered:
+                self.span.ended = perf_counter_ns()
             self._queue_up(*(self._kept or ()))
             self._kept = None
             woken, self._parkers = self._parkers, None
@@ -307,6 +331,8 @@ class Ticket:
     def cancel(self) -> None:
         """Give up: a queued request is dropped, a running model is told by `is_cancelled()`."""
         self.cancelled = True
+        if self.span is not None and not self._answered:
+            recording.mark(self.span, perf_counter_ns(), "cancelled")
         if self.model.scheduler.withdraw(self):
             self.finish(cancelled_response(self.model.name))
 

@@ -48,7 +48,7 @@ def _span(
     ran = begun <= end and hasattr(raw, "instance")
     times = [
         raw.sent,
-        getattr(raw, "queued", 0) or last,
+        getattr(raw, "queued", 0) or begun,
         begun,
         getattr(raw, "inferred", 0) or last,
     ]

@@ -22,19 +22,21 @@ from typing import Any
 from bls_notebook.observe.session import ModelSeen
 
 __all__ = [
+    "RawMark",
     "RawSpan",
     "Recorder",
     "Sink",
     "active",
     "answered",
+    "mark",
     "nbytes",
+    "placed",
+    "ran",
     "refused",
     "responded",
-    "served",
     "so_far",
     "span_id",
     "start",
-    "started",
     "stop",
 ]
 
@@ -183,9 +185,9 @@ class Recorder:
                 sink.drop()
         return kept
 
-    def mark(self, raw: RawSpan, kind: str) -> None:
+    def mark(self, raw: RawSpan, now: int, kind: str) -> None:
         """Record a moment of a request's life, where there is room."""
-        moment = (raw, perf_counter_ns(), kind)
+        moment = (raw, now, kind)
         for sink in self.sinks:
             if len(sink.rows) < sink.limit:
                 sink.rows.append(moment)
@@ -266,43 +268,29 @@ def nbytes(tensors: Iterable[Any]) -> int:
     return size
 
 
-def started(raw: RawSpan, seen: ModelSeen, instance: str, device: str, queued: int, now: int) -> None:
-    """Record that an instance began with a request that had been queued at a time."""
-    raw.seen = seen
+def placed(raw: RawSpan, instance: str, device: str, gpu: int, rows: int) -> None:
+    """Record which instance a request is handed to, on the thread that runs it."""
     raw.instance = instance
     raw.device = device
-    raw.queued = queued
-    raw.started = now
     raw.thread = threading.get_ident()
+    raw.started = perf_counter_ns()  # until `ran` knows better
+    if rows != 1:
+        raw.rows = rows
+    if gpu >= 0:
+        recorder = active
+        if recorder is not None and recorder.device_timer is not None:
+            raw.device_time = recorder.device_timer(gpu)
 
 
-def served(
-    raw: RawSpan,
-    instance: str,
-    device: str,
-    queued: int,
-    begun: int,
-    inferred: int,
-    ended: int,
-    rows: int,
-    response: Any,
-) -> None:
-    """Record all that there is to say of a request that ran on its caller's thread; None: cancelled."""
-    raw.instance = instance
-    raw.device = device
+def ran(raw: RawSpan, queued: int, begun: int, inferred: int, released: int) -> None:
+    """Record when a request was queued, `execute` began and returned, and its instance was free again."""
     raw.queued = queued
     raw.started = begun
     raw.inferred = inferred
-    raw.ended = raw.released = ended
-    raw.thread = threading.get_ident()
-    raw.rows = rows
-    if response is None:
-        raw.state = "cancelled"
-    elif response._error is None:
-        raw.responses = 1
-        raw.bytes_out = nbytes(response._outputs)
-    else:
-        _failed(raw, response._error)
+    raw.released = released
+    timer = getattr(raw, "device_time", None)
+    if timer is not None:
+        timer.end()
 
 
 def refused(seen: ModelSeen, parent: RawSpan | None, kind: str, request_id: str, response: Any) -> None:
@@ -317,20 +305,31 @@ def refused(seen: ModelSeen, parent: RawSpan | None, kind: str, request_id: str,
 
 
 def answered(raw: RawSpan, response: Any, now: int) -> None:
-    """Record the last response of a request."""
+    """Record the last response of a request; None where it was given up."""
     raw.ended = now
-    if response._error is not None:
-        _failed(raw, response._error)
-    responded(raw, response)
+    if response is None:
+        raw.state = "cancelled"
+    else:
+        responded(raw, response)
 
 
 def responded(raw: RawSpan, response: Any) -> None:
-    """Count a response and its outputs."""
-    if response._error is None:
-        raw.responses = getattr(raw, "responses", 0) + 1
-        raw.bytes_out = getattr(raw, "bytes_out", 0) + nbytes(response._outputs)
+    """Record what is in a response."""
+    error = response._error
+    if error is None:
+        try:
+            raw.responses += 1
+            raw.bytes_out += nbytes(response._outputs)
+        except AttributeError:  # the first
+            raw.responses = 1
+            raw.bytes_out = nbytes(response._outputs)
+    else:
+        raw.state = "cancelled" if error._code.name == "CANCELLED" else "error"
+        raw.error = error._message
 
 
-def _failed(raw: RawSpan, error: Any) -> None:
-    raw.state = "cancelled" if error._code.name == "CANCELLED" else "error"
-    raw.error = error._message
+def mark(raw: RawSpan, now: int, kind: str) -> None:
+    """Record a moment of a request's life, where there is room."""
+    recorder = active
+    if recorder is not None:
+        recorder.mark(raw, now, kind)
