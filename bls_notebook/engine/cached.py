@@ -13,6 +13,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from bls_notebook.observe import recording
+from bls_notebook.observe.recording import CACHED
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
@@ -55,7 +56,7 @@ class CachingScheduler:
         if found is not None:
             self._hit(begun + looked - request._arrived, looked)
             if request._span is not None:
-                request._span.cached = True
+                request._span[CACHED] = True
                 recording.answered(request._span, found, perf_counter_ns())
             return found
         box = [request]
@@ -83,7 +84,7 @@ class CachingScheduler:
         ticket.request = None
         ticket.outside = True
         if ticket.span is not None:
-            ticket.span.cached = True
+            ticket.span[CACHED] = True
         ticket.respond(found, True)
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:

@@ -17,6 +17,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.observe import recording
+from bls_notebook.observe.recording import QUEUED, ROWS
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
@@ -119,8 +120,8 @@ class EnsembleRun:
         self._span = span = request._span
         if span is not None:
             self.execution.span = span
-            recording.placed(span, model.name, "cpu", -1, 1)
-            span.queued = span.started = self._started
+            recording.placed(span, model.seen, (model.name, "cpu"), 1, self._started)
+            span[QUEUED] = self._started
         if ticket is not None:
             ticket.execution = self.execution
 
@@ -366,8 +367,8 @@ class EnsembleRun:
     def _record_end(self, span: recording.RawSpan, response: InferenceResponse) -> None:
         """Record for a profile that no step is under way any more."""
         now = perf_counter_ns()
-        recording.ran(span, self._started, self._started, now, now)
-        span.rows = max(1, self._flow.batch)
+        recording.ran(span, now, now)
+        span[ROWS] = max(1, self._flow.batch)
         if self._ticket is None:
             recording.answered(span, response, now)
 

@@ -34,11 +34,11 @@ class Instance:
         Number of the CUDA GPU that it is on; -1 for none.
     """
 
-    __slots__ = ("__weakref__", "_loop", "backend", "device", "execute", "gpu", "holder", "is_async", "name")
+    __slots__ = ("__weakref__", "_loop", "backend", "execute", "gpu", "holder", "is_async", "name", "place")
 
     def __init__(self, name: str, backend: BackendInstance, device: str = "cpu", gpu: int = -1) -> None:
         self.name = name
-        self.device = device
+        self.place = (name, device)  # as a profile records it
         self.gpu = gpu
         self.backend = backend
         self.execute = backend.execute

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from bls_notebook.observe import recording
+from bls_notebook.observe.recording import BATCH, RELEASED
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
@@ -322,26 +323,22 @@ class BatchRunner:
             span = ticket.span
             if span is None:
                 continue
-            span.seen = self._model.seen
-            again = hasattr(span, "started")  # an iterative sequence goes on
-            recording.placed(
-                span, instance.name, instance.device, instance.gpu, rows_of(request) if self._batching else 1
-            )
+            rows = rows_of(request) if self._batching else 1
+            recording.placed(span, self._model.seen, instance.place, rows, execution.started)
             if batch is not None:
-                span.batch = batch
-            if not again:
-                span.queued, span.started = ticket.queued_at, execution.started
+                span[BATCH] = batch
             if self._model.decoupled and instance.is_async:
-                span.released = execution.started  # its loop takes the next at once
+                span[RELEASED] = execution.started  # its loop takes the next at once
+        if instance.gpu >= 0:
+            recording.measure(spans[0], instance.gpu)
 
     def _record_end(self, execution: Execution, inferred: int, ended: int) -> None:
         """Record for a profile that `execute` of a batch has returned."""
         for ticket in execution.tickets:
             span = ticket.span
             if span is not None:
-                released = getattr(span, "released", 0)
                 shared = self._model.decoupled and self._model.is_async
-                recording.ran(span, span.queued, span.started, inferred, released if shared else ended)
+                recording.ran(span, inferred, span[RELEASED] if shared else ended)
 
     def _cancel(self, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:

@@ -20,6 +20,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bls_notebook.observe import recording
+from bls_notebook.observe.recording import PLACE, QUEUED, STARTED, served
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -129,9 +130,13 @@ class DefaultScheduler:
         span = request._span
         if span is not None:
             execution.span = span
-            recording.placed(span, instance.name, instance.device, instance.gpu, rows)
+            if instance.gpu >= 0:
+                recording.measure(span, instance.gpu)
         started = perf_counter_ns()
         execution.started = started
+        if span is not None:
+            span[STARTED] = started
+            span[PLACE] = instance.place
         try:
             returned = instance.execute([request])
             if returned.__class__ is not list:
@@ -180,9 +185,8 @@ class DefaultScheduler:
                     instance.holder = None
                     self._idle.append(instance)
             if span is not None:
-                recording.ran(span, queued or started, started, inferred or ended, ended)
-                if execution.ticket is None and (response is not None or failed):
-                    recording.answered(span, response, ended)
+                late = execution.ticket is not None or (response is None and not failed)
+                served(span, queued or started, inferred or ended, ended, thread, rows, response, late)
             if contended:
                 self._release(instance)
         if response is None:
@@ -222,7 +226,7 @@ class DefaultScheduler:
         ticket = Ticket(self._model, request, parent, None)
         ticket.inline = True
         if ticket.span is not None:
-            ticket.span.queued = ticket.queued_at
+            ticket.span[QUEUED] = ticket.queued_at
         with self._lock:
             if self._closed:
                 raise ModelClosed(request)
@@ -386,8 +390,9 @@ class DefaultScheduler:
         span = ticket.span
         if span is not None:
             execution.span = span
-            span.seen = model.seen
-            recording.placed(span, instance.name, instance.device, instance.gpu, rows)
+            recording.placed(span, model.seen, instance.place, rows, perf_counter_ns())
+            if instance.gpu >= 0:
+                recording.measure(span, instance.gpu)
         caller_var.set(execution)  # the context is the ticket's own: nothing to put back
         response: InferenceResponse | None = None
         failed = False
@@ -421,7 +426,7 @@ class DefaultScheduler:
                 clear_interrupt(execution.thread)  # what has not arrived by now never will
             ended = perf_counter_ns()
             if span is not None:
-                recording.ran(span, ticket.queued_at, started, inferred, ended)
+                recording.ran(span, inferred, ended)
             if failed:
                 waited = ticket.queued_at - ticket.arrived
                 model.statistics.execution(rows, waited, inferred - started, ended - inferred)

@@ -16,6 +16,7 @@ from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
 
 from bls_notebook.observe import recording
+from bls_notebook.observe.recording import ENDED, QUEUED, STATE
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -103,7 +104,7 @@ class Ticket:
             self.arrived = request._arrived
             self.span = span = request._span
             if span is not None and context is not None:
-                span.queued = self.queued_at
+                span[QUEUED] = self.queued_at
         except AttributeError:  # it was made here, not handed over by anybody
             self.arrived = self.queued_at
         self._lock = _new_lock()
@@ -256,8 +257,8 @@ class Ticket:
             recording.responded(span, response)
         if final:
             if self.cancelled and response._error is None:
-                span.state = "cancelled"
-            span.ended = now
+                span[STATE] = "cancelled"
+            span[ENDED] = now
 
     def _queue_up(self, *responses: tuple[InferenceResponse, bool]) -> None:
         if self._responses is None:
@@ -281,7 +282,7 @@ class Ticket:
         with self._lock:
             self.held = False
             if self.span is not None and self._answered:
-                self.span.ended = perf_counter_ns()
+                self.span[ENDED] = perf_counter_ns()
             self._queue_up(*(self._kept or ()))
             self._kept = None
             woken, self._parkers = self._parkers, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bls_notebook.observe import recording as at
 from bls_notebook.observe.recording import RawMark, RawSpan
 from bls_notebook.observe.session import Mark, ModelSeen, Session, Span
 
@@ -24,70 +25,66 @@ def session_of(
     began, name, dropped
         As in `Session`.
     """
-    raws = sorted((r for r in rows if isinstance(r, RawSpan)), key=lambda r: (r.sent, r.number))
-    inside = set(raws)
-    marks: dict[RawSpan, list[Mark]] = {}
+    raws = sorted((r for r in rows if isinstance(r, list)), key=lambda r: (r[at.SENT], r[at.NUMBER]))
+    inside = {id(raw) for raw in raws}
+    marks: dict[int, list[Mark]] = {}
     for row in rows:
-        if isinstance(row, tuple) and row[0] in inside and row[1] <= end:
-            marks.setdefault(row[0], []).append(Mark(max(0, row[1] - start), row[2]))
+        if isinstance(row, tuple) and id(row[0]) in inside and row[1] <= end:
+            marks.setdefault(id(row[0]), []).append(Mark(max(0, row[1] - start), row[2]))
     batches: dict[int, int] = {}
-    spans = tuple(_span(raw, start, end, inside, marks.get(raw, []), batches) for raw in raws)
-    models: dict[ModelSeen, None] = dict.fromkeys(r.seen for r in raws if r.seen.version)
+    spans = tuple(_span(raw, start, end, inside, marks.get(id(raw), []), batches) for raw in raws)
+    models: dict[ModelSeen, None] = dict.fromkeys(raw[at.SEEN] for raw in raws if raw[at.SEEN].version)
     return Session(spans, tuple(models), max(0, end - start), began, name, dropped)
 
 
 def _span(
-    raw: RawSpan, start: int, end: int, inside: set[RawSpan], marks: list[Mark], batches: dict[int, int]
+    raw: RawSpan, start: int, end: int, inside: set[int], marks: list[Mark], batches: dict[int, int]
 ) -> Span:
-    ended = getattr(raw, "ended", 0)
-    is_open = not ended or ended > end
-    last = end if is_open else ended
-    state = "open" if is_open else getattr(raw, "state", "ok")
+    end = max(start, end)
+    is_open = not raw[at.ENDED] or raw[at.ENDED] > end
+    last = end if is_open else max(start, raw[at.ENDED])
     # What has not happened is as late as what would have followed; clocks never run backwards here.
-    begun = getattr(raw, "started", 0) or last
-    ran = begun <= end and hasattr(raw, "instance")
-    times = [
-        raw.sent,
-        getattr(raw, "queued", 0) or begun,
-        begun,
-        getattr(raw, "inferred", 0) or last,
-    ]
-    at = start
-    ordered = []
-    for time in times:
-        at = min(max(at, time), max(last, start))
-        ordered.append(at - start)
-    last = max(last, start) - start
-    released = getattr(raw, "released", 0)
-    batch = getattr(raw, "batch", None)
-    error = "" if is_open else getattr(raw, "error", "")
-    timer = getattr(raw, "device_time", None)
-    parent = raw.parent
+    begun = raw[at.STARTED]
+    ran = bool(begun) and begun <= end and bool(raw[at.PLACE][0])
+    begun = begun or last
+    now = start
+    times = []
+    for time in (raw[at.SENT], raw[at.QUEUED] or begun, begun, raw[at.INFERRED] or last):
+        now = min(max(now, time), last)
+        times.append(now - start)
+    sent, queued, started, inferred = times
+    released = min(raw[at.RELEASED] or end, end) - start
+    seen, parent, batch, timer = raw[at.SEEN], raw[at.PARENT], raw[at.BATCH], raw[at.DEVICE_TIME]
+    name, device = raw[at.PLACE] if ran else at.NOWHERE
     return Span(
-        id=raw.number,
-        model=raw.seen.name,
-        version=raw.seen.version,
-        parent=parent.number if parent is not None and parent in inside else 0,
-        instance=raw.instance if ran else "",
-        device=raw.device if ran else "cpu",
-        kind=raw.kind,
+        id=raw[at.NUMBER],
+        model=seen.name,
+        version=seen.version,
+        parent=parent[at.NUMBER] if parent is not None and id(parent) in inside else 0,
+        instance=name,
+        device=device,
+        kind=raw[at.KIND],
         batch=0 if batch is None else batches.setdefault(id(batch), len(batches) + 1),
-        sent=ordered[0],
-        queued=ordered[1],
-        started=ordered[2],
-        inferred=ordered[3],
-        ended=last,
-        state=state,
-        error=error,
-        request_id=getattr(raw, "request_id", ""),
-        rows=getattr(raw, "rows", 1),
-        thread=getattr(raw, "thread", 0),
-        bytes_in=getattr(raw, "bytes_in", 0),
-        bytes_out=getattr(raw, "bytes_out", 0),
-        crossings=getattr(raw, "crossings", 0),
+        sent=sent,
+        queued=queued,
+        started=started,
+        inferred=inferred,
+        ended=last - start,
+        state="open" if is_open else raw[at.STATE],
+        error="" if is_open else raw[at.ERROR],
+        request_id=raw[at.REQUEST_ID],
+        rows=raw[at.ROWS],
+        thread=raw[at.THREAD],
+        bytes_in=raw[at.BYTES_IN],
+        bytes_out=raw[at.BYTES_OUT],
+        crossings=raw[at.CROSSINGS],
         device_ns=-1 if timer is None else timer.ns(),
-        marks=tuple(sorted(marks, key=lambda m: m.ns)),
-        released=max(ordered[2], min(released or end, end) - start) if ran else 0,
-        cached=getattr(raw, "cached", False),
-        responses=getattr(raw, "responses", 0),
+        marks=tuple(sorted(marks, key=_when)),
+        released=max(started, released) if ran else 0,
+        cached=raw[at.CACHED],
+        responses=raw[at.RESPONSES],
     )
+
+
+def _when(mark: Mark) -> int:
+    return mark.ns

@@ -1,6 +1,6 @@
 """Recording spans while requests are served: `active` is None when nobody records, and that is all it costs.
 
-A request that is recorded has a `RawSpan`, which the engine fills in as the request moves on; `freezing`
+A request that is recorded has a `RawSpan`, a list that the engine fills in as the request moves on; `freezing`
 makes `Span`s of them at the end. It holds plain values and other raw spans, never a request, a response or an
 array, so that recording changes no memory's life.
 
@@ -8,7 +8,7 @@ Guarantees: recording takes no lock and waits for nobody. A raw span is put into
 `list.append`, which is atomic by contract, with and without a GIL; each of its fields is written by the one
 thread that has the request in hand at that moment. Sessions are bounded: what does not fit is counted. A
 request is recorded from its beginning or not at all, so that a recorded request's sender is recorded too,
-unless it was sent before the session began. Sessions may nest and overlap.
+unless it was sent before the session began.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from bls_notebook.observe.session import ModelSeen
 
 __all__ = [
+    "NOWHERE",
     "RawMark",
     "RawSpan",
     "Recorder",
@@ -29,82 +30,52 @@ __all__ = [
     "active",
     "answered",
     "mark",
+    "measure",
     "nbytes",
     "placed",
     "ran",
     "refused",
     "responded",
+    "served",
     "so_far",
     "span_id",
     "start",
     "stop",
 ]
 
+# A list and no object: making one, and a field, costs half as much, and every call pays for it.
+RawSpan = list[Any]
 
-class RawSpan:
-    """A span in the making: fields that are not set yet have not happened yet.
+# Where its fields are. Times are readings of `time.perf_counter_ns`, 0 for what has not happened yet.
+SEEN = 0  # ModelSeen
+PARENT = 1  # the raw span of who sent it, or None
+KIND = 2
+REQUEST_ID = 3
+BYTES_IN = 4
+SENT = 5
+QUEUED = 6
+STARTED = 7
+INFERRED = 8
+RELEASED = 9
+ENDED = 10
+PLACE = 11  # of its instance: name, device
+THREAD = 12
+ROWS = 13
+STATE = 14
+ERROR = 15
+RESPONSES = 16
+BYTES_OUT = 17
+BATCH = 18  # an object that the requests of a batch share, or None
+CACHED = 19
+CROSSINGS = 20
+DEVICE_TIME = 21  # None, or what has `end()` and `ns()`
+NUMBER = 22
 
-    Times are readings of `time.perf_counter_ns`. ``batch`` is any object that the requests of a batch share,
-    ``device_time`` one whose `ns()` gives the time on a GPU.
-    """
-
-    __slots__ = (
-        "batch",
-        "bytes_in",
-        "bytes_out",
-        "cached",
-        "crossings",
-        "device",
-        "device_time",
-        "ended",
-        "error",
-        "inferred",
-        "instance",
-        "kind",
-        "number",
-        "parent",
-        "queued",
-        "released",
-        "request_id",
-        "responses",
-        "rows",
-        "seen",
-        "sent",
-        "started",
-        "state",
-        "thread",
-    )
-
-    seen: ModelSeen
-    parent: RawSpan | None
-    kind: str
-    request_id: str
-    sent: int
-    queued: int
-    started: int
-    inferred: int
-    ended: int
-    released: int
-    instance: str
-    device: str
-    thread: int
-    rows: int
-    batch: object
-    state: str
-    error: str
-    bytes_in: int
-    bytes_out: int
-    crossings: int
-    cached: bool
-    responses: int
-    device_time: Any
-    number: int
-
-
-# A response of a stream: of which request, when, and of which kind (see `Mark`).
+# A moment of a request: whose, when, and of which kind (see `Mark`).
 RawMark = tuple[RawSpan, int, str]
 
-_new = RawSpan.__new__
+NOWHERE = ("", "cpu")  # the place of what never ran
+
 _lock = threading.Lock()
 
 
@@ -167,14 +138,14 @@ class Recorder:
         tensors : iterable of Tensor
             Its inputs.
         """
-        raw = _new(RawSpan)
-        raw.seen = seen
-        raw.parent = parent
-        raw.kind = kind
-        raw.sent = sent
-        raw.bytes_in = nbytes(tensors)
-        if request_id:
-            raw.request_id = request_id
+        size = 0
+        for tensor in tensors:
+            size += tensor._array.nbytes if tensor._datatype != "BYTES" else _text_bytes(tensor)
+        # In the order of the fields above.
+        raw = [
+            seen, parent, kind, request_id, size, sent, 0, 0, 0, 0, 0,
+            NOWHERE, 0, 1, "ok", "", 0, 0, None, False, 0, None, 0,
+        ]  # fmt: skip
         kept = None
         for sink in self.sinks:
             rows = sink.rows
@@ -204,7 +175,7 @@ def start(sink: Sink, device_timer: Callable[[int], Any] | None = None) -> None:
     ----------
     sink : Sink
     device_timer : callable, optional
-        Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`.
+        Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`, or is None.
     """
     global active, _numbers
     with _lock:
@@ -232,21 +203,19 @@ def so_far(sink: Sink) -> list[RawSpan | RawMark]:
 
 def _numbered(sink: Sink) -> list[RawSpan | RawMark]:
     rows = sink.rows[:]
-    for raw in sorted((r for r in rows if isinstance(r, RawSpan)), key=_sent):
+    for raw in sorted((r for r in rows if isinstance(r, list)), key=_sent):
         _number(raw)
     return rows
 
 
 def _sent(raw: RawSpan) -> int:
-    return raw.sent
+    return int(raw[SENT])
 
 
 def _number(raw: RawSpan) -> int:
-    try:
-        return raw.number
-    except AttributeError:
-        raw.number = next(_numbers)
-        return raw.number
+    if not raw[NUMBER]:
+        raw[NUMBER] = next(_numbers)
+    return int(raw[NUMBER])
 
 
 def span_id(raw: RawSpan | None) -> int:
@@ -261,36 +230,86 @@ def nbytes(tensors: Iterable[Any]) -> int:
     """Return the size of tensors, as they are sent."""
     size = 0
     for tensor in tensors:
-        if tensor._datatype == "BYTES":
-            size += sum(map(len, tensor._array.reshape(-1).tolist())) + 4 * tensor._array.size
-        else:
-            size += tensor._array.nbytes
+        size += tensor._array.nbytes if tensor._datatype != "BYTES" else _text_bytes(tensor)
     return size
 
 
-def placed(raw: RawSpan, instance: str, device: str, gpu: int, rows: int) -> None:
+def _text_bytes(tensor: Any) -> int:
+    """The size of a BYTES tensor: four bytes of length before each element."""
+    elements = tensor._array.reshape(-1).tolist()
+    return 4 * len(elements) + sum(len(e) for e in elements if isinstance(e, (bytes, str)))
+
+
+def placed(raw: RawSpan, seen: ModelSeen, place: tuple[str, str], rows: int, now: int) -> None:
     """Record which instance a request is handed to, on the thread that runs it."""
-    raw.instance = instance
-    raw.device = device
-    raw.thread = threading.get_ident()
-    raw.started = perf_counter_ns()  # until `ran` knows better
-    if rows != 1:
-        raw.rows = rows
-    if gpu >= 0:
-        recorder = active
-        if recorder is not None and recorder.device_timer is not None:
-            raw.device_time = recorder.device_timer(gpu)
+    raw[SEEN] = seen
+    raw[PLACE] = place
+    raw[ROWS] = rows
+    raw[THREAD] = threading.get_ident()
+    if not raw[STARTED]:  # of an iterative sequence, the first time counts
+        raw[STARTED] = now
 
 
-def ran(raw: RawSpan, queued: int, begun: int, inferred: int, released: int) -> None:
-    """Record when a request was queued, `execute` began and returned, and its instance was free again."""
-    raw.queued = queued
-    raw.started = begun
-    raw.inferred = inferred
-    raw.released = released
-    timer = getattr(raw, "device_time", None)
-    if timer is not None:
-        timer.end()
+def measure(raw: RawSpan, gpu: int) -> None:
+    """Begin to measure time on a GPU."""
+    recorder = active
+    if recorder is not None and recorder.device_timer is not None:
+        raw[DEVICE_TIME] = recorder.device_timer(gpu)
+
+
+def ran(raw: RawSpan, inferred: int, released: int) -> None:
+    """Record when `execute` returned, and its instance was free for the next."""
+    raw[INFERRED] = inferred
+    raw[RELEASED] = released
+    if raw[DEVICE_TIME] is not None:
+        raw[DEVICE_TIME].end()
+
+
+def served(
+    raw: RawSpan, queued: int, inferred: int, ended: int, thread: int, rows: int, response: Any, late: bool
+) -> None:
+    """Record what became of a request that ran on its caller's thread; None: it was given up.
+
+    `late` says that its answer comes, or came, another way.
+    """
+    raw[QUEUED] = queued
+    raw[INFERRED] = inferred
+    raw[RELEASED] = ended
+    raw[THREAD] = thread
+    raw[ROWS] = rows
+    if raw[DEVICE_TIME] is not None:
+        raw[DEVICE_TIME].end()
+    if late:
+        return
+    raw[ENDED] = ended
+    if response is not None and response._error is None:
+        raw[RESPONSES] = 1
+        size = 0
+        for tensor in response._outputs:
+            size += tensor._array.nbytes if tensor._datatype != "BYTES" else _text_bytes(tensor)
+        raw[BYTES_OUT] = size
+    else:
+        answered(raw, response, ended)
+
+
+def answered(raw: RawSpan, response: Any, now: int) -> None:
+    """Record the last response of a request; None where it was given up."""
+    raw[ENDED] = now
+    if response is None:
+        raw[STATE] = "cancelled"
+    else:
+        responded(raw, response)
+
+
+def responded(raw: RawSpan, response: Any) -> None:
+    """Record what is in a response."""
+    error = response._error
+    if error is None:
+        raw[RESPONSES] += 1
+        raw[BYTES_OUT] += nbytes(response._outputs)
+    else:
+        raw[STATE] = "cancelled" if error._code.name == "CANCELLED" else "error"
+        raw[ERROR] = error._message
 
 
 def refused(seen: ModelSeen, parent: RawSpan | None, kind: str, request_id: str, response: Any) -> None:
@@ -302,30 +321,6 @@ def refused(seen: ModelSeen, parent: RawSpan | None, kind: str, request_id: str,
     raw = recorder.begin(seen, parent, kind, request_id, now, ())
     if raw is not None:
         answered(raw, response, now)
-
-
-def answered(raw: RawSpan, response: Any, now: int) -> None:
-    """Record the last response of a request; None where it was given up."""
-    raw.ended = now
-    if response is None:
-        raw.state = "cancelled"
-    else:
-        responded(raw, response)
-
-
-def responded(raw: RawSpan, response: Any) -> None:
-    """Record what is in a response."""
-    error = response._error
-    if error is None:
-        try:
-            raw.responses += 1
-            raw.bytes_out += nbytes(response._outputs)
-        except AttributeError:  # the first
-            raw.responses = 1
-            raw.bytes_out = nbytes(response._outputs)
-    else:
-        raw.state = "cancelled" if error._code.name == "CANCELLED" else "error"
-        raw.error = error._message
 
 
 def mark(raw: RawSpan, now: int, kind: str) -> None:
