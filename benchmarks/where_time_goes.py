@@ -117,7 +117,7 @@ def stages_of_a_call() -> list[Stage]:
         get_output_tensor_by_name(response, "OUT").as_numpy()
 
     def arrived() -> InferenceRequest:
-        return received(model, new_request(array), True)
+        return received(model, new_request(array), True, "sync")
 
     return [
         ("the whole call", lambda: array, whole_call),
@@ -130,7 +130,7 @@ def stages_of_a_call() -> list[Stage]:
             ),
         ),
         ("find the model, check the request", lambda: new_request(array), check),
-        ("isolate the inputs", lambda: new_request(array), lambda r: received(model, r, True)),
+        ("isolate the inputs", lambda: new_request(array), lambda r: received(model, r, True, "sync")),
         ("take an instance, enter its context", arrived, begin),
         ("callee: execute", lambda: [arrived()], execute),
         ("check the outputs, isolate them", lambda: execute([arrived()]), outputs),

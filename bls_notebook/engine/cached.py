@@ -13,7 +13,6 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from bls_notebook.observe import recording
-from bls_notebook.observe.recording import CACHED
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
@@ -55,9 +54,15 @@ class CachingScheduler:
         looked = perf_counter_ns() - begun
         if found is not None:
             self._hit(begun + looked - request._arrived, looked)
-            if request._span is not None:
-                request._span[CACHED] = True
-                recording.answered(request._span, found, perf_counter_ns())
+            log = recording.active
+            if request._span and log is not None:
+                now = perf_counter_ns()
+                log.begin(
+                    request._span, parent.span, self._model.seen, request._kind, request._options.request_id,
+                    request._inputs, request._arrived, now,
+                )  # fmt: skip
+                log.answer(request._span, now, found)
+                log.cached.append(request._span)
             return found
         box = [request]
         del request  # nobody but the model may hold it
@@ -83,8 +88,9 @@ class CachingScheduler:
         self._hit(begun + looked - ticket.arrived, looked)
         ticket.request = None
         ticket.outside = True
-        if ticket.span is not None:
-            ticket.span[CACHED] = True
+        log = recording.active
+        if ticket.span and log is not None:
+            log.cached.append(ticket.span)
         ticket.respond(found, True)
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:

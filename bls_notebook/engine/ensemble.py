@@ -48,8 +48,14 @@ class EnsembleScheduler:
         """Serve a request and wait for its answer."""
         members = self._enter()
         if isinstance(members, InferenceResponse):
-            if request._span is not None:
-                recording.answered(request._span, members, perf_counter_ns())
+            log = recording.active
+            if request._span and log is not None:
+                now = perf_counter_ns()
+                log.begin(
+                    request._span, parent.span, self._model.seen, request._kind, request._options.request_id,
+                    request._inputs, request._arrived, now,
+                )  # fmt: skip
+                log.answer(request._span, now, members)
             return members
         return EnsembleRun(self._model, self._plan, members, parent, request, None, self._ended).serve()
 

@@ -17,7 +17,6 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.observe import recording
-from bls_notebook.observe.recording import QUEUED, ROWS
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
@@ -117,11 +116,10 @@ class EnsembleRun:
         self._steps_ns = 0
         self.execution = EnsembleExecution(model.server, model, parent)
         self.execution.started = self._started
-        self._span = span = request._span
-        if span is not None:
-            self.execution.span = span
-            recording.placed(span, model.seen, (model.name, "cpu"), 1, self._started)
-            span[QUEUED] = self._started
+        self.execution.span = request._span
+        log = recording.active
+        if request._span and log is not None:
+            self._record_begin(log)
         if ticket is not None:
             ticket.execution = self.execution
 
@@ -225,11 +223,10 @@ class EnsembleRun:
         problem = member.check.problem(request)
         if problem is not None:
             response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (member.name,)))
-            recording.refused(
-                member.seen, self.execution.span, "ensemble", request._options.request_id, response
-            )
+            who = request._options.request_id
+            recording.refused(member.seen, self.execution.span, "ensemble", who, response)
             return response
-        return received(self.execution, member, request, True, "ensemble")
+        return received(member, request, True, "ensemble")
 
     def _options_of(self, launch: Launch) -> Options:
         options = self._options
@@ -352,9 +349,10 @@ class EnsembleRun:
     def _give(self, responses: list[tuple[InferenceResponse, bool]], over: bool) -> None:
         if over:
             self._count(responses[-1][0]._error is not None)
+            log = recording.active
+            if self.execution.span and log is not None:
+                self._record_end(log, responses[-1][0])
         ticket = self._ticket
-        if over and self._span is not None:
-            self._record_end(self._span, responses[-1][0])
         for response, final in responses:
             if ticket is not None:
                 ticket.respond(response, final)
@@ -364,13 +362,23 @@ class EnsembleRun:
             self.execution.finished = True
             self._ended(self._members)
 
-    def _record_end(self, span: recording.RawSpan, response: InferenceResponse) -> None:
-        """Record for a profile that no step is under way any more."""
-        now = perf_counter_ns()
-        recording.ran(span, now, now)
-        span[ROWS] = max(1, self._flow.batch)
+    # -- for a profile -------------------------------------------------------------------------------
+
+    def _record_begin(self, log: recording.Log) -> None:
+        request, span, now = self._request, self.execution.span, self._started
         if self._ticket is None:
-            recording.answered(span, response, now)
+            assert self.execution.parent is not None
+            log.begin(
+                span, self.execution.parent.span, self._model.seen, request._kind, self._options.request_id,
+                request._inputs, self._arrived, now,
+            )  # fmt: skip
+        log.place(span, (self._model.seen, self._model.name, "cpu"), 1, now)
+
+    def _record_end(self, log: recording.Log, response: InferenceResponse) -> None:
+        now = perf_counter_ns()
+        log.ran.extend((self.execution.span, now, now))
+        if self._ticket is None:
+            log.answer(self.execution.span, now, response)
 
     def _count(self, failed: bool) -> None:
         ended = perf_counter_ns()

@@ -50,19 +50,16 @@ __all__ = ["MAX_DEPTH", "Execution", "received"]
 MAX_DEPTH = 1000
 PATIENCE = 10  # hundredths of a second that a coroutine has to notice that it is cancelled
 _new = InferenceRequest.__new__
+_NO_WARNINGS: Mapping[str, None] = MappingProxyType({})
 _running_loop = asyncio.get_running_loop
 _CLOSED = "Unable to send response. Response sender has been closed."
 
 
-def received(
-    parent: Execution, model: LoadedModel, request: InferenceRequest, given: bool, kind: str
-) -> InferenceRequest:
+def received(model: LoadedModel, request: InferenceRequest, given: bool, kind: str) -> InferenceRequest:
     """Return the request as the model receives it: its tensors isolated from the sender's.
 
     Parameters
     ----------
-    parent : Execution
-        Who sent it.
     given : bool
         Nobody else holds the request.
     kind : str
@@ -83,12 +80,15 @@ def received(
     out._answerable = None
     out._sender = None
     out._maker = None
-    recorder = recording.active
-    out._span = (
-        None
-        if recorder is None
-        else recorder.begin(model.seen, parent.span, kind, options.request_id, arrived, out._inputs)
-    )
+    log = recording.active
+    if log is None:
+        out._span = 0
+    else:
+        out._kind = kind
+        try:
+            out._span = log.numbers.popleft()
+        except IndexError:
+            out._span = log.take()
     return out
 
 
@@ -129,35 +129,67 @@ class Execution:
         Who sent the request.
     """
 
-    # Defaults of what most executions never set: making one is on the path of every request.
-    bare = False
+    __slots__ = (
+        "__weakref__",
+        "_causes",
+        "_children",
+        "_guard",
+        "_inline",
+        "bare",
+        "cancelled",
+        "depth",
+        "finished",
+        "inferred",
+        "instance",
+        "model",
+        "nested_loop",
+        "parent",
+        "request",
+        "requests",
+        "server",
+        "span",
+        "started",
+        "task",
+        "tasks",
+        "thread",
+        "ticket",
+        "tickets",
+        "timer",
+        "warnings",
+    )
+
     combined = False  # it runs no model itself, but sends requests to others: see `waits_for`
-    cancelled = False
-    finished = False
-    instance: Instance | None = None
-    request: InferenceRequest | None = None
-    # Of a batch, in step; instead of `request` and `ticket`.
-    requests: tuple[InferenceRequest, ...] = ()
-    tickets: tuple[Ticket, ...] = ()
-    started = 0
-    inferred = 0  # when `execute` returned
-    task: asyncio.Task[Any] | None = None
-    tasks: WeakSet[asyncio.Task[Any]] | None = None
-    thread = 0
-    ticket: Ticket | None = None
-    warnings: Mapping[str, None] = MappingProxyType({})  # in order, each once
-    nested_loop: Any = None  # that a sync execute runs itself
-    span: recording.RawSpan | None = None  # of its request, where that is recorded; of a batch, the first's
-    _causes: list[ErrorRecord] | None = None
-    _children: set[Ticket] | None = None
-    _guard: threading.Lock | None = None
-    _inline: set[Execution] | None = None
+
+    bare: bool  # it sends requests of threads that carry no context
+    finished: bool
+    request: InferenceRequest | None
+    ticket: Ticket | None
+    instance: Instance | None
+    task: asyncio.Task[Any] | None
+    tasks: WeakSet[asyncio.Task[Any]] | None
+    inferred: int  # when `execute` returned
+    timer: Any  # of its GPU, while it is recorded there
+    _causes: list[ErrorRecord] | None
+    _children: set[Ticket] | None
+    _guard: threading.Lock | None
+    _inline: set[Execution] | None
 
     def __init__(self, server: Server, model: LoadedModel | None, parent: Execution | None) -> None:
+        # Making one is on the path of every request: slots, and all of them set, are quickest.
         self.server = server
         self.model = model
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
+        self.bare = self.cancelled = self.finished = False
+        self.instance = self.request = self.ticket = self.task = self.tasks = None
+        # Of a batch, in step; instead of `request` and `ticket`.
+        self.requests: tuple[InferenceRequest, ...] = ()
+        self.tickets: tuple[Ticket, ...] = ()
+        self.started = self.inferred = self.thread = 0
+        self.span = 0  # number of its request in a profile; of a batch, of the first
+        self.warnings: Mapping[str, None] = _NO_WARNINGS  # in order, each once
+        self.nested_loop: Any = None  # that a sync execute runs itself
+        self._causes = self._children = self._guard = self._inline = None
 
     @property
     def instance_name(self) -> str:
@@ -191,7 +223,7 @@ class Execution:
             self.note_blocking(model.name)
             return ResponseIterator(self._stream(model, request, given))
         try:
-            response = model.scheduler.call(self, received(self, model, request, given, "sync"))
+            response = model.scheduler.call(self, received(model, request, given, "sync"))
         except ModelClosed as closed:  # it was replaced since it was found
             response = self._exec_again(model, closed.request)
         if response._error is not None:
@@ -221,7 +253,7 @@ class Execution:
             if problem is not None:
                 return self._refused_later(loop, request, problem, decoupled)
         kind = "stream" if decoupled else "async"
-        ticket = Ticket(model, received(self, model, request, given, kind), self, copy_context())
+        ticket = Ticket(model, received(model, request, given, kind), self, copy_context())
         future = response_of(ticket, loop, TicketStream(ticket, self) if decoupled else None)
         children = self._children
         if children is None:
@@ -244,7 +276,7 @@ class Execution:
         return None
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
-        ticket = Ticket(model, received(self, model, request, given, "stream"), self, copy_context())
+        ticket = Ticket(model, received(model, request, given, "stream"), self, copy_context())
         self.adopt(ticket)
         model.scheduler.submit(ticket)
         return TicketStream(ticket, self)
@@ -372,7 +404,10 @@ class Execution:
             self._children.discard(ticket)
 
     def interruptible(self) -> threading.Lock:
-        """Return the lock under which `thread` is trusted by `interrupt`."""
+        """Return the lock under which `thread` is trusted by `interrupt`, and `finished` is set.
+
+        One of its own, or its scheduler's where that is taken at its end anyway.
+        """
         if self._guard is None:
             self._guard = threading.Lock()
         return self._guard

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bls_notebook.backends.protocol import BackendInstance
+from bls_notebook.observe.recording import Place
+from bls_notebook.observe.session import ModelSeen
 
 from .loops import ModelLoop
 
@@ -34,16 +36,31 @@ class Instance:
         Number of the CUDA GPU that it is on; -1 for none.
     """
 
-    __slots__ = ("__weakref__", "_loop", "backend", "execute", "gpu", "holder", "is_async", "name", "place")
+    __slots__ = (
+        "__weakref__",
+        "_loop",
+        "backend",
+        "device",
+        "execute",
+        "gpu",
+        "holder",
+        "is_async",
+        "load",
+        "name",
+        "place",
+    )
 
     def __init__(self, name: str, backend: BackendInstance, device: str = "cpu", gpu: int = -1) -> None:
         self.name = name
-        self.place = (name, device)  # as a profile records it
+        self.device = device
+        self.place: Place = (ModelSeen(""), name, device)  # as a profile records it; see `LoadedModel.be`
         self.gpu = gpu
         self.backend = backend
         self.execute = backend.execute
         self.is_async = backend.is_async
         self.holder: Execution | Ticket | None = None
+        # How many unanswered requests share its loop; written under the scheduler's lock.
+        self.load = 0
         self._loop: ModelLoop | None = None
 
     @property
@@ -57,11 +74,6 @@ class Instance:
     def loop_thread(self) -> int:
         """Identity of the thread of its loop; 0 while it has none."""
         return 0 if self._loop is None else self._loop.thread
-
-    @property
-    def load(self) -> int:
-        """How many executions share the instance's loop."""
-        return 0 if self._loop is None else len(self._loop.executions)
 
     def close(self) -> None:
         """Finalize the model's instance and stop its loop."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from . import running
 from .failures import error_response, text_of
 from .messages import not_ready
 from .model_seen import model_seen
@@ -25,6 +26,7 @@ from .validate import RequestCheck
 
 if TYPE_CHECKING:
     from bls_notebook.engine.spec import ModelSpec
+    from bls_notebook.observe.session import ModelSeen
 
     from .execution import Execution
     from .instance import Instance
@@ -77,7 +79,8 @@ class LoadedModel:
         self.check = RequestCheck(spec)
         self.outputs = OutputCheck(spec, server.strict)
         self.statistics = Statistics()
-        self.seen = model_seen(spec, version, self.is_async)
+        self.be(model_seen(spec, version, self.is_async))
+        running.models.add(self)
         self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves
         self.closed = threading.Event()
         self.bare: WeakSet[Execution] = WeakSet()  # who its threads without a context send requests as
@@ -85,6 +88,12 @@ class LoadedModel:
         self._holds = 0
         self._closing = False
         self.scheduler: Scheduler = scheduler_for(self)
+
+    def be(self, seen: ModelSeen) -> None:
+        """Say what a profile is to record of it and its instances."""
+        self.seen = seen
+        for instance in self.instances:
+            instance.place = (seen, instance.name, instance.device)
 
     def settled(self, ticket: Ticket) -> None:
         """A request has been answered."""

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from bls_notebook.observe import recording
-from bls_notebook.observe.recording import BATCH, RELEASED
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
@@ -308,37 +307,36 @@ class BatchRunner:
             if self._model.decoupled:
                 request.get_response_sender()  # dropped with the request: so its end is noticed
             ticket.execution = execution
-        if any(t.span is not None for t, _ in pairs):
-            self._record_start(execution)
+        log = recording.active
+        if log is not None:
+            self._record_start(log, execution, [(t, r) for t, r in pairs if t.span])
         return execution
 
-    def _record_start(self, execution: Execution) -> None:
+    def _record_start(
+        self, log: recording.Log, execution: Execution, pairs: list[tuple[Ticket, InferenceRequest]]
+    ) -> None:
         """Record for a profile that a batch has begun."""
         instance = execution.instance
-        assert instance is not None
-        spans = [t.span for t in execution.tickets if t.span is not None]
-        execution.span = spans[0]
-        batch = object() if len(spans) > 1 else None
-        for ticket, request in zip(execution.tickets, execution.requests, strict=True):
-            span = ticket.span
-            if span is None:
-                continue
+        if not pairs or instance is None:
+            return
+        execution.span = first = pairs[0][0].span
+        for ticket, request in pairs:
             rows = rows_of(request) if self._batching else 1
-            recording.placed(span, self._model.seen, instance.place, rows, execution.started)
-            if batch is not None:
-                span[BATCH] = batch
-            if self._model.decoupled and instance.is_async:
-                span[RELEASED] = execution.started  # its loop takes the next at once
+            batch = first if len(pairs) > 1 else 0
+            log.place(ticket.span, instance.place, rows, execution.started, batch)
         if instance.gpu >= 0:
-            recording.measure(spans[0], instance.gpu)
+            execution.timer = log.measure([t.span for t, _ in pairs], instance.gpu)
 
-    def _record_end(self, execution: Execution, inferred: int, ended: int) -> None:
+    def _record_end(self, log: recording.Log, execution: Execution, inferred: int, ended: int) -> None:
         """Record for a profile that `execute` of a batch has returned."""
+        instance = execution.instance
+        assert instance is not None
+        if instance.gpu >= 0 and execution.timer is not None:
+            execution.timer.end()
+        shared = self._model.decoupled and instance.is_async  # its loop took the next at once
         for ticket in execution.tickets:
-            span = ticket.span
-            if span is not None:
-                shared = self._model.decoupled and self._model.is_async
-                recording.ran(span, inferred, span[RELEASED] if shared else ended)
+            if ticket.span:
+                log.ran.extend((ticket.span, inferred, execution.started if shared else ended))
 
     def _cancel(self, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
@@ -388,8 +386,9 @@ class BatchRunner:
             for t, r in zip(execution.tickets, execution.requests, strict=True)
             if t.context is not None
         ]
-        if execution.span is not None:
-            self._record_end(execution, inferred, ended)
+        log = recording.active
+        if execution.span and log is not None:
+            self._record_end(log, execution, inferred, ended)
         statistics = self._model.statistics
         with self._lock:
             if real:
@@ -412,8 +411,9 @@ class BatchRunner:
                         ),
                     )
         execution.requests = ()
+        tickets, execution.tickets = execution.tickets, ()  # no cycle: what is over is freed at once
         if failed is not None:
-            for ticket in execution.tickets:
+            for ticket in tickets:
                 ticket.finish(InferenceResponse([], failed._error))
 
 

@@ -20,7 +20,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bls_notebook.observe import recording
-from bls_notebook.observe.recording import PLACE, QUEUED, STARTED, served
+from bls_notebook.observe.recording import nbytes
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -128,15 +128,16 @@ class DefaultScheduler:
         inferred = 0
         failed = False
         span = request._span
-        if span is not None:
+        if span:
             execution.span = span
-            if instance.gpu >= 0:
-                recording.measure(span, instance.gpu)
+            options = request._options
+            inputs = request._inputs
+            one = len(inputs) == 1 and inputs[0]._datatype != "BYTES"
+            bytes_in = inputs[0]._array.nbytes if one else nbytes(inputs)
+            del inputs
+            timer = _measured(span, instance) if instance.gpu >= 0 else None
         started = perf_counter_ns()
         execution.started = started
-        if span is not None:
-            span[STARTED] = started
-            span[PLACE] = instance.place
         try:
             returned = instance.execute([request])
             if returned.__class__ is not list:
@@ -184,9 +185,27 @@ class DefaultScheduler:
                 else:
                     instance.holder = None
                     self._idle.append(instance)
-            if span is not None:
-                late = execution.ticket is not None or (response is None and not failed)
-                served(span, queued or started, inferred or ended, ended, thread, rows, response, late)
+            if span:
+                if timer is not None:
+                    timer.end()
+                log = recording.active
+                if log is None:
+                    pass
+                elif response is not None and response._error is None and execution.ticket is None:
+                    outs = response._outputs
+                    one = len(outs) == 1 and outs[0]._datatype != "BYTES"
+                    log.whole.extend((
+                        span, parent.span, instance.place, options, bytes_in, begun, queued, thread, rows,
+                        started, inferred, ended, outs[0]._array.nbytes if one else nbytes(outs),
+                    ))  # fmt: skip
+                else:
+                    kind = "ensemble" if parent.combined else "sync"
+                    who = (span, parent.span, model.seen, kind, options.request_id)
+                    log.begun.extend((*who, bytes_in, begun, queued or started))
+                    log.place(span, instance.place, rows, started)
+                    log.ran.extend((span, inferred or ended, ended))
+                    if execution.ticket is None and (failed or response is not None):
+                        log.answer(span, ended, response)
             if contended:
                 self._release(instance)
         if response is None:
@@ -216,8 +235,9 @@ class DefaultScheduler:
         if ticket is None:  # a list with None in it
             name = execution.instance_name
             response = error_response(execute_failed(name, returned_none("execute returned [None]")))
-            if execution.span is not None:
-                recording.answered(execution.span, response, perf_counter_ns())
+            log = recording.active
+            if execution.span and log is not None:
+                log.answer(execution.span, perf_counter_ns(), response)
             return response
         return first_response(ticket)
 
@@ -225,8 +245,8 @@ class DefaultScheduler:
         parent = execution.parent
         ticket = Ticket(self._model, request, parent, None)
         ticket.inline = True
-        if ticket.span is not None:
-            ticket.span[QUEUED] = ticket.queued_at
+        if ticket.span and parent is not None:
+            ticket.record_begin(request)
         with self._lock:
             if self._closed:
                 raise ModelClosed(request)
@@ -279,6 +299,9 @@ class DefaultScheduler:
                 if self._idle:
                     instance = self._least_busy() if self._async else self._idle.pop()
                     instance.holder = ticket
+                    if self._async:
+                        ticket.serving = instance
+                        instance.load += 1
                 else:
                     ticket.queued = True
                     self._queue.append(ticket)
@@ -313,6 +336,9 @@ class DefaultScheduler:
             return  # never was in this scheduler's count: it ran on its caller's thread
         with self._lock:
             self._open -= 1
+            serving, ticket.serving = ticket.serving, None
+            if serving is not None:
+                serving.load -= 1
             drained = self._drained()
         if drained is not None:
             drained()
@@ -338,6 +364,9 @@ class DefaultScheduler:
                 ticket = self._queue.popleft()
                 ticket.queued = False
                 instance.holder = ticket
+                if self._async:
+                    ticket.serving = instance
+                    instance.load += 1
                 return ticket
             instance.holder = None
             self._idle.append(instance)
@@ -388,11 +417,9 @@ class DefaultScheduler:
         instance.holder = execution
         ticket.execution = execution
         span = ticket.span
-        if span is not None:
+        if span:
             execution.span = span
-            recording.placed(span, model.seen, instance.place, rows, perf_counter_ns())
-            if instance.gpu >= 0:
-                recording.measure(span, instance.gpu)
+            timer = _measured(span, instance) if instance.gpu >= 0 else None
         caller_var.set(execution)  # the context is the ticket's own: nothing to put back
         response: InferenceResponse | None = None
         failed = False
@@ -420,13 +447,17 @@ class DefaultScheduler:
         except BaseException as error:
             failed = True
             response = failure(execution, error)
+        log = recording.active if span else None
+        if log is not None:
+            if timer is not None:
+                timer.end()
+            plain = response is not None and response._error is None
+            bytes_out = nbytes(response._outputs) if response is not None and plain else 0
         with self._lock:
             execution.finished = True
             if execution.cancelled:
                 clear_interrupt(execution.thread)  # what has not arrived by now never will
             ended = perf_counter_ns()
-            if span is not None:
-                recording.ran(span, inferred, ended)
             if failed:
                 waited = ticket.queued_at - ticket.arrived
                 model.statistics.execution(rows, waited, inferred - started, ended - inferred)
@@ -449,7 +480,18 @@ class DefaultScheduler:
                 self._idle.append(instance)
                 if self._closed:
                     drained = self._drained()
+        if log is not None:
+            if answered and not ticket.cancelled:
+                log.served.extend((
+                    span, instance.place, execution.thread, rows, started, inferred, ended, bytes_out,
+                ))  # fmt: skip
+            else:
+                log.place(span, instance.place, rows, started)
+                log.ran.extend((span, inferred, ended))
+                if answered:
+                    log.end(span, ended, None, 1, bytes_out)
         execution.requests = ()
+        execution.tickets = ()  # no cycle: what was sent and answered is freed at once
         if answered:
             ticket.tell()
         elif response is not None:
@@ -461,13 +503,15 @@ class DefaultScheduler:
     def _left(self, instance: Instance, ticket: Ticket) -> Ticket | None:
         """Give up an instance whose thread was interrupted between the model and the end of `_serve`."""
         execution = ticket.execution
-        while execution is not None and not execution.finished:
+        interrupted = execution is not None
+        while execution is not None and interrupted:
             try:
                 with self._lock:
                     execution.finished = True
                 clear_interrupt(execution.thread)
-            except Interrupted:  # once more
-                execution.finished = False
+                interrupted = False
+            except Interrupted:
+                pass  # pressed once more
         ticket.finish(cancelled_response(self._model.name))
         return self._next(instance)
 
@@ -498,6 +542,12 @@ class DefaultScheduler:
             return None
         callback, self._on_drained = self._on_drained, None
         return callback
+
+
+def _measured(span: int, instance: Instance) -> Any:
+    """Begin to measure time on an instance's GPU for a request that is recorded; None where it cannot be."""
+    log = recording.active
+    return None if log is None else log.measure((span,), instance.gpu)
 
 
 may_be_interrupted(DefaultScheduler.call.__code__)

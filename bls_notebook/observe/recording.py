@@ -1,233 +1,210 @@
 """Recording spans while requests are served: `active` is None when nobody records, and that is all it costs.
 
-A request that is recorded has a `RawSpan`, a list that the engine fills in as the request moves on; `freezing`
-makes `Span`s of them at the end. It holds plain values and other raw spans, never a request, a response or an
-array, so that recording changes no memory's life.
+A request that is recorded carries a number. What becomes of it is written into the lists of a `Log`, a few
+plain values at a time; `freezing` makes spans of them at the end. No request, response or array is kept, so
+that recording changes no memory's life; and no container is made that would outlive its request, because
+each of those brings the next garbage collection nearer.
 
-Guarantees: recording takes no lock and waits for nobody. A raw span is put into each session's list by
-`list.append`, which is atomic by contract, with and without a GIL; each of its fields is written by the one
-thread that has the request in hand at that moment. Sessions are bounded: what does not fit is counted. A
-request is recorded from its beginning or not at all, so that a recorded request's sender is recorded too,
-unless it was sent before the session began.
+Guarantees: recording takes no lock and waits for nobody. Entries are written by one `list.extend`, numbers
+are taken by `deque.popleft`: both are atomic by contract, with and without a GIL. (For a new block of numbers
+a lock is taken, once in a thousand requests.) A log is bounded: what does not fit is counted.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable
 from time import perf_counter_ns
 from typing import Any
 
 from bls_notebook.observe.session import ModelSeen
 
-__all__ = [
-    "NOWHERE",
-    "RawMark",
-    "RawSpan",
-    "Recorder",
-    "Sink",
-    "active",
-    "answered",
-    "mark",
-    "measure",
-    "nbytes",
-    "placed",
-    "ran",
-    "refused",
-    "responded",
-    "served",
-    "so_far",
-    "span_id",
-    "start",
-    "stop",
-]
+__all__ = ["Log", "active", "nbytes", "refused", "span_id", "start", "stop"]
 
-# A list and no object: making one, and a field, costs half as much, and every call pays for it.
-RawSpan = list[Any]
+BLOCK = 1024  # numbers that are made at a time
 
-# Where its fields are. Times are readings of `time.perf_counter_ns`, 0 for what has not happened yet.
-SEEN = 0  # ModelSeen
-PARENT = 1  # the raw span of who sent it, or None
-KIND = 2
-REQUEST_ID = 3
-BYTES_IN = 4
-SENT = 5
-QUEUED = 6
-STARTED = 7
-INFERRED = 8
-RELEASED = 9
-ENDED = 10
-PLACE = 11  # of its instance: name, device
-THREAD = 12
-ROWS = 13
-STATE = 14
-ERROR = 15
-RESPONSES = 16
-BYTES_OUT = 17
-BATCH = 18  # an object that the requests of a batch share, or None
-CACHED = 19
-CROSSINGS = 20
-DEVICE_TIME = 21  # None, or what has `end()` and `ns()`
-NUMBER = 22
-
-# A moment of a request: whose, when, and of which kind (see `Mark`).
-RawMark = tuple[RawSpan, int, str]
-
-NOWHERE = ("", "cpu")  # the place of what never ran
+Place = tuple[ModelSeen, str, str]  # of an instance: its model, its name, its device
 
 _lock = threading.Lock()
+_numbered = 0  # the last number that was ever given
+_base = 0  # the last number before those of the newest log
 
 
-class Sink:
-    """What one session keeps.
+class Log:
+    """What is recorded while profiles are on that overlap.
+
+    The first value of each entry is the request's number; times are readings of `time.perf_counter_ns`.
+    """
+
+    __slots__ = (
+        "base",
+        "begun",
+        "cached",
+        "capacity",
+        "crossed",
+        "device_timer",
+        "device_times",
+        "dropped",
+        "ended",
+        "given",
+        "held",
+        "marks",
+        "numbers",
+        "placed",
+        "profiles",
+        "ran",
+        "served",
+        "whole",
+    )
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.given = 0  # how many numbers
+        self.capacity = 0
+        self.dropped = 0
+        self.profiles = 0
+        self.numbers: deque[int] = deque()
+        # Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`, or is None.
+        self.device_timer: Callable[[int], Any] | None = None
+        # Of a request that ran on its caller's thread and succeeded, all there is: number, parent, place,
+        # options (of the request), bytes_in, sent, queued (0: it was not), thread, rows, started, inferred,
+        # ended, bytes_out.
+        self.whole: list[Any] = []
+        # number, parent, seen, kind, request_id, bytes_in, sent, queued
+        self.begun: list[Any] = []
+        # Of a request that ran alone in the background and succeeded: number, place, thread, rows, started,
+        # inferred, ended, bytes_out.
+        self.served: list[Any] = []
+        # number, place, thread, rows, started, batch (the number of its first request, 0 for none)
+        self.placed: list[Any] = []
+        # number, inferred, released
+        self.ran: list[Any] = []
+        # number, ended, state, error, responses, bytes_out
+        self.ended: list[Any] = []
+        # number, until when its answer was held back
+        self.held: list[Any] = []
+        # number, when, kind (see `Mark`)
+        self.marks: list[Any] = []
+        # number
+        self.cached: list[Any] = []
+        # number, how many tensors
+        self.crossed: list[Any] = []
+        # number, the time
+        self.device_times: list[Any] = []
+
+    def take(self) -> int:
+        """Return the number of a request that is sent; 0 where there is no room for it."""
+        try:
+            return self.numbers.popleft()
+        except IndexError:
+            return self._more()
+
+    def _more(self) -> int:
+        global _numbered
+        with _lock:
+            if not self.numbers:
+                count = min(BLOCK, self.capacity - self.given)
+                if count <= 0:
+                    self.dropped += 1
+                    return 0
+                self.numbers.extend(range(_numbered + 1, _numbered + 1 + count))
+                _numbered += count
+                self.given += count
+        return self.take()
+
+    # -- entries, but for those of the hot path, which the engine writes itself ------------------------
+
+    def begin(
+        self,
+        number: int,
+        parent: int,
+        seen: ModelSeen,
+        kind: str,
+        request_id: str,
+        inputs: Iterable[Any],
+        sent: int,
+        queued: int,
+    ) -> None:
+        """Record that a request was sent, and queued (0: that is told by when it ran)."""
+        self.begun.extend((number, parent, seen, kind, request_id, nbytes(inputs), sent, queued))
+
+    def place(self, number: int, place: Place, rows: int, started: int, batch: int = 0) -> None:
+        """Record that an instance began with a request, on this thread."""
+        self.placed.extend((number, place, threading.get_ident(), rows, started, batch))
+
+    def end(self, number: int, ended: int, response: Any, responses: int, bytes_out: int) -> None:
+        """Record the last response of a request; None where it was given up."""
+        error = None if response is None else response._error
+        if response is None:
+            self.ended.extend((number, ended, "cancelled", "", responses, bytes_out))
+        elif error is None:
+            self.ended.extend((number, ended, "ok", "", responses, bytes_out))
+        else:
+            state = "cancelled" if error._code.name == "CANCELLED" else "error"
+            self.ended.extend((number, ended, state, error._message, responses, bytes_out))
+
+    def answer(self, number: int, ended: int, response: Any) -> None:
+        """Record the only response of a request; None where it was given up."""
+        good = response is not None and response._error is None
+        self.end(number, ended, response, int(good), nbytes(response._outputs) if good else 0)
+
+    def mark(self, number: int, now: int, kind: str) -> None:
+        """Record a moment of a request's life, where there is room."""
+        if len(self.marks) < 3 * self.capacity:
+            self.marks.extend((number, now, kind))
+
+    def measure(self, numbers: Iterable[int], gpu: int) -> Any:
+        """Begin to measure time on a GPU; None, or what is to be ended."""
+        timer = None if self.device_timer is None else self.device_timer(gpu)
+        if timer is not None:
+            for number in numbers:
+                self.device_times.extend((number, timer))
+        return timer
+
+
+active: Log | None = None
+
+
+def start(limit: int, device_timer: Callable[[int], Any] | None = None) -> Log:
+    """Record from now on, for one profile more; `stop` ends that.
 
     Parameters
     ----------
     limit : int
-        How many spans and marks together.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.rows: list[RawSpan | RawMark] = []
-        self._dropped = 0
-        self._lock = threading.Lock()
-
-    def drop(self) -> None:
-        """Count a span that did not fit."""
-        with self._lock:
-            self._dropped += 1
-
-    @property
-    def dropped(self) -> int:
-        """How many spans did not fit."""
-        return self._dropped
-
-
-class Recorder:
-    """Who records now; replaced, and never changed, when a session begins or ends."""
-
-    __slots__ = ("device_timer", "sinks")
-
-    def __init__(self, sinks: tuple[Sink, ...], device_timer: Callable[[int], Any] | None) -> None:
-        self.sinks = sinks
-        self.device_timer = device_timer
-
-    def begin(
-        self,
-        seen: ModelSeen,
-        parent: RawSpan | None,
-        kind: str,
-        request_id: str,
-        sent: int,
-        tensors: Iterable[Any],
-    ) -> RawSpan | None:
-        """Record that a request was sent; None where there is no room for it.
-
-        Parameters
-        ----------
-        seen : ModelSeen
-            The model that it was sent to.
-        parent : RawSpan or None
-            Of the request whose `execute` sent it.
-        kind, request_id : str
-            As in `Span`.
-        sent : int
-            When.
-        tensors : iterable of Tensor
-            Its inputs.
-        """
-        size = 0
-        for tensor in tensors:
-            size += tensor._array.nbytes if tensor._datatype != "BYTES" else _text_bytes(tensor)
-        # In the order of the fields above.
-        raw = [
-            seen, parent, kind, request_id, size, sent, 0, 0, 0, 0, 0,
-            NOWHERE, 0, 1, "ok", "", 0, 0, None, False, 0, None, 0,
-        ]  # fmt: skip
-        kept = None
-        for sink in self.sinks:
-            rows = sink.rows
-            if len(rows) < sink.limit:
-                rows.append(raw)
-                kept = raw
-            else:
-                sink.drop()
-        return kept
-
-    def mark(self, raw: RawSpan, now: int, kind: str) -> None:
-        """Record a moment of a request's life, where there is room."""
-        moment = (raw, now, kind)
-        for sink in self.sinks:
-            if len(sink.rows) < sink.limit:
-                sink.rows.append(moment)
-
-
-active: Recorder | None = None
-_numbers: Iterator[int] = itertools.count(1)
-
-
-def start(sink: Sink, device_timer: Callable[[int], Any] | None = None) -> None:
-    """Record for a session from now on.
-
-    Parameters
-    ----------
-    sink : Sink
+        How many requests it wants to have room for.
     device_timer : callable, optional
         Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`, or is None.
     """
-    global active, _numbers
+    global active, _base
     with _lock:
-        sinks = () if active is None else active.sinks
-        if not sinks:
-            _numbers = itertools.count(1)
-        active = Recorder((*sinks, sink), device_timer)
+        log = active
+        if log is None:
+            _base = _numbered
+            log = Log(_base)
+        log.capacity = max(log.capacity, log.given - len(log.numbers) + limit)
+        log.device_timer = device_timer or log.device_timer
+        log.profiles += 1
+        active = log
+        return log
 
 
-def stop(sink: Sink) -> list[RawSpan | RawMark]:
-    """Record no more for a session, and return what was: each span has its number now."""
+def stop(log: Log) -> None:
+    """Record no more for one of the profiles of a log."""
     global active
     with _lock:
-        if active is not None:
-            sinks = tuple(s for s in active.sinks if s is not sink)
-            active = Recorder(sinks, active.device_timer) if sinks else None
-        return _numbered(sink)
+        log.profiles -= 1
+        if not log.profiles and active is log:
+            active = None
 
 
-def so_far(sink: Sink) -> list[RawSpan | RawMark]:
-    """Return what has been recorded for a session until now."""
-    with _lock:
-        return _numbered(sink)
-
-
-def _numbered(sink: Sink) -> list[RawSpan | RawMark]:
-    rows = sink.rows[:]
-    for raw in sorted((r for r in rows if isinstance(r, list)), key=_sent):
-        _number(raw)
-    return rows
-
-
-def _sent(raw: RawSpan) -> int:
-    return int(raw[SENT])
-
-
-def _number(raw: RawSpan) -> int:
-    if not raw[NUMBER]:
-        raw[NUMBER] = next(_numbers)
-    return int(raw[NUMBER])
-
-
-def span_id(raw: RawSpan | None) -> int:
-    """Return the `Span.id` that a span has, or will have; 0 for None."""
-    if raw is None:
-        return 0
-    with _lock:
-        return _number(raw)
+def span_id(number: int) -> int:
+    """Return the `Span.id` of a recorded request by its number; 0 for a request of an older profile."""
+    return number - _base if number > _base else 0
 
 
 def nbytes(tensors: Iterable[Any]) -> int:
-    """Return the size of tensors, as they are sent."""
+    """Return the size of tensors, in bytes, as they are sent."""
     size = 0
     for tensor in tensors:
         size += tensor._array.nbytes if tensor._datatype != "BYTES" else _text_bytes(tensor)
@@ -240,91 +217,11 @@ def _text_bytes(tensor: Any) -> int:
     return 4 * len(elements) + sum(len(e) for e in elements if isinstance(e, (bytes, str)))
 
 
-def placed(raw: RawSpan, seen: ModelSeen, place: tuple[str, str], rows: int, now: int) -> None:
-    """Record which instance a request is handed to, on the thread that runs it."""
-    raw[SEEN] = seen
-    raw[PLACE] = place
-    raw[ROWS] = rows
-    raw[THREAD] = threading.get_ident()
-    if not raw[STARTED]:  # of an iterative sequence, the first time counts
-        raw[STARTED] = now
-
-
-def measure(raw: RawSpan, gpu: int) -> None:
-    """Begin to measure time on a GPU."""
-    recorder = active
-    if recorder is not None and recorder.device_timer is not None:
-        raw[DEVICE_TIME] = recorder.device_timer(gpu)
-
-
-def ran(raw: RawSpan, inferred: int, released: int) -> None:
-    """Record when `execute` returned, and its instance was free for the next."""
-    raw[INFERRED] = inferred
-    raw[RELEASED] = released
-    if raw[DEVICE_TIME] is not None:
-        raw[DEVICE_TIME].end()
-
-
-def served(
-    raw: RawSpan, queued: int, inferred: int, ended: int, thread: int, rows: int, response: Any, late: bool
-) -> None:
-    """Record what became of a request that ran on its caller's thread; None: it was given up.
-
-    `late` says that its answer comes, or came, another way.
-    """
-    raw[QUEUED] = queued
-    raw[INFERRED] = inferred
-    raw[RELEASED] = ended
-    raw[THREAD] = thread
-    raw[ROWS] = rows
-    if raw[DEVICE_TIME] is not None:
-        raw[DEVICE_TIME].end()
-    if late:
-        return
-    raw[ENDED] = ended
-    if response is not None and response._error is None:
-        raw[RESPONSES] = 1
-        size = 0
-        for tensor in response._outputs:
-            size += tensor._array.nbytes if tensor._datatype != "BYTES" else _text_bytes(tensor)
-        raw[BYTES_OUT] = size
-    else:
-        answered(raw, response, ended)
-
-
-def answered(raw: RawSpan, response: Any, now: int) -> None:
-    """Record the last response of a request; None where it was given up."""
-    raw[ENDED] = now
-    if response is None:
-        raw[STATE] = "cancelled"
-    else:
-        responded(raw, response)
-
-
-def responded(raw: RawSpan, response: Any) -> None:
-    """Record what is in a response."""
-    error = response._error
-    if error is None:
-        raw[RESPONSES] += 1
-        raw[BYTES_OUT] += nbytes(response._outputs)
-    else:
-        raw[STATE] = "cancelled" if error._code.name == "CANCELLED" else "error"
-        raw[ERROR] = error._message
-
-
-def refused(seen: ModelSeen, parent: RawSpan | None, kind: str, request_id: str, response: Any) -> None:
+def refused(seen: ModelSeen, parent: int, kind: str, request_id: str, response: Any) -> None:
     """Record a request that was answered at once, with an error."""
-    recorder = active
-    if recorder is None:
-        return
-    now = perf_counter_ns()
-    raw = recorder.begin(seen, parent, kind, request_id, now, ())
-    if raw is not None:
-        answered(raw, response, now)
-
-
-def mark(raw: RawSpan, now: int, kind: str) -> None:
-    """Record a moment of a request's life, where there is room."""
-    recorder = active
-    if recorder is not None:
-        recorder.mark(raw, now, kind)
+    log = active
+    number = 0 if log is None else log.take()
+    if log is not None and number:
+        now = perf_counter_ns()
+        log.begin(number, parent, seen, kind, request_id, (), now, now)
+        log.answer(number, now, response)

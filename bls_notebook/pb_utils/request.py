@@ -137,6 +137,7 @@ class InferenceRequest:
         "_answerable",
         "_arrived",
         "_inputs",
+        "_kind",
         "_maker",
         "_model_name",
         "_model_version",
@@ -156,7 +157,10 @@ class InferenceRequest:
     _release_flags: int
     _requested: tuple[str, ...]
     _sender: InferenceResponseSender | None
-    _span: Any  # what a profile records of it; of requests that a model receives
+    # Of requests that a model receives: its number in a profile, 0 where it is not recorded; if it is, how it
+    # was sent.
+    _span: int
+    _kind: str
 
     def __init__(
         self,

@@ -95,7 +95,7 @@ def load_versions(
         for version in wanted:
             if config.platform == "ensemble":
                 ensemble = load_ensemble(server, config, version, versions[version])
-                ensemble.seen = replace(ensemble.seen, code=code_hash(source.folder, version))
+                ensemble.be(replace(ensemble.seen, code=code_hash(source.folder, version)))
                 loaded[version] = ensemble
                 continue
             fingerprint = version_fingerprint(source.folder, config, version)
@@ -105,7 +105,7 @@ def load_versions(
             code = code_hash(source.folder, version)  # as it is now: a file may be edited after it was loaded
             loaded[version] = _load_version(server, source, config, version, versions[version])
             loaded[version].fingerprint = fingerprint
-            loaded[version].seen = replace(loaded[version].seen, code=code)
+            loaded[version].be(replace(loaded[version].seen, code=code))
     except BaseException:
         for version, model in loaded.items():
             if serving.get(version) is not model:
