@@ -14,6 +14,7 @@ from types import FrameType
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
 from bls_notebook.backends.registry import backend_names, find_backend
+from bls_notebook.engine.bare_spans import span_of_frame
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError
 from bls_notebook.engine.execution import Execution
 from bls_notebook.engine.failures import HOME, describe_exception, exception_frames, text_of
@@ -150,9 +151,10 @@ def _load_version(
             with as_model(Initializing(server, instance.name, str(folder))):
                 backend_instance = backend_model.make_instance(arguments)
             made.append(backend_instance)
-            instances.append(
-                Instance(instance.name, _Finalizing(backend_instance, server, instance.name, str(folder)))
-            )
+            finalizing = _Finalizing(backend_instance, server, instance.name, str(folder))
+            on_gpu = instance.kind == "GPU"
+            device, gpu = (f"gpu:{instance.device_id}", instance.device_id) if on_gpu else ("cpu", -1)
+            instances.append(Instance(instance.name, finalizing, device, gpu))
         model = LoadedModel(server, spec, version, str(folder), instances)
         warm_up(model, source.folder)
     except BaseException as error:
@@ -165,6 +167,9 @@ def _load_version(
         raise _load_error(error, name, version) from error
     for home in homes:
         home.owner = model
+    if len(homes) == len(instances):
+        for home, place in zip(homes, instances, strict=True):
+            home.instance = place
     return model
 
 
@@ -251,6 +256,7 @@ def _find_by_frame(frame: FrameType) -> Execution | None:
         return None
     execution = Execution(model.server, None, None)
     execution.bare = True
+    execution.span = span_of_frame(frame, getattr(home, "instance", None))
     model.bare.add(execution)
     return execution
 
