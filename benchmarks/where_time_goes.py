@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 import bls_notebook as bls
-from bls_notebook.engine.execution import Execution, received
+from bls_notebook.engine.execution import Execution
 from bls_notebook.engine.outputs import answer, check_returned
+from bls_notebook.engine.receiving import received
 from bls_notebook.pb_utils import InferenceRequest, Tensor, get_output_tensor_by_name
 from bls_notebook.pb_utils._runtime import caller_var
 

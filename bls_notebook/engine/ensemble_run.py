@@ -26,11 +26,14 @@ from bls_notebook.pb_utils.tensor import Tensor
 from .blocking import first_response, look_at
 from .ensemble_flow import EnsembleFlow, Launch, Membership
 from .ensemble_plan import EnsemblePlan
-from .execution import Execution, received
+from .execution import Execution
 from .failures import cancelled_response, error_response
 from .isolation import hand_over
 from .messages import in_ensemble, without_running
+from .placement import placed
+from .receiving import NotReceivedError, received
 from .ticket import Ticket
+from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .model import LoadedModel
@@ -222,11 +225,18 @@ class EnsembleRun:
         request._options = self._options_of(launch)
         problem = member.check.problem(request)
         if problem is not None:
-            response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (member.name,)))
-            who = request._options.request_id
-            recording.refused(member.seen, self.execution.span, "ensemble", who, response)
-            return response
-        return received(member, request, True, "ensemble")
+            return self._unsent(member, request, problem)
+        try:
+            return received(member, request, True, "ensemble")
+        except NotReceivedError as error:
+            return self._unsent(member, request, str(error))
+
+    def _unsent(self, member: LoadedModel, request: InferenceRequest, problem: str) -> InferenceResponse:
+        """The error of a step that could not be sent."""
+        response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (member.name,)))
+        who = request._options.request_id
+        recording.refused(member.seen, self.execution.span, "ensemble", who, response)
+        return response
 
     def _options_of(self, launch: Launch) -> Options:
         options = self._options
@@ -311,6 +321,7 @@ class EnsembleRun:
                 tensors = hand_over(tensors, True)
             response = InferenceResponse()
             response._outputs = tensors
+            response = placed(response, self._request._requested)
             if parameters:
                 plain = parameters["sequence_id"] == 0 and True not in parameters.values()
                 response._parameters = _PLAIN if plain else json.dumps(parameters)
@@ -347,6 +358,12 @@ class EnsembleRun:
         return error_response(message, error._code, record)
 
     def _give(self, responses: list[tuple[InferenceResponse, bool]], over: bool) -> None:
+        execution = self.execution
+        if execution.warnings:  # of the steps
+            responses = [
+                (with_warnings(response, self._model, execution, execution.parent), final)
+                for response, final in responses
+            ]
         if over:
             self._count(responses[-1][0]._error is not None)
             log = recording.active

@@ -6,7 +6,8 @@ is who occupies it, None while it is idle; it is written under the scheduler's l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 from bls_notebook.backends.protocol import BackendInstance
 from bls_notebook.observe.recording import Place
@@ -15,10 +16,18 @@ from bls_notebook.observe.session import ModelSeen
 from .loops import ModelLoop
 
 if TYPE_CHECKING:
+    from bls_notebook.pb_utils.request import InferenceRequest
+
     from .execution import Execution
     from .ticket import Ticket
 
 __all__ = ["Instance"]
+
+_making_loops = threading.Lock()
+
+
+def _closed(requests: list[InferenceRequest]) -> Any:
+    raise RuntimeError("the model's instance has been finalized")
 
 
 class Instance:
@@ -67,7 +76,9 @@ class Instance:
     def loop(self) -> ModelLoop:
         """The instance's own event loop, in a thread of its own; started when first used."""
         if self._loop is None:
-            self._loop = ModelLoop(self.name)
+            with _making_loops:  # requests of a decoupled model may come to it from several threads at once
+                if self._loop is None:
+                    self._loop = ModelLoop(self.name)
         return self._loop
 
     @property
@@ -76,10 +87,13 @@ class Instance:
         return 0 if self._loop is None else self._loop.thread
 
     def close(self) -> None:
-        """Finalize the model's instance and stop its loop."""
+        """Finalize the model's instance and stop its loop; what ends there later finds it stopped.
+
+        What the model holds goes with it now, and not with a garbage collection: it may be a GPU's memory.
+        """
         try:
             self.backend.finalize()
         finally:
+            self.execute = _closed
             if self._loop is not None:
                 self._loop.stop()
-                self._loop = None

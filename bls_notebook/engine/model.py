@@ -19,8 +19,9 @@ from .messages import not_ready
 from .model_seen import model_seen
 from .output_check import OutputCheck
 from .readiness import is_ready
-from .scheduler import Scheduler
+from .reshape import input_reshapes, reshape_all
 from .schedulers import scheduler_for
+from .scheduling import Scheduler
 from .statistics import Statistics
 from .validate import RequestCheck
 
@@ -77,6 +78,11 @@ class LoadedModel:
         self.declared = frozenset(spec.outputs)
         self.output_names = tuple(spec.outputs)
         self.check = RequestCheck(spec)
+        self.reshapes = input_reshapes(spec.inputs)
+        # An ensemble runs nothing itself: its steps say.
+        self.cpu_only = spec.scheduler != "ensemble" and (
+            spec.backend != "python" or spec.force_cpu_only_input_tensors
+        )
         self.outputs = OutputCheck(spec, server.strict)
         self.statistics = Statistics()
         self.be(model_seen(spec, version, self.is_async))
@@ -106,8 +112,10 @@ class LoadedModel:
         heir = self.server.find(self.name, self.version) or self.server.find(self.name)
         problem = not_ready(self.name)
         if heir is not None and heir is not self and request is not None:
+            reshape_all(request._inputs, {name: there.back() for name, there in self.reshapes.items()})
             found = heir.check.problem(request)
             if found is None:
+                reshape_all(request._inputs, heir.reshapes)
                 ticket.model = heir
                 heir.scheduler.submit(ticket)
                 return

@@ -178,7 +178,8 @@ class BatchRunner:
         # Inline, it is stopped with its parent, unless that is somewhere else.
         own = not inline or parent is None or parent.thread != thread or parent.task is not None
         guard = execution.interruptible() if own else threading.Lock()
-        token = caller_var.set(execution)
+        before = caller_var.get()
+        caller_var.set(execution)
         failed: InferenceResponse | None = None
         again: list[Ticket] = []
         try:
@@ -204,7 +205,7 @@ class BatchRunner:
                 execution.finished = True
             if own and execution.cancelled:
                 clear_interrupt(execution.thread)
-            caller_var.reset(token)
+            caller_var.set(before)
             self._finish(execution, failed)
         return again
 

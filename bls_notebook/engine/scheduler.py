@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bls_notebook.observe import recording
 from bls_notebook.observe.recording import nbytes
@@ -25,7 +25,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from . import janitor
+from . import janitor, spans
 from .blocking import first_response, wait_for
 from .ctrl_c import may_be_interrupted
 from .execution import Execution, ModelClosed
@@ -43,32 +43,9 @@ if TYPE_CHECKING:
     from .instance import Instance
     from .model import LoadedModel
 
-__all__ = ["DefaultScheduler", "Scheduler", "first_response"]
+__all__ = ["DefaultScheduler"]
 
 _get_ident = threading.get_ident
-
-
-class Scheduler(Protocol):
-    """What the engine asks of a scheduler."""
-
-    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
-        """Serve a request that is not decoupled, and wait for its answer."""
-
-    def submit(self, ticket: Ticket) -> None:
-        """Serve a request in the background."""
-
-    @property
-    def pending(self) -> int:
-        """How many requests wait to be executed."""
-
-    def withdraw(self, ticket: Ticket) -> bool:
-        """Take a request out of the queue; False where it is not there any more."""
-
-    def settled(self, ticket: Ticket) -> None:
-        """A ticket has been answered."""
-
-    def close(self, on_drained: Callable[[], None]) -> None:
-        """Accept no more; call `on_drained` when all has been answered."""
 
 
 class DefaultScheduler:
@@ -121,21 +98,20 @@ class DefaultScheduler:
         if running_loop is not None:  # model code must not see the caller's (or Jupyter's) loop
             _set_running_loop(None)
             parent.note_blocking(model.name)
-        token = caller_var.set(execution)
+        before = caller_var.get()
+        caller_var.set(execution)
         response: InferenceResponse | None = None
         begun = request._arrived
         rows = rows_of(request) if self._batching else 1
         inferred = 0
         failed = False
-        span = request._span
-        if span:
-            execution.span = span
-            options = request._options
-            inputs = request._inputs
+        span = execution.span = request._span
+        if span:  # it is recorded for a profile
+            options, inputs = request._options, request._inputs
             one = len(inputs) == 1 and inputs[0]._datatype != "BYTES"
             bytes_in = inputs[0]._array.nbytes if one else nbytes(inputs)
             del inputs
-            timer = _measured(span, instance) if instance.gpu >= 0 else None
+            timer = spans.measured(span, instance) if instance.gpu >= 0 else None
         started = perf_counter_ns()
         execution.started = started
         try:
@@ -160,7 +136,7 @@ class DefaultScheduler:
             failed = True
             response = failure(execution, error, True)
         finally:
-            caller_var.reset(token)
+            caller_var.set(before)
             if running_loop is not None:
                 _set_running_loop(running_loop)
             if guard is None:
@@ -189,23 +165,16 @@ class DefaultScheduler:
                 if timer is not None:
                     timer.end()
                 log = recording.active
-                if log is None:
-                    pass
-                elif response is not None and response._error is None and execution.ticket is None:
+                if response is None or response._error is not None or execution.ticket is not None:
+                    times = (begun, queued, rows, inferred, ended)
+                    spans.record_call(execution, options, bytes_in, *times, response, failed)
+                elif log is not None:  # all at once: every call pays for this
                     outs = response._outputs
                     one = len(outs) == 1 and outs[0]._datatype != "BYTES"
                     log.whole.extend((
                         span, parent.span, instance.place, options, bytes_in, begun, queued, thread, rows,
                         started, inferred, ended, outs[0]._array.nbytes if one else nbytes(outs),
                     ))  # fmt: skip
-                else:
-                    kind = "ensemble" if parent.combined else "sync"
-                    who = (span, parent.span, model.seen, kind, options.request_id)
-                    log.begun.extend((*who, bytes_in, begun, queued or started))
-                    log.place(span, instance.place, rows, started)
-                    log.ran.extend((span, inferred or ended, ended))
-                    if execution.ticket is None and (failed or response is not None):
-                        log.answer(span, ended, response)
             if contended:
                 self._release(instance)
         if response is None:
@@ -235,9 +204,7 @@ class DefaultScheduler:
         if ticket is None:  # a list with None in it
             name = execution.instance_name
             response = error_response(execute_failed(name, returned_none("execute returned [None]")))
-            log = recording.active
-            if execution.span and log is not None:
-                log.answer(execution.span, perf_counter_ns(), response)
+            spans.record_answer(execution.span, response)
             return response
         return first_response(ticket)
 
@@ -328,6 +295,8 @@ class DefaultScheduler:
                 return False
             self._queue.remove(ticket)
             ticket.queued = False
+            reason = "OTHER" if ticket.refused else "CANCELED"
+            self._model.statistics.failed(perf_counter_ns() - ticket.arrived, reason)
         return True
 
     def settled(self, ticket: Ticket) -> None:
@@ -416,10 +385,8 @@ class DefaultScheduler:
         execution._guard = self._lock
         instance.holder = execution
         ticket.execution = execution
-        span = ticket.span
-        if span:
-            execution.span = span
-            timer = _measured(span, instance) if instance.gpu >= 0 else None
+        span = execution.span = ticket.span
+        timer = spans.measured(span, instance) if span and instance.gpu >= 0 else None
         caller_var.set(execution)  # the context is the ticket's own: nothing to put back
         response: InferenceResponse | None = None
         failed = False
@@ -447,12 +414,7 @@ class DefaultScheduler:
         except BaseException as error:
             failed = True
             response = failure(execution, error)
-        log = recording.active if span else None
-        if log is not None:
-            if timer is not None:
-                timer.end()
-            plain = response is not None and response._error is None
-            bytes_out = nbytes(response._outputs) if response is not None and plain else 0
+        bytes_out = spans.given_bytes(response, timer) if span else 0
         with self._lock:
             execution.finished = True
             if execution.cancelled:
@@ -480,16 +442,8 @@ class DefaultScheduler:
                 self._idle.append(instance)
                 if self._closed:
                     drained = self._drained()
-        if log is not None:
-            if answered and not ticket.cancelled:
-                log.served.extend((
-                    span, instance.place, execution.thread, rows, started, inferred, ended, bytes_out,
-                ))  # fmt: skip
-            else:
-                log.place(span, instance.place, rows, started)
-                log.ran.extend((span, inferred, ended))
-                if answered:
-                    log.end(span, ended, None, 1, bytes_out)
+        if span:
+            spans.record_served(execution, answered, rows, inferred, ended, bytes_out, ticket.cancelled)
         execution.requests = ()
         execution.tickets = ()  # no cycle: what was sent and answered is freed at once
         if answered:
@@ -542,12 +496,6 @@ class DefaultScheduler:
             return None
         callback, self._on_drained = self._on_drained, None
         return callback
-
-
-def _measured(span: int, instance: Instance) -> Any:
-    """Begin to measure time on an instance's GPU for a request that is recorded; None where it cannot be."""
-    log = recording.active
-    return None if log is None else log.measure((span,), instance.gpu)
 
 
 may_be_interrupted(DefaultScheduler.call.__code__)

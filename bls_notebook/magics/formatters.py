@@ -10,15 +10,17 @@ from typing import Any
 from IPython.core.formatters import DisplayFormatter
 
 from bls_notebook import Response
-from bls_notebook.observe.records import ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
+from bls_notebook.observe.records import DeviceTable, ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
 
 from .notebook import Notebook
-from .results import Models, Responses
+from .results import Families, Models, Responses, Statistics
 
 __all__ = ["add_formatters", "remove_formatters"]
 
-_LISTS: tuple[type, ...] = (Responses, Models)
-_TYPES: tuple[type, ...] = (Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, *_LISTS)
+_LISTS: tuple[type, ...] = (Responses, Models, Statistics, Families)
+_TYPES: tuple[type, ...] = (
+    Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, DeviceTable, *_LISTS,
+)  # fmt: skip
 
 
 def _formatter(notebook: Notebook) -> DisplayFormatter:

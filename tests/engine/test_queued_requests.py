@@ -105,11 +105,10 @@ def test_an_interrupt_that_arrives_after_the_model(
     repo.define("slow", SLOW, pbtxt())
     repo.define("gather", SLOW_GATHER, pbtxt(outputs="Y:STRING"))
     asked = Caller(repo.infer, "gather", ints(0))
-    until(lambda: queued(repo, "slow") == 2)
     found = repo._server.find("slow")
     assert found is not None
-    execution = found.instances[0].holder
-    assert isinstance(execution, Execution)
+    until(lambda: queued(repo, "slow") == 2 and isinstance(found.instances[0].holder, Execution))
+    execution: Any = found.instances[0].holder
     arrived = []
     clear = scheduler.clear_interrupt
 

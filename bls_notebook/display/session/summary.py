@@ -7,7 +7,7 @@ from bls_notebook.display.html import Html, join, row, table, tag
 from bls_notebook.display.session.words import ns, percent, some_ns
 from bls_notebook.display.units import count, size
 from bls_notebook.observe.session import Session
-from bls_notebook.observe.statistics import ModelStatistics, SessionStatistics
+from bls_notebook.observe.session_statistics import ModelStatistics, SessionStatistics
 
 __all__ = ["session_figures", "session_html", "session_text", "statistics_html", "statistics_text"]
 
