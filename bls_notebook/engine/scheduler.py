@@ -20,7 +20,6 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.observe import recording
-from bls_notebook.observe.recording import nbytes
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -109,7 +108,7 @@ class DefaultScheduler:
         if span:  # it is recorded for a profile
             options, inputs = request._options, request._inputs
             one = len(inputs) == 1 and inputs[0]._datatype != "BYTES"
-            bytes_in = inputs[0]._array.nbytes if one else nbytes(inputs)
+            bytes_in = inputs[0]._array.nbytes if one else recording.nbytes(inputs)
             del inputs
             timer = spans.measured(span, instance) if instance.gpu >= 0 else None
         started = perf_counter_ns()
@@ -143,7 +142,6 @@ class DefaultScheduler:
                 execution.finished = True
             else:
                 parent.unwatch(execution, guard)
-            contended = False
             with self._lock:  # as _next does, without another call
                 ended = perf_counter_ns()
                 if failed:
@@ -156,9 +154,8 @@ class DefaultScheduler:
                         model.statistics.fold()
                 else:
                     model.statistics.one(rows, begun, started, inferred, ended, queue_ns)
-                if self._queue or self._closed:
-                    contended = True
-                else:
+                contended = bool(self._queue) or self._closed
+                if not contended:
                     instance.holder = None
                     self._idle.append(instance)
             if span:
@@ -173,7 +170,7 @@ class DefaultScheduler:
                     one = len(outs) == 1 and outs[0]._datatype != "BYTES"
                     log.whole.extend((
                         span, parent.span, instance.place, options, bytes_in, begun, queued, thread, rows,
-                        started, inferred, ended, outs[0]._array.nbytes if one else nbytes(outs),
+                        started, inferred, ended, outs[0]._array.nbytes if one else recording.nbytes(outs),
                     ))  # fmt: skip
             if contended:
                 self._release(instance)
