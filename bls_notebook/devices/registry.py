@@ -24,6 +24,7 @@ __all__ = [
     "devices",
     "gpu_count",
     "gpus",
+    "gpus_were_seen",
     "need_gpu",
     "simulate_gpus",
     "simulated_cupy",
@@ -66,6 +67,11 @@ def devices() -> list[Device]:
     if found is None:
         return [CPU]
     return [CPU, *(gpu(i, found.simulated) for i in range(found.count))]
+
+
+def gpus_were_seen() -> bool:
+    """Whether a tensor may be on a GPU: whether any, simulated or not, was ever asked for and there."""
+    return bool(_classes)
 
 
 def need_gpu(index: int = 0) -> GPUs:

@@ -18,7 +18,13 @@ from bls_notebook.display.model_list import models_html, models_text
 from bls_notebook.display.models import model_html, model_text
 from bls_notebook.display.on_top import covered, with_view
 from bls_notebook.display.responses import response_html, response_text
+from bls_notebook.display.session import summary
+from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
+from bls_notebook.display.session.difference import difference_html, difference_text
 from bls_notebook.display.statistics import statistics_html, statistics_text
+from bls_notebook.display.svg import can_plot
+from bls_notebook.observe.call_graph import CallGraph
+from bls_notebook.observe.difference import Difference
 from bls_notebook.observe.lifetimes import Lifetimes
 from bls_notebook.observe.metric_records import FamilyRecord
 from bls_notebook.observe.plain import Record
@@ -29,6 +35,8 @@ from bls_notebook.observe.records import (
     ModelRecord,
     ResponseRecord,
 )
+from bls_notebook.observe.session import Session
+from bls_notebook.observe.session_statistics import SessionStatistics
 from bls_notebook.observe.statistics import StatisticsRecord
 
 Drawable = (
@@ -39,12 +47,24 @@ Drawable = (
     | Sequence[FamilyRecord]
 )
 
+
+def _difference_html(difference: Difference) -> str:
+    if not can_plot() or not difference.models:
+        return difference_html(difference)
+    from bls_notebook.display.session.difference_figure import difference_picture
+
+    return difference_html(difference, picture=difference_picture(difference))
+
+
 _ONE: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
     ModelRecord: (model_text, model_html),
     ResponseRecord: (response_text, response_html),
     ErrorRecord: (error_text, error_html),
     MessageRecord: (message_text, message_html),
     Lifetimes: (lifetimes_text, lifetimes_html),
+    Session: (summary.session_text, summary.session_html),
+    SessionStatistics: (summary.statistics_text, summary.statistics_html),
+    Difference: (difference_text, _difference_html),
     DeviceTable: (devices_text, devices_html),
 }
 _MANY: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
@@ -62,9 +82,12 @@ class Display:
     text: str
     html: str = ""
     widget: Any = None  # what covers a picture of the HTML while a kernel is there
+    mermaid: str = ""  # JupyterLab draws it (from 4.1 on), but shows HTML rather where there is any
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        return with_view({"text/plain": self.text, "text/html": self.html}, self.widget)
+        forms = {"text/plain": self.text, "text/html": self.html, "text/vnd.mermaid": self.mermaid}
+        shown = {kind: form for kind, form in forms.items() if form or kind == "text/plain"}
+        return with_view(shown, self.widget)
 
     def __str__(self) -> str:
         return self.text
@@ -109,6 +132,8 @@ def render(
         html = lifetimes_html(value)
         over = html if widget is None else covered(html, widget)
         return Display(lifetimes_text(value, width=width), over, widget=widget)
+    if isinstance(value, CallGraph):
+        return Display(call_graph_text(value, width=width), mermaid=call_graph_mermaid(value))
     if isinstance(value, Record):
         pair = _ONE.get(type(value))
         if pair is None:

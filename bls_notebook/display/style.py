@@ -99,14 +99,6 @@ _CONFIG = """
 .bls-com{color:var(--b-dim)}
 """
 
-_FIGURE = """
-.bls-figure{display:block;max-width:100%;height:auto;margin:6px 0 2px;mix-blend-mode:multiply}
-&dark .bls-figure{filter:invert(.9333) hue-rotate(180deg);mix-blend-mode:lighten}
-"""
-
-# Who says that a page is dark: JupyterLab, VS Code, Colab.
-_DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
-
 _STATISTICS = """
 {--b-bar:var(--b-blue)}
 .bls-stack,.bls-bar{display:inline-flex;width:110px;height:10px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.14);vertical-align:baseline}
@@ -135,9 +127,26 @@ _DEVICES = """
 .bls-others{background:rgba(128,128,128,.6)}
 """
 
+_FIGURE = """
+.bls-figure{display:block;max-width:100%;height:auto;margin:6px 0 2px;mix-blend-mode:multiply}
+&dark .bls-figure{filter:invert(.9333) hue-rotate(180deg);mix-blend-mode:lighten}
+"""
+
+_SESSION = """
+.bls-tiles{display:flex;flex-wrap:wrap;gap:4px 26px;margin:5px 0 8px}
+.bls-tile{display:flex;flex-direction:column;line-height:1.35}
+.bls-tile>.bls-dim{font-size:11.5px}
+.bls-tile>b{font-size:17px;font-weight:500;font-variant-numeric:tabular-nums}
+.bls-faster{color:var(--b-green)}
+.bls-slower{color:var(--b-red)}
+"""
+
+# Who says that a page is dark: JupyterLab, VS Code, Colab.
+_DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
+
 _SHEETS = {
     "table": _TABLE, "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "statistics": _STATISTICS,
-    "devices": _DEVICES, "figure": _FIGURE,
+    "devices": _DEVICES, "figure": _FIGURE, "session": _SESSION,
 }  # fmt: skip
 
 

@@ -13,17 +13,19 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from bls_notebook.devices import ledger
+from bls_notebook.observe import recording
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .cache import Key
 from .placement import placed
+from .spans import record_at_once
 from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .execution import Execution
     from .model import LoadedModel
-    from .scheduler import Scheduler
+    from .scheduling import Scheduler
     from .ticket import Ticket
 
 __all__ = ["CachingScheduler"]
@@ -61,6 +63,8 @@ class CachingScheduler:
         looked = perf_counter_ns() - begun
         if found is not None:
             self._hit(begun + looked - request._arrived, looked)
+            if request._span:
+                record_at_once(self._model, parent, request, found, cached=True)
             out = placed(found, requested)
             if ledger.recording is not None:
                 ledger.recording.answered(
@@ -92,6 +96,9 @@ class CachingScheduler:
         self._hit(begun + looked - ticket.arrived, looked)
         ticket.request = None
         ticket.outside = True
+        log = recording.active
+        if ticket.span and log is not None:
+            log.cached.append(ticket.span)
         out = placed(found, ticket.requested)
         if ledger.recording is not None:
             ledger.recording.answered(ticket.track, "", False, out._outputs, out._outputs)

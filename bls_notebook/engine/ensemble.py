@@ -21,6 +21,7 @@ from .ensemble_run import EnsembleRun
 from .execution import Execution
 from .failures import error_response
 from .messages import in_ensemble, not_ready
+from .spans import record_at_once
 from .ticket import Ticket
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class EnsembleScheduler:
         parent.note_blocking(self._model.name)
         members = self._enter()
         if isinstance(members, InferenceResponse):
+            record_at_once(self._model, parent, request, members)
             return members
         return EnsembleRun(self._model, self._plan, members, parent, request, None, self._ended).serve()
 

@@ -17,6 +17,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.devices import ledger
+from bls_notebook.observe import recording
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
@@ -26,11 +27,12 @@ from bls_notebook.pb_utils.tensor import Tensor
 from .blocking import first_response, look_at
 from .ensemble_flow import EnsembleFlow, Launch, Membership
 from .ensemble_plan import EnsemblePlan
-from .execution import Execution, NotReceivedError, received
+from .execution import Execution
 from .failures import cancelled_response, error_response
 from .isolation import hand_over
 from .messages import in_ensemble, without_running
 from .placement import placed
+from .receiving import NotReceivedError, received
 from .ticket import Ticket
 from .warnings import with_warnings
 
@@ -120,6 +122,10 @@ class EnsembleRun:
         self.execution.started = self._started
         if ledger.recording is not None:
             self.execution.track = getattr(request, "_track", 0)
+        self.execution.span = request._span
+        log = recording.active
+        if request._span and log is not None:
+            self._record_begin(log)
         if ticket is not None:
             ticket.execution = self.execution
 
@@ -222,11 +228,18 @@ class EnsembleRun:
         request._options = self._options_of(launch)
         problem = member.check.problem(request)
         if problem is not None:
-            return error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (member.name,)))
+            return self._unsent(member, request, problem)
         try:
-            return received(member, request, True, self.execution)
+            return received(member, request, True, "ensemble", self.execution)
         except NotReceivedError as error:
-            return error_response(str(error), origin=ErrorRecord(str(error), "INTERNAL", (member.name,)))
+            return self._unsent(member, request, str(error))
+
+    def _unsent(self, member: LoadedModel, request: InferenceRequest, problem: str) -> InferenceResponse:
+        """The error of a step that could not be sent."""
+        response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (member.name,)))
+        who = request._options.request_id
+        recording.refused(member.seen, self.execution.span, "ensemble", who, response)
+        return response
 
     def _options_of(self, launch: Launch) -> Options:
         options = self._options
@@ -365,6 +378,9 @@ class EnsembleRun:
             ]
         if over:
             self._count(responses[-1][0]._error is not None)
+            log = recording.active
+            if self.execution.span and log is not None:
+                self._record_end(log, responses[-1][0])
         ticket = self._ticket
         for response, final in responses:
             if ticket is not None:
@@ -374,6 +390,24 @@ class EnsembleRun:
         if over:
             self.execution.finished = True
             self._ended(self._members)
+
+    # -- for a profile -------------------------------------------------------------------------------
+
+    def _record_begin(self, log: recording.Log) -> None:
+        request, span, now = self._request, self.execution.span, self._started
+        if self._ticket is None:
+            assert self.execution.parent is not None
+            log.begin(
+                span, self.execution.parent.span, self._model.seen, request._kind, self._options.request_id,
+                request._inputs, self._arrived, now,
+            )  # fmt: skip
+        log.place(span, (self._model.seen, self._model.name, "cpu"), 1, now)
+
+    def _record_end(self, log: recording.Log, response: InferenceResponse) -> None:
+        now = perf_counter_ns()
+        log.ran.extend((self.execution.span, now, now))
+        if self._ticket is None:
+            log.answer(self.execution.span, now, response)
 
     def _count(self, failed: bool) -> None:
         ended = perf_counter_ns()

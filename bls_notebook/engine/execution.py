@@ -8,22 +8,20 @@ an execution interrupts everything that it started.
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextvars import copy_context
-from time import perf_counter_ns
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from bls_notebook.devices import ledger, pool_hooks
+from bls_notebook.observe import recording
 from bls_notebook.observe.logs import LogLine
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator
-from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
+from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import logs, messages
@@ -32,10 +30,10 @@ from .ctrl_c import RETRY_SECONDS
 from .failures import error_response, originating, over_bls
 from .futures import response_of
 from .interrupt import clear_interrupt, interrupt_thread
-from .isolation import hand_over
 from .loops import watch_loop
-from .placement import Wanted, memory_problem
-from .reshape import reshape_all
+from .placement import memory_problem
+from .receiving import NotReceivedError, received
+from .spans import record_refused
 from .stream import AnsweredStream, TicketStream
 from .threads import start_in_thread
 from .ticket import Ticket
@@ -46,83 +44,13 @@ if TYPE_CHECKING:
     from .model import LoadedModel
     from .server import Server
 
-__all__ = ["MAX_DEPTH", "Execution", "received"]
+__all__ = ["MAX_DEPTH", "Execution", "ModelClosed", "bare_caller"]
 
 MAX_DEPTH = 1000
 PATIENCE = 10  # hundredths of a second that a coroutine has to notice that it is cancelled
-_new = InferenceRequest.__new__
 _NO_WARNINGS: Mapping[str, None] = MappingProxyType({})
 _running_loop = asyncio.get_running_loop
 _CLOSED = "Unable to send response. Response sender has been closed."
-
-
-def received(
-    model: LoadedModel, request: InferenceRequest, given: bool, sender: Execution
-) -> InferenceRequest:
-    """Return the request as the model receives it: its tensors isolated from the sender's.
-
-    Raises
-    ------
-    NotReceivedError
-        What is copied for the model does not fit into a GPU's memory.
-    """
-    arrived = perf_counter_ns()
-    inputs = request._inputs
-    if given:
-        request._inputs = []
-    out = _new(InferenceRequest)
-    out._arrived = arrived
-    try:
-        out._inputs = hand_over(inputs, given, model.cpu_only)
-    except (MemoryError, RuntimeError) as error:
-        problem = messages.inputs_not_placed(str(error))
-        raise NotReceivedError(messages.running(model.name, problem)) from error
-    if model.reshapes:
-        reshape_all(out._inputs, model.reshapes)
-    out._requested = request._requested or model.output_names
-    out._model_name = model.name
-    out._model_version = model.version
-    options = request._options
-    if options is DEFAULT_OPTIONS:
-        out._options = options
-    else:
-        out._options = _carried(options)
-        if options.preferred_memory is not None:
-            out._requested = Wanted.of(out._requested, options.preferred_memory)
-    out._answerable = None
-    out._sender = None
-    out._maker = None
-    recording = ledger.recording
-    if recording is not None:
-        if pool_hooks.used:
-            pool_hooks.follow()
-        out._track = recording.received(
-            model.who, sender.track, out._options, arrived, given, inputs, out._inputs
-        )
-    return out
-
-
-def _carried(options: Options) -> Options:
-    """The options as the receiver sees them: parameters written anew, a span of its own."""
-    if options.parameters == "{}" and options.trace is None:
-        return options
-    parameters = options.parameters
-    if parameters != "{}":  # the server leaves out the spaces
-        parameters = json.dumps(json.loads(parameters), separators=(",", ":"))
-    return Options(
-        options.request_id,
-        options.correlation_id,
-        options.flags,
-        options.timeout,
-        parameters,
-        options.preferred_memory,
-        None if options.trace is None else options.trace._child(),
-        options.priority,
-    )
-
-
-class NotReceivedError(Exception):
-    """The inputs of a request cannot be handed to its model; the text is the response's error."""
 
 
 class ModelClosed(Exception):  # noqa: N818 - not an error: the request goes elsewhere
@@ -163,12 +91,14 @@ class Execution:
         "request",
         "requests",
         "server",
+        "span",
         "started",
         "task",
         "tasks",
         "thread",
         "ticket",
         "tickets",
+        "timer",
         "track",
         "warnings",
     )
@@ -184,6 +114,7 @@ class Execution:
     task: asyncio.Task[Any] | None
     tasks: WeakSet[asyncio.Task[Any]] | None
     inferred: int  # when `execute` returned
+    timer: Any  # of its GPU, while it is recorded there
     track: int  # the number of its request, while a memory track is on
     _causes: list[ErrorRecord] | None
     _children: set[Ticket] | None
@@ -202,6 +133,7 @@ class Execution:
         self.requests: tuple[InferenceRequest, ...] = ()
         self.tickets: tuple[Ticket, ...] = ()
         self.started = self.inferred = self.thread = self.track = 0
+        self.span = 0  # number of its request in a profile; of a batch, of the first
         self.warnings: Mapping[str, None] = _NO_WARNINGS  # in order, each once
         self.nested_loop: Any = None  # that a sync execute runs itself
         self._causes = self._children = self._guard = self._inline = None
@@ -218,7 +150,7 @@ class Execution:
 
     def bare_caller(self) -> Execution:
         """Return who sends requests from a thread that carries no context, on behalf of this model."""
-        return bare_caller(self.server, self.model)
+        return bare_caller(self.server, self.model, self.span)
 
     # -- as a caller (pb_utils._runtime.Caller) --------------------------------------------------
 
@@ -226,27 +158,27 @@ class Execution:
         """Serve a request on this thread, or wait for it."""
         model = self.server.find(request._model_name, request._model_version)
         if model is None:
-            return self._refused(request._model_name, messages.not_ready(request._model_name), decoupled)
+            return self._refused(request, messages.not_ready(request._model_name), decoupled)
         problem = model.check.problem(request)
         if problem is None and (
             model.decoupled or self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS
         ):
             problem = self._problem(model, request, decoupled)
         if problem is not None:
-            return self._refused(model.name, problem, decoupled)
+            return self._refused(request, problem, decoupled)
         if decoupled:
             self.note_blocking(model.name)
             try:
                 return ResponseIterator(self._stream(model, request, given))
             except NotReceivedError as error:
-                return self._refused(model.name, str(error), decoupled)
+                return self._refused(request, str(error), decoupled)
         late: list[InferenceRequest] | None = None
         try:
-            response = model.scheduler.call(self, received(model, request, given, self))
+            response = model.scheduler.call(self, received(model, request, given, "sync", self))
         except ModelClosed as closed:  # it was replaced since it was found
             late = [closed.request]
         except NotReceivedError as error:
-            return self._refused(model.name, str(error), decoupled)
+            return self._refused(request, str(error), decoupled)
         if late is not None:
             response = self._exec_again(model, late)
         if response._error is not None:
@@ -276,8 +208,9 @@ class Execution:
             problem = self._problem(model, request, decoupled)
             if problem is not None:
                 return self._refused_later(loop, request, problem, decoupled)
+        kind = "stream" if decoupled else "async"
         try:
-            ticket = Ticket(model, received(model, request, given, self), self, copy_context())
+            ticket = Ticket(model, received(model, request, given, kind, self), self, copy_context())
         except NotReceivedError as error:
             return self._refused_later(loop, request, str(error), decoupled)
         future = response_of(ticket, loop, TicketStream(ticket, self) if decoupled else None)
@@ -300,21 +233,25 @@ class Execution:
         return None if memory is None else memory_problem(memory)
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
-        ticket = Ticket(model, received(model, request, given, self), self, copy_context())
+        ticket = Ticket(model, received(model, request, given, "stream", self), self, copy_context())
         self.adopt(ticket)
         model.scheduler.submit(ticket)
         return TicketStream(ticket, self)
 
-    def _refused(self, model: str, problem: str, decoupled: bool) -> Any:
-        response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (model,)))
+    def _refused(self, request: InferenceRequest, problem: str, decoupled: bool, kind: str = "sync") -> Any:
+        name = request._model_name
+        response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (name,)))
         self.note_error(response)
+        if recording.active is not None:
+            record_refused(self, request, "stream" if decoupled else kind, response)
         return ResponseIterator(AnsweredStream(response)) if decoupled else response
 
     def _refused_later(
         self, loop: Any, request: InferenceRequest, problem: str | None, decoupled: bool
     ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = loop.create_future()
-        future.set_result(self._refused(request._model_name, problem or "", decoupled))
+        problem = problem or messages.not_ready(request._model_name)
+        future.set_result(self._refused(request, problem, decoupled, "async"))
         return future
 
     def note_error(self, response: InferenceResponse) -> None:
@@ -498,10 +435,14 @@ class _Bare(Execution):
     """Sends requests of a thread that carries no context."""
 
 
-def bare_caller(server: Server, model: LoadedModel | None) -> Execution:
-    """Return who sends requests from a thread that carries no context; `model` is whose code it runs."""
+def bare_caller(server: Server, model: LoadedModel | None, span: int = 0) -> Execution:
+    """Return who sends requests from a thread that carries no context; `model` is whose code it runs.
+
+    `span` is the number in a profile of the request that it works for.
+    """
     execution = _Bare(server, None, None)
     execution.bare = True
+    execution.span = span
     if model is not None:
         execution._of = model.name
         model.bare.add(execution)

@@ -11,6 +11,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.backends.protocol import BackendInstance
+from bls_notebook.observe.recording import Place
+from bls_notebook.observe.session import ModelSeen
 
 from .loops import ModelLoop
 
@@ -38,12 +40,31 @@ class Instance:
         As Triton names it, such as ``add_sub_0``.
     backend : BackendInstance
         Executes requests.
+    device : str
+        Where it is, as it is shown: ``cpu``, ``gpu:0``, ``gpu:0 (simulated)``.
+    gpu : int
+        Number of the CUDA GPU that it is on; -1 for none.
     """
 
-    __slots__ = ("__weakref__", "_loop", "backend", "execute", "holder", "is_async", "load", "name")
+    __slots__ = (
+        "__weakref__",
+        "_loop",
+        "backend",
+        "device",
+        "execute",
+        "gpu",
+        "holder",
+        "is_async",
+        "load",
+        "name",
+        "place",
+    )
 
-    def __init__(self, name: str, backend: BackendInstance) -> None:
+    def __init__(self, name: str, backend: BackendInstance, device: str = "cpu", gpu: int = -1) -> None:
         self.name = name
+        self.device = device
+        self.place: Place = (ModelSeen(""), name, device)  # as a profile records it; see `LoadedModel.be`
+        self.gpu = gpu
         self.backend = backend
         self.execute = backend.execute
         self.is_async = backend.is_async

@@ -13,18 +13,21 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from . import running
 from .failures import error_response, text_of
 from .messages import not_ready
+from .model_seen import model_seen
 from .output_check import OutputCheck
 from .readiness import is_ready
 from .reshape import input_reshapes, reshape_all
-from .scheduler import Scheduler
 from .schedulers import scheduler_for
+from .scheduling import Scheduler
 from .statistics import Statistics
 from .validate import RequestCheck
 
 if TYPE_CHECKING:
     from bls_notebook.engine.spec import ModelSpec
+    from bls_notebook.observe.session import ModelSeen
 
     from .execution import Execution
     from .instance import Instance
@@ -83,6 +86,8 @@ class LoadedModel:
         )
         self.outputs = OutputCheck(spec, server.strict)
         self.statistics = Statistics()
+        self.be(model_seen(spec, version, self.is_async))
+        running.models.add(self)
         self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves
         self.closed = threading.Event()
         self.bare: WeakSet[Execution] = WeakSet()  # who its threads without a context send requests as
@@ -90,6 +95,12 @@ class LoadedModel:
         self._holds = 0
         self._closing = False
         self.scheduler: Scheduler = scheduler_for(self)
+
+    def be(self, seen: ModelSeen) -> None:
+        """Say what a profile is to record of it and its instances."""
+        self.seen = seen
+        for instance in self.instances:
+            instance.place = (seen, instance.name, instance.device)
 
     def settled(self, ticket: Ticket) -> None:
         """A request has been answered."""

@@ -14,6 +14,7 @@ from bls_notebook.devices import ledger
 from bls_notebook.devices.errors import DeviceError
 from bls_notebook.devices.moves import to_gpu
 from bls_notebook.devices.registry import need_gpu
+from bls_notebook.observe import recording
 from bls_notebook.pb_utils.gpu_text import TextOnGPU
 from bls_notebook.pb_utils.memory import MemoryType, PreferredMemory
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -30,6 +31,7 @@ class Wanted(tuple[str, ...]):
     """Names of outputs, and the memory that they are to be in."""
 
     memory: PreferredMemory
+    span = 0  # number of the request in a profile
 
     @classmethod
     def of(cls, names: tuple[str, ...], memory: PreferredMemory) -> Wanted:
@@ -110,7 +112,13 @@ def placed(response: InferenceResponse, wanted: tuple[str, ...], given: bool = T
     assert isinstance(wanted, Wanted)
     tensors, response._outputs = response._outputs, []
     try:
+        log = recording.active if wanted.span else None
+        before = [isinstance(t._array, np.ndarray) for t in tensors] if log is not None else []
         response._outputs = place(tensors, given, wanted.memory)
+        if log is not None:
+            after = [isinstance(t._array, np.ndarray) for t in response._outputs]
+            moved = sum(a is not b for a, b in zip(before, after, strict=True))
+            log.crossed.extend((wanted.span, moved))
     except (MemoryError, DeviceError) as error:
         return error_response(messages.not_placed(wanted.memory._device_id, str(error)))
     return response

@@ -18,6 +18,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from bls_notebook.observe import recording
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
@@ -314,7 +315,36 @@ class BatchRunner:
             if self._model.decoupled:
                 request.get_response_sender()  # dropped with the request: so its end is noticed
             ticket.execution = execution
+        log = recording.active
+        if log is not None:
+            self._record_start(log, execution, [(t, r) for t, r in pairs if t.span])
         return execution
+
+    def _record_start(
+        self, log: recording.Log, execution: Execution, pairs: list[tuple[Ticket, InferenceRequest]]
+    ) -> None:
+        """Record for a profile that a batch has begun."""
+        instance = execution.instance
+        if not pairs or instance is None:
+            return
+        execution.span = first = pairs[0][0].span
+        for ticket, request in pairs:
+            rows = rows_of(request) if self._batching else 1
+            batch = first if len(pairs) > 1 else 0
+            log.place(ticket.span, instance.place, rows, execution.started, batch)
+        if instance.gpu >= 0:
+            execution.timer = log.measure([t.span for t, _ in pairs], instance.gpu)
+
+    def _record_end(self, log: recording.Log, execution: Execution, inferred: int, ended: int) -> None:
+        """Record for a profile that `execute` of a batch has returned."""
+        instance = execution.instance
+        assert instance is not None
+        if instance.gpu >= 0 and execution.timer is not None:
+            execution.timer.end()
+        shared = self._model.decoupled and instance.is_async  # its loop took the next at once
+        for ticket in execution.tickets:
+            if ticket.span:
+                log.ran.extend((ticket.span, inferred, execution.started if shared else ended))
 
     def _cancel(self, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
@@ -364,6 +394,9 @@ class BatchRunner:
             for t, r in zip(execution.tickets, execution.requests, strict=True)
             if t.context is not None
         ]
+        log = recording.active
+        if execution.span and log is not None:
+            self._record_end(log, execution, inferred, ended)
         statistics = self._model.statistics
         with self._lock:
             if real:

@@ -17,14 +17,15 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bls_notebook.devices import ledger
+from bls_notebook.observe import recording
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from . import janitor
+from . import janitor, spans
 from .blocking import first_response, wait_for
 from .ctrl_c import may_be_interrupted
 from .execution import Execution, ModelClosed
@@ -42,32 +43,9 @@ if TYPE_CHECKING:
     from .instance import Instance
     from .model import LoadedModel
 
-__all__ = ["DefaultScheduler", "Scheduler", "first_response"]
+__all__ = ["DefaultScheduler"]
 
 _get_ident = threading.get_ident
-
-
-class Scheduler(Protocol):
-    """What the engine asks of a scheduler."""
-
-    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
-        """Serve a request that is not decoupled, and wait for its answer."""
-
-    def submit(self, ticket: Ticket) -> None:
-        """Serve a request in the background."""
-
-    @property
-    def pending(self) -> int:
-        """How many requests wait to be executed."""
-
-    def withdraw(self, ticket: Ticket) -> bool:
-        """Take a request out of the queue; False where it is not there any more."""
-
-    def settled(self, ticket: Ticket) -> None:
-        """A ticket has been answered."""
-
-    def close(self, on_drained: Callable[[], None]) -> None:
-        """Accept no more; call `on_drained` when all has been answered."""
 
 
 class DefaultScheduler:
@@ -104,7 +82,7 @@ class DefaultScheduler:
                 instance.holder = execution
             else:
                 instance = None
-        queue_ns = 0
+        queue_ns = queued = 0
         if instance is None:
             queued = perf_counter_ns()
             turn = self._wait_for_turn(execution, request)
@@ -127,6 +105,13 @@ class DefaultScheduler:
         rows = rows_of(request) if self._batching else 1
         inferred = 0
         failed = False
+        span = execution.span = request._span
+        if span:  # it is recorded for a profile
+            options, inputs = request._options, request._inputs
+            one = len(inputs) == 1 and inputs[0]._datatype != "BYTES"
+            bytes_in = inputs[0]._array.nbytes if one else recording.nbytes(inputs)
+            del inputs
+            timer = spans.measured(span, instance) if instance.gpu >= 0 else None
         started = perf_counter_ns()
         execution.started = started
         if ledger.recording is not None:
@@ -136,11 +121,8 @@ class DefaultScheduler:
             if returned.__class__ is not list:
                 returned = self._settle(execution, returned)
             inferred = perf_counter_ns()
-            if (
-                returned.__class__ is not list
-                or len(returned) != 1
-                or returned[0].__class__ is not InferenceResponse
-            ):
+            one = returned.__class__ is list and len(returned) == 1
+            if not one or returned[0].__class__ is not InferenceResponse:
                 check_returned(returned, 1)
             requested = request._requested
             execution.request = None
@@ -160,7 +142,6 @@ class DefaultScheduler:
                 execution.finished = True
             else:
                 parent.unwatch(execution, guard)
-            contended = False
             with self._lock:  # as _next does, without another call
                 ended = perf_counter_ns()
                 if failed:
@@ -173,11 +154,24 @@ class DefaultScheduler:
                         model.statistics.fold()
                 else:
                     model.statistics.one(rows, begun, started, inferred, ended, queue_ns)
-                if self._queue or self._closed:
-                    contended = True
-                else:
+                contended = bool(self._queue) or self._closed
+                if not contended:
                     instance.holder = None
                     self._idle.append(instance)
+            if span:
+                if timer is not None:
+                    timer.end()
+                log = recording.active
+                if response is None or response._error is not None or execution.ticket is not None:
+                    times = (begun, queued, rows, inferred, ended)
+                    spans.record_call(execution, options, bytes_in, *times, response, failed)
+                elif log is not None:  # all at once: every call pays for this
+                    outs = response._outputs
+                    one = len(outs) == 1 and outs[0]._datatype != "BYTES"
+                    log.whole.extend((
+                        span, parent.span, instance.place, options, bytes_in, begun, queued, thread, rows,
+                        started, inferred, ended, outs[0]._array.nbytes if one else recording.nbytes(outs),
+                    ))  # fmt: skip
             if contended:
                 self._release(instance)
         if response is None:
@@ -206,13 +200,17 @@ class DefaultScheduler:
         ticket = execution.ticket
         if ticket is None:  # a list with None in it
             name = execution.instance_name
-            return error_response(execute_failed(name, returned_none("execute returned [None]")))
+            response = error_response(execute_failed(name, returned_none("execute returned [None]")))
+            spans.record_answer(execution.span, response)
+            return response
         return first_response(ticket)
 
     def _wait_for_turn(self, execution: Execution, request: InferenceRequest) -> Instance | InferenceResponse:
         parent = execution.parent
         ticket = Ticket(self._model, request, parent, None)
         ticket.inline = True
+        if ticket.span and parent is not None:
+            ticket.record_begin(request)
         with self._lock:
             if self._closed:
                 raise ModelClosed(request)
@@ -385,6 +383,8 @@ class DefaultScheduler:
         execution._guard = self._lock
         instance.holder = execution
         ticket.execution = execution
+        span = execution.span = ticket.span
+        timer = spans.measured(span, instance) if span and instance.gpu >= 0 else None
         caller_var.set(execution)  # the context is the ticket's own: nothing to put back
         response: InferenceResponse | None = None
         failed = False
@@ -412,6 +412,7 @@ class DefaultScheduler:
         except BaseException as error:
             failed = True
             response = failure(execution, error)
+        bytes_out = spans.given_bytes(response, timer) if span else 0
         with self._lock:
             execution.finished = True
             if execution.cancelled:
@@ -439,6 +440,8 @@ class DefaultScheduler:
                 self._idle.append(instance)
                 if self._closed:
                     drained = self._drained()
+        if span:
+            spans.record_served(execution, answered, rows, inferred, ended, bytes_out, ticket.cancelled)
         execution.requests = ()
         execution.tickets = ()  # no cycle: what was sent and answered is freed at once
         if answered:

@@ -16,6 +16,7 @@ from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
 
 from bls_notebook.devices import ledger
+from bls_notebook.observe import recording
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -90,7 +91,9 @@ class Ticket:
         "refused",
         "request",
         "requested",
+        "sent_bytes",
         "serving",
+        "span",
         "track",
     )
 
@@ -99,6 +102,8 @@ class Ticket:
     discarded: bool
     granted: Instance | None
     interrupted: bool
+    sent_bytes: int  # of its responses, while it is recorded
+    span: int  # its number in a profile, 0 where it is not recorded
     refused: bool  # chosen to break a circle, and about to be answered
     _abandoned: bool
     _only: list[InferenceResponse] | None
@@ -121,8 +126,10 @@ class Ticket:
         self.queued_at = now = perf_counter_ns()
         try:
             self.arrived = request._arrived
+            self.span = request._span
         except AttributeError:  # it was made here, not handed over by anybody
             self.arrived = now
+            self.span = 0
         self.serving: Instance | None = None  # whose `load` it counts in; under the scheduler's lock
         self.outside = False  # its model's scheduler does not know of it: answered by the cache, or a warm-up
         self.inline = False  # its own thread runs it, once an instance is granted
@@ -149,6 +156,42 @@ class Ticket:
         self._only = self._responses = None
         # The number of its request, while a memory track is on.
         self.track = 0 if ledger.recording is None else getattr(request, "_track", 0)
+        if self.span:
+            self.sent_bytes = 0
+            if context is not None or parent is None:
+                self.record_begin(request)
+
+    def record_begin(self, request: InferenceRequest) -> None:
+        """Record for a profile that the request is on its way."""
+        log = recording.active
+        if log is not None:
+            log.begin(
+                self.span,
+                0 if self.parent is None else self.parent.span,
+                self.model.seen,
+                request._kind,
+                request._options.request_id,
+                request._inputs,
+                self.arrived,
+                self.queued_at,
+            )
+
+    def _record(self, response: InferenceResponse, final: bool) -> None:
+        """Record a response for a profile; the lock is held."""
+        log = recording.active
+        if log is None:
+            return
+        now = perf_counter_ns()
+        decoupled = self.model.decoupled
+        empty = decoupled and final and not response._outputs
+        if response._error is None:
+            self.sent_bytes += recording.nbytes(response._outputs)
+        if decoupled:
+            log.mark(self.span, now, "final" if final else "response")
+        if final:
+            count = self._sent - empty if decoupled else response._error is None
+            given_up = self.cancelled and response._error is None
+            log.end(self.span, now, None if given_up else response, max(0, int(count)), self.sent_bytes)
 
     @property
     def done(self) -> bool:
@@ -274,6 +317,8 @@ class Ticket:
             if self.parent is not None and self.parent.model is not None:
                 response = over_bls(response)
         response._arrived = perf_counter()
+        if self.span:
+            self._record(response, final)
         if self.held:
             self._kept = [*(self._kept or ()), (response, final)]
             self._answered = final
@@ -305,6 +350,9 @@ class Ticket:
         """Give the responses that were held back; what comes now is given at once."""
         with self._lock:
             self.held = False
+            log = recording.active
+            if self.span and self._answered and log is not None:
+                log.held.extend((self.span, perf_counter_ns()))
             self._queue_up(*(self._kept or ()))
             self._kept = None
             woken, self._parkers = self._parkers, None
@@ -354,6 +402,9 @@ class Ticket:
     def cancel(self) -> None:
         """Give up: a queued request is dropped, a running model is told by `is_cancelled()`."""
         self.cancelled = True
+        log = recording.active
+        if self.span and not self._answered and log is not None:
+            log.mark(self.span, perf_counter_ns(), "cancelled")
         if self.model.scheduler.withdraw(self):
             self.finish(cancelled_response(self.model.name))
 

@@ -144,6 +144,7 @@ class InferenceRequest:
         "_answerable",
         "_arrived",
         "_inputs",
+        "_kind",
         "_maker",
         "_model_name",
         "_model_version",
@@ -151,6 +152,7 @@ class InferenceRequest:
         "_release_flags",
         "_requested",
         "_sender",
+        "_span",
         "_track",
     )
 
@@ -163,6 +165,10 @@ class InferenceRequest:
     _release_flags: int
     _requested: tuple[str, ...]
     _sender: InferenceResponseSender | None
+    # Of requests that a model receives: its number in a profile, 0 where it is not recorded; if it is, how it
+    # was sent.
+    _span: int
+    _kind: str
     _track: int  # its number in a memory track; set only while one is on
 
     def __init__(

@@ -62,6 +62,7 @@ class ModuleHome:
         self._shown = shown
         self.sources: dict[str, list[str]] = {}
         self.owner: Any = None  # the LoadedModel, once there is one
+        self.instance: Any = None  # its Instance, where that is known
         self._folders = [str(f) for f in folders]
         self._modules: dict[str, ModuleType] = {}
         self._foreign: set[str] = set()  # top-level names that are not the model's own

@@ -7,6 +7,7 @@ raises (also `sys.exit`) becomes a ModelLoadError; only Ctrl-C passes through.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
 from bls_notebook.backends.registry import backend_names, find_backend, runs_on_gpu
-from bls_notebook.devices.registry import gpu_count
+from bls_notebook.devices.device import gpu
+from bls_notebook.devices.registry import gpu_count, gpus
+from bls_notebook.engine.bare_spans import span_of_frame
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError
 from bls_notebook.engine.execution import Execution, bare_caller
 from bls_notebook.engine.failures import HOME, describe_exception, exception_frames, text_of
@@ -22,6 +25,7 @@ from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.instance import Instance
 from bls_notebook.engine.model import LoadedModel
 from bls_notebook.engine.server import Server
+from bls_notebook.engine.spec import InstanceSpec
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils import _runtime
 
@@ -36,7 +40,7 @@ from .config import (
     validate,
 )
 from .ensemble_loader import load_ensemble
-from .fingerprint import version_fingerprint
+from .fingerprint import code_hash, version_fingerprint
 from .imports import ModuleHome
 from .source import ModelSource
 from .warmup import warm_up
@@ -95,14 +99,18 @@ def load_versions(
     try:
         for version in wanted:
             if config.platform == "ensemble":
-                loaded[version] = load_ensemble(server, config, version, versions[version])
+                ensemble = load_ensemble(server, config, version, versions[version])
+                ensemble.be(replace(ensemble.seen, code=code_hash(source.folder, version)))
+                loaded[version] = ensemble
                 continue
             fingerprint = version_fingerprint(source.folder, config, version)
             if version in serving and serving[version].fingerprint == fingerprint:
                 loaded[version] = serving[version]
                 continue
+            code = code_hash(source.folder, version)  # as it is now: a file may be edited after it was loaded
             loaded[version] = _load_version(server, source, config, version, versions[version])
             loaded[version].fingerprint = fingerprint
+            loaded[version].be(replace(loaded[version].seen, code=code))
     except BaseException:
         for version, model in loaded.items():
             if serving.get(version) is not model:
@@ -148,7 +156,7 @@ def _load_version(
                 backend_instance = backend_model.make_instance(arguments)
             made.append(backend_instance)
             finalizing = _Finalizing(backend_instance, server, instance.name, str(folder), name)
-            instances.append(Instance(instance.name, finalizing))
+            instances.append(Instance(instance.name, finalizing, *_device_of(instance)))
         model = LoadedModel(server, spec, version, str(folder), instances)
         warm_up(model, source.folder)
     except BaseException as error:
@@ -161,6 +169,9 @@ def _load_version(
         raise _load_error(error, name, version) from error
     for home in homes:
         home.owner = model
+    if len(homes) == len(instances):
+        for home, place in zip(homes, instances, strict=True):
+            home.instance = place
     return model
 
 
@@ -184,6 +195,14 @@ def _open(
     return open_model(
         VersionFiles(source.name, version, source.folder, folder, config.default_model_filename, new_modules)
     )
+
+
+def _device_of(instance: InstanceSpec) -> tuple[str, int]:
+    """Where an instance is, as it is shown, and the number of its CUDA GPU; -1 for none."""
+    if instance.kind != "GPU":
+        return "cpu", -1
+    simulated = getattr(gpus(), "simulated", False)
+    return gpu(instance.device_id, simulated).label, -1 if simulated else instance.device_id
 
 
 class _Finalizing:
@@ -252,7 +271,7 @@ def _find_by_frame(frame: FrameType) -> Execution | None:
     model = getattr(home, "owner", None)
     if model is None:
         return None
-    return bare_caller(model.server, model)
+    return bare_caller(model.server, model, span_of_frame(frame, getattr(home, "instance", None)))
 
 
 _runtime.finders.append(_find_by_frame)

@@ -1,0 +1,227 @@
+"""Recording spans while requests are served: `active` is None when nobody records, and that is all it costs.
+
+A request that is recorded carries a number. What becomes of it is written into the lists of a `Log`, a few
+plain values at a time; `freezing` makes spans of them at the end. No request, response or array is kept, so
+that recording changes no memory's life; and no container is made that would outlive its request, because
+each of those brings the next garbage collection nearer.
+
+Guarantees: recording takes no lock and waits for nobody. Entries are written by one `list.extend`, numbers
+are taken by `deque.popleft`: both are atomic by contract, with and without a GIL. (For a new block of numbers
+a lock is taken, once in a thousand requests.) A log is bounded: what does not fit is counted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from time import perf_counter_ns
+from typing import Any
+
+from bls_notebook.observe.session import ModelSeen
+
+__all__ = ["Log", "active", "nbytes", "refused", "span_id", "start", "stop"]
+
+BLOCK = 1024  # numbers that are made at a time
+
+Place = tuple[ModelSeen, str, str]  # of an instance: its model, its name, its device
+
+_lock = threading.Lock()
+_numbered = 0  # the last number that was ever given
+_base = 0  # the last number before those of the newest log
+
+
+class Log:
+    """What is recorded while profiles are on that overlap.
+
+    The first value of each entry is the request's number; times are readings of `time.perf_counter_ns`.
+    """
+
+    __slots__ = (
+        "base",
+        "begun",
+        "cached",
+        "capacity",
+        "crossed",
+        "device_timer",
+        "device_times",
+        "dropped",
+        "ended",
+        "given",
+        "held",
+        "marks",
+        "numbers",
+        "placed",
+        "profiles",
+        "ran",
+        "served",
+        "whole",
+    )
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.given = 0  # how many numbers
+        self.capacity = 0
+        self.dropped = 0
+        self.profiles = 0
+        self.numbers: deque[int] = deque()
+        # Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`, or is None.
+        self.device_timer: Callable[[int], Any] | None = None
+        # Of a request that ran on its caller's thread and succeeded, all there is: number, parent, place,
+        # options (of the request), bytes_in, sent, queued (0: it was not), thread, rows, started, inferred,
+        # ended, bytes_out.
+        self.whole: list[Any] = []
+        # number, parent, seen, kind, request_id, bytes_in, sent, queued
+        self.begun: list[Any] = []
+        # Of a request that ran alone in the background and succeeded: number, place, thread, rows, started,
+        # inferred, ended, bytes_out.
+        self.served: list[Any] = []
+        # number, place, thread, rows, started, batch (the number of its first request, 0 for none)
+        self.placed: list[Any] = []
+        # number, inferred, released
+        self.ran: list[Any] = []
+        # number, ended, state, error, responses, bytes_out
+        self.ended: list[Any] = []
+        # number, until when its answer was held back
+        self.held: list[Any] = []
+        # number, when, kind (see `Mark`)
+        self.marks: list[Any] = []
+        # number
+        self.cached: list[Any] = []
+        # number, how many tensors
+        self.crossed: list[Any] = []
+        # number, the time
+        self.device_times: list[Any] = []
+
+    def take(self) -> int:
+        """Return the number of a request that is sent; 0 where there is no room for it."""
+        try:
+            return self.numbers.popleft()
+        except IndexError:
+            return self._more()
+
+    def _more(self) -> int:
+        global _numbered
+        with _lock:
+            if not self.numbers:
+                count = min(BLOCK, self.capacity - self.given)
+                if count <= 0:
+                    self.dropped += 1
+                    return 0
+                self.numbers.extend(range(_numbered + 1, _numbered + 1 + count))
+                _numbered += count
+                self.given += count
+        return self.take()
+
+    # -- entries, but for those of the hot path, which the engine writes itself ------------------------
+
+    def begin(
+        self,
+        number: int,
+        parent: int,
+        seen: ModelSeen,
+        kind: str,
+        request_id: str,
+        inputs: Iterable[Any],
+        sent: int,
+        queued: int,
+    ) -> None:
+        """Record that a request was sent, and queued (0: that is told by when it ran)."""
+        self.begun.extend((number, parent, seen, kind, request_id, nbytes(inputs), sent, queued))
+
+    def place(self, number: int, place: Place, rows: int, started: int, batch: int = 0) -> None:
+        """Record that an instance began with a request, on this thread."""
+        self.placed.extend((number, place, threading.get_ident(), rows, started, batch))
+
+    def end(self, number: int, ended: int, response: Any, responses: int, bytes_out: int) -> None:
+        """Record the last response of a request; None where it was given up."""
+        error = None if response is None else response._error
+        if response is None:
+            self.ended.extend((number, ended, "cancelled", "", responses, bytes_out))
+        elif error is None:
+            self.ended.extend((number, ended, "ok", "", responses, bytes_out))
+        else:
+            state = "cancelled" if error._code.name == "CANCELLED" else "error"
+            self.ended.extend((number, ended, state, error._message, responses, bytes_out))
+
+    def answer(self, number: int, ended: int, response: Any) -> None:
+        """Record the only response of a request; None where it was given up."""
+        good = response is not None and response._error is None
+        self.end(number, ended, response, int(good), nbytes(response._outputs) if good else 0)
+
+    def mark(self, number: int, now: int, kind: str) -> None:
+        """Record a moment of a request's life, where there is room."""
+        if len(self.marks) < 3 * self.capacity:
+            self.marks.extend((number, now, kind))
+
+    def measure(self, numbers: Iterable[int], gpu: int) -> Any:
+        """Begin to measure time on a GPU; None, or what is to be ended."""
+        timer = None if self.device_timer is None else self.device_timer(gpu)
+        if timer is not None:
+            for number in numbers:
+                self.device_times.extend((number, timer))
+        return timer
+
+
+active: Log | None = None
+
+
+def start(limit: int, device_timer: Callable[[int], Any] | None = None) -> Log:
+    """Record from now on, for one profile more; `stop` ends that.
+
+    Parameters
+    ----------
+    limit : int
+        How many requests it wants to have room for.
+    device_timer : callable, optional
+        Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`, or is None.
+    """
+    global active, _base
+    with _lock:
+        log = active
+        if log is None:
+            _base = _numbered
+            log = Log(_base)
+        log.capacity = max(log.capacity, log.given - len(log.numbers) + limit)
+        log.device_timer = device_timer or log.device_timer
+        log.profiles += 1
+        active = log
+        return log
+
+
+def stop(log: Log) -> None:
+    """Record no more for one of the profiles of a log."""
+    global active
+    with _lock:
+        log.profiles -= 1
+        if not log.profiles and active is log:
+            active = None
+
+
+def span_id(number: int) -> int:
+    """Return the `Span.id` of a recorded request by its number; 0 for a request of an older profile."""
+    return number - _base if number > _base else 0
+
+
+def nbytes(tensors: Iterable[Any]) -> int:
+    """Return the size of tensors, in bytes, as they are sent."""
+    size = 0
+    for tensor in tensors:
+        size += tensor._array.nbytes if tensor._datatype != "BYTES" else _text_bytes(tensor)
+    return size
+
+
+def _text_bytes(tensor: Any) -> int:
+    """The size of a BYTES tensor: four bytes of length before each element."""
+    elements = tensor._array.reshape(-1).tolist()
+    return 4 * len(elements) + sum(len(e) for e in elements if isinstance(e, (bytes, str)))
+
+
+def refused(seen: ModelSeen, parent: int, kind: str, request_id: str, response: Any) -> None:
+    """Record a request that was answered at once, with an error."""
+    log = active
+    number = 0 if log is None else log.take()
+    if log is not None and number:
+        now = perf_counter_ns()
+        log.begin(number, parent, seen, kind, request_id, (), now, now)
+        log.answer(number, now, response)
