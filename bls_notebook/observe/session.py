@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bls_notebook.observe.plain import Record
 
-__all__ = ["SCHEMA", "Mark", "ModelSeen", "Session", "Span"]
+if TYPE_CHECKING:
+    from bls_notebook.observe.call_graph import CallGraph
+    from bls_notebook.observe.critical_path import Step
+    from bls_notebook.observe.difference import Difference
+    from bls_notebook.observe.statistics import Level, SessionStatistics
+
+__all__ = ["SCHEMA", "Answers", "Mark", "ModelSeen", "Session", "Span"]
 
 SCHEMA = 1
 
@@ -32,9 +40,16 @@ class Span(Record):
     ``parent`` is the ``id`` of the span whose `execute` sent the request, 0 for the notebook. ``batch`` is
     shared by the requests that one `execute` got together, 0 where it ran alone. ``kind`` is how it was
     sent: sync (`exec`, `infer`), async (`async_exec`, `infer_async`), stream (decoupled), ensemble (a
-    step of one). ``state`` is ok, error or cancelled. ``crossings`` counts the tensors that moved to
-    another device for it; ``bytes_in`` and ``bytes_out`` are of its inputs and outputs. ``device_ns`` is
-    time on a GPU by CUDA events, -1 where it was not measured.
+    step of one). ``state`` is ok, error, cancelled, or open: not answered yet when the profile ended, which
+    is then its end. ``crossings`` counts the tensors that moved to another device for it; ``bytes_in`` and
+    ``bytes_out`` are of its inputs and outputs. ``device_ns`` is time on a GPU by CUDA events, -1 where it
+    was not measured.
+
+    ``released`` is when its instance was free for the next request: after ``ended`` for most, at once for
+    an async `execute` of a decoupled model, 0 where it never ran. ``cached`` says that the response cache
+    answered. ``responses`` counts what its requester got; ``marks`` are those of a stream, and may be fewer
+    where the profile's limit was reached. The span of an ensemble has the ensemble's name as ``instance``.
+    What the `execute` of a batch sends has the batch's first request as ``parent``.
     """
 
     id: int
@@ -60,6 +75,39 @@ class Span(Record):
     crossings: int = 0
     device_ns: int = -1
     marks: tuple[Mark, ...] = ()
+    released: int = 0
+    cached: bool = False
+    responses: int = 0
+
+    @property
+    def ran(self) -> bool:
+        """Whether a model was given it."""
+        return bool(self.instance)
+
+    @property
+    def duration(self) -> int:
+        """From when it was sent until its last response, ns."""
+        return self.ended - self.sent
+
+    @property
+    def compute_input(self) -> int:
+        """Time to check it and hand over its inputs, ns."""
+        return self.queued - self.sent
+
+    @property
+    def queue(self) -> int:
+        """Time that it waited for an instance, ns."""
+        return self.started - self.queued
+
+    @property
+    def compute_infer(self) -> int:
+        """Time in `execute`, ns."""
+        return self.inferred - self.started
+
+    @property
+    def compute_output(self) -> int:
+        """Time to hand over its outputs, ns; of a stream, the time from when `execute` returned."""
+        return self.ended - self.inferred
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +130,80 @@ class ModelSeen(Record):
     config: str = ""
 
 
+class Answers:
+    """What a session answers; for those that have one, as `record`."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def record(self) -> Session:
+            """The session."""
+
+    def statistics(self) -> SessionStatistics:
+        """Return the session's figures: wall, busy, queued, overlap, per model and per instance."""
+        from bls_notebook.observe.statistics import session_statistics
+
+        return session_statistics(self.record)
+
+    def concurrency(self) -> tuple[Level, ...]:
+        """Return how many requests were worked on, and how many waited, from moment to moment."""
+        from bls_notebook.observe.statistics import concurrency
+
+        return concurrency(self.record)
+
+    def critical_path(self) -> tuple[Step, ...]:
+        """Return what the wall time was spent on, step by step: a faster step makes the whole faster."""
+        from bls_notebook.observe.critical_path import critical_path
+
+        return critical_path(self.record)
+
+    def graph(self) -> CallGraph:
+        """Return who called whom, as it was seen."""
+        from bls_notebook.observe.call_graph import call_graph
+
+        return call_graph(self.record)
+
+    def diff(self, after: Answers) -> Difference:
+        """Compare with a later session of the same workload.
+
+        Parameters
+        ----------
+        after : Session, or what has one as `record`
+        """
+        from bls_notebook.observe.difference import difference
+
+        return difference(self.record, after.record)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the session to a file; what its name ends with says how.
+
+        Parameters
+        ----------
+        path : str or Path
+            ``.json`` and ``.json.gz`` can be read again by `load_session`; ``.pftrace`` and
+            ``.perfetto-trace`` are for ui.perfetto.dev (need the package `perfetto`), ``.trace.json`` is
+            for chrome://tracing, ``.csv`` for tables.
+
+        Returns
+        -------
+        Path
+
+        Raises
+        ------
+        ValueError
+            Another ending.
+        ImportError
+            The package `perfetto` is needed and not there.
+        """
+        from bls_notebook.observe.export import save
+
+        return save(self.record, path)
+
+
 @dataclass(frozen=True, slots=True)
-class Session(Record):
+class Session(Record, Answers):
     """Everything that happened while a profile was on.
 
     ``began`` is the wall-clock time (ISO 8601, UTC), ``wall`` the length in nanoseconds; ``spans`` are in
@@ -97,3 +217,8 @@ class Session(Record):
     name: str = ""
     dropped: int = 0
     schema: int = SCHEMA
+
+    @property
+    def record(self) -> Session:
+        """The session itself: functions take it, or what has one."""
+        return self

@@ -1,0 +1,50 @@
+"""Sessions as files: JSON that can be read again, traces for Perfetto and Chrome, CSV for tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from bls_notebook.observe.export.chrome import chrome_trace
+from bls_notebook.observe.export.perfetto import perfetto_trace
+from bls_notebook.observe.export.session_json import json_bytes, load_session
+from bls_notebook.observe.export.span_table import csv_text
+from bls_notebook.observe.session import Session
+
+__all__ = ["chrome_trace", "csv_text", "load_session", "perfetto_trace", "save"]
+
+# The first ending that fits counts.
+_WRITERS: dict[str, Callable[[Session], bytes]] = {
+    ".trace.json": lambda session: chrome_trace(session).encode(),
+    ".json": json_bytes,
+    ".json.gz": lambda session: json_bytes(session, compressed=True),
+    ".pftrace": perfetto_trace,
+    ".perfetto-trace": perfetto_trace,
+    ".csv": lambda session: csv_text(session).encode(),
+}
+
+
+def save(session: Session, path: str | Path) -> Path:
+    """Write a session to a file, in the form that the end of its name stands for.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    ValueError
+        The name ends with none of them.
+    ImportError
+        The package `perfetto` is needed and not there.
+    """
+    file = Path(path)
+    for ending, write in _WRITERS.items():
+        if file.name.endswith(ending) and file.name != ending:
+            data = write(session)  # before the file is opened: what fails leaves a file as it was
+            file.write_bytes(data)
+            return file
+    raise ValueError(
+        f"session: cannot save to {file.name!r}: the name must end with {', '.join(_WRITERS)}; "
+        "use .json to load it again"
+    )

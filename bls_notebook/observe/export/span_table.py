@@ -1,0 +1,66 @@
+"""The spans of a session as CSV, a row each, for spreadsheets and data frames."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from bls_notebook.observe.session import Session, Span
+
+__all__ = ["COLUMNS", "csv_text"]
+
+# Times are ns since the session began; the phases are lengths, ns.
+COLUMNS = (
+    "id",
+    "parent",
+    "model",
+    "version",
+    "instance",
+    "device",
+    "kind",
+    "state",
+    "batch",
+    "rows",
+    "request_id",
+    "thread",
+    "sent",
+    "queued",
+    "started",
+    "inferred",
+    "ended",
+    "released",
+    "compute_input",
+    "queue",
+    "compute_infer",
+    "compute_output",
+    "duration",
+    "device_ns",
+    "bytes_in",
+    "bytes_out",
+    "crossings",
+    "cached",
+    "responses",
+    "error",
+)
+_DANGEROUS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_text(session: Session) -> str:
+    """Return the spans as CSV with a heading; lines end as RFC 4180 has them.
+
+    A text that a spreadsheet would take for a formula has an apostrophe before it.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow(COLUMNS)
+    writer.writerows([_cell(span, name) for name in COLUMNS] for span in session.spans)
+    return out.getvalue().encode("utf-8", "backslashreplace").decode()
+
+
+def _cell(span: Span, name: str) -> str | int:
+    value = getattr(span, name)
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, str) and value.startswith(_DANGEROUS):
+        return f"'{value}"
+    return value if isinstance(value, int) else str(value)

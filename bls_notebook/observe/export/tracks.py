@@ -1,0 +1,144 @@
+"""A session as trace viewers want it: tracks of slices that nest, events between them. Pure.
+
+A viewer draws a slice inside the one before it on the same track, so slices of a track either nest or do not
+touch. An instance may serve several requests at once, and a queue holds many: they get as many tracks as it
+takes, of one name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from bls_notebook.observe.relations import Relations
+from bls_notebook.observe.session import Session, Span
+
+__all__ = ["Point", "Slice", "Track", "tracks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A piece of time on a track; ``arrives`` is the request whose arrow ends at its begin, 0 for none."""
+
+    begin: int
+    end: int
+    name: str
+    kind: str
+    spans: tuple[Span, ...]
+    arrives: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A moment on a track; ``sends`` is the request whose arrow begins here, 0 for none."""
+
+    at: int
+    name: str
+    kind: str
+    span: Span
+    sends: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """Slices that nest or do not touch, in the order of their begin, and moments in theirs."""
+
+    group: str
+    name: str
+    slices: tuple[Slice, ...]
+    points: tuple[Point, ...] = ()
+
+
+def tracks(session: Session) -> list[Track]:
+    """Return the tracks of a session: the notebook's, then for each model its instances and its queue."""
+    relations = Relations(session)
+    served: dict[tuple[str, str], list[list[Slice]]] = {}
+    waiting: dict[str, list[list[Slice]]] = {}
+    for execution, members in relations.members.items():
+        first = members[0]
+        model = _model(first)
+        if first.ran:
+            served.setdefault((model, first.instance), []).append(_execution(members))
+        for span in members:
+            before = _before(span, first.ran and span.id == execution)
+            if before:
+                waiting.setdefault(model, []).append(before)
+    sent = _points(session, relations)
+    out = [Track("notebook", "notebook", (), tuple(sent.pop(0, ())))]
+    places = sorted({*((m, i) for m, i in served), *((m, "") for m in waiting)})
+    for model, instance in places:
+        if instance:
+            out += _laid_out(model, instance, served[model, instance], sent)
+        else:
+            out += _laid_out(model, f"queue of {model}", waiting[model], {})
+    return out
+
+
+def _model(span: Span) -> str:
+    return span.model if span.version == 1 else f"{span.model}/{span.version}"
+
+
+def _execution(members: list[Span]) -> list[Slice]:
+    """One `execute` as slices: the whole, and its phases within."""
+    first = members[0]
+    begin, end = first.started, max(s.ended for s in members)
+    name = first.model if len(members) == 1 else f"{first.model} (batch of {len(members)})"
+    arrives = tuple(s.id for s in members)
+    out = [Slice(begin, end, name, "execute", tuple(members), arrives)]
+    inferred = max(s.inferred for s in members)
+    if begin < inferred < end:
+        out.append(Slice(begin, inferred, "compute_infer", "compute_infer", tuple(members)))
+        out.append(Slice(inferred, end, "compute_output", "compute_output", tuple(members)))
+    return out
+
+
+def _before(span: Span, counted: bool) -> list[Slice]:
+    """What came before `execute`: the inputs were handed over, then it waited."""
+    end = span.started if span.ran else span.ended
+    if span.ran and span.queue <= 0 and counted:
+        return []  # its inputs are handed over on the way; nothing waited
+    arrives = () if span.ran else (span.id,)
+    out = [Slice(span.sent, end, _model(span), "request" if span.ran else span.state, (span,), arrives)]
+    if span.sent < span.queued <= end:
+        out.append(Slice(span.sent, span.queued, "compute_input", "compute_input", (span,)))
+    if span.queued < span.started:
+        out.append(Slice(span.queued, span.started, "queue", "queue", (span,)))
+    return out
+
+
+def _points(session: Session, relations: Relations) -> dict[int, list[Point]]:
+    """Of each execution, when it sent requests and when it gave responses; 0 is the notebook."""
+    out: dict[int, list[Point]] = {}
+    for span in session.spans:
+        sender = relations.execution(span.parent)
+        if sender and not relations.members[sender][0].ran:
+            sender = 0
+        out.setdefault(sender, []).append(Point(span.sent, f"call {_model(span)}", "call", span, span.id))
+        for mark in span.marks:
+            giver = relations.execution(span.id)
+            out.setdefault(giver, []).append(Point(mark.ns, mark.kind, mark.kind, span))
+    return out
+
+
+def _laid_out(
+    group: str, name: str, stacks: Iterable[list[Slice]], points: dict[int, list[Point]]
+) -> list[Track]:
+    """Put stacks of slices on as few tracks as it takes."""
+    lanes: list[list[list[Slice]]] = []
+    taken: list[tuple[int, int]] = []  # heap of: until when, which lane
+    free: list[int] = []  # heap of lanes
+    for stack in sorted(stacks, key=lambda s: (s[0].begin, s[0].end)):
+        while taken and taken[0][0] <= stack[0].begin:
+            heappush(free, heappop(taken)[1])
+        at = heappop(free) if free else len(lanes)
+        if at == len(lanes):
+            lanes.append([])
+        lanes[at].append(stack)
+        heappush(taken, (stack[0].end, at))
+    out = []
+    for lane in lanes:
+        slices = [s for stack in lane for s in sorted(stack, key=lambda s: (s.begin, -s.end))]
+        found = [p for stack in lane for p in points.get(stack[0].spans[0].id, ())]
+        out.append(Track(group, name, tuple(slices), tuple(sorted(found, key=lambda p: p.at))))
+    return out

@@ -1,0 +1,262 @@
+"""Sessions as files: read again, or parsed as a viewer would and held against the session."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections import defaultdict
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bls_notebook.observe.export import chrome_trace, csv_text, load_session, perfetto_trace, save
+from bls_notebook.observe.export.session_json import FORMAT, json_bytes
+from bls_notebook.observe.export.tracks import tracks
+from bls_notebook.observe.session import SCHEMA, Mark, ModelSeen, Session, Span
+from tests.observe.simulated import Model, session
+from tests.observe.strategies import sessions
+
+HOSTILE = "<b>&\"'\n\u202e\ud800=cmd|"
+ODD = Session(
+    (
+        Span(1, HOSTILE, 2, instance=HOSTILE, sent=1, queued=2, started=2, inferred=4, ended=9, kind="stream",
+             marks=(Mark(3), Mark(9, "final")), responses=2, request_id=HOSTILE, device_ns=5, crossings=1),
+        Span(2, "=a", parent=1, sent=3, queued=3, started=3, inferred=3, ended=3, cached=True),
+        Span(3, "a", parent=1, sent=3, queued=4, started=5, inferred=5, ended=5, state="error",
+             error=HOSTILE),
+        Span(4, "a", parent=99, instance="a_0", sent=3, queued=4, started=5, inferred=6, ended=6, batch=1),
+        Span(5, "a", parent=1, instance="a_0", sent=2, queued=4, started=5, inferred=6, ended=7, batch=1,
+             state="open"),
+    ),
+    (ModelSeen(HOSTILE, instances=(HOSTILE, "x")),), 10, "2026-01-01T00:00:00Z", HOSTILE, 3,
+)  # fmt: skip
+
+
+# -- JSON ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["s.json", "s.json.gz"])
+@given(record=st.one_of(sessions(), st.from_type(Session), st.just(ODD)))
+def test_a_saved_session_loads_as_it_was(
+    record: Session, name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    record = replace(record, schema=SCHEMA)
+    path = save(record, tmp_path_factory.mktemp("s") / name)
+    assert load_session(path) == record
+
+
+def test_files_are_small_and_reproducible() -> None:
+    record = session({"a": Model([5])}, *["a"] * 1000)
+    assert len(json_bytes(record)) < 200 * len(record.spans)
+    assert json_bytes(record, compressed=True) == json_bytes(record, compressed=True)
+    assert gzip.decompress(json_bytes(record, compressed=True)) == json_bytes(record)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "it is no JSON"),
+        (b"\xff\xfe", "it is no JSON"),
+        (b"[" * 100_000, "it is no JSON"),
+        (b"\x1f\x8bnot gzip", "it is no JSON"),
+        (gzip.compress(b"{}")[:-4], "it is no JSON"),
+        (b"[1]", "its format is not"),
+        (b'{"traceEvents": []}', "a Chrome trace"),
+        (json.dumps({"format": FORMAT}).encode(), "its schema is None"),
+        (json.dumps({"format": FORMAT, "schema": True}).encode(), "its schema is True"),
+        (json.dumps({"format": FORMAT, "schema": SCHEMA + 1, "new": 1}).encode(), "upgrade bls_notebook"),
+        (
+            json.dumps({"format": FORMAT, "schema": 1, "spans": [{"id": "1"}]}).encode(),
+            "field 'model' is missing",
+        ),
+        (json.dumps({"format": FORMAT, "schema": 1, "wall": 1.5}).encode(), "Session.wall: expected int"),
+    ],
+)
+def test_a_foreign_or_newer_file_gets_one_line(data: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "session.json"
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=message) as caught:
+        load_session(path)
+    assert "\n" not in str(caught.value)
+    assert "'session.json'" in str(caught.value)
+
+
+def test_an_ending_that_nobody_knows(tmp_path: Path) -> None:
+    for name in ("s.txt", "s", ".json"):
+        with pytest.raises(ValueError, match=r"must end with .trace.json, .json, .json.gz"):
+            Session().save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_save_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "s.pftrace"
+    path.write_bytes(b"before")
+    monkeypatch.setitem(__import__("sys").modules, "perfetto.protos.perfetto.trace", None)
+    with pytest.raises(ImportError, match="pip install perfetto"):
+        Session().save(path)
+    assert path.read_bytes() == b"before"
+
+
+# -- CSV -----------------------------------------------------------------------------------------------
+
+
+def test_csv_has_a_row_for_each_span_with_all_that_is_known(tmp_path: Path) -> None:
+    path = ODD.save(tmp_path / "s.csv")
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == len(ODD.spans)
+    assert {f.name for f in fields(Span)} - {"marks"} < set(rows[0])
+    for row, span in zip(rows, ODD.spans, strict=True):
+        assert int(row["duration"]) == span.duration
+        assert (int(row["id"]), int(row["parent"]), int(row["cached"])) == (span.id, span.parent, span.cached)
+    assert rows[1]["model"] == "'=a"  # no formula of a spreadsheet
+    assert "\\ud800" in rows[0]["model"]
+
+
+def test_csv_of_nothing_is_the_heading() -> None:
+    assert len(list(csv.reader(io.StringIO(csv_text(Session()))))) == 1
+
+
+# -- tracks --------------------------------------------------------------------------------------------
+
+
+@given(st.one_of(sessions(), st.just(ODD)))
+def test_slices_of_a_track_nest_and_every_request_arrives_once(record: Session) -> None:
+    arrived: list[int] = []
+    sent: list[int] = []
+    for track in tracks(record):
+        open_until: list[int] = []
+        for piece in track.slices:
+            while open_until and open_until[-1] <= piece.begin:
+                open_until.pop()
+            assert not open_until or piece.end <= open_until[-1]
+            open_until.append(piece.end)
+            arrived += piece.arrives
+        sent += [p.sends for p in track.points if p.sends]
+    assert sorted(arrived) == sorted(sent) == sorted(s.id for s in record.spans)
+
+
+def test_instances_and_queues_have_tracks() -> None:
+    record = session({"a": Model([5], 2), "b": Model([1, ("a",) * 5])}, "b")
+    found = tracks(record)
+    assert [(t.group, t.name) for t in found] == [
+        ("notebook", "notebook"),
+        *[("a", "queue of a")] * 3,
+        ("a", "a_0"),
+        ("a", "a_1"),
+        ("b", "b_0"),
+    ]
+
+
+# -- Chrome --------------------------------------------------------------------------------------------
+
+
+@given(st.one_of(sessions(), st.just(ODD)))
+def test_chrome_events_have_what_the_format_asks_for(record: Session) -> None:
+    whole = json.loads(chrome_trace(record))
+    by_phase: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for event in whole["traceEvents"]:
+        assert {"ph", "pid", "tid", "name"} <= set(event)
+        if event["ph"] != "M":
+            assert event["ts"] >= 0
+        by_phase[event["ph"]].append(event)
+    spans = {s.id: s for s in record.spans}
+    starts = {e["id"]: e["ts"] for e in by_phase["s"]}
+    ends = {e["id"]: e["ts"] for e in by_phase["f"]}
+    assert starts == {i: s.sent / 1e3 for i, s in spans.items()}
+    assert all(e["bp"] == "e" for e in by_phase["f"])
+    assert ends == {i: (s.started if s.ran else s.sent) / 1e3 for i, s in spans.items()}
+    executed = {e["args"]["request"]: e for e in by_phase["X"] if e["cat"] == "execute"}
+    for span in record.spans:
+        if span.ran and not span.batch:
+            assert executed[span.id]["ts"] == span.started / 1e3
+            assert executed[span.id]["dur"] == (span.ended - span.started) / 1e3
+    names = {e["args"]["name"] for e in by_phase["M"] if e["name"] == "process_name"}
+    assert len(names) == len({e["pid"] for e in whole["traceEvents"]})
+
+
+# -- Perfetto ------------------------------------------------------------------------------------------
+
+
+def parsed(record: Session) -> Any:
+    from perfetto.protos.perfetto.trace import perfetto_trace_pb2
+
+    trace = perfetto_trace_pb2.Trace()
+    trace.ParseFromString(perfetto_trace(record))
+    return trace
+
+
+@given(st.one_of(sessions(), st.just(ODD)))
+def test_perfetto_packets_nest_flow_and_have_the_sessions_times(record: Session) -> None:
+    trace = parsed(record)
+    described: dict[int, Any] = {}
+    events: dict[int, list[tuple[int, Any]]] = defaultdict(list)
+    assert trace.packet[0].sequence_flags == 1
+    for packet in trace.packet:
+        assert packet.trusted_packet_sequence_id == 1
+        if packet.HasField("track_descriptor"):
+            descriptor = packet.track_descriptor
+            assert descriptor.uuid not in described
+            described[descriptor.uuid] = descriptor
+        else:
+            assert packet.track_event.track_uuid in described  # described before it is used
+            events[packet.track_event.track_uuid].append((packet.timestamp, packet.track_event))
+    for descriptor in described.values():
+        if not descriptor.HasField("process"):
+            assert described[descriptor.parent_uuid].process.process_name
+
+    begin, end, instant = 1, 2, 3
+    sources: dict[int, int] = {}
+    targets: dict[int, int] = {}
+    executed = []
+    for uuid, on_track in events.items():
+        stack: list[tuple[int, Any]] = []
+        at = 0
+        for when, event in on_track:
+            for flow in event.flow_ids:
+                assert sources.setdefault(flow, when) == when
+            for flow in event.terminating_flow_ids:
+                assert targets.setdefault(flow, when) == when
+            if event.type == instant:
+                assert event.name
+                continue
+            assert when >= at  # slices of a track are in order
+            at = when
+            if event.type == begin:
+                assert event.name
+                stack.append((when, event))
+            else:
+                assert event.type == end
+                since, opened = stack.pop()
+                if list(opened.categories) == ["execute"]:
+                    executed.append((described[uuid].name, since, when, set(opened.terminating_flow_ids)))
+        assert not stack
+    spans = {s.id: s for s in record.spans}
+    assert sources == {i: s.sent for i, s in spans.items()}
+    assert targets == {i: s.started if s.ran else s.sent for i, s in spans.items()}
+    for place, since, until, requests in executed:
+        members = [spans[i] for i in requests]
+        assert {s.started for s in members} == {since}
+        assert max(s.ended for s in members) == until
+        assert {s.instance.encode("utf-8", "backslashreplace").decode() for s in members} == {place}
+    assert {i for *_, requests in executed for i in requests} == {s.id for s in record.spans if s.ran}
+
+
+def test_perfetto_annotations_say_what_viewers_show() -> None:
+    (event,) = (p.track_event for p in parsed(ODD).packet if 1 in list(p.track_event.terminating_flow_ids))
+    notes = {a.name: a.string_value or a.int_value for a in event.debug_annotations}
+    assert (notes["kind"], notes["device_ns"], notes["crossings"], notes["version"]) == ("stream", 5, 1, 2)
+
+
+@pytest.mark.parametrize(
+    "ending", [".json", ".json.gz", ".trace.json", ".pftrace", ".perfetto-trace", ".csv"]
+)
+def test_save_writes_every_ending(ending: str, tmp_path: Path) -> None:
+    path = ODD.save(str(tmp_path / f"s{ending}"))
+    assert path.stat().st_size > 0

@@ -1,0 +1,127 @@
+"""The figures of sessions whose truth is known."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+from hypothesis import given
+
+from bls_notebook.observe.intervals import total, union
+from bls_notebook.observe.relations import Relations
+from bls_notebook.observe.session import Session, Span
+from bls_notebook.observe.statistics import ModelStatistics, SessionStatistics
+from tests.observe.simulated import Model, session
+from tests.observe.strategies import sessions
+
+
+def of_model(session: Session, name: str) -> ModelStatistics:
+    (found,) = (m for m in session.statistics().models if m.name == name)
+    return found
+
+
+def test_an_empty_session_has_figures() -> None:
+    figures = Session(wall=5).statistics()
+    assert (figures.wall, figures.requests, figures.busy, figures.concurrency) == (5, 0, 0, 0.0)
+    assert figures.notebook == 5
+
+
+def test_one_call() -> None:
+    figures = session({"a": Model([10])}, 5, "a", 3).statistics()
+    assert figures.wall == 5 + 1 + 10 + 1 + 3
+    assert (figures.requests, figures.busy, figures.overlap, figures.queued) == (1, 12, 0, 0)
+    assert figures.notebook == 8
+    (model,) = figures.models
+    assert (model.own, model.waiting, model.busy) == (11, 0, 11)
+    assert (model.compute_input.median, model.compute_infer.median, model.compute_output.median) == (1, 10, 1)
+
+
+def test_a_gather_on_one_instance_queues_and_on_four_it_overlaps() -> None:
+    one = session({"a": Model([10])}, ("a",) * 4).statistics()
+    four = session({"a": Model([10], instances=4)}, ("a",) * 4).statistics()
+    assert one.queued == 11 + 22 + 33
+    assert one.waited == 33
+    assert one.peak == 4  # inputs are handed over side by side
+    assert four.queued == 0
+    assert (four.busy, four.work, four.overlap) == (12, 48, 12)
+    assert four.concurrency == 4.0
+    assert [i.busy for i in four.instances] == [11] * 4
+    assert one.instances[0].utilization == 44 / 45
+
+
+def test_waiting_for_a_callee_is_not_work() -> None:
+    record = session({"a": Model([10, "b", 5]), "b": Model([20])}, "a")
+    a = of_model(record, "a")
+    assert a.waiting == 22
+    assert a.own == 10 + 5 + 1
+    assert a.busy == 38
+    figures = record.statistics()
+    assert figures.overlap == 0
+    assert figures.busy == figures.wall
+
+
+def test_a_batch_counts_once() -> None:
+    record = session({"a": Model([10], batch=4)}, ("a",) * 4)
+    a = of_model(record, "a")
+    assert (a.requests, a.executions, a.busy) == (4, 1, 11)
+    assert len({s.batch for s in record.spans}) == 1
+    assert record.statistics().peak == 4  # four inputs at once, one execute
+
+
+def test_the_callees_of_a_batch_are_waited_for_by_all_of_it() -> None:
+    record = session({"a": Model([10, "b"], batch=2), "b": Model([20])}, ("a", "a"))
+    first, second = (s.id for s in record.spans if s.model == "a")
+    relations = Relations(record)
+    assert relations.execution(second) == first
+    assert total(relations.in_flight(first)) == 22
+    assert of_model(record, "a").waiting == 22
+
+
+def test_concurrency_over_time() -> None:
+    found = session({"a": Model([10], instances=2)}, ("a",) * 3).concurrency()
+    assert [(c.ns, c.working, c.queued) for c in found] == [
+        (0, 3, 0),
+        (1, 2, 1),
+        (12, 1, 0),
+        (23, 0, 0),
+    ]
+
+
+def test_requests_that_never_ran_take_no_instance() -> None:
+    refused = Span(1, "a", sent=2, queued=2, started=2, inferred=2, ended=3, state="error")
+    hit = Span(2, "a", sent=4, queued=5, started=5, inferred=5, ended=5, cached=True)
+    waited = Span(3, "a", sent=5, queued=6, started=9, inferred=9, ended=9, state="cancelled")
+    figures = Session((refused, hit, waited), wall=10).statistics()
+    assert (figures.failed, figures.cached, figures.cancelled) == (1, 1, 1)
+    assert figures.queued == 3
+    assert figures.busy == 2  # two inputs were handed over
+    assert figures.models[0].executions == 0
+    assert figures.instances == ()
+
+
+def test_device_time_is_told_where_it_was_measured() -> None:
+    on_gpu = Span(1, "a", instance="a_0", device="gpu:0", started=0, inferred=9, ended=9, device_ns=7)
+    also = Span(2, "a", instance="a_0", device="gpu:0", started=9, inferred=12, ended=12, device_ns=2)
+    assert of_model(Session((on_gpu, also), wall=12), "a").device_ns == 9
+    assert of_model(session({"a": Model([1])}, "a"), "a").device_ns == -1
+
+
+@given(sessions())
+def test_figures_agree_with_each_other(record: Session) -> None:
+    figures = record.statistics()
+    assert figures.requests == len(record.spans) == sum(m.requests for m in figures.models)
+    assert figures.busy <= figures.wall
+    assert figures.overlap <= figures.busy <= figures.work
+    assert figures.waited <= figures.queued
+    assert (figures.overlap > 0) == (figures.peak > 1)
+    assert sum(m.critical for m in figures.models) + figures.notebook == figures.wall
+    for model in figures.models:
+        assert model.own + model.waiting <= model.busy
+        assert model.queued == model.queue.total
+    levels = record.concurrency()
+    area = sum(a.working * (b.ns - a.ns) for a, b in itertools.pairwise(levels))
+    assert area == figures.work
+    queue = sum(a.queued * (b.ns - a.ns) for a, b in itertools.pairwise(levels))
+    assert queue == figures.queued
+    assert total(union(Relations(record).working())) == figures.busy
+    assert SessionStatistics.from_dict(json.loads(json.dumps(figures.to_dict()))) == figures
