@@ -10,6 +10,7 @@ from bls_notebook.observe.session import Mark, ModelSeen, Session, Span
 
 MS = 1_000_000
 US = 1_000
+ANSWER = 15 * US
 
 
 class Made:
@@ -25,7 +26,7 @@ class Made:
         queued = sent + 20 * US
         free, instance = heapq.heappop(self.free[model])
         started = max(queued + 5 * US, free)
-        heapq.heappush(self.free[model], (started + ns, instance))
+        heapq.heappush(self.free[model], (started + ns + ANSWER, instance))
         return self.add(model, sent, started, ns, instance, parent, queued=queued, **changes)
 
     def add(
@@ -34,7 +35,7 @@ class Made:
         given: dict[str, Any] = {
             "id": len(self.spans) + 1, "model": model, "parent": parent, "instance": f"{model}_0_{number}",
             "sent": sent, "queued": min(sent + 20 * US, started), "started": started, "inferred": started + ns,
-            "ended": started + ns + 15 * US, "bytes_in": 4096, "bytes_out": 1024, "kind": "sync",
+            "ended": started + ns + ANSWER, "bytes_in": 4096, "bytes_out": 1024, "kind": "sync",
         }  # fmt: skip
         self.spans.append(Span(**{**given, **changes}))
         return self.spans[-1]
@@ -42,7 +43,7 @@ class Made:
     def lasts(self, index: int, end: int) -> None:
         """Let a span that waits for others run until `end`."""
         old = self.spans[index]
-        changes = {"inferred": end, "ended": end + 15 * US}
+        changes = {"inferred": end, "ended": end + ANSWER}
         fields = {name: getattr(old, name) for name in type(old).__slots__}
         self.spans[index] = Span(**{**fields, **changes})
 
@@ -121,7 +122,7 @@ def many(count: int, seed: int = 1, name: str = "") -> Session:
     now = 0
     while len(made.spans) < count:
         wave = 1.0 if (now // (400 * MS)) % 3 else 0.35
-        now += int(random_.expovariate(wave / (0.9 * MS)))
+        now += int(random_.expovariate(wave / (0.62 * MS)))
         gateway = made.call("gateway", now, int(2.2 * MS), request_id=f"user {random_.randrange(1000)}")
         at = gateway.started + 50 * US
         for model, ms in plan[: random_.randint(1, 5)]:

@@ -5,28 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 from bls_notebook.display.column_bytes import pack_columns
 from bls_notebook.display.palette import Ink
 from bls_notebook.display.timeline.lanes import Layout, lay_out
+from bls_notebook.observe.critical_path import Step
 from bls_notebook.observe.session import Session, Span
 from bls_notebook.observe.visible import visible
 
-__all__ = ["PathStep", "session_columns"]
-
-
-class PathStep(Protocol):
-    """A stretch of the critical path: which span's it is, from when to when, and what it is spent on."""
-
-    @property
-    def span(self) -> int: ...
-    @property
-    def begin(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
+__all__ = ["path_columns", "session_columns"]
 
 
 class _Names:
@@ -45,7 +33,7 @@ class _Names:
 
 
 def session_columns(
-    session: Session, inks: dict[str, Ink], critical: Iterable[PathStep] = (), layout: Layout | None = None
+    session: Session, inks: dict[str, Ink], layout: Layout | None = None
 ) -> dict[str, Any]:
     """Encode a session for ``widgets/timeline.js``.
 
@@ -55,8 +43,6 @@ def session_columns(
         What was recorded.
     inks : dict of str to Ink
         The ink of each model by its name.
-    critical : iterable of PathStep
-        The critical path; steps of spans that the session does not have are left out.
     layout : Layout, optional
         Where the spans lie, if that is known already.
 
@@ -89,9 +75,6 @@ def session_columns(
         for lane in layout.lanes
     ]
     inks_of = {title(name, version): inks[name] for name, version in served}
-    number = {span.id: i for i, span in enumerate(spans)}
-    steps = [step for step in critical if step.span in number]
-    reasons = _Names()
     # One pass in C over the fields: a session may hold 100,000 spans.
     plain = list(zip(*map(attrgetter(*_FIELDS), spans), strict=True)) or [()] * len(_FIELDS)
     of = dict(zip(_FIELDS, plain, strict=True))
@@ -113,10 +96,6 @@ def session_columns(
         "request": ("u4", texts.of(of["request_id"])),
         "error": ("u4", texts.of(of["error"])),
         **_marks(spans),
-        "step_span": ("u4", [number[step.span] for step in steps]),
-        "step_begin": ("f8", [step.begin for step in steps]),
-        "step_end": ("f8", [step.end for step in steps]),
-        "step_kind": ("u1", reasons.of(step.kind for step in steps)),
     }
     joined = [text.encode("utf-8", "replace") for text in texts.shown]
     columns["text_end"] = ("u4", _running(len(text) for text in joined))
@@ -130,11 +109,40 @@ def session_columns(
         "kinds": kinds.shown,
         "states": states.shown,
         "devices": devices.shown,
-        "reasons": reasons.shown,
         "columns": where,
         "data": data,
         "texts": b"".join(joined),
     }
+
+
+def path_columns(session: Session, critical: Iterable[Step]) -> dict[str, Any]:
+    """Encode a critical path for ``widgets/timeline.js``.
+
+    Parameters
+    ----------
+    session : Session
+        Whose path it is.
+    critical : iterable of Step
+        Its steps in order; those of spans that the session does not have are left out, the notebook's stay.
+
+    Returns
+    -------
+    dict
+        As that of `session_columns`: ``columns``, ``data`` and the names of the ``phases``.
+    """
+    number = {span.id: i for i, span in enumerate(session.spans)}
+    steps = [step for step in critical if step.span in number or not step.span]
+    phases = _Names()
+    data, where = pack_columns(
+        {
+            "span": ("i4", [number.get(step.span, -1) for step in steps]),
+            "behind": ("i4", [number.get(step.behind, -1) for step in steps]),
+            "begin": ("f8", [step.begin for step in steps]),
+            "end": ("f8", [step.end for step in steps]),
+            "phase": ("u1", phases.of(step.phase for step in steps)),
+        }
+    )
+    return {"columns": where, "data": data, "phases": phases.shown}
 
 
 _FLOATS = ("id", "sent", "queued", "started", "inferred", "ended", "bytes_in", "bytes_out", "device_ns")

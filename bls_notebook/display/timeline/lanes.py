@@ -111,11 +111,6 @@ def lay_out(session: Session) -> Layout:
     return Layout(lanes, lane, places.row, places.wait, places.part, places.parts, device, places.on, parent)
 
 
-def runs_until(span: Span) -> int:
-    """Return when a span leaves its place: a stream with its last response, others when `execute` is over."""
-    return max(span.inferred, span.ended) if span.kind == "stream" or span.marks else span.inferred
-
-
 _Key = tuple[str, str, str, int]
 
 
@@ -173,7 +168,7 @@ class _Places:
         self.part, self.parts, self.on = [0] * count, [1] * count, [0] * count
         self._sent = [span.sent for span in spans]
         self._started = [span.started for span in spans]
-        self._until = [runs_until(span) for span in spans]
+        self._until = [span.ended for span in spans]
         self._long = wall * _OF_SESSION
         self._batch: dict[int, list[int]] = {}
         together: dict[tuple[str, int], list[int]] = {}
