@@ -16,7 +16,7 @@ export function columns(data, layout) {
   /** @type {Record<string, any>} */
   const found = {};
   // A message may place the bytes anywhere, typed arrays want multiples of 8.
-  const bytes = data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength);
+  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice().buffer;
   for (const [name, type, offset, count] of layout) {
     found[name] = new TYPES[/** @type {keyof typeof TYPES} */ (type)](bytes, offset, count);
   }

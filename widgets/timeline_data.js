@@ -296,9 +296,10 @@ function workCurve(c, n, first, ownAt, ownFrom, ownTo) {
  * The first index whose value is above a number.
  * @param {ArrayLike<number>} values in order
  * @param {number} value
- * @param {number} [low]
+ * @param {number} [from] where to begin
  */
-export function above(values, value, low = 0) {
+export function above(values, value, from = 0) {
+  let low = from;
   let high = values.length;
   while (low < high) {
     const middle = (low + high) >> 1;

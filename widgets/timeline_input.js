@@ -8,7 +8,7 @@
  * @returns {() => void} stops listening
  */
 export function listen(view) {
-  const ends = [pointer(view, view.over, false), pointer(view, view.ruler, true), wheel(view), keys(view), tools(view)];
+  const ends = [pointer(view, view.parts.over, false), pointer(view, view.parts.ruler, true), wheel(view), keys(view), tools(view)];
   return () => ends.forEach((end) => end());
 }
 
@@ -63,7 +63,7 @@ function pointer(view, element, ruler) {
       const spot = view.at(x, y);
       view.hovered = spot;
       if (spot) view.showTip(spot, x, y);
-      else if (view.focus && document.activeElement === view.over) view.showTip(view.focus);
+      else if (view.focus && document.activeElement === view.parts.over) view.showTip(view.focus);
       else view.hideTip();
       view.drawOver();
     },
@@ -119,28 +119,28 @@ function zoomTo(view, spot) {
  */
 function wheel(view) {
   let timer = 0;
-  const stop = on(view.frame, {
+  const stop = on(view.parts.frame, {
     wheel: (/** @type {WheelEvent} */ event) => {
       const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? 400 : 1;
       if (event.ctrlKey || event.metaKey) {
         event.preventDefault();
-        const x = event.clientX - view.over.getBoundingClientRect().left;
+        const x = event.clientX - view.parts.over.getBoundingClientRect().left;
         view.zoom(1.0018 ** Math.max(-400, Math.min(400, event.deltaY * unit)), Math.max(0, Math.min(x, view.width)));
       } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
         event.preventDefault();
         view.pan((event.deltaX || event.deltaY) * unit);
       } else {
-        view.hint.textContent = navigator.platform.startsWith("Mac") ? "⌘ + wheel zooms" : "Ctrl + wheel zooms";
-        view.hint.classList.add("bls-tl-on");
+        view.parts.hint.textContent = navigator.platform.startsWith("Mac") ? "⌘ + wheel zooms" : "Ctrl + wheel zooms";
+        view.parts.hint.classList.add("bls-tl-on");
         clearTimeout(timer);
-        timer = window.setTimeout(() => view.hint.classList.remove("bls-tl-on"), 1200);
+        timer = window.setTimeout(() => view.parts.hint.classList.remove("bls-tl-on"), 1200);
         return;
       }
-      view.hint.classList.remove("bls-tl-on");
+      view.parts.hint.classList.remove("bls-tl-on");
       view.hideTip();
     },
   });
-  const scrolled = on(view.scroll, { scroll: () => view.draw() });
+  const scrolled = on(view.parts.scroll, { scroll: () => view.draw() });
   return () => {
     clearTimeout(timer);
     stop();
@@ -169,20 +169,20 @@ function keys(view) {
       else view.say("The notebook sent it");
     },
     c: () => view.light(!view.lit),
-    "/": () => view.query.focus(),
+    "/": () => view.parts.query.focus(),
     n: () => view.nextFound(1),
     N: () => view.nextFound(-1),
     "[": () => bound(view, "begin"),
     "]": () => bound(view, "end"),
-    "?": () => view.helpButton.click(),
+    "?": () => view.parts.helpButton.click(),
     Escape: () => {
       if (view.focus) view.setFocus(null);
       else if (view.selection) view.select(null);
-      else if (view.query.value || view.model) clear(view);
+      else if (view.parts.query.value || view.model) clear(view);
       else if (view.lit) view.light(false);
     },
   };
-  return on(view.over, {
+  return on(view.parts.over, {
     keydown: (/** @type {KeyboardEvent} */ event) => {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       const act = does[event.key];
@@ -204,7 +204,7 @@ function middle(view) {
 
 /** @param {TimelineView} view */
 function clear(view) {
-  view.query.value = "";
+  view.parts.query.value = "";
   view.find("");
 }
 
@@ -301,22 +301,22 @@ function climb(view, step) {
 /** @param {TimelineView} view */
 function tools(view) {
   const ends = [
-    on(view.query, {
-      input: () => view.find(view.query.value),
+    on(view.parts.query, {
+      input: () => view.find(view.parts.query.value),
       keydown: (/** @type {KeyboardEvent} */ event) => {
         event.stopPropagation();
         if (event.key === "Enter") view.nextFound(event.shiftKey ? -1 : 1);
         if (event.key === "Escape") {
           clear(view);
-          view.over.focus();
+          view.parts.over.focus();
         }
       },
     }),
-    on(view.pathButton, { click: () => view.light(!view.lit) }),
-    on(view.fitButton, { click: () => view.fit() }),
-    on(view.helpButton, {
+    on(view.parts.pathButton, { click: () => view.light(!view.lit) }),
+    on(view.parts.fitButton, { click: () => view.fit() }),
+    on(view.parts.helpButton, {
       click: () => {
-        view.helpButton.setAttribute("aria-pressed", String(view.helpButton.getAttribute("aria-pressed") !== "true"));
+        view.parts.helpButton.setAttribute("aria-pressed", String(view.parts.helpButton.getAttribute("aria-pressed") !== "true"));
         view.fillCards();
       },
     }),

@@ -1,5 +1,6 @@
 // Draws sessions on a canvas: lanes, blocks, queues, marks, calls, the critical path.
 
+import { duration } from "./common.js";
 import { above, area } from "./timeline_data.js";
 
 /** @typedef {import("./timeline_data.js").Session} Session */
@@ -172,7 +173,7 @@ export class Painter {
       context.globalAlpha = 1;
       if (picked) this.paintLanes(panel, picked.blocks, picked.waits);
       if (path) this.paintPath(panel, path);
-      this.paintEnd(panel);
+      this.paintEnd(panel, places.panels.length > 1);
     }
     context.restore();
   }
@@ -425,7 +426,9 @@ export class Painter {
       context.setLineDash([]);
       if (state === "error") context.fillRect(left, row, Math.min(4, width), height);
     }
-    if (width > 26 && height >= 11) this.paintLabel(session, i, left, Math.min(left + width, view.width), row, height, colour);
+    if (width > 26 && height >= 11) {
+      this.paintLabel(session, i, left, Math.min(left + width, view.width), row, height, colour, lane.kind === "gpu");
+    }
   }
 
   /**
@@ -485,23 +488,34 @@ export class Painter {
    * @param {number} top
    * @param {number} height
    * @param {string} colour
+   * @param {boolean} onGpu
    */
-  paintLabel(session, i, left, right, top, height, colour) {
+  paintLabel(session, i, left, right, top, height, colour, onGpu) {
     const { context, theme } = this;
     const { c } = session;
-    const members = session.batches.get(i);
+    if (session.marksAt[i + 1] > session.marksAt[i]) return; // the marks are worth more
+    const members = onGpu ? undefined : session.batches.get(i);
     const text = members ? `batch of ${members.length}` : session.text(c.request[i]) || session.raw.models[c.model[i]].name;
-    const from = Math.max(left, 0) + 5;
-    const room = right - from - 3;
-    const alpha = context.globalAlpha;
-    if (alpha < 0.9) return;
+    if (context.globalAlpha < 0.9) return;
     context.font = this.font;
+    context.textBaseline = "middle";
+    // On its first piece of own work if that is wide, else behind it where it is narrow.
+    let from = Math.max(left, 0) + 5;
+    const k = session.ownAt[session.first[i]];
+    const begins = k < session.ownAt[session.first[i] + 1] && this.x(session.ownFrom[k]) <= from;
+    const until = begins ? this.x(session.ownTo[k]) : left;
+    const solid = onGpu || until > from + 24 || until >= right - 2;
+    if (!solid) from = Math.max(from, until + 4);
+    const room = (solid && !onGpu ? Math.min(right, until) : right) - from - 3;
     const fitted = fit(context, text, room);
     if (!fitted) return;
-    const k = session.ownAt[session.first[i]];
-    const solid = session.ownFrom[k] <= this.view.from + from / this.scale && this.x(session.ownTo[k]) > from + room / 2;
-    context.fillStyle = solid ? readable(colour) : theme.fg;
-    context.textBaseline = "middle";
+    if (members) {
+      context.fillStyle = theme.paper;
+      context.globalAlpha = 0.85;
+      box(context, from - 3, top + 2, context.measureText(fitted).width + 7, height - 4);
+      context.globalAlpha = 1;
+    }
+    context.fillStyle = solid && !members ? readable(colour) : theme.fg;
     context.fillText(fitted, from, top + height / 2 + 0.5);
   }
 
@@ -603,17 +617,24 @@ export class Painter {
   }
 
   /**
-   * Where the session ends.
+   * Where the session ends, and after how long if there is another one to compare it with.
    * @param {Panel} panel
+   * @param {boolean} labelled
    */
-  paintEnd(panel) {
+  paintEnd(panel, labelled) {
     const { context, theme, view } = this;
     const at = Math.round(this.x(panel.session.wall));
     if (at < 0 || at > view.width) return;
     context.fillStyle = theme.fg;
     context.globalAlpha = 0.6;
-    context.fillRect(Math.min(at, view.width - 1), panel.workY, 1, panel.y + panel.height - panel.workY - 6);
+    context.fillRect(Math.min(at, view.width - 1), panel.workY + 2, 1, panel.y + panel.height - panel.workY - 8);
     context.globalAlpha = 1;
+    if (!labelled) return;
+    const text = duration(panel.session.raw.wall);
+    context.font = `600 ${this.font}`;
+    context.textBaseline = "middle";
+    const { width } = context.measureText(text);
+    context.fillText(text, at + 6 + width < view.width ? at + 5 : at - width - 5, panel.workY + 8);
   }
 }
 
@@ -643,7 +664,7 @@ function box(context, left, top, width, height) {
 function fit(context, text, room) {
   if (context.measureText(text).width <= room) return text;
   const kept = Math.floor(room / 6.2) - 1;
-  return kept >= 3 ? `${text.slice(0, kept)}…` : "";
+  return kept >= 7 ? `${text.slice(0, kept)}…` : "";
 }
 
 /**

@@ -1,8 +1,9 @@
 // The timeline on the page: its parts, what it shows now, and drawing that again when something changes.
 
 import { duration, isDark, make, onTheme, tickLabels, ticks } from "./common.js";
-import { above, area, busy, rangeFigures, search, subset } from "./timeline_data.js";
-import { blockBox, findPlaces, Painter, WORK_HEIGHT } from "./timeline_paint.js";
+import { above, rangeFigures, search, subset } from "./timeline_data.js";
+import { blockBox, findPlaces, Painter } from "./timeline_paint.js";
+import { makeParts, RULER_HEIGHT } from "./timeline_parts.js";
 import { counted, details, pathShares, rangeTable, spoken } from "./timeline_words.js";
 
 /** @typedef {import("./timeline_data.js").Session} Session */
@@ -18,8 +19,6 @@ import { counted, details, pathShares, rangeTable, spoken } from "./timeline_wor
  * @property {() => boolean} pathWanted whether the critical path is there already
  */
 
-const RULER_HEIGHT = 26;
-const MOST_HEIGHT = 560;
 const CLOSEST = 200; // ns that the view spans at least
 
 export class TimelineView {
@@ -54,11 +53,15 @@ export class TimelineView {
     this.selection = null;
     this.frames = 0; // drawn so far
     this.asked = 0;
-    this.build();
-    this.painter = new Painter(context(this.base));
-    this.overlay = new Painter(context(this.over));
+    this.stale = true;
+    this.height = 0;
+    this.parts = makeParts(sessions, this.places, (name) => this.pickModel(this.model === name ? "" : name));
+    root.append(...this.parts.all);
+    document.body.append(this.parts.tip); // a cell's output would cut it off
+    this.painter = new Painter(context(this.parts.base));
+    this.overlay = new Painter(context(this.parts.over));
     this.sizes = new ResizeObserver(() => this.resize());
-    this.sizes.observe(this.scroll);
+    this.sizes.observe(this.parts.scroll);
     this.endTheme = onTheme(() => this.readTheme());
     this.readTheme();
     this.resize();
@@ -73,120 +76,8 @@ export class TimelineView {
     cancelAnimationFrame(this.asked);
     this.sizes.disconnect();
     this.endTheme();
+    this.parts.tip.remove();
     this.root.remove();
-  }
-
-  // -- parts --------------------------------------------------------------------------------------
-
-  build() {
-    const { sessions } = this;
-    const two = sessions.length > 1;
-    const total = sessions.reduce((sum, session) => sum + session.n, 0);
-    const title = two ? "" : sessions[0].raw.name;
-    this.live = make("div", { class: "bls-tl-live", "aria-live": "polite" });
-    this.query = /** @type {HTMLInputElement} */ (make("input", { type: "search", placeholder: "Search", "aria-label": "Search by model, request ID or error", title: "Model, request ID or error (/)" }));
-    this.foundText = make("span", { class: "bls-tl-found" });
-    this.pathButton = make("button", { type: "button", "aria-pressed": "false", title: "What the time was spent on: were it faster, all would be (c)" }, "Critical path");
-    this.fitButton = make("button", { type: "button", title: "Show all of it (0)" }, "Fit");
-    this.helpButton = make("button", { type: "button", "aria-pressed": "false", "aria-label": "Keys and mouse", title: "Keys and mouse (?)" }, "?");
-    this.legend = make("div", { class: "bls-tl-legend" });
-    this.ruler = /** @type {HTMLCanvasElement} */ (make("canvas", { class: "bls-tl-ruler", height: RULER_HEIGHT, "aria-hidden": "true", title: "Drag to select a range" }));
-    this.base = /** @type {HTMLCanvasElement} */ (make("canvas", { "aria-hidden": "true" }));
-    this.over = /** @type {HTMLCanvasElement} */ (make("canvas", {
-      class: "bls-tl-over", tabindex: "0", role: "application", "aria-roledescription": "timeline",
-      "aria-label": `Timeline of ${counted(total, "request")}. Arrow keys go from request to request, question mark lists the keys.`,
-    }));
-    this.stage = make("div", { class: "bls-tl-stage" }, this.base, this.over);
-    this.lanes = make("div", { class: "bls-tl-lanes" }, this.stage, ...this.labels());
-    this.lanes.style.height = `${this.places.height}px`;
-    this.scroll = make("div", { class: "bls-tl-scroll" }, this.lanes);
-    this.scroll.style.height = `${Math.min(this.places.height, MOST_HEIGHT)}px`;
-    this.hint = make("div", { class: "bls-tl-hint", "aria-hidden": "true" });
-    this.frame = make("div", { class: "bls-tl-frame" }, this.ruler, this.scroll, this.hint);
-    this.below = make("div", { class: "bls-tl-below" });
-    this.pathCard = make("div", { class: "bls-tl-card" });
-    this.rangeCard = make("div", { class: "bls-tl-card" });
-    this.helpCard = make("div", { class: "bls-tl-card" });
-    this.tip = make("div", { class: "bls-tl-tip", hidden: true });
-    this.root.append(
-      make("div", { class: "bls-tl-head" },
-        title ? make("span", { class: "bls-tl-title" }, title) : null,
-        two ? null : make("span", { class: "bls-tl-facts" }, this.facts(sessions[0])),
-        make("span", { class: "bls-tl-tools" }, this.foundText, this.query, this.pathButton, this.fitButton, this.helpButton)),
-      this.legend, this.frame, this.below, this.tip, this.live,
-    );
-    this.fillLegend();
-  }
-
-  /** @param {Session} session */
-  facts(session) {
-    const { raw, working, queued, wall } = session;
-    const total = (/** @type {import("./timeline_data.js").Curve} */ curve) => area(curve, wall);
-    const waited = total(queued);
-    return [
-      counted(session.n, "request"), duration(raw.wall),
-      working.most ? `${(total(working) / wall).toFixed(1)} at work on average, ${working.most} at most` : "",
-      waited > wall / 1000 ? `${duration(waited)} queued in all` : "",
-      raw.dropped ? `${counted(raw.dropped, "request")} not recorded` : "",
-    ].filter(Boolean).join(" · ");
-  }
-
-  labels() {
-    /** @type {HTMLElement[]} */
-    const found = [];
-    const put = (/** @type {HTMLElement} */ element, /** @type {number} */ y) => {
-      element.style.top = `${y}px`;
-      found.push(element);
-    };
-    this.chips = /** @type {{ element: HTMLElement, session: Session, model: number }[]} */ ([]);
-    for (const panel of this.places.panels) {
-      const { session } = panel;
-      if (this.sessions.length > 1) {
-        put(make("div", { class: "bls-tl-session" }, make("b", {}, session.raw.name || `session ${panel.number + 1}`),
-          make("span", { class: "bls-tl-facts" }, this.facts(session))), panel.y);
-      }
-      const two = make("div", { class: "bls-tl-label bls-tl-two" }, make("div", {}, "at work"),
-        session.queued.most ? make("div", {}, "in a queue") : null);
-      put(two, panel.workY + 13);
-      let last = -2;
-      for (const place of panel.lanes) {
-        const lane = session.raw.lanes[place.index];
-        const chip = make("i", { class: "bls-tl-chip" });
-        if (lane.model >= 0) this.chips.push({ element: chip, session, model: lane.model });
-        else chip.style.visibility = "hidden";
-        const name = lane.model < 0 ? lane.name : session.raw.models[lane.model].name;
-        const share = busy(session.blocks[place.index]) / session.wall;
-        put(make("div", { class: "bls-tl-label", title: lane.name || name }, chip,
-          make("b", { class: lane.model === last ? "bls-tl-again" : null }, name),
-          lane.kind === "gpu" ? make("span", { class: "bls-tl-dim" }, "device time") : lane.label ? make("span", { class: "bls-tl-dim" }, `· ${lane.label}`) : null,
-          lane.kind === "refused" ? null : make("span", { class: "bls-tl-share", title: "part of the time that it is busy" },
-            share ? `${share < 0.01 ? "<1" : Math.round(share * 100)}%` : "idle")),
-        place.blocksY + Math.min(place.height - (place.blocksY - place.y) - 5, 18) / 2 - 9);
-        last = lane.model;
-      }
-    }
-    return found;
-  }
-
-  fillLegend() {
-    /** @type {Map<string, { session: Session, model: number }>} */
-    const models = new Map();
-    for (const session of this.sessions) session.raw.models.forEach((model, k) => models.set(model.name, { session, model: k }));
-    const buttons = [...models].map(([name, at]) => {
-      const chip = make("i", { class: "bls-tl-chip" });
-      this.chips?.push({ element: chip, ...at });
-      return make("button", { type: "button", "aria-pressed": "false", "data-model": name, title: `Show ${name} alone`,
-        onclick: () => this.pickModel(this.model === name ? "" : name) }, chip, name);
-    });
-    const any = (/** @type {(session: Session) => boolean} */ test) => this.sessions.some(test);
-    const sign = (/** @type {string} */ kind, /** @type {string} */ text) => make("span", {}, make("i", { class: `bls-tl-sign bls-tl-sign-${kind}` }), text);
-    this.legend.append(...buttons,
-      .../** @type {HTMLElement[]} */ ([
-        any((s) => s.queued.most > 0) && sign("queued", "queued"),
-        any((s) => s.calls.length > 0) && sign("calls", "its calls run"),
-        any((s) => s.c.mark_span.length > 0) && sign("mark", "a response"),
-        any((s) => s.raw.states.includes("error")) && sign("error", "error"),
-      ].filter(Boolean)));
   }
 
   // -- drawing ------------------------------------------------------------------------------------
@@ -195,7 +86,7 @@ export class TimelineView {
     const style = getComputedStyle(this.root);
     const value = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
     const dark = isDark(this.root);
-    this.root.classList.toggle("bls-tl-dark", dark);
+    for (const each of [this.root, this.parts.tip]) each.classList.toggle("bls-tl-dark", dark);
     const theme = {
       fg: style.color, dim: resolved(this.root, "--t-dim"), line: resolved(this.root, "--t-faint"),
       paper: resolved(this.root, "--t-paper"), alarm: value("--t-alarm") || "#d55e00", dark,
@@ -203,25 +94,25 @@ export class TimelineView {
     this.painter.theme = this.overlay.theme = theme;
     this.painter.patterns.clear();
     this.painter.font = this.overlay.font = `11px ${style.fontFamily}`;
-    for (const { element, session, model } of this.chips ?? []) element.style.background = this.painter.ink(session, model);
+    for (const { element, session, model } of this.parts.chips) element.style.background = this.painter.ink(session, model);
     this.fillCards();
     this.draw();
   }
 
   resize() {
     const labels = parseFloat(getComputedStyle(this.root).getPropertyValue("--t-labels")) || 168;
-    const room = Math.max(60, this.scroll.clientWidth - labels);
-    this.height = this.scroll.clientHeight;
+    const room = Math.max(60, this.parts.scroll.clientWidth - labels);
+    this.height = this.parts.scroll.clientHeight;
     this.width = room;
     const ratio = window.devicePixelRatio || 1;
-    for (const [canvas, height] of /** @type {[HTMLCanvasElement, number][]} */ ([[this.base, this.height], [this.over, this.height], [this.ruler, RULER_HEIGHT]])) {
+    for (const [canvas, height] of /** @type {[HTMLCanvasElement, number][]} */ ([[this.parts.base, this.height], [this.parts.over, this.height], [this.parts.ruler, RULER_HEIGHT]])) {
       canvas.width = Math.round(room * ratio);
       canvas.height = Math.round(height * ratio);
       canvas.style.width = `${room}px`;
       canvas.style.height = `${height}px`;
       context(canvas).setTransform(ratio, 0, 0, ratio, 0, 0);
     }
-    this.stage.style.height = `${this.height}px`;
+    this.parts.stage.style.height = `${this.height}px`;
     this.draw(true);
   }
 
@@ -240,7 +131,7 @@ export class TimelineView {
     cancelAnimationFrame(this.asked);
     this.asked = 0;
     if (!this.width || !this.painter) return;
-    const view = { from: this.from, to: this.to, width: this.width, height: this.height ?? 0, top: this.scroll.scrollTop };
+    const view = { from: this.from, to: this.to, width: this.width, height: this.height, top: this.parts.scroll.scrollTop };
     this.painter.look(view);
     this.overlay.look(view);
     if (this.stale) {
@@ -255,7 +146,7 @@ export class TimelineView {
 
   /** @param {number[]} times */
   paintRuler(times) {
-    const pen = context(this.ruler);
+    const pen = context(this.parts.ruler);
     const { theme } = this.painter;
     pen.clearRect(0, 0, this.width, RULER_HEIGHT);
     pen.font = this.painter.font;
@@ -292,9 +183,9 @@ export class TimelineView {
   paintOver() {
     const { overlay } = this;
     const pen = overlay.context;
-    pen.clearRect(0, 0, this.width, this.height ?? 0);
+    pen.clearRect(0, 0, this.width, this.height);
     pen.save();
-    pen.translate(0, -this.scroll.scrollTop);
+    pen.translate(0, -this.parts.scroll.scrollTop);
     if (this.selection) {
       const left = overlay.x(this.selection.begin);
       const right = overlay.x(this.selection.end);
@@ -354,7 +245,7 @@ export class TimelineView {
    * @returns {Spot | null}
    */
   at(x, y) {
-    const deep = y + this.scroll.scrollTop;
+    const deep = y + this.parts.scroll.scrollTop;
     for (const panel of this.places.panels) {
       for (const place of panel.lanes) {
         if (deep < place.y || deep >= place.y + place.height) continue;
@@ -442,7 +333,7 @@ export class TimelineView {
     this.model = "";
     this.found = this.sessions.map((session) => search(session, query));
     const total = this.found.reduce((sum, spans) => sum + spans.length, 0);
-    this.foundText.textContent = query.trim() ? total.toLocaleString("en") : "";
+    this.parts.foundText.textContent = query.trim() ? total.toLocaleString("en") : "";
     if (query.trim()) this.say(`${counted(total, "request")} found`);
     this.choose(query.trim() ? this.found : null);
   }
@@ -450,8 +341,8 @@ export class TimelineView {
   /** @param {string} name */
   pickModel(name) {
     this.model = name;
-    this.query.value = "";
-    this.foundText.textContent = "";
+    this.parts.query.value = "";
+    this.parts.foundText.textContent = "";
     this.found = this.sessions.map(({ c, n, raw }) => {
       const at = raw.models.findIndex((model) => model.name === name);
       return Array.from({ length: n }, (_, i) => i).filter((i) => c.model[i] === at);
@@ -468,7 +359,7 @@ export class TimelineView {
       const cut = (/** @type {Row[][]} */ rows) => rows.map((lane) => lane.map((row) => subset(session, row, spans)));
       return { spans, blocks: cut(session.blocks), waits: cut(session.waits) };
     });
-    for (const button of this.legend.querySelectorAll("button")) {
+    for (const button of this.parts.legend.querySelectorAll("button")) {
       button.setAttribute("aria-pressed", String(button.getAttribute("data-model") === this.model));
     }
     this.draw();
@@ -495,7 +386,7 @@ export class TimelineView {
       return;
     }
     this.lit = on;
-    this.pathButton.setAttribute("aria-pressed", String(on));
+    this.parts.pathButton.setAttribute("aria-pressed", String(on));
     this.fillCards();
     this.draw();
   }
@@ -543,15 +434,15 @@ export class TimelineView {
       this.show(middle - span / 2, middle + span / 2);
     }
     const place = this.places.panels[spot.panel].lanes[spot.lane];
-    if (place.y < this.scroll.scrollTop) this.scroll.scrollTop = place.y;
-    const over = place.y + place.height - this.scroll.scrollTop - (this.height ?? 0);
-    if (over > 0) this.scroll.scrollTop += over;
+    if (place.y < this.parts.scroll.scrollTop) this.parts.scroll.scrollTop = place.y;
+    const over = place.y + place.height - this.parts.scroll.scrollTop - (this.height);
+    if (over > 0) this.parts.scroll.scrollTop += over;
     this.draw(true);
   }
 
   /** @param {string} text */
   say(text) {
-    this.live.textContent = text;
+    this.parts.live.textContent = text;
   }
 
   // -- words --------------------------------------------------------------------------------------
@@ -560,31 +451,29 @@ export class TimelineView {
   showTip(spot, x = -1, y = -1) {
     const { session } = this.places.panels[spot.panel];
     const ink = (/** @type {number} */ model) => this.painter.ink(session, model);
-    this.tip.replaceChildren(...(spot.more
+    this.parts.tip.replaceChildren(...(spot.more
       ? [make("div", {}, `${counted(spot.more, "request")} of `, make("b", {}, session.raw.models[session.c.model[spot.i]].name), " here"), make("div", { class: "bls-tl-dim" }, "zoom in to tell them apart")]
       : /** @type {HTMLElement[]} */ (details(session, spot.i, ink).filter(Boolean))));
-    this.tip.hidden = false;
-    const home = this.root.getBoundingClientRect();
-    const stage = this.stage.getBoundingClientRect();
+    this.parts.tip.hidden = false;
+    const stage = this.parts.stage.getBoundingClientRect();
     const place = this.places.panels[spot.panel].lanes[spot.lane];
     const [begin, end] = this.extent(spot);
     const middle = (Math.max(begin, this.from) + Math.min(end, this.to)) / 2;
-    const left = stage.left - home.left + (x < 0 ? this.painter.x(middle) : x);
-    const anchor = stage.top - home.top + (y < 0 ? place.y + place.height - this.scroll.scrollTop : y);
-    const { offsetWidth, offsetHeight } = this.tip;
-    this.tip.style.left = `${Math.max(0, Math.min(left + 12, home.width - offsetWidth - 2))}px`;
+    const left = stage.left + (x < 0 ? this.painter.x(middle) : x);
+    const top = stage.top + (y < 0 ? place.y + place.height - this.parts.scroll.scrollTop : y);
+    const { offsetWidth, offsetHeight } = this.parts.tip;
+    this.parts.tip.style.left = `${Math.max(4, Math.min(left + 12, window.innerWidth - offsetWidth - 4))}px`;
     // Below the pointer, or above it where the page ends.
-    const below = home.top + anchor + 16 + offsetHeight < window.innerHeight;
-    this.tip.style.top = `${below ? anchor + 16 : Math.max(-home.top, anchor - offsetHeight - 12)}px`;
+    const below = top + 16 + offsetHeight < window.innerHeight;
+    this.parts.tip.style.top = `${below ? top + 16 : Math.max(4, top - offsetHeight - 12)}px`;
     this.drawOver();
   }
 
   hideTip() {
-    this.tip.hidden = true;
+    this.parts.tip.hidden = true;
   }
 
   fillCards() {
-    if (!this.below) return;
     const cards = [];
     const ink = (/** @type {string} */ name) => {
       for (const session of this.sessions) {
@@ -597,16 +486,16 @@ export class TimelineView {
     if (this.selection) {
       const { begin, end } = this.selection;
       const rows = this.sessions.map((session) => ({ name: session.raw.name, figures: rangeFigures(session, begin, end), span: end - begin }));
-      this.rangeCard.replaceChildren(
+      this.parts.rangeCard.replaceChildren(
         make("div", { class: "bls-tl-card-head" }, "Selected",
           make("span", { class: "bls-tl-dim" }, `${duration(begin)} to ${duration(end)}, ${duration(end - begin)}`),
           make("button", { type: "button", onclick: () => this.show(begin, end) }, "Zoom to it"),
           make("button", { type: "button", onclick: () => this.select(null) }, "Clear")),
         rangeTable(rows, ink));
-      cards.push(this.rangeCard);
+      cards.push(this.parts.rangeCard);
     }
-    if (this.helpButton.getAttribute("aria-pressed") === "true") cards.push(this.helpWords());
-    this.below.replaceChildren(...cards);
+    if (this.parts.helpButton.getAttribute("aria-pressed") === "true") cards.push(this.helpWords());
+    this.parts.below.replaceChildren(...cards);
   }
 
   /** @param {(name: string) => string} ink */
@@ -626,11 +515,11 @@ export class TimelineView {
       const words = shares.slice(0, 6).map(([what, ns]) => `${what} ${duration(ns)}`).join(", ");
       return [make("div", {}, this.sessions.length > 1 ? make("b", {}, `${session.raw.name}: `) : null, words), bar];
     });
-    this.pathCard.replaceChildren(
+    this.parts.pathCard.replaceChildren(
       make("div", { class: "bls-tl-card-head" }, "Critical path", make("span", { class: "bls-tl-dim" }, "what the time was spent on, step by step")),
       ...lines);
-    this.say(`Critical path. ${this.pathCard.innerText}`);
-    return this.pathCard;
+    this.say(`Critical path. ${this.parts.pathCard.innerText}`);
+    return this.parts.pathCard;
   }
 
   helpWords() {
@@ -640,9 +529,9 @@ export class TimelineView {
       ["← → ↑ ↓", "go from request to request"], ["p", "go to its caller"], ["/  n  N", "search, next, previous"],
       ["c", "critical path"], ["0", "show all"], ["Esc", "clear"],
     ];
-    this.helpCard.replaceChildren(make("div", { class: "bls-tl-card-head" }, "Keys and mouse"),
+    this.parts.helpCard.replaceChildren(make("div", { class: "bls-tl-card-head" }, "Keys and mouse"),
       make("div", { class: "bls-tl-keys" }, ...rows.flatMap(([keys, what]) => [make("kbd", {}, keys), make("span", { class: "bls-tl-dim" }, what)])));
-    return this.helpCard;
+    return this.parts.helpCard;
   }
 }
 
@@ -664,5 +553,3 @@ function resolved(element, name) {
   probe.remove();
   return color;
 }
-
-export { WORK_HEIGHT };

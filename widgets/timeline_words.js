@@ -168,23 +168,23 @@ export function spoken(session, i) {
  * @param {(model: string) => string} ink
  */
 export function rangeTable(rows, ink) {
-  const heads = ["", "requests", "busy", "queued", "failed"];
+  const failed = rows.some(({ figures }) => figures.failed);
+  const heads = ["", "requests", "busy", "queued", ...(failed ? ["failed"] : [])];
+  const cell = (/** @type {string} */ text, more = "") => make("td", { class: `bls-tl-num${more}` }, text);
+  const time = (/** @type {number} */ ns) => cell(ns ? duration(ns) : "");
   return make("table", { class: "bls-tl-range" },
     make("thead", {}, make("tr", {}, ...heads.map((head, k) => make("th", { class: k ? "bls-tl-num" : null, scope: "col" }, head)))),
     ...rows.map(({ name, figures, span }) => make("tbody", {},
       make("tr", { class: "bls-tl-sum" }, make("th", { scope: "row" }, name || "all"),
-        make("td", { class: "bls-tl-num" }, figures.requests.toLocaleString("en")),
-        make("td", { class: "bls-tl-num", title: "worked on at once, on average" }, `${(figures.work / Math.max(span, 1)).toFixed(2)} at once`),
-        make("td", { class: "bls-tl-num" }, duration(figures.queued)),
-        make("td", { class: "bls-tl-num" }, String(figures.failed || ""))),
+        cell(figures.requests.toLocaleString("en")),
+        cell(`${(figures.work / Math.max(span, 1)).toFixed(2)} at once`),
+        time(figures.queued), failed && cell(String(figures.failed || ""), " bls-tl-alarm")),
       ...figures.models.map((/** @type {any} */ model) => {
         const chip = make("i", { class: "bls-tl-chip" });
         chip.style.background = ink(model.model);
         return make("tr", {}, make("th", { scope: "row" }, chip, model.model),
-          make("td", { class: "bls-tl-num" }, model.requests.toLocaleString("en")),
-          make("td", { class: "bls-tl-num" }, duration(model.busy)),
-          make("td", { class: "bls-tl-num" }, duration(model.queued)),
-          make("td", { class: "bls-tl-num bls-tl-alarm" }, String(model.failed || "")));
+          cell(model.requests.toLocaleString("en")), time(model.busy), time(model.queued),
+          failed && cell(String(model.failed || ""), " bls-tl-alarm"));
       }))));
 }
 

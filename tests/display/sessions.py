@@ -83,7 +83,7 @@ def pipeline(gathered: bool, calls: int = 8, instances: int = 1, name: str = "")
 
 def everything() -> Session:
     """One of each: nested calls, a stream, a batch, an ensemble, a GPU, errors, a cancelled request."""
-    made = Made(reader=1, detect=2, embed=1, speak=1, flow=1)
+    made = Made(reader=1, detect=2, embed=1, speak=1, flow=0)
     reader = made.add("reader", 1 * MS, 2 * MS, 60 * MS, request_id="page 7")
     detect = made.add("detect", 4 * MS, 4 * MS + 30 * US, 14 * MS, 0, reader.id, device="gpu:0", device_ns=9 * MS)
     made.add("embed", 6 * MS, 7 * MS, 4 * MS, 0, detect.id)

@@ -100,7 +100,8 @@ def lay_out(session: Session) -> Layout:
     rows, waits = [1] * len(keys), [0] * len(keys)
     for which, members in enumerate(_by_lane(lane, len(keys))):
         rows[which] = places.blocks(members)
-        waits[which] = places.waits(members)
+        if keys[which][0] == "instance":
+            waits[which] = places.waits(members)
     for which, members in enumerate(_by_lane(device, len(keys))):
         if members:
             rows[which] = places.on_device(members)
