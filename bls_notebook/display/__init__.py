@@ -5,6 +5,13 @@ from __future__ import annotations
 from bls_notebook.display.bundle import Display, render, render_config
 from bls_notebook.display.configs import config_html, config_text
 from bls_notebook.display.errors import error_html, error_text
+from bls_notebook.display.lifetimes import (
+    left_behind,
+    lifetimes_figure,
+    lifetimes_html,
+    lifetimes_svg,
+    lifetimes_text,
+)
 from bls_notebook.display.many import many_html, many_text, stream_html, stream_text
 from bls_notebook.display.messages import message_html, message_text
 from bls_notebook.display.model_list import models_html, models_text
@@ -19,6 +26,11 @@ __all__ = [
     "config_text",
     "error_html",
     "error_text",
+    "left_behind",
+    "lifetimes_figure",
+    "lifetimes_html",
+    "lifetimes_svg",
+    "lifetimes_text",
     "many_html",
     "many_text",
     "message_html",

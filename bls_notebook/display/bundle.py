@@ -8,11 +8,13 @@ from typing import Any
 
 from bls_notebook.display.configs import config_html, config_text
 from bls_notebook.display.errors import error_html, error_text
+from bls_notebook.display.lifetimes import lifetimes_html, lifetimes_text
 from bls_notebook.display.many import many_html, many_text, stream_html, stream_text
 from bls_notebook.display.messages import message_html, message_text
 from bls_notebook.display.model_list import models_html, models_text
 from bls_notebook.display.models import model_html, model_text
 from bls_notebook.display.responses import response_html, response_text
+from bls_notebook.observe.lifetimes import Lifetimes
 from bls_notebook.observe.plain import Record
 from bls_notebook.observe.records import ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
 
@@ -23,6 +25,7 @@ _ONE: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
     ResponseRecord: (response_text, response_html),
     ErrorRecord: (error_text, error_html),
     MessageRecord: (message_text, message_html),
+    Lifetimes: (lifetimes_text, lifetimes_html),
 }
 
 

@@ -61,6 +61,11 @@ def tag(name: str, *children: str, cls: str = "", **attributes: str | int | None
     return Html(f"<{name}{given}>{join(*children)}</{name}>")
 
 
+def image(source: str, alt: str, cls: str = "") -> Html:
+    """Make a picture; ``alt`` says what it shows."""
+    return Html(tag("img", src=source, alt=alt, cls=cls).removesuffix("</img>"))
+
+
 def row(cell_tags: Iterable[Html], cls: str = "") -> Html:
     """Make a table row of ready cells."""
     return tag("tr", *cell_tags, cls=cls)

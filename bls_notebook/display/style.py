@@ -99,7 +99,15 @@ _CONFIG = """
 .bls-com{color:var(--b-dim)}
 """
 
-_SHEETS = {"table": _TABLE, "error": _ERROR, "message": _MESSAGE, "config": _CONFIG}
+_FIGURE = """
+.bls-figure{display:block;max-width:100%;height:auto;margin:6px 0 2px;mix-blend-mode:multiply}
+&dark .bls-figure{filter:invert(.9333) hue-rotate(180deg);mix-blend-mode:lighten}
+"""
+
+# Who says that a page is dark: JupyterLab, VS Code, Colab.
+_DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
+
+_SHEETS = {"figure": _FIGURE, "table": _TABLE, "error": _ERROR, "message": _MESSAGE, "config": _CONFIG}
 
 
 @cache
@@ -114,4 +122,6 @@ def _scoped(sheet: str) -> str:
 
 
 def _selectors(selectors: str) -> str:
+    if selectors.startswith("&dark "):
+        return ",".join(f"{_SCOPE}:is({dark} *) {selectors[6:]}" for dark in _DARK)
     return ",".join(f"{_SCOPE} {each}" if each else _SCOPE for each in selectors.split(","))

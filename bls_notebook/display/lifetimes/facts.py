@@ -1,0 +1,238 @@
+"""What a memory track amounts to: bytes over time, what their peak was made of, who holds what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bls_notebook.display.units import size
+from bls_notebook.observe.lifetimes import Holder, Life, Lifetimes, Maker
+
+__all__ = [
+    "Alive", "DeviceFacts", "Held", "Sum", "alive", "alive_kinds", "device_facts", "device_label", "end_of",
+    "held", "holder_of", "holder_text", "is_left", "name_of", "owner", "sums", "sums_text",
+]  # fmt: skip
+
+# Who is named first where several hold a block: the one that a person can do something about.
+_ORDER = ("variable", "attribute", "response", "request", "iterator", "capsule", "view", "frame", "unknown")
+_WORDS = {
+    "response": "a response",
+    "request": "a request",
+    "iterator": "an iterator of responses",
+    "capsule": "a DLPack capsule",
+    "view": "a view of it",
+    "frame": "a running function",
+}
+_INDEX = re.compile(r"(?:\[[^\[\]]*\])+$")
+UNKNOWN = "nothing that was found"
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Several blocks of one name and maker: how many, and their bytes together."""
+
+    name: str
+    model: str
+    blocks: int
+    bytes: int
+
+    @property
+    def label(self) -> str:
+        """The name after its model's, and how many there are."""
+        name = f"{self.model}/{self.name}" if self.model else self.name
+        return name if self.blocks == 1 else f"{name} ×{self.blocks:,}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """A device during a track.
+
+    ``steps`` are (ns, bytes, bytes of blocks that were left behind), each from its time on; the first is at
+    0. ``left`` are the bytes left behind, in ``left_blocks``. ``at_peak`` is what was alive at the peak,
+    largest first.
+    """
+
+    name: str
+    label: str
+    total: int
+    blocks: int
+    peak: int
+    peak_ns: int
+    left: int
+    left_blocks: int
+    steps: tuple[tuple[int, int, int], ...]
+    at_peak: tuple[Sum, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Blocks of one kind that were alive at the end: of one name, type, device, maker and holder."""
+
+    lives: tuple[Life, ...]
+    held_by: str
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes they have."""
+        return sum(life.bytes for life in self.lives)
+
+    @property
+    def label(self) -> str:
+        """Their name, and how many there are."""
+        name = name_of(self.lives[0])
+        return name if len(self.lives) == 1 else f"{name} ×{len(self.lives):,}"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Blocks that one variable, attribute or other holder kept alive."""
+
+    kind: str
+    name: str
+    remedy: str
+    lives: tuple[Life, ...]
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes it holds."""
+        return sum(life.bytes for life in self.lives)
+
+    @property
+    def text(self) -> str:
+        """Who it is, in words."""
+        return holder_text(Holder(self.kind, self.name))
+
+
+def name_of(life: Life) -> str:
+    """Return what a block is called."""
+    return life.tensor or ("allocation" if life.kind == "allocation" else "unnamed")
+
+
+def owner(maker: Maker) -> str:
+    """Return who made or has a block, in words."""
+    return maker.model or "notebook"
+
+
+def end_of(record: Lifetimes) -> int:
+    """Return when the track ended, in nanoseconds; never before the last thing that happened in it."""
+    return max([1, record.wall, *(max(life.born, life.died) for life in record.lives)])
+
+
+def alive(record: Lifetimes) -> list[Life]:
+    """Return the blocks that were alive at the end, the largest first."""
+    return sorted((life for life in record.lives if life.died < 0), key=lambda life: (-life.bytes, life.id))
+
+
+def is_left(life: Life) -> bool:
+    """Whether a block was left behind: alive at the end, and not an array that the notebook made and gave."""
+    return life.died < 0 and bool(life.maker.model or life.how != "new")
+
+
+def device_label(record: Lifetimes, name: str) -> str:
+    """Return a device's name, with the word "simulated" where it is."""
+    simulated = any(seen.simulated for seen in record.devices if seen.name == name)
+    return f"{name} (simulated)" if simulated and "simulated" not in name else name
+
+
+def sums(lives: Iterable[Life]) -> list[Sum]:
+    """Return blocks summed by name and maker, the largest first."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for life in lives:
+        key = (name_of(life), life.maker.model)
+        blocks, total = found.get(key, (0, 0))
+        found[key] = (blocks + 1, total + life.bytes)
+    result = [Sum(name, model, *value) for (name, model), value in found.items()]
+    return sorted(result, key=lambda each: (-each.bytes, each.name, each.model))
+
+
+def sums_text(found: Sequence[Sum], most: int = 3) -> str:
+    """Spell the largest of some sums: ``leaky/STATES ×4 256 MiB, IMAGE 64 MiB, +3 more``."""
+    shown = [f"{each.label} {size(each.bytes)}" for each in found[:most]]
+    return ", ".join([*shown, f"+{len(found) - most} more"] if len(found) > most else shown)
+
+
+def device_facts(record: Lifetimes) -> list[DeviceFacts]:
+    """Return the facts of each device that was seen, GPUs first."""
+    names = dict.fromkeys([*(seen.name for seen in record.devices), *(life.device for life in record.lives)])
+    lives: dict[str, list[Life]] = {name: [] for name in names}
+    for life in record.lives:
+        lives[life.device].append(life)
+    totals = {seen.name: seen.total for seen in record.devices}
+    facts = [_facts(record, name, lives[name], totals.get(name, 0)) for name in names]
+    return sorted(facts, key=lambda each: (each.name.startswith("cpu"), each.name))
+
+
+def _facts(record: Lifetimes, name: str, lives: list[Life], total: int) -> DeviceFacts:
+    # A death comes before a birth at the same moment: the two were never there together.
+    events = sorted(
+        [(life.born, 1, life.bytes, life.bytes * is_left(life)) for life in lives]
+        + [(life.died, 0, -life.bytes, 0) for life in lives if life.died >= 0]
+    )
+    steps = [(0, 0, 0)]
+    bytes_ = left = peak = peak_ns = 0
+    for ns, _, change, stays in events:
+        bytes_, left = bytes_ + change, left + stays
+        if bytes_ > peak:
+            peak, peak_ns = bytes_, ns
+        if steps[-1][0] == ns:
+            steps.pop()
+        steps.append((ns, bytes_, left))
+    there = [each for each in lives if each.born <= peak_ns and (each.died < 0 or each.died > peak_ns)]
+    return DeviceFacts(
+        name,
+        device_label(record, name),
+        total,
+        len(lives),
+        peak,
+        peak_ns,
+        left,
+        sum(map(is_left, lives)),
+        tuple(steps),
+        tuple(sums(there)) if peak else (),
+    )
+
+
+def holder_of(life: Life) -> Holder:
+    """Return the holder to name first."""
+    known = {kind: place for place, kind in enumerate(_ORDER)}
+    return min(life.holders, key=lambda each: known.get(each.kind, len(known)), default=Holder("unknown"))
+
+
+def holder_text(holder: Holder) -> str:
+    """Name a holder: a variable or attribute by its name, others in words."""
+    if holder.kind in ("variable", "attribute") and holder.name:
+        return holder.name
+    words = _WORDS.get(holder.kind, "" if holder.kind == "unknown" else holder.kind)
+    return " ".join(part for part in (words, holder.name) if part) or UNKNOWN
+
+
+def held(lives: Iterable[Life]) -> list[Held]:
+    """Return blocks by who holds them, the largest first; ``kept[0]``, ``kept[1]`` as one."""
+    groups: dict[tuple[str, str], list[Life]] = {}
+    for life in lives:
+        holder = holder_of(life)
+        groups.setdefault((holder.kind, _INDEX.sub("", holder.name) or holder.name), []).append(life)
+    found = [Held(kind, name, _remedy(own), tuple(own)) for (kind, name), own in groups.items()]
+    return sorted(found, key=lambda each: (-each.bytes, each.name))
+
+
+def alive_kinds(record: Lifetimes) -> list[Alive]:
+    """Return what was alive at the end, blocks of a kind together, the largest first."""
+    found = []
+    for group in held(alive(record)):
+        kinds: dict[tuple[object, ...], list[Life]] = {}
+        for life in group.lives:
+            key = (name_of(life), life.datatype, life.shape, life.device, life.maker.model)
+            kinds.setdefault(key, []).append(life)
+        for lives in kinds.values():
+            # One block's holder is named in full, with its index.
+            held_by = holder_text(holder_of(lives[0])) if len(lives) == 1 else group.text
+            found.append(Alive(tuple(lives), held_by))
+    return sorted(found, key=lambda each: -each.bytes)
+
+
+def _remedy(lives: list[Life]) -> str:
+    remedies = list(dict.fromkeys(holder_of(life).remedy for life in lives))
+    given = [remedy for remedy in remedies if remedy]
+    return "; ".join(given) if len(given) < 3 else f"{given[0]} (and {len(given) - 1:,} like it)"

@@ -1,0 +1,194 @@
+"""Which row of a chart each block stands in, so that five lives and fifty thousand both make a picture.
+
+Blocks are grouped by the model that made them, then by name and device. Blocks of one name that were never
+there together share a row. Where that takes more rows than a picture has, the names with most of them are
+folded: one row that shows how many bytes they had when; then names are folded together, then models.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from bls_notebook.display.lifetimes.facts import name_of, owner
+from bls_notebook.display.units import count
+from bls_notebook.observe.lifetimes import Life, Lifetimes
+
+__all__ = ["Group", "Row", "highest", "layout", "pack", "profile"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the chart.
+
+    ``lives`` are in the order of birth. Unless ``folded``, no two of them overlap and each is a bar;
+    otherwise they are drawn as one band. ``first`` says whether the row begins a name.
+    """
+
+    label: str
+    device: str
+    lives: tuple[Life, ...]
+    first: bool = True
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The rows of one model, by its name in words."""
+
+    model: str
+    label: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    model: str
+    label: str
+    device: str
+    rows: list[list[Life]]
+    lives: tuple[Life, ...]
+
+
+def layout(record: Lifetimes, most: int) -> list[Group]:
+    """Distribute the lives of a track to rows.
+
+    Parameters
+    ----------
+    record : Lifetimes
+    most : int
+        Rows of the picture, headings of groups not counted; at least 2.
+
+    Returns
+    -------
+    list of Group
+        In the order of their first birth; together no more than `most` rows, if that many models fit.
+    """
+    found: dict[str, dict[tuple[str, str], list[Life]]] = {}
+    for life in sorted(record.lives, key=lambda each: (each.born, each.id)):
+        names = found.setdefault(life.maker.model, {})
+        names.setdefault((name_of(life), life.device), []).append(life)
+    lanes = [
+        _Lane(model, name, device, pack(lives), tuple(lives))
+        for model, names in found.items()
+        for (name, device), lives in names.items()
+    ]
+    lanes = _fold_names(lanes, most)
+    return _groups(lanes, _shares([len(lane.rows) for lane in lanes], most))
+
+
+def pack(lives: Iterable[Life]) -> list[list[Life]]:
+    """Give each life, in the order of birth, the first row that is free again; what never ends keeps its."""
+    rows: list[list[Life]] = []
+    free: list[int] = []
+    busy: list[tuple[int, int]] = []  # (when it is free again, row)
+    for life in lives:
+        while busy and busy[0][0] <= life.born:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if not free:
+            heapq.heappush(free, len(rows))
+            rows.append([])
+        row = heapq.heappop(free)
+        rows[row].append(life)
+        if life.died >= 0:
+            heapq.heappush(busy, (max(life.died, life.born + 1), row))
+    return rows
+
+
+def profile(lives: Iterable[Life]) -> list[tuple[int, int]]:
+    """Return (ns, bytes) of some blocks together, each from its time on."""
+    events = sorted(
+        [(life.born, life.bytes) for life in lives]
+        + [(life.died, -life.bytes) for life in lives if life.died >= 0]
+    )
+    steps: list[tuple[int, int]] = []
+    total = 0
+    for ns, change in events:
+        total += change
+        if steps and steps[-1][0] == ns:
+            steps.pop()
+        steps.append((ns, total))
+    return steps
+
+
+def highest(steps: Sequence[tuple[int, ...]], end: int, most: int) -> list[tuple[int, ...]]:
+    """Thin out (ns, bytes, ...): of each of `most` pieces of time until `end` the step with most bytes."""
+    if len(steps) <= most:
+        return list(steps)
+    best: dict[int, tuple[int, ...]] = {}
+    for step in steps:
+        piece = step[0] * most // (end + 1)
+        if piece not in best or step[1] > best[piece][1]:
+            best[piece] = step
+    kept = [best[piece] for piece in sorted(best)]
+    return kept if kept[-1] == steps[-1] else [*kept, steps[-1]]
+
+
+def _fold_names(lanes: list[_Lane], most: int) -> list[_Lane]:
+    """Join the smallest names until every lane can have a row: by model and device, by model, or all."""
+    if len(lanes) <= most:
+        return lanes
+    scopes: tuple[Callable[[_Lane], tuple[str, ...]], ...] = (
+        lambda lane: (lane.model, lane.device),
+        lambda lane: (lane.model,),
+    )
+    for scope in scopes:
+        keys = list(dict.fromkeys(map(scope, lanes)))
+        if len(keys) <= most // 2:
+            break
+    else:
+        scope, keys = (lambda lane: ()), [()]
+    kept = {id(lane) for lane in sorted(lanes, key=_weight, reverse=True)[: most - len(keys)]}
+    result = [lane for lane in lanes if id(lane) in kept]
+    for key in keys:
+        rest = [lane for lane in lanes if id(lane) not in kept and scope(lane) == key]
+        if rest:
+            result.append(rest[0] if len(rest) == 1 else _joined(key[0] if key else "\0", rest))
+    models = list(dict.fromkeys(lane.model for lane in lanes))
+    return sorted(result, key=lambda lane: models.index(lane.model) if lane.model in models else len(models))
+
+
+def _joined(model: str, lanes: Sequence[_Lane]) -> _Lane:
+    lives = tuple(
+        sorted((life for lane in lanes for life in lane.lives), key=lambda each: (each.born, each.id))
+    )
+    devices = {lane.device for lane in lanes}
+    return _Lane(
+        model,
+        f"+{count(len({(lane.model, lane.label) for lane in lanes}), 'name')}",
+        devices.pop() if len(devices) == 1 else "",
+        [[]] * (len(lives) + 2),  # more than there ever is room for, so that it is folded
+        lives,
+    )
+
+
+def _weight(lane: _Lane) -> tuple[int, int]:
+    return max((bytes_ for _, bytes_ in profile(lane.lives)), default=0), -lane.lives[0].born
+
+
+def _shares(wanted: list[int], most: int) -> list[int]:
+    """Give each lane the rows that it wants, or, where they run short, one."""
+    left = most - len(wanted)
+    shares = [1] * len(wanted)
+    for i in sorted(range(len(wanted)), key=lambda each: wanted[each]):
+        if wanted[i] - 1 <= left:
+            left -= wanted[i] - 1
+            shares[i] = wanted[i]
+    return shares
+
+
+def _groups(lanes: list[_Lane], shares: list[int]) -> list[Group]:
+    rows: dict[str, list[Row]] = {}
+    for lane, share in zip(lanes, shares, strict=True):
+        own = rows.setdefault(lane.model, [])
+        if len(lane.rows) > share:
+            own.append(Row(lane.label, lane.device, lane.lives, folded=True))
+        else:
+            own += [
+                Row(lane.label, lane.device, tuple(lives), first=not i) for i, lives in enumerate(lane.rows)
+            ]
+    return [
+        Group(model, "other models" if model == "\0" else owner(found[0].lives[0].maker), tuple(found))
+        for model, found in rows.items()
+    ]

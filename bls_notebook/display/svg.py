@@ -1,0 +1,109 @@
+"""Figures as SVG: the same text for the same record, whatever the notebook has set, at home in any theme.
+
+matplotlib is imported when the first figure is made. Figures are drawn on white. In HTML they stand as an
+image, which also survives in notebooks that are not trusted; the stylesheet lets the paper vanish on a light
+page, and turns the picture over on a dark one.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import importlib.util
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from bls_notebook.display.html import Html, image
+from bls_notebook.observe.visible import visible
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["can_plot", "drawing", "drawn", "figure_html", "figure_svg"]
+
+_NO_DATE = {"Date": None, "Creator": None, "Format": None, "Type": None}
+_COORDINATES = re.compile(r'(?<= d=")[^"]+')
+_TOO_EXACT = re.compile(r"(\.\d\d)\d+")
+_DOCUMENT = re.compile(r"<\?xml.*?(?=<svg)", re.DOTALL)
+
+
+def can_plot() -> bool:
+    """Whether matplotlib is installed; it is not imported."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Make figures in here: by matplotlib's defaults, not the notebook's settings, and equal in every run."""
+    import matplotlib
+
+    fixed = {
+        "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same widths everywhere
+        "hatch.linewidth": 0.7,
+        "svg.fonttype": "path",
+        "svg.hashsalt": "bls_notebook",
+    }
+    # Not the backend, which would be loaded, nor what is deprecated.
+    kept = {"backend", "backend_fallback", "interactive", "toolbar", "timezone", "webagg.open_in_browser"}
+    defaults = {key: value for key, value in matplotlib.rcParamsDefault.items() if key not in kept}
+    with matplotlib.rc_context({**defaults, **fixed}):
+        yield
+
+
+def figure_svg(figure: Figure) -> str:
+    """Return a figure as an SVG document.
+
+    Parameters
+    ----------
+    figure : matplotlib.figure.Figure
+        Made within `drawing`.
+
+    Returns
+    -------
+    str
+        An ``svg`` element without date or version: equal figures give equal text.
+    """
+    file = io.StringIO()
+    with drawing():
+        figure.savefig(file, format="svg", metadata=_NO_DATE)
+    # A hundredth of a point is enough for every path, and much shorter.
+    short = _COORDINATES.sub(lambda path: _TOO_EXACT.sub(r"\1", path[0]), file.getvalue())
+    return _DOCUMENT.sub("", short, count=1)
+
+
+def figure_html(svg: str, alt: str) -> Html:
+    """Show an SVG document inside a display.
+
+    Parameters
+    ----------
+    svg : str
+        The document; its text is never markup of the page.
+    alt : str
+        What the picture says, for those who cannot see it.
+
+    Returns
+    -------
+    Html
+        An ``img``; its display needs the stylesheet ``figure``.
+    """
+    return image(f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}", alt, cls="figure")
+
+
+def drawn(text: str) -> str:
+    """Return text as a figure can show it: one line, and U+FFFD for what the font does not have."""
+    shown = visible(text)
+    return shown if shown.isascii() else "".join(c if _in_font(ord(c)) else "\ufffd" for c in shown)
+
+
+@functools.cache
+def _font() -> frozenset[int]:
+    from matplotlib import font_manager, ft2font
+
+    return frozenset(ft2font.FT2Font(font_manager.findfont("DejaVu Sans")).get_charmap())
+
+
+def _in_font(code: int) -> bool:
+    return code in _font()
