@@ -18,6 +18,8 @@ from .engine.errors import (
     ModelNotFoundError,
     RepositoryClosedError,
 )
+from .engine.profile import Profile, load_session, profile
+from .observe.session import Session
 from .repository.current import current_repository, set_current_repository
 from .repository.repository import ModelRepository
 from .repository.response import Response
@@ -31,11 +33,15 @@ __all__ = [
     "ModelLoadError",
     "ModelNotFoundError",
     "ModelRepository",
+    "Profile",
     "RepositoryClosedError",
     "Response",
+    "Session",
     "current_repository",
     "load_ipython_extension",
+    "load_session",
     "pb_utils",
+    "profile",
     "set_current_repository",
     "unload_ipython_extension",
 ]

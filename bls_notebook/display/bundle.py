@@ -15,10 +15,32 @@ from bls_notebook.display.model_list import models_html, models_text
 from bls_notebook.display.models import model_html, model_text
 from bls_notebook.display.responses import response_html, response_text
 from bls_notebook.observe.lifetimes import Lifetimes
+from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
+from bls_notebook.display.session.difference import difference_html, difference_text
+from bls_notebook.display.session.summary import (
+    session_html,
+    session_text,
+    statistics_html,
+    statistics_text,
+)
+from bls_notebook.display.svg import can_plot
+from bls_notebook.observe.call_graph import CallGraph
+from bls_notebook.observe.difference import Difference
 from bls_notebook.observe.plain import Record
 from bls_notebook.observe.records import ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
+from bls_notebook.observe.session import Session
+from bls_notebook.observe.statistics import SessionStatistics
 
 Drawable = Record | Sequence[ModelRecord] | Sequence[ResponseRecord]
+
+
+def _difference_html(difference: Difference) -> str:
+    if not can_plot() or not difference.models:
+        return difference_html(difference)
+    from bls_notebook.display.session.difference_figure import difference_picture
+
+    return difference_html(difference, picture=difference_picture(difference))
+
 
 _ONE: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
     ModelRecord: (model_text, model_html),
@@ -26,18 +48,23 @@ _ONE: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
     ErrorRecord: (error_text, error_html),
     MessageRecord: (message_text, message_html),
     Lifetimes: (lifetimes_text, lifetimes_html),
+    Session: (session_text, session_html),
+    SessionStatistics: (statistics_text, statistics_html),
+    Difference: (difference_text, _difference_html),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """One display in both forms; Jupyter picks the richer one that it can show."""
+    """One display in several forms; Jupyter picks the richest that it can show."""
 
     text: str
-    html: str
+    html: str = ""
+    mermaid: str = ""  # JupyterLab draws it (from 4.1 on), but shows HTML rather where there is any
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": self.text, "text/html": self.html}
+        forms = {"text/plain": self.text, "text/html": self.html, "text/vnd.mermaid": self.mermaid}
+        return {kind: form for kind, form in forms.items() if form or kind == "text/plain"}
 
     def __str__(self) -> str:
         return self.text
@@ -65,6 +92,8 @@ def render(value: Drawable, *, stream: bool = False, width: int = 100) -> Displa
     TypeError
         If there is no display for such a value.
     """
+    if isinstance(value, CallGraph):
+        return Display(call_graph_text(value, width=width), mermaid=call_graph_mermaid(value))
     if isinstance(value, Record):
         pair = _ONE.get(type(value))
         if pair is None:

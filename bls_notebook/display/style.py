@@ -104,10 +104,26 @@ _FIGURE = """
 &dark .bls-figure{filter:invert(.9333) hue-rotate(180deg);mix-blend-mode:lighten}
 """
 
+_SESSION = """
+.bls-tiles{display:flex;flex-wrap:wrap;gap:4px 26px;margin:5px 0 8px}
+.bls-tile{display:flex;flex-direction:column;line-height:1.35}
+.bls-tile>.bls-dim{font-size:11.5px}
+.bls-tile>b{font-size:17px;font-weight:500;font-variant-numeric:tabular-nums}
+.bls-faster{color:var(--b-green)}
+.bls-slower{color:var(--b-red)}
+"""
+
 # Who says that a page is dark: JupyterLab, VS Code, Colab.
 _DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
 
-_SHEETS = {"figure": _FIGURE, "table": _TABLE, "error": _ERROR, "message": _MESSAGE, "config": _CONFIG}
+_SHEETS = {
+    "figure": _FIGURE,
+    "table": _TABLE,
+    "error": _ERROR,
+    "message": _MESSAGE,
+    "config": _CONFIG,
+    "session": _SESSION,
+}
 
 
 @cache

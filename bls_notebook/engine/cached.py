@@ -12,6 +12,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from bls_notebook.observe import recording
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
@@ -53,6 +54,9 @@ class CachingScheduler:
         looked = perf_counter_ns() - begun
         if found is not None:
             self._hit(begun + looked - request._arrived, looked)
+            if request._span is not None:
+                request._span.cached = True
+                recording.answered(request._span, found, perf_counter_ns())
             return found
         box = [request]
         del request  # nobody but the model may hold it
@@ -78,6 +82,8 @@ class CachingScheduler:
         self._hit(begun + looked - ticket.arrived, looked)
         ticket.request = None
         ticket.outside = True
+        if ticket.span is not None:
+            ticket.span.cached = True
         ticket.respond(found, True)
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:

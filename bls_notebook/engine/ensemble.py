@@ -11,8 +11,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from bls_notebook.observe import recording
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
@@ -46,6 +48,8 @@ class EnsembleScheduler:
         """Serve a request and wait for its answer."""
         members = self._enter()
         if isinstance(members, InferenceResponse):
+            if request._span is not None:
+                recording.answered(request._span, members, perf_counter_ns())
             return members
         return EnsembleRun(self._model, self._plan, members, parent, request, None, self._ended).serve()
 

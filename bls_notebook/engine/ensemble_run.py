@@ -16,6 +16,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from bls_notebook.observe import recording
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
@@ -115,6 +116,11 @@ class EnsembleRun:
         self._steps_ns = 0
         self.execution = EnsembleExecution(model.server, model, parent)
         self.execution.started = self._started
+        self._span = span = request._span
+        if span is not None:
+            self.execution.span = span
+            recording.placed(span, model.name, "cpu", -1, 1)
+            span.queued = span.started = self._started
         if ticket is not None:
             ticket.execution = self.execution
 
@@ -217,8 +223,12 @@ class EnsembleRun:
         request._options = self._options_of(launch)
         problem = member.check.problem(request)
         if problem is not None:
-            return error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (member.name,)))
-        return received(member, request, True)
+            response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (member.name,)))
+            recording.refused(
+                member.seen, self.execution.span, "ensemble", request._options.request_id, response
+            )
+            return response
+        return received(self.execution, member, request, True, "ensemble")
 
     def _options_of(self, launch: Launch) -> Options:
         options = self._options
@@ -342,6 +352,8 @@ class EnsembleRun:
         if over:
             self._count(responses[-1][0]._error is not None)
         ticket = self._ticket
+        if over and self._span is not None:
+            self._record_end(self._span, responses[-1][0])
         for response, final in responses:
             if ticket is not None:
                 ticket.respond(response, final)
@@ -350,6 +362,14 @@ class EnsembleRun:
         if over:
             self.execution.finished = True
             self._ended(self._members)
+
+    def _record_end(self, span: recording.RawSpan, response: InferenceResponse) -> None:
+        """Record for a profile that no step is under way any more."""
+        now = perf_counter_ns()
+        recording.ran(span, self._started, self._started, now, now)
+        span.rows = max(1, self._flow.batch)
+        if self._ticket is None:
+            recording.answered(span, response, now)
 
     def _count(self, failed: bool) -> None:
         ended = perf_counter_ns()

@@ -5,6 +5,7 @@ An error *response* is never raised: it is data (`Response.error`).
 
 from __future__ import annotations
 
+from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.records import ErrorRecord
 
 __all__ = [
@@ -15,10 +16,6 @@ __all__ = [
     "ModelNotFoundError",
     "RepositoryClosedError",
 ]
-
-
-class BLSError(Exception):
-    """Base class: one clear line that says what, where, got, expected and what to do."""
 
 
 class ConfigError(BLSError):

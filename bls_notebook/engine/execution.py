@@ -18,7 +18,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from bls_notebook.observe import recording
 from bls_notebook.observe.records import ErrorRecord
+from bls_notebook.observe.session import ModelSeen
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator
 from bls_notebook.pb_utils.memory import MemoryType
@@ -29,7 +31,7 @@ from . import messages
 from .blocking import first_response
 from .ctrl_c import RETRY_SECONDS
 from .failures import error_response, originating, over_bls
-from .futures import RequestFuture
+from .futures import response_of
 from .interrupt import clear_interrupt, interrupt_thread
 from .isolation import hand_over
 from .loops import watch_loop
@@ -48,11 +50,24 @@ __all__ = ["MAX_DEPTH", "Execution", "received"]
 MAX_DEPTH = 1000
 PATIENCE = 10  # hundredths of a second that a coroutine has to notice that it is cancelled
 _new = InferenceRequest.__new__
+_running_loop = asyncio.get_running_loop
 _CLOSED = "Unable to send response. Response sender has been closed."
 
 
-def received(model: LoadedModel, request: InferenceRequest, given: bool) -> InferenceRequest:
-    """Return the request as the model receives it: its tensors isolated from the sender's."""
+def received(
+    parent: Execution, model: LoadedModel, request: InferenceRequest, given: bool, kind: str
+) -> InferenceRequest:
+    """Return the request as the model receives it: its tensors isolated from the sender's.
+
+    Parameters
+    ----------
+    parent : Execution
+        Who sent it.
+    given : bool
+        Nobody else holds the request.
+    kind : str
+        How it was sent; see `Span`.
+    """
     arrived = perf_counter_ns()
     inputs = request._inputs
     if given:
@@ -68,6 +83,12 @@ def received(model: LoadedModel, request: InferenceRequest, given: bool) -> Infe
     out._answerable = None
     out._sender = None
     out._maker = None
+    recorder = recording.active
+    out._span = (
+        None
+        if recorder is None
+        else recorder.begin(model.seen, parent.span, kind, options.request_id, arrived, out._inputs)
+    )
     return out
 
 
@@ -126,6 +147,7 @@ class Execution:
     ticket: Ticket | None = None
     warnings: Mapping[str, None] = MappingProxyType({})  # in order, each once
     nested_loop: Any = None  # that a sync execute runs itself
+    span: recording.RawSpan | None = None  # of its request, where that is recorded; of a batch, the first's
     _causes: list[ErrorRecord] | None = None
     _children: set[Ticket] | None = None
     _guard: threading.Lock | None = None
@@ -146,6 +168,7 @@ class Execution:
         """Return who sends requests from a thread that carries no context, on behalf of this model."""
         execution = Execution(self.server, None, None)
         execution.bare = True
+        execution.span = self.span
         if self.model is not None:
             self.model.bare.add(execution)
         return execution
@@ -156,19 +179,19 @@ class Execution:
         """Serve a request on this thread, or wait for it."""
         model = self.server.find(request._model_name, request._model_version)
         if model is None:
-            return self._refused(request._model_name, messages.not_ready(request._model_name), decoupled)
+            return self._refused(request, messages.not_ready(request._model_name), decoupled)
         problem = model.check.problem(request)
         if problem is None and (
             model.decoupled or self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS
         ):
             problem = self._problem(model, request, decoupled)
         if problem is not None:
-            return self._refused(model.name, problem, decoupled)
+            return self._refused(request, problem, decoupled)
         if decoupled:
             self.note_blocking(model.name)
             return ResponseIterator(self._stream(model, request, given))
         try:
-            response = model.scheduler.call(self, received(model, request, given))
+            response = model.scheduler.call(self, received(self, model, request, given, "sync"))
         except ModelClosed as closed:  # it was replaced since it was found
             response = self._exec_again(model, closed.request)
         if response._error is not None:
@@ -186,20 +209,24 @@ class Execution:
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Serve a request in the background; needs a running event loop."""
-        loop = asyncio.get_running_loop()
-        future = RequestFuture(loop=loop)
+        loop = _running_loop()
         if self.task is None and self.model is not None and self.thread == threading.get_ident():
             watch_loop(loop, self)
         model = self.server.find(request._model_name, request._model_version)
         problem = messages.not_ready(request._model_name) if model is None else model.check.problem(request)
-        if problem is None and model is not None:
+        if model is None or problem is not None:
+            return self._refused_later(loop, request, problem, decoupled)
+        if model.decoupled or self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS:
             problem = self._problem(model, request, decoupled)
-        if problem is not None or model is None:
-            future.set_result(self._refused(request._model_name, problem or "", decoupled))
-            return future
-        ticket = Ticket(model, received(model, request, given), self, copy_context())
-        future.follow(ticket, TicketStream(ticket, self) if decoupled else None)
-        self.adopt(ticket)
+            if problem is not None:
+                return self._refused_later(loop, request, problem, decoupled)
+        kind = "stream" if decoupled else "async"
+        ticket = Ticket(model, received(self, model, request, given, kind), self, copy_context())
+        future = response_of(ticket, loop, TicketStream(ticket, self) if decoupled else None)
+        children = self._children
+        if children is None:
+            children = self.children
+        children.add(ticket)
         model.scheduler.submit(ticket)
         return future
 
@@ -217,15 +244,30 @@ class Execution:
         return None
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
-        ticket = Ticket(model, received(model, request, given), self, copy_context())
+        ticket = Ticket(model, received(self, model, request, given, "stream"), self, copy_context())
         self.adopt(ticket)
         model.scheduler.submit(ticket)
         return TicketStream(ticket, self)
 
-    def _refused(self, model: str, problem: str, decoupled: bool) -> Any:
-        response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (model,)))
+    def _refused(self, request: InferenceRequest, problem: str, decoupled: bool, kind: str = "sync") -> Any:
+        name = request._model_name
+        response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (name,)))
         self.note_error(response)
+        if recording.active is not None:
+            model = self.server.find(name, request._model_version)
+            seen = ModelSeen(name, 0) if model is None else model.seen
+            options = request._options
+            kind = "stream" if decoupled else kind
+            recording.refused(seen, self.span, kind, options.request_id, response)
         return ResponseIterator(AnsweredStream(response)) if decoupled else response
+
+    def _refused_later(
+        self, loop: Any, request: InferenceRequest, problem: str | None, decoupled: bool
+    ) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = loop.create_future()
+        problem = problem or messages.not_ready(request._model_name)
+        future.set_result(self._refused(request, problem, decoupled, "async"))
+        return future
 
     def note_error(self, response: InferenceResponse) -> None:
         """Remember an error that this execution was answered with, in case that it fails of it."""

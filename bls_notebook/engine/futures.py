@@ -15,44 +15,31 @@ from .loops import Mailbox, mailbox
 if TYPE_CHECKING:
     from .ticket import Ticket
 
-__all__ = ["RequestFuture"]
+__all__ = ["RequestFuture", "response_of"]
 
 
 class RequestFuture(asyncio.Future):  # type: ignore[type-arg]
     """A future of the response, or of the iterator, of one request."""
 
-    ticket: Ticket | None = None
-    _iterator: Any = None
+    __slots__ = ("_box", "_stream", "ticket")
+
+    ticket: Ticket
     _box: Mailbox
-
-    def follow(self, ticket: Ticket, stream: Any = None) -> None:
-        """Complete when the ticket's first response is there: with it, or with an iterator.
-
-        Parameters
-        ----------
-        ticket : Ticket
-            Not queued yet.
-        stream : ResponseStream, optional
-            For a decoupled request: what its iterator reads.
-        """
-        self.ticket = ticket
-        self._box = mailbox(self.get_loop())
-        self._iterator = stream
-        ticket.on_response = self._on_response
+    _stream: Any
 
     def _on_response(self) -> None:
         ticket = self.ticket
-        if ticket is not None and ticket.on_response is not None:
+        if ticket.on_response is not None:
             ticket.on_response = None  # only the first response matters here
             self._box.post(self._complete)
 
     def _complete(self) -> None:
+        if self.done():
+            return
+        if self._stream is not None:
+            self.set_result(ResponseIterator(self._stream))
+            return
         ticket = self.ticket
-        if ticket is None or self.done():
-            return
-        if self._iterator is not None:
-            self.set_result(ResponseIterator(self._iterator))
-            return
         taken = ticket.take()
         if taken is not None:
             response = taken[0]
@@ -63,6 +50,26 @@ class RequestFuture(asyncio.Future):  # type: ignore[type-arg]
     def cancel(self, msg: Any = None) -> bool:
         """Cancel the future and the request behind it."""
         cancelled = super().cancel(msg)
-        if cancelled and self.ticket is not None:
+        if cancelled:
             self.ticket.cancel()
         return cancelled
+
+
+def response_of(ticket: Ticket, loop: asyncio.AbstractEventLoop, stream: Any = None) -> RequestFuture:
+    """Return what is complete when the ticket's first response is there: with it, or with an iterator.
+
+    Parameters
+    ----------
+    ticket : Ticket
+        Not queued yet.
+    loop : asyncio.AbstractEventLoop
+        The running one.
+    stream : ResponseStream, optional
+        For a decoupled request: what its iterator reads.
+    """
+    future = RequestFuture(loop=loop)
+    future.ticket = ticket
+    future._box = mailbox(loop)
+    future._stream = stream
+    ticket.on_response = future._on_response
+    return future

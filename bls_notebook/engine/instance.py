@@ -28,12 +28,18 @@ class Instance:
         As Triton names it, such as ``add_sub_0``.
     backend : BackendInstance
         Executes requests.
+    device : str
+        Where it is, as it is shown: ``cpu``, ``gpu:0``, ``gpu:0 (simulated)``.
+    gpu : int
+        Number of the CUDA GPU that it is on; -1 for none.
     """
 
-    __slots__ = ("__weakref__", "_loop", "backend", "execute", "holder", "is_async", "name")
+    __slots__ = ("__weakref__", "_loop", "backend", "device", "execute", "gpu", "holder", "is_async", "name")
 
-    def __init__(self, name: str, backend: BackendInstance) -> None:
+    def __init__(self, name: str, backend: BackendInstance, device: str = "cpu", gpu: int = -1) -> None:
         self.name = name
+        self.device = device
+        self.gpu = gpu
         self.backend = backend
         self.execute = backend.execute
         self.is_async = backend.is_async

@@ -15,6 +15,7 @@ from weakref import WeakSet
 
 from .failures import error_response, text_of
 from .messages import not_ready
+from .model_seen import model_seen
 from .output_check import OutputCheck
 from .readiness import is_ready
 from .scheduler import Scheduler
@@ -76,6 +77,7 @@ class LoadedModel:
         self.check = RequestCheck(spec)
         self.outputs = OutputCheck(spec, server.strict)
         self.statistics = Statistics()
+        self.seen = model_seen(spec, version, self.is_async)
         self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves
         self.closed = threading.Event()
         self.bare: WeakSet[Execution] = WeakSet()  # who its threads without a context send requests as

@@ -18,6 +18,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from bls_notebook.observe import recording
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
@@ -138,74 +139,7 @@ class BatchRunner:
             self._cancel(tickets)
             return []
 
-    def run_one(self, instance: Instance, ticket: Ticket) -> None:
-        """Run one queued request of a sync model that is not decoupled: `run`, on the shortest way."""
-        try:
-            if ticket.context is None:
-                self._run(instance, (ticket,))
-            else:
-                ticket.context.run(self._one, instance, ticket)
-        except Interrupted:  # arrived after the model was left
-            self._cancel((ticket,))
-
-    def _one(self, instance: Instance, ticket: Ticket) -> None:
-        request = self._prepare(ticket)
-        if request is None or ticket.cancelled or ticket.done:
-            self._cancel((ticket,))
-            return
-        model = self._model
-        rows = rows_of(request) if self._batching else 1
-        execution = Execution(model.server, model, ticket.parent)
-        execution.instance = instance
-        execution.tickets = (ticket,)
-        execution.requests = (request,)
-        execution.thread = _get_ident()
-        guard = execution.interruptible()
-        instance.holder = execution
-        ticket.execution = execution
-        caller_var.set(execution)  # the context is the ticket's own: nothing to put back
-        response: InferenceResponse | None = None
-        failed: InferenceResponse | None = None
-        started = inferred = perf_counter_ns()
-        execution.started = started
-        try:
-            returned = instance.execute([request])
-            inferred = perf_counter_ns()
-            plain = returned.__class__ is list and len(returned) == 1
-            if plain and returned[0].__class__ is InferenceResponse and not ticket.sent:
-                execution.requests = ()
-                del request
-                response = answer(returned, 0, ticket.requested, True, model.outputs)
-                if response._warnings:
-                    response = with_warnings(response, model, execution, ticket.parent)
-            else:
-                del request
-                self._take(execution, returned)
-        except BaseException as error:
-            failed = cancelled_response(model.name)  # where the next line raises: Ctrl-C
-            failed = failure(execution, error)
-        finally:
-            with guard:
-                execution.finished = True
-            if execution.cancelled:
-                clear_interrupt(execution.thread)
-            execution.requests = ()
-            with self._lock:
-                ended = perf_counter_ns()
-                if failed is None:
-                    model.statistics.served(rows, ticket.arrived, ticket.queued_at, started, inferred, ended)
-                else:
-                    waited = ticket.queued_at - ticket.arrived
-                    model.statistics.execution(rows, waited, inferred - started, ended - inferred)
-                    model.statistics.failed(ended - ticket.arrived)
-            if failed is not None:
-                ticket.finish(failed)
-            elif response is not None and response._error is not None:
-                ticket.finish(response)
-            elif response is not None:
-                ticket.answer(response)
-
-    def _take(self, execution: Execution, returned: Any) -> None:
+    def take(self, execution: Execution, returned: Any) -> None:
         """Read what `execute` returned where it is no plain list of one response."""
         if inspect.iscoroutine(returned):
             assert execution.instance is not None
@@ -373,7 +307,41 @@ class BatchRunner:
             if self._model.decoupled:
                 request.get_response_sender()  # dropped with the request: so its end is noticed
             ticket.execution = execution
+        if any(t.span is not None for t, _ in pairs):
+            self._record_start(execution)
         return execution
+
+    def _record_start(self, execution: Execution) -> None:
+        """Record for a profile that a batch has begun."""
+        instance = execution.instance
+        assert instance is not None
+        spans = [t.span for t in execution.tickets if t.span is not None]
+        execution.span = spans[0]
+        batch = object() if len(spans) > 1 else None
+        for ticket, request in zip(execution.tickets, execution.requests, strict=True):
+            span = ticket.span
+            if span is None:
+                continue
+            span.seen = self._model.seen
+            again = hasattr(span, "started")  # an iterative sequence goes on
+            recording.placed(
+                span, instance.name, instance.device, instance.gpu, rows_of(request) if self._batching else 1
+            )
+            if batch is not None:
+                span.batch = batch
+            if not again:
+                span.queued, span.started = ticket.queued_at, execution.started
+            if self._model.decoupled and instance.is_async:
+                span.released = execution.started  # its loop takes the next at once
+
+    def _record_end(self, execution: Execution, inferred: int, ended: int) -> None:
+        """Record for a profile that `execute` of a batch has returned."""
+        for ticket in execution.tickets:
+            span = ticket.span
+            if span is not None:
+                released = getattr(span, "released", 0)
+                shared = self._model.decoupled and self._model.is_async
+                recording.ran(span, span.queued, span.started, inferred, released if shared else ended)
 
     def _cancel(self, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
@@ -423,6 +391,8 @@ class BatchRunner:
             for t, r in zip(execution.tickets, execution.requests, strict=True)
             if t.context is not None
         ]
+        if execution.span is not None:
+            self._record_end(execution, inferred, ended)
         statistics = self._model.statistics
         with self._lock:
             if real:
@@ -451,5 +421,4 @@ class BatchRunner:
 
 
 may_be_interrupted(BatchRunner._run.__code__)
-may_be_interrupted(BatchRunner._one.__code__)
 may_be_interrupted(_put_in.__code__)

@@ -19,6 +19,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Protocol
 
+from bls_notebook.observe import recording
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -28,6 +29,7 @@ from .blocking import first_response, wait_for
 from .ctrl_c import may_be_interrupted
 from .execution import Execution, ModelClosed
 from .failures import cancelled_response, error_response
+from .interrupt import Interrupted, clear_interrupt
 from .messages import execute_failed
 from .outputs import answer, check_returned, returned_none
 from .runner import BatchRunner, failure, rows_of
@@ -102,7 +104,7 @@ class DefaultScheduler:
                 instance.holder = execution
             else:
                 instance = None
-        queue_ns = 0
+        queue_ns = queued = 0
         if instance is None:
             queued = perf_counter_ns()
             turn = self._wait_for_turn(execution, request)
@@ -124,6 +126,10 @@ class DefaultScheduler:
         rows = rows_of(request) if self._batching else 1
         inferred = 0
         failed = False
+        span = request._span
+        if span is not None:
+            execution.span = span
+            recording.placed(span, instance.name, instance.device, instance.gpu, rows)
         started = perf_counter_ns()
         execution.started = started
         try:
@@ -173,6 +179,10 @@ class DefaultScheduler:
                 else:
                     instance.holder = None
                     self._idle.append(instance)
+            if span is not None:
+                recording.ran(span, queued or started, started, inferred or ended, ended)
+                if execution.ticket is None and (response is not None or failed):
+                    recording.answered(span, response, ended)
             if contended:
                 self._release(instance)
         if response is None:
@@ -201,13 +211,18 @@ class DefaultScheduler:
         ticket = execution.ticket
         if ticket is None:  # a list with None in it
             name = execution.instance_name
-            return error_response(execute_failed(name, returned_none("execute returned [None]")))
+            response = error_response(execute_failed(name, returned_none("execute returned [None]")))
+            if execution.span is not None:
+                recording.answered(execution.span, response, perf_counter_ns())
+            return response
         return first_response(ticket)
 
     def _wait_for_turn(self, execution: Execution, request: InferenceRequest) -> Instance | InferenceResponse:
         parent = execution.parent
         ticket = Ticket(self._model, request, parent, None)
         ticket.inline = True
+        if ticket.span is not None:
+            ticket.span.queued = ticket.queued_at
         with self._lock:
             if self._closed:
                 raise ModelClosed(request)
@@ -335,11 +350,121 @@ class DefaultScheduler:
                     return
                 ticket = self._next(instance)
                 continue
-            if self._model.decoupled:
+            context = ticket.context
+            if context is None or self._model.decoupled:
                 self._runner.run(instance, (ticket,))
+                ticket = self._next(instance)
+                continue
+            served = ticket
+            try:
+                ticket = context.run(self._serve, instance, served)
+            except Interrupted:  # arrived after the model was left
+                ticket = self._left(instance, served)
+
+    def _serve(self, instance: Instance, ticket: Ticket) -> Ticket | None:
+        """Run a queued request, in its own context; `BatchRunner.run` and `_next`, on the shortest way.
+
+        The scheduler's lock is taken once: under it the request is counted and answered, and the
+        instance goes to the next request, which is returned. It is also what keeps an interrupt from
+        coming late: see `Execution.interruptible`.
+        """
+        request, ticket.request = ticket.request, None
+        model = self._model
+        if request is None or ticket.cancelled or ticket.done:
+            ticket.finish(cancelled_response(model.name))
+            return self._next(instance)
+        request._answerable = ticket
+        rows = rows_of(request) if self._batching else 1
+        execution = Execution(model.server, model, ticket.parent)
+        execution.instance = instance
+        execution.tickets = (ticket,)
+        execution.requests = (request,)
+        execution.thread = _get_ident()
+        execution._guard = self._lock
+        instance.holder = execution
+        ticket.execution = execution
+        span = ticket.span
+        if span is not None:
+            execution.span = span
+            span.seen = model.seen
+            recording.placed(span, instance.name, instance.device, instance.gpu, rows)
+        caller_var.set(execution)  # the context is the ticket's own: nothing to put back
+        response: InferenceResponse | None = None
+        failed = False
+        answered = False
+        drained = None
+        started = inferred = perf_counter_ns()
+        execution.started = started
+        try:
+            returned = instance.execute([request])
+            inferred = perf_counter_ns()
+            if (
+                returned.__class__ is list
+                and len(returned) == 1
+                and returned[0].__class__ is InferenceResponse
+                and not ticket.sent
+            ):
+                execution.requests = ()
+                del request
+                response = answer(returned, 0, ticket.requested, True, model.outputs)
+                if response._warnings:
+                    response = with_warnings(response, model, execution, ticket.parent)
             else:
-                self._runner.run_one(instance, ticket)
-            ticket = self._next(instance)
+                del request
+                self._runner.take(execution, returned)
+        except BaseException as error:
+            failed = True
+            response = failure(execution, error)
+        with self._lock:
+            execution.finished = True
+            if execution.cancelled:
+                clear_interrupt(execution.thread)  # what has not arrived by now never will
+            ended = perf_counter_ns()
+            if span is not None:
+                recording.ran(span, ticket.queued_at, started, inferred, ended)
+            if failed:
+                waited = ticket.queued_at - ticket.arrived
+                model.statistics.execution(rows, waited, inferred - started, ended - inferred)
+                model.statistics.failed(ended - ticket.arrived)
+            else:
+                queued = model.statistics.queued
+                queued.append((rows, ticket.arrived, ticket.queued_at, started, inferred, ended))
+                if len(queued) >= FOLD_AT:
+                    model.statistics.fold()
+                if response is not None and response._error is None and ticket.answer(response, ended):
+                    answered = True
+                    self._open -= 1
+            if self._queue:
+                following = self._queue.popleft()
+                following.queued = False
+                instance.holder = following
+            else:
+                following = None
+                instance.holder = None
+                self._idle.append(instance)
+                if self._closed:
+                    drained = self._drained()
+        execution.requests = ()
+        if answered:
+            ticket.tell()
+        elif response is not None:
+            ticket.finish(response)
+        if drained is not None:
+            drained()
+        return following
+
+    def _left(self, instance: Instance, ticket: Ticket) -> Ticket | None:
+        """Give up an instance whose thread was interrupted between the model and the end of `_serve`."""
+        execution = ticket.execution
+        while execution is not None and not execution.finished:
+            try:
+                with self._lock:
+                    execution.finished = True
+                clear_interrupt(execution.thread)
+            except Interrupted:  # once more
+                execution.finished = False
+        ticket.finish(cancelled_response(self._model.name))
+        return self._next(instance)
 
     def _begin(self, instance: Instance, ticket: Ticket) -> None:
         """Start one request of an async model; on the thread of the instance's loop."""
@@ -371,3 +496,4 @@ class DefaultScheduler:
 
 
 may_be_interrupted(DefaultScheduler.call.__code__)
+may_be_interrupted(DefaultScheduler._serve.__code__)

@@ -43,6 +43,7 @@ class Statistics:
         "_one",
         "_queue_ns",
         "_rows",
+        "queued",
         "recent",
     )
 
@@ -51,6 +52,9 @@ class Statistics:
         self._one: dict[int, list[int]] = {}
         # Such of one row that did not wait, not yet in `_one`: when each came, began, returned, was answered.
         self.recent: list[tuple[int, int, int, int]] = []
+        # Such that were queued, not yet in `_many`: their rows, when each came, was queued, began, returned,
+        # was answered.
+        self.queued: list[tuple[int, int, int, int, int, int]] = []
         self._fold_lock = threading.Lock()
         self._queue_ns = 0
         self._last = 0
@@ -66,11 +70,34 @@ class Statistics:
     # -- counting ------------------------------------------------------------------------------------
 
     def fold(self) -> None:
-        """Add up what is in `recent`; to be called when it has grown to `FOLD_AT`."""
+        """Add up what is in `recent` and `queued`; to be called when one has grown to `FOLD_AT`."""
         with self._fold_lock:
-            self._one[1] = self._with_recent()
-            self._last = self.recent[-1][3]
-            self.recent.clear()
+            self._last = self._last_ended()
+            if self.recent:
+                self._one[1] = self._with_recent()
+                self.recent.clear()
+            if self.queued:
+                self._many, self._rows, self._batches = self._with_queued()
+                self.queued.clear()
+
+    def _last_ended(self) -> int:
+        recent, queued = self.recent[-1:], self.queued[-1:]
+        return max(self._last, recent[0][3] if recent else 0, queued[0][5] if queued else 0)
+
+    def _with_queued(self) -> tuple[list[int], int, dict[int, list[int]]]:
+        """`_many`, `_rows` and `_batches` with `queued`; the lock of folding is held."""
+        batches = {rows: list(row) for rows, row in list(self._batches.items())}
+        many, whole = list(self._many), self._rows
+        entries = list(self.queued)
+        for rows in {entry[0] for entry in entries}:
+            same = [entry for entry in entries if entry[0] == rows]
+            sums = list(map(sum, zip(*same, strict=True)))
+            whole += sums[0]
+            arrived, queued, begun, inferred, ended = sums[1:]
+            phases = (queued - arrived, inferred - begun, ended - inferred)
+            many = _added(many, (len(same), ended - arrived, begun - queued, *phases))
+            batches[rows] = _added(batches.get(rows, (0, 0, 0, 0)), (len(same), *phases))
+        return many, whole, batches
 
     def _with_recent(self) -> list[int]:
         """The entry of one row in `_one`, with the recent requests; the lock of folding is held."""
@@ -107,25 +134,6 @@ class Statistics:
         row[2] += infer_ns
         row[3] += output_ns
         self._last = time.perf_counter_ns()
-
-    def served(self, rows: int, arrived: int, queued: int, begun: int, inferred: int, ended: int) -> None:
-        """Count an execution of one request; times are readings of the clock, in nanoseconds."""
-        row = self._batches.get(rows)
-        if row is None:
-            row = self._batches[rows] = [0, 0, 0, 0]
-        row[0] += 1
-        row[1] += queued - arrived
-        row[2] += inferred - begun
-        row[3] += ended - inferred
-        many = self._many
-        many[0] += 1
-        many[1] += ended - arrived
-        many[2] += begun - queued
-        many[3] += queued - arrived
-        many[4] += inferred - begun
-        many[5] += ended - inferred
-        self._rows += rows
-        self._last = ended
 
     def succeeded(self, rows: int, durations: Durations) -> None:
         """Count a request of an execution that `execution` counts."""
@@ -165,7 +173,8 @@ class Statistics:
         """How many requests succeeded, those that the cache answered included."""
         with self._fold_lock:
             ones = sum(row[0] for row in list(self._one.values())) + len(self.recent)
-        return ones + self._many[0] + self._cache[0]
+            many = self._many[0] + len(self.queued)
+        return ones + many + self._cache[0]
 
     @property
     def fail_count(self) -> int:
@@ -178,13 +187,13 @@ class Statistics:
             ones = {rows: list(row) for rows, row in list(self._one.items())}
             if self.recent:
                 ones[1] = self._with_recent()
+            many, in_batches, batches = self._with_queued()
         count = sum(row[0] for row in ones.values())
         sums = [sum(row[i] for row in ones.values()) for i in (1, 2, 3)]
-        many, cache = list(self._many), list(self._cache)
+        cache = list(self._cache)
         computed = count + many[0]
         misses_ns = cache[3]  # Triton adds the time of looking up and putting in to the request's
         whole = sum(sums) + self._queue_ns + many[1] + cache[4] + misses_ns
-        batches = {rows: list(row) for rows, row in list(self._batches.items())}
         for rows, row in ones.items():
             batches[rows] = _added(batches.get(rows, (0, 0, 0, 0)), row)
         stats = {
@@ -198,7 +207,7 @@ class Statistics:
         stats["cache_miss"] = _stat(cache[2], cache[3])
         return {
             "last_inference": self._last_inference(),
-            "inference_count": sum(rows * row[0] for rows, row in ones.items()) + self._rows,
+            "inference_count": sum(rows * row[0] for rows, row in ones.items()) + in_batches,
             "execution_count": sum(row[0] for row in batches.values()),
             "inference_stats": stats,
             "response_stats": {},
@@ -214,8 +223,7 @@ class Statistics:
 
     def _last_inference(self) -> int:
         """Milliseconds since 1970 of the last execution, 0 for none."""
-        recent = self.recent[-1:]
-        last = max(self._last, recent[0][3] if recent else 0)
+        last = self._last_ended()
         if not last:
             return 0
         return round(time.time() * 1e3 - (time.perf_counter_ns() - last) / 1e6)

@@ -204,7 +204,7 @@ def _timer_may_cancel(loop: Any) -> bool:
 def _needs_of_future(future: asyncio.Future[Any]) -> Need[Node]:
     if future.done():
         return LIVE, ()
-    if isinstance(future, RequestFuture) and future.ticket is not None:
+    if isinstance(future, RequestFuture):
         return ALL, [future.ticket]
     if isinstance(future, asyncio.Task):
         waiter = getattr(future, "_fut_waiter", None)

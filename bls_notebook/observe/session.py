@@ -192,10 +192,8 @@ class Answers:
 
         Raises
         ------
-        ValueError
-            Another ending.
-        ImportError
-            The package `perfetto` is needed and not there.
+        BLSError
+            Another ending, or the package `perfetto` is needed and not there.
         """
         from bls_notebook.observe.export import save
 

@@ -144,6 +144,7 @@ class InferenceRequest:
         "_release_flags",
         "_requested",
         "_sender",
+        "_span",
     )
 
     _answerable: Answerable | None
@@ -155,6 +156,7 @@ class InferenceRequest:
     _release_flags: int
     _requested: tuple[str, ...]
     _sender: InferenceResponseSender | None
+    _span: Any  # what a profile records of it; of requests that a model receives
 
     def __init__(
         self,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from .config import ModelConfigMessage
 from .layout import version_folders
 
-__all__ = ["signature", "version_fingerprint"]
+__all__ = ["code_hash", "signature", "version_fingerprint"]
+
+WHOLE = 1 << 20  # bytes of a file that is read whole for a hash
+SAMPLE = 1 << 14
 
 Signature = tuple[tuple[str, int, int], ...]
 
@@ -40,3 +44,38 @@ def version_fingerprint(folder: Path, config: ModelConfigMessage, version: int) 
     shared = tuple(entry for entry in signature(folder) if Path(entry[0]).parts[0] not in others)
     text = config.SerializeToString(deterministic=True)
     return str(folder), text, shared, signature(versions[version])
+
+
+def code_hash(folder: Path, version: int) -> str:
+    """Return a hash of what one version of a model is made of, beside its configuration.
+
+    The same files give the same hash wherever they lie, and whatever their times. Of a large file (weights)
+    its size and samples of its contents are taken.
+
+    Parameters
+    ----------
+    folder : Path
+        The model's own.
+    """
+    versions = version_folders(folder)
+    others = {str(number) for number in versions}
+    own = versions.get(version)
+    files = {} if own is None else {name: own / name for name, _, _ in signature(own)}
+    for name, _, _ in signature(folder):
+        if Path(name).parts[0] not in others and name != "config.pbtxt":
+            files[f"../{name}"] = folder / name
+    out = hashlib.sha256()
+    for name in sorted(files):
+        try:
+            size = files[name].stat().st_size
+            out.update(f"{Path(name).as_posix()}\0{size}\0".encode("utf-8", "surrogateescape"))
+            with files[name].open("rb") as file:
+                if size <= WHOLE:
+                    out.update(file.read(WHOLE))
+                    continue
+                for part in range(64):
+                    file.seek((size - SAMPLE) * part // 63)
+                    out.update(file.read(SAMPLE))
+        except OSError:
+            continue  # it went away meanwhile
+    return out.hexdigest()

@@ -7,6 +7,7 @@ raises (also `sys.exit`) becomes a ModelLoadError; only Ctrl-C passes through.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -34,7 +35,7 @@ from .config import (
     validate,
 )
 from .ensemble_loader import load_ensemble
-from .fingerprint import version_fingerprint
+from .fingerprint import code_hash, version_fingerprint
 from .imports import ModuleHome
 from .source import ModelSource
 from .warmup import warm_up
@@ -93,14 +94,18 @@ def load_versions(
     try:
         for version in wanted:
             if config.platform == "ensemble":
-                loaded[version] = load_ensemble(server, config, version, versions[version])
+                ensemble = load_ensemble(server, config, version, versions[version])
+                ensemble.seen = replace(ensemble.seen, code=code_hash(source.folder, version))
+                loaded[version] = ensemble
                 continue
             fingerprint = version_fingerprint(source.folder, config, version)
             if version in serving and serving[version].fingerprint == fingerprint:
                 loaded[version] = serving[version]
                 continue
+            code = code_hash(source.folder, version)  # as it is now: a file may be edited after it was loaded
             loaded[version] = _load_version(server, source, config, version, versions[version])
             loaded[version].fingerprint = fingerprint
+            loaded[version].seen = replace(loaded[version].seen, code=code)
     except BaseException:
         for version, model in loaded.items():
             if serving.get(version) is not model:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.export import chrome_trace, csv_text, load_session, perfetto_trace, save
 from bls_notebook.observe.export.session_json import FORMAT, json_bytes
 from bls_notebook.observe.export.tracks import tracks
@@ -81,15 +82,20 @@ def test_files_are_small_and_reproducible() -> None:
 def test_a_foreign_or_newer_file_gets_one_line(data: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "session.json"
     path.write_bytes(data)
-    with pytest.raises(ValueError, match=message) as caught:
+    with pytest.raises(BLSError, match=message) as caught:
         load_session(path)
     assert "\n" not in str(caught.value)
     assert "'session.json'" in str(caught.value)
 
 
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BLSError, match="it cannot be read: No such file"):
+        load_session(tmp_path / "none.json")
+
+
 def test_an_ending_that_nobody_knows(tmp_path: Path) -> None:
     for name in ("s.txt", "s", ".json"):
-        with pytest.raises(ValueError, match=r"must end with .trace.json, .json, .json.gz"):
+        with pytest.raises(BLSError, match=r"must end with .trace.json, .json, .json.gz"):
             Session().save(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -98,7 +104,7 @@ def test_a_failed_save_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: py
     path = tmp_path / "s.pftrace"
     path.write_bytes(b"before")
     monkeypatch.setitem(__import__("sys").modules, "perfetto.protos.perfetto.trace", None)
-    with pytest.raises(ImportError, match="pip install perfetto"):
+    with pytest.raises(BLSError, match="pip install perfetto"):
         Session().save(path)
     assert path.read_bytes() == b"before"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.export.chrome import chrome_trace
 from bls_notebook.observe.export.perfetto import perfetto_trace
 from bls_notebook.observe.export.session_json import json_bytes, load_session
@@ -33,10 +34,8 @@ def save(session: Session, path: str | Path) -> Path:
 
     Raises
     ------
-    ValueError
-        The name ends with none of them.
-    ImportError
-        The package `perfetto` is needed and not there.
+    BLSError
+        The name ends with none of them, or the package `perfetto` is needed and not there.
     """
     file = Path(path)
     for ending, write in _WRITERS.items():
@@ -44,7 +43,7 @@ def save(session: Session, path: str | Path) -> Path:
             data = write(session)  # before the file is opened: what fails leaves a file as it was
             file.write_bytes(data)
             return file
-    raise ValueError(
+    raise BLSError(
         f"session: cannot save to {file.name!r}: the name must end with {', '.join(_WRITERS)}; "
         "use .json to load it again"
     )

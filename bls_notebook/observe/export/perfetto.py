@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.export.facts import clean, facts
 from bls_notebook.observe.export.tracks import Track, tracks
 from bls_notebook.observe.session import Session
@@ -24,13 +25,13 @@ def perfetto_trace(session: Session) -> bytes:
 
     Raises
     ------
-    ImportError
+    BLSError
         The package `perfetto` is not there.
     """
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
     except ImportError as error:
-        raise ImportError(
+        raise BLSError(
             "session: a Perfetto trace needs the package perfetto, which is not installed: "
             "pip install perfetto; or save as .trace.json, which ui.perfetto.dev reads too"
         ) from error

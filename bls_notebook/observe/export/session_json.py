@@ -13,6 +13,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.plain import Record
 from bls_notebook.observe.session import SCHEMA, Session
 
@@ -56,13 +57,14 @@ def load_session(path: str | Path) -> Session:
 
     Raises
     ------
-    ValueError
-        It is no session, or one of a newer schema; the message is one line.
-    OSError
-        The file cannot be read.
+    BLSError
+        It cannot be read, is no session, or is one of a newer schema.
     """
     file = Path(path)
-    data = file.read_bytes()
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise _foreign(file, f"it cannot be read: {error.strerror}") from None
     try:
         found = json.loads(gzip.decompress(data) if data[:2] == _GZIP else data)
     except (ValueError, EOFError, OSError, zlib.error, RecursionError):
@@ -74,7 +76,7 @@ def load_session(path: str | Path) -> Session:
     if type(schema) is not int or schema < 1:
         raise _foreign(file, f"its schema is {schema!r}, expected a number up to {SCHEMA}")
     if schema > SCHEMA:
-        raise ValueError(
+        raise BLSError(
             f"session {file.name!r}: its schema is {schema}, this version reads up to {SCHEMA}; "
             "upgrade bls_notebook to load it"
         )
@@ -84,8 +86,8 @@ def load_session(path: str | Path) -> Session:
         raise _foreign(file, str(error)) from None
 
 
-def _foreign(file: Path, why: str) -> ValueError:
-    return ValueError(
+def _foreign(file: Path, why: str) -> BLSError:
+    return BLSError(
         f"session {file.name!r}: {why}; expected a file that session.save(...) wrote as .json or .json.gz"
     )
 
