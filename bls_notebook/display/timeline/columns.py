@@ -32,9 +32,7 @@ class _Names:
         return [visible(text) for text in self.numbers]
 
 
-def session_columns(
-    session: Session, inks: dict[str, Ink], layout: Layout | None = None
-) -> dict[str, Any]:
+def session_columns(session: Session, inks: dict[str, Ink], layout: Layout | None = None) -> dict[str, Any]:
     """Encode a session for ``widgets/timeline.js``.
 
     Parameters
