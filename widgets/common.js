@@ -123,12 +123,12 @@ export function isDark(element) {
 }
 
 /**
- * Call back when the theme may have changed.
+ * Call back when the theme has changed, and the page is seen again: JupyterLab hides all of it for a frame.
  * @param {() => void} changed
  * @returns {() => void} ends it
  */
 export function onTheme(changed) {
-  const observer = new MutationObserver(changed);
+  const observer = new MutationObserver(() => requestAnimationFrame(() => requestAnimationFrame(changed)));
   for (const each of [document.documentElement, document.body]) {
     observer.observe(each, { attributes: true, attributeFilter: ["data-jp-theme-light", "class", "theme"] });
   }
