@@ -32,7 +32,7 @@ function render({ model, el }) {
       model.save_changes();
       return false;
     },
-  });
+  }, model.get("titled"));
   const pathsCame = () => {
     const paths = model.get("paths").map((/** @type {any} */ raw) => ({ ...columns(raw.data, raw.columns), phases: raw.phases }));
     if (!paths.length) return;

@@ -18,11 +18,10 @@ const MOST_HEIGHT = 640;
  * @param {Session[]} sessions
  * @param {Places} places
  * @param {(model: string) => void} picked
+ * @param {boolean} titled whether one session is named and described here; two always are
  */
-export function makeParts(sessions, places, picked) {
-  const two = sessions.length > 1;
+export function makeParts(sessions, places, picked, titled) {
   const total = sessions.reduce((sum, session) => sum + session.n, 0);
-  const title = two ? "" : sessions[0].raw.name;
   /** @type {Chip[]} */
   const chips = [];
   const live = make("div", { class: "bls-tl-live", "aria-live": "polite" });
@@ -51,12 +50,14 @@ export function makeParts(sessions, places, picked) {
   const below = make("div", { class: "bls-tl-below" });
   const tip = make("div", { class: "bls-timeline bls-tl-tip", hidden: true });
   const [pathCard, rangeCard, helpCard] = ["path", "range", "help"].map((name) => make("div", { class: `bls-tl-card bls-tl-card-${name}` }));
-  const head = make("div", { class: "bls-tl-head" },
-    title ? make("span", { class: "bls-tl-title" }, title) : null,
-    two ? null : make("span", { class: "bls-tl-facts" }, facts(sessions[0])),
-    make("span", { class: "bls-tl-tools" }, foundText, query, pathButton, fitButton, helpButton));
+  const toolbar = make("span", { class: "bls-tl-tools" }, foundText, query, pathButton, fitButton, helpButton);
+  const one = titled && sessions.length === 1;
+  const head = one
+    ? make("div", { class: "bls-tl-head" }, sessions[0].raw.name && make("span", { class: "bls-tl-title" }, sessions[0].raw.name),
+      make("span", { class: "bls-tl-facts" }, facts(sessions[0])), toolbar)
+    : make("div", { class: "bls-tl-head" }, legend, toolbar);
   return {
-    all: [head, legend, frame, below, live], chips, live, query, foundText, pathButton, fitButton, helpButton, legend,
+    all: [head, ...(one ? [legend] : []), frame, below, live], chips, live, query, foundText, pathButton, fitButton, helpButton, legend,
     ruler, base, over, stage, scroll, frame, hint, below, tip, pathCard, rangeCard, helpCard,
   };
 }

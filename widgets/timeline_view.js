@@ -26,8 +26,9 @@ export class TimelineView {
    * @param {HTMLElement} root
    * @param {Session[]} sessions
    * @param {Listener} listener
+   * @param {boolean} [titled] whether a session alone has its name above it
    */
-  constructor(root, sessions, listener) {
+  constructor(root, sessions, listener, titled = true) {
     this.root = root;
     this.sessions = sessions;
     this.listener = listener;
@@ -55,7 +56,7 @@ export class TimelineView {
     this.asked = 0;
     this.stale = true;
     this.height = 0;
-    this.parts = makeParts(sessions, this.places, (name) => this.pickModel(this.model === name ? "" : name));
+    this.parts = makeParts(sessions, this.places, (name) => this.pickModel(this.model === name ? "" : name), titled);
     root.append(...this.parts.all);
     document.body.append(this.parts.tip); // a cell's output would cut it off
     this.painter = new Painter(context(this.parts.base));

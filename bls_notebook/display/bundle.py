@@ -13,8 +13,8 @@ from bls_notebook.display.many import many_html, many_text, stream_html, stream_
 from bls_notebook.display.messages import message_html, message_text
 from bls_notebook.display.model_list import models_html, models_text
 from bls_notebook.display.models import model_html, model_text
+from bls_notebook.display.on_top import with_view
 from bls_notebook.display.responses import response_html, response_text
-from bls_notebook.observe.lifetimes import Lifetimes
 from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
 from bls_notebook.display.session.difference import difference_html, difference_text
 from bls_notebook.display.session.summary import (
@@ -24,8 +24,10 @@ from bls_notebook.display.session.summary import (
     statistics_text,
 )
 from bls_notebook.display.svg import can_plot
+from bls_notebook.display.timeline.live import live_timeline
 from bls_notebook.observe.call_graph import CallGraph
 from bls_notebook.observe.difference import Difference
+from bls_notebook.observe.lifetimes import Lifetimes
 from bls_notebook.observe.plain import Record
 from bls_notebook.observe.records import ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
 from bls_notebook.observe.session import Session
@@ -61,16 +63,18 @@ class Display:
     text: str
     html: str = ""
     mermaid: str = ""  # JupyterLab draws it (from 4.1 on), but shows HTML rather where there is any
+    widget: Any = None  # what covers a picture of the HTML while a kernel is there
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         forms = {"text/plain": self.text, "text/html": self.html, "text/vnd.mermaid": self.mermaid}
-        return {kind: form for kind, form in forms.items() if form or kind == "text/plain"}
+        shown = {kind: form for kind, form in forms.items() if form or kind == "text/plain"}
+        return with_view(shown, self.widget)
 
     def __str__(self) -> str:
         return self.text
 
 
-def render(value: Drawable, *, stream: bool = False, width: int = 100) -> Display:
+def render(value: Drawable, *, stream: bool = False, width: int = 100, live: bool = False) -> Display:
     """Draw a record, or a sequence of them, as text and HTML.
 
     Parameters
@@ -81,6 +85,9 @@ def render(value: Drawable, *, stream: bool = False, width: int = 100) -> Displa
         Whether a sequence of responses is the stream of one request, not one response each of many.
     width : int
         Terminal cells in a line of the text.
+    live : bool
+        Whether a widget may cover the picture of a record that has one, where a kernel and anywidget are
+        there.
 
     Returns
     -------
@@ -94,6 +101,10 @@ def render(value: Drawable, *, stream: bool = False, width: int = 100) -> Displa
     """
     if isinstance(value, CallGraph):
         return Display(call_graph_text(value, width=width), mermaid=call_graph_mermaid(value))
+    if isinstance(value, Session) and live and value.spans:
+        widget = live_timeline(value, titled=False)
+        html = session_html(value, widget=widget)
+        return Display(session_text(value, width=width), html, widget=widget)
     if isinstance(value, Record):
         pair = _ONE.get(type(value))
         if pair is None:

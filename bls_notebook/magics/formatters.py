@@ -9,8 +9,9 @@ from typing import Any
 
 from IPython.core.formatters import DisplayFormatter
 
-from bls_notebook import Response
+from bls_notebook import Profile, Response
 from bls_notebook.observe.records import ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
+from bls_notebook.observe.session import Session
 
 from .notebook import Notebook
 from .results import Models, Responses
@@ -18,7 +19,9 @@ from .results import Models, Responses
 __all__ = ["add_formatters", "remove_formatters"]
 
 _LISTS: tuple[type, ...] = (Responses, Models)
-_TYPES: tuple[type, ...] = (Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, *_LISTS)
+_TYPES: tuple[type, ...] = (
+    Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, Session, Profile, *_LISTS,
+)  # fmt: skip
 
 
 def _formatter(notebook: Notebook) -> DisplayFormatter:

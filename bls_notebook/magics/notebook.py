@@ -46,7 +46,7 @@ class Notebook:
 
     def draw(self, value: object) -> Display:
         """Draw a record, a response, or several, by the settings."""
-        if isinstance(value, bls.Response):
+        if isinstance(value, (bls.Response, bls.Profile)):
             value = value.record
         if isinstance(value, Responses):
             records = [self._chosen(record) for record in value.records]
@@ -57,7 +57,7 @@ class Notebook:
             value = self._chosen(value)
         if not isinstance(value, Record):
             raise TypeError(f"cannot draw {type(value).__name__}")
-        return render(value, width=self.settings.width)
+        return render(value, width=self.settings.width, live=self.settings.widgets)
 
     def _chosen(self, record: Any) -> Any:
         return record if self.settings.show_warnings else replace(record, warnings=())
@@ -75,7 +75,7 @@ class Notebook:
     def publish(self, display: Display, display_id: str = "", update: bool = False) -> None:
         """Send a display to the notebook; with an id it can be replaced by an update later."""
         transient: dict[str, str] = {"display_id": display_id} if display_id else {}
-        bundle: dict[str, str] = display._repr_mimebundle_()
+        bundle: dict[str, Any] = display._repr_mimebundle_()
         self.shell.display_pub.publish(data=bundle, metadata={}, transient=transient, update=update)
 
     @property

@@ -26,6 +26,10 @@ class BLSNotebook(Configurable):
         help="Whether what Triton would pass in silence (the warnings of a response) fails the request.",
     ).tag(config=True)
     show_warnings = Bool(True, help="Whether displays show warnings.").tag(config=True)
+    widgets = Bool(
+        True,
+        help="Whether pictures can be zoomed, hovered and searched while the kernel runs (needs anywidget).",
+    ).tag(config=True)
     width = Int(100, min=40, help="Columns of plain-text displays.").tag(config=True)
 
     @observe("repository")

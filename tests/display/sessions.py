@@ -34,8 +34,9 @@ class Made:
     ) -> Span:
         given: dict[str, Any] = {
             "id": len(self.spans) + 1, "model": model, "parent": parent, "instance": f"{model}_0_{number}",
-            "sent": sent, "queued": min(sent + 20 * US, started), "started": started, "inferred": started + ns,
-            "ended": started + ns + ANSWER, "bytes_in": 4096, "bytes_out": 1024, "kind": "sync",
+            "sent": sent, "queued": min(sent + 20 * US, started), "started": started,
+            "inferred": started + ns, "ended": started + ns + ANSWER, "kind": "sync",
+            "bytes_in": 4096, "bytes_out": 1024,
         }  # fmt: skip
         self.spans.append(Span(**{**given, **changes}))
         return self.spans[-1]
@@ -97,8 +98,8 @@ def everything() -> Session:
             request_id=f"row {i}",
         )  # fmt: skip
     made.add(
-        "detect", 24 * MS, 24 * MS + 40 * US, 12 * MS, 1, reader.id, kind="async", device="gpu:0", device_ns=5 * MS,
-        state="error", error="ValueError: no weights for <digit> 7",
+        "detect", 24 * MS, 24 * MS + 40 * US, 12 * MS, 1, reader.id, kind="async", device="gpu:0",
+        device_ns=5 * MS, state="error", error="ValueError: no weights for <digit> 7",
     )  # fmt: skip
     for i in range(3):  # streams that share an instance
         begin = (38 + 4 * i) * MS

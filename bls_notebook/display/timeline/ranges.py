@@ -1,4 +1,4 @@
-"""The figures of a part of a session's time; ``widgets/timeline_data.js`` works out the same in the browser."""
+"""The figures of a part of a session's time; ``widgets/timeline_data.js`` works them out in the browser."""
 
 from __future__ import annotations
 

@@ -48,9 +48,9 @@ def timeline_lines(sessions: Sequence[Session], *, width: int = 100) -> list[str
     room = max(_LEAST, width - left)
     lines: list[str] = []
     seen: set[str] = set()
-    for session, layout in zip(sessions, layouts, strict=True):
+    for number, (session, layout) in enumerate(zip(sessions, layouts, strict=True), 1):
         if len(sessions) > 1:
-            title = visible(session.name) or f"session {len(lines) and 2 or 1}"
+            title = visible(session.name) or f"session {number}"
             lines.append(f"{title}  {duration(session.wall / 1e9)}")
         drawn = _lanes(session, layout, wall, room)
         for lane, (queue, row) in zip(layout.lanes[:_LANES], drawn, strict=False):

@@ -11,9 +11,12 @@ from typing import Any
 import anywidget
 import traitlets
 
-from bls_notebook.display.on_top import bundle_on_top, new_place
+from bls_notebook.display import parts
+from bls_notebook.display.on_top import new_place, with_view
 from bls_notebook.display.palette import model_inks
 from bls_notebook.display.timeline.columns import path_columns, session_columns
+from bls_notebook.display.timeline.html import timeline_html
+from bls_notebook.display.timeline.text import timeline_text
 from bls_notebook.display.widget_files import widget_source
 from bls_notebook.observe.critical_path import Step
 from bls_notebook.observe.session import Session, Span
@@ -36,6 +39,8 @@ class Timeline(anywidget.AnyWidget):
         The critical paths, if they are known already; else they are worked out when they are asked for.
     lit : bool
         Whether the critical path is lit from the start.
+    titled : bool
+        Whether a session alone has its name and figures above it; two always have.
 
     Attributes
     ----------
@@ -51,10 +56,11 @@ class Timeline(anywidget.AnyWidget):
     _css = widget_source("timeline.css")
 
     place = traitlets.Unicode().tag(sync=True)
-    sessions = traitlets.List().tag(sync=True)
-    paths = traitlets.List().tag(sync=True)
+    sessions: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True)
+    paths: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True)
     wants_paths = traitlets.Bool(False).tag(sync=True)
     lit = traitlets.Bool(False).tag(sync=True)
+    titled = traitlets.Bool(True).tag(sync=True)
     selection = traitlets.Dict().tag(sync=True)
     focus = traitlets.Dict().tag(sync=True)
 
@@ -65,13 +71,17 @@ class Timeline(anywidget.AnyWidget):
         *,
         critical: Sequence[Iterable[Step]] | None = None,
         lit: bool = False,
+        titled: bool = True,
     ) -> None:
         records = [session.record] if other is None else [session.record, other.record]
         inks = model_inks({span.model for record in records for span in record.spans})
         self._records: tuple[Session, ...] = tuple(records)
         self._critical = critical
         super().__init__(
-            place=new_place(), sessions=[session_columns(record, inks) for record in records], lit=lit
+            place=new_place(),
+            sessions=[session_columns(record, inks) for record in records],
+            lit=lit,
+            titled=titled,
         )
         if lit or critical is not None or sum(len(record.spans) for record in records) <= _AT_ONCE:
             self._find_paths()
@@ -99,7 +109,7 @@ class Timeline(anywidget.AnyWidget):
             for record in self._records
         )
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        from bls_notebook.display.html import Html
-
-        return bundle_on_top("timeline", Html("picture"), self)
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None, **kwargs: Any) -> Any:
+        text = timeline_text(*self._records)
+        html = parts.output(timeline_html(*self._records, widget=self), styles="figure")
+        return with_view({"text/plain": text, "text/html": html}, self)
