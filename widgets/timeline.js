@@ -11,7 +11,7 @@ import { TimelineView } from "./timeline_view.js";
 /** @param {{ model: Model, el: HTMLElement }} context */
 function render({ model, el }) {
   const sessions = model.get("sessions").map(readSession);
-  const root = make("div", { class: "bls-timeline", "data-lm-suppress-shortcuts": "true" });
+  const root = make("div", { class: "bls-timeline" });
   el.append(root);
 
   let wanted = false;

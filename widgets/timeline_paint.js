@@ -672,6 +672,10 @@ function fit(context, text, room) {
  * @param {string} colour #rrggbb
  */
 export function readable(colour) {
-  const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16) / 255);
-  return 0.299 * r + 0.587 * g + 0.114 * b > 0.56 ? "#111111" : "#ffffff";
+  const [r, g, b] = [1, 3, 5].map((at) => {
+    const part = parseInt(colour.slice(at, at + 2), 16) / 255;
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  const light = 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  return (light + 0.05) ** 2 > 1.05 * 0.05 ? "#111111" : "#ffffff"; // the greater contrast, as WCAG counts it
 }

@@ -56,10 +56,22 @@ export function makeParts(sessions, places, picked, titled) {
     ? make("div", { class: "bls-tl-head" }, sessions[0].raw.name && make("span", { class: "bls-tl-title" }, sessions[0].raw.name),
       make("span", { class: "bls-tl-facts" }, facts(sessions[0])), toolbar)
     : make("div", { class: "bls-tl-head" }, legend, toolbar);
+  for (const each of [query, over, pathButton, fitButton, helpButton, ...legend.querySelectorAll("button")]) own(each);
   return {
     all: [head, ...(one ? [legend] : []), frame, below, live], chips, live, query, foundText, pathButton, fitButton, helpButton, legend,
     ruler, base, over, stage, scroll, frame, hint, below, tip, pathCard, rangeCard, helpCard,
   };
+}
+
+/**
+ * Keep the keys of what can have the focus from JupyterLab, whose notebook has commands on plain letters. It
+ * looks for this on the element itself.
+ * @template {Element} E
+ * @param {E} element
+ */
+export function own(element) {
+  element.setAttribute("data-lm-suppress-shortcuts", "true");
+  return element;
 }
 
 /** @param {Record<string, string>} properties */

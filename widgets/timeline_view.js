@@ -3,7 +3,7 @@
 import { duration, isDark, make, onTheme, tickLabels, ticks } from "./common.js";
 import { above, rangeFigures, search, subset } from "./timeline_data.js";
 import { blockBox, findPlaces, Painter } from "./timeline_paint.js";
-import { makeParts, RULER_HEIGHT } from "./timeline_parts.js";
+import { makeParts, own, RULER_HEIGHT } from "./timeline_parts.js";
 import { counted, details, pathShares, rangeTable, spoken } from "./timeline_words.js";
 
 /** @typedef {import("./timeline_data.js").Session} Session */
@@ -490,8 +490,8 @@ export class TimelineView {
       this.parts.rangeCard.replaceChildren(
         make("div", { class: "bls-tl-card-head" }, "Selected",
           make("span", { class: "bls-tl-dim" }, `${duration(begin)} to ${duration(end)}, ${duration(end - begin)}`),
-          make("button", { type: "button", onclick: () => this.show(begin, end) }, "Zoom to it"),
-          make("button", { type: "button", onclick: () => this.select(null) }, "Clear")),
+          own(make("button", { type: "button", onclick: () => this.show(begin, end) }, "Zoom to it")),
+          own(make("button", { type: "button", onclick: () => this.select(null) }, "Clear"))),
         rangeTable(rows, ink));
       cards.push(this.parts.rangeCard);
     }

@@ -27,5 +27,7 @@ def width_of(text: str, points: float = 8.5) -> float:
 
 def readable(colour: str) -> str:
     """Return black or white, whichever reads better on ``#rrggbb``."""
-    r, g, b = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
-    return "#111111" if 0.299 * r + 0.587 * g + 0.114 * b > 0.56 else "#ffffff"
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    r, g, b = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    light = 0.2126 * r + 0.7152 * g + 0.0722 * b
+    return "#111111" if (light + 0.05) ** 2 > 1.05 * 0.05 else "#ffffff"  # as WCAG counts contrast
