@@ -58,7 +58,7 @@ export function readSession(raw) {
   const { ownAt, ownFrom, ownTo, own } = findOwnWork(c, n, first, callsAt, calls);
   const { blocks, waits, depth } = findRows(raw, c, n, own);
   const working = workCurve(c, n, first, ownAt, ownFrom, ownTo);
-  const queued = curve(pick(c.queued, (i) => c.started[i] > c.queued[i]), pick(c.started, (i) => c.started[i] > c.queued[i]));
+  const queued = waitCurve(c, n);
   return {
     raw, n, wall: Math.max(raw.wall, 1), c, blocks, waits, depth, working, queued, callsAt, calls, ownAt, ownFrom,
     ownTo, marksAt: offsets(c.mark_span, n), batches, first, text,
@@ -66,11 +66,20 @@ export function readSession(raw) {
 }
 
 /**
- * @param {Float64Array} values
- * @param {(i: number) => boolean} keep
+ * How many requests wait for an instance.
+ * @param {Record<string, any>} c
+ * @param {number} n
  */
-function pick(values, keep) {
-  return values.filter((_, i) => keep(i));
+function waitCurve(c, n) {
+  const from = new Float64Array(n);
+  const to = new Float64Array(n);
+  let count = 0;
+  for (let i = 0; i < n; i += 1) {
+    if (c.started[i] <= c.queued[i]) continue;
+    from[count] = c.queued[i];
+    to[count++] = c.started[i];
+  }
+  return curve(from.subarray(0, count), to.subarray(0, count));
 }
 
 /**
@@ -193,7 +202,8 @@ function findRows(raw, c, n, own) {
     if (c.gpu[i] >= 0) blocks[c.gpu[i]][c.gpu_row[i]].push(i);
     if (c.wait[i] >= 0) waits[c.lane[i]][raw.lanes[c.lane[i]].waits > MOST_WAITS ? 0 : c.wait[i]].push(i);
   }
-  const onGpu = Float64Array.from(c.started, (start, i) => start + Math.max(0, c.device_ns[i]));
+  const onGpu = new Float64Array(n);
+  for (let i = 0; i < n; i += 1) onGpu[i] = c.started[i] + Math.max(0, c.device_ns[i]);
   const begins = raw.lanes.map((lane) => (lane.kind === "refused" ? c.sent : c.started));
   return {
     blocks: blocks.map((rows, l) =>
@@ -220,7 +230,13 @@ function findRows(raw, c, n, own) {
  */
 export function row(c, spans, begin, end, own) {
   const n = spans.length;
-  const order = Int32Array.from(spans).sort((a, b) => begin[a] - begin[b] || a - b);
+  const order = new Int32Array(spans);
+  for (let k = 1; k < n; k += 1) {
+    if (begin[order[k]] < begin[order[k - 1]]) { // rarely: they come in the order of sending
+      order.sort((a, b) => begin[a] - begin[b] || a - b);
+      break;
+    }
+  }
   /** @type {Row} */
   const made = {
     n, span: order, begin: new Float64Array(n), end: new Float64Array(n), before: new Float64Array(n + 1),

@@ -204,24 +204,29 @@ export class Painter {
    */
   paintCurve(curve, base, unit, fill) {
     const { context, view } = this;
-    context.fillStyle = fill;
     const first = Math.max(0, above(curve.at, view.from) - 1);
     const last = above(curve.at, view.to, first);
+    context.beginPath();
+    context.moveTo(-2, base);
+    let height = base;
+    const step = (/** @type {number} */ at, /** @type {number} */ level) => {
+      context.lineTo(at, height);
+      height = base + level * unit;
+      context.lineTo(at, height);
+    };
     if (last - first < 1500) {
-      for (let k = first; k < last; k += 1) {
-        if (!curve.level[k]) continue;
-        const left = Math.max(-2, this.x(curve.at[k]));
-        const right = Math.min(view.width + 2, this.x(k + 1 < curve.at.length ? curve.at[k + 1] : curve.at[k]));
-        context.fillRect(left, base, Math.max(0.3, right - left), curve.level[k] * unit);
+      for (let k = first; k < last; k += 1) step(Math.max(-2, this.x(curve.at[k])), curve.level[k]);
+    } else {
+      let before = area(curve, view.from);
+      for (let left = 0; left < view.width; left += COLUMN) {
+        const now = area(curve, view.from + (left + COLUMN) / this.scale);
+        step(left, ((now - before) * this.scale) / COLUMN);
+        before = now;
       }
-      return;
     }
-    let before = area(curve, view.from);
-    for (let left = 0; left < view.width; left += COLUMN) {
-      const now = area(curve, view.from + (left + COLUMN) / this.scale);
-      context.fillRect(left, base, COLUMN, ((now - before) * this.scale * unit) / COLUMN);
-      before = now;
-    }
+    step(view.width + 2, 0);
+    context.fillStyle = fill;
+    context.fill();
   }
 
   /**
@@ -249,7 +254,7 @@ export class Painter {
         this.walk(
           row,
           (k, left, right) => this.paintWait(session, row.span[k], left, right, top, height, ink),
-          (left, right, cover) => this.shade(left, right, top, height, cover, this.hatch(ink)),
+          (left, right, cover) => this.shade(left, right, top, height, cover * 0.6, ink),
         );
       });
       blocks[place.index].forEach((row) => {
