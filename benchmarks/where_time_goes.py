@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 import bls_notebook as bls
-from bls_notebook.engine.execution import Execution, received
+from bls_notebook.engine.execution import Execution
 from bls_notebook.engine.outputs import answer, check_returned
+from bls_notebook.engine.receiving import received
 from bls_notebook.pb_utils import InferenceRequest, Tensor, get_output_tensor_by_name
 from bls_notebook.pb_utils._runtime import caller_var
 
@@ -117,7 +118,7 @@ def stages_of_a_call() -> list[Stage]:
         get_output_tensor_by_name(response, "OUT").as_numpy()
 
     def arrived() -> InferenceRequest:
-        return received(model, new_request(array), True)
+        return received(model, new_request(array), True, "sync")
 
     return [
         ("the whole call", lambda: array, whole_call),
@@ -130,7 +131,7 @@ def stages_of_a_call() -> list[Stage]:
             ),
         ),
         ("find the model, check the request", lambda: new_request(array), check),
-        ("isolate the inputs", lambda: new_request(array), lambda r: received(model, r, True)),
+        ("isolate the inputs", lambda: new_request(array), lambda r: received(model, r, True, "sync")),
         ("take an instance, enter its context", arrived, begin),
         ("callee: execute", lambda: [arrived()], execute),
         ("check the outputs, isolate them", lambda: execute([arrived()]), outputs),

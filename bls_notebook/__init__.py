@@ -21,6 +21,7 @@ from .engine.errors import (
 from .engine.profile import Profile, load_session, profile
 from .observe.session import Session
 from .repository.current import current_repository, set_current_repository
+from .repository.gpus import cupy, list_devices, simulate_gpus
 from .repository.repository import ModelRepository
 from .repository.response import Response
 
@@ -37,12 +38,15 @@ __all__ = [
     "RepositoryClosedError",
     "Response",
     "Session",
+    "cupy",
     "current_repository",
+    "list_devices",
     "load_ipython_extension",
     "load_session",
     "pb_utils",
     "profile",
     "set_current_repository",
+    "simulate_gpus",
     "unload_ipython_extension",
 ]
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 
+from .own_gpu import OwnGPU
 from .protocol import Modules, VersionFiles
 
 __all__ = ["PythonInstance", "PythonModel", "model_class", "open_model"]
@@ -92,20 +94,24 @@ class PythonInstance:
     """
 
     def __init__(self, cls: type[Any], arguments: dict[str, str], path: str, modules: Modules) -> None:
-        self.model = cls()
+        own = OwnGPU() if OwnGPU.needed() else None
+        self._own: Callable[[], AbstractContextManager[None]] = nullcontext if own is None else own.current
+        with self._own():
+            self.model = cls()
         self.asks_ready = hasattr(self.model, "is_ready")
         self.path = path
         self._modules = modules
         initialize = getattr(self.model, "initialize", None)
         if initialize is not None:
-            initialize(arguments)
+            with self._own():
+                initialize(arguments)
         execute = getattr(self.model, "execute", None)
         if execute is None:
             self.is_async = False
             self.execute = self._no_execute
         else:
             self.is_async = inspect.iscoroutinefunction(execute)
-            self.execute = execute
+            self.execute = execute if own is None else own.around(execute, self.is_async)
 
     def _no_execute(self, requests: list[InferenceRequest]) -> Any:
         raise TritonModelException(f"Python model {self.path} does not implement `execute` method.")
@@ -116,7 +122,8 @@ class PythonInstance:
         self.execute = self._no_execute
         try:
             if finalize is not None:
-                finalize()
+                with self._own():
+                    finalize()
         finally:
             del self.model
             self._modules.forget()

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from .protocol import OpenModel
 
-__all__ = ["backend_names", "find_backend", "register_backend"]
+__all__ = ["backend_names", "find_backend", "register_backend", "runs_on_gpu"]
 
 # A new backend is one module with an `open_model`, and its line here.
 _MODULES = {
@@ -43,3 +43,12 @@ def find_backend(name: str) -> OpenModel | None:
         return None
     found: OpenModel = import_module(module).open_model
     return found
+
+
+def runs_on_gpu(name: str) -> bool:
+    """Whether `KIND_AUTO` may become `KIND_GPU` for a backend, where there is a GPU."""
+    if name != "onnxruntime" or name in _registered:
+        return True
+    from .onnxruntime.session import has_gpu
+
+    return has_gpu()

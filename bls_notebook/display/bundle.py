@@ -7,33 +7,45 @@ from dataclasses import dataclass
 from typing import Any
 
 from bls_notebook.display.configs import config_html, config_text
+from bls_notebook.display.devices import devices_html, devices_text
 from bls_notebook.display.errors import error_html, error_text
 from bls_notebook.display.lifetimes import lifetimes_html, lifetimes_text
 from bls_notebook.display.many import many_html, many_text, stream_html, stream_text
 from bls_notebook.display.messages import message_html, message_text
+from bls_notebook.display.metrics import metrics_html, metrics_text
 from bls_notebook.display.model_list import models_html, models_text
 from bls_notebook.display.models import model_html, model_text
 from bls_notebook.display.on_top import with_view
 from bls_notebook.display.responses import response_html, response_text
+from bls_notebook.display.session import summary
 from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
 from bls_notebook.display.session.difference import difference_html, difference_text
-from bls_notebook.display.session.summary import (
-    session_html,
-    session_text,
-    statistics_html,
-    statistics_text,
-)
+from bls_notebook.display.statistics import statistics_html, statistics_text
 from bls_notebook.display.svg import can_plot
 from bls_notebook.display.timeline.live import live_timeline
 from bls_notebook.observe.call_graph import CallGraph
 from bls_notebook.observe.difference import Difference
 from bls_notebook.observe.lifetimes import Lifetimes
+from bls_notebook.observe.metric_records import FamilyRecord
 from bls_notebook.observe.plain import Record
-from bls_notebook.observe.records import ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
+from bls_notebook.observe.records import (
+    DeviceTable,
+    ErrorRecord,
+    MessageRecord,
+    ModelRecord,
+    ResponseRecord,
+)
 from bls_notebook.observe.session import Session
-from bls_notebook.observe.statistics import SessionStatistics
+from bls_notebook.observe.session_statistics import SessionStatistics
+from bls_notebook.observe.statistics import StatisticsRecord
 
-Drawable = Record | Sequence[ModelRecord] | Sequence[ResponseRecord]
+Drawable = (
+    Record
+    | Sequence[ModelRecord]
+    | Sequence[ResponseRecord]
+    | Sequence[StatisticsRecord]
+    | Sequence[FamilyRecord]
+)
 
 
 def _difference_html(difference: Difference) -> str:
@@ -50,9 +62,16 @@ _ONE: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
     ErrorRecord: (error_text, error_html),
     MessageRecord: (message_text, message_html),
     Lifetimes: (lifetimes_text, lifetimes_html),
-    Session: (session_text, session_html),
-    SessionStatistics: (statistics_text, statistics_html),
+    Session: (summary.session_text, summary.session_html),
+    SessionStatistics: (summary.statistics_text, summary.statistics_html),
     Difference: (difference_text, _difference_html),
+    DeviceTable: (devices_text, devices_html),
+}
+_MANY: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
+    ModelRecord: (models_text, models_html),
+    ResponseRecord: (many_text, many_html),
+    StatisticsRecord: (statistics_text, statistics_html),
+    FamilyRecord: (metrics_text, metrics_html),
 }
 
 
@@ -74,17 +93,26 @@ class Display:
         return self.text
 
 
-def render(value: Drawable, *, stream: bool = False, width: int = 100, live: bool = False) -> Display:
+def render(
+    value: Drawable,
+    *,
+    stream: bool = False,
+    width: int = 100,
+    empty: type[Record] = ModelRecord,
+    live: bool = False,
+) -> Display:
     """Draw a record, or a sequence of them, as text and HTML.
 
     Parameters
     ----------
-    value : record, or sequence of ModelRecord or ResponseRecord
-        What to show. An empty sequence is an empty list of models, or of responses if `stream`.
+    value : record, or sequence of ModelRecord, ResponseRecord, StatisticsRecord or FamilyRecord
+        What to show.
     stream : bool
         Whether a sequence of responses is the stream of one request, not one response each of many.
     width : int
         Terminal cells in a line of the text.
+    empty : type
+        What an empty sequence is a sequence of; of responses if `stream`.
     live : bool
         Whether a widget may cover the picture of a record that has one, where a kernel and anywidget are
         there.
@@ -103,15 +131,15 @@ def render(value: Drawable, *, stream: bool = False, width: int = 100, live: boo
         return Display(call_graph_text(value, width=width), mermaid=call_graph_mermaid(value))
     if isinstance(value, Session) and live and value.spans:
         widget = live_timeline(value, titled=False)
-        html = session_html(value, widget=widget)
-        return Display(session_text(value, width=width), html, widget=widget)
+        html = summary.session_html(value, widget=widget)
+        return Display(summary.session_text(value, width=width), html, widget=widget)
     if isinstance(value, Record):
         pair = _ONE.get(type(value))
         if pair is None:
             expected = ", ".join(kind.__name__ for kind in _ONE)
             raise TypeError(f"no display for {type(value).__name__}; expected {expected}")
     else:
-        pair = _sequence(value, stream)
+        pair = _sequence(value, stream, empty)
     return Display(pair[0](value, width=width), pair[1](value))
 
 
@@ -135,13 +163,14 @@ def render_config(name: str, pbtxt: str, *, width: int = 100) -> Display:
     return Display(config_text(name, pbtxt, width=width), config_html(name, pbtxt))
 
 
-def _sequence(values: Sequence[Any], stream: bool) -> tuple[Callable[..., str], Callable[..., str]]:
+def _sequence(
+    values: Sequence[Any], stream: bool, kind: type[Record]
+) -> tuple[Callable[..., str], Callable[..., str]]:
     if stream:
         return stream_text, stream_html
-    kinds = {type(value) for value in values}
-    if kinds == {ResponseRecord}:
-        return many_text, many_html
-    if kinds <= {ModelRecord}:
-        return models_text, models_html
-    found = ", ".join(sorted(kind.__name__ for kind in kinds))
-    raise TypeError(f"no display for a sequence of {found}; expected all ModelRecord, or all ResponseRecord")
+    kinds = {type(value) for value in values} or {kind}
+    if len(kinds) == 1 and kinds <= _MANY.keys():
+        return _MANY[kinds.pop()]
+    found = ", ".join(sorted(each.__name__ for each in kinds))
+    expected = ", or ".join(f"all {each.__name__}" for each in _MANY)
+    raise TypeError(f"no display for a sequence of {found}; expected {expected}")

@@ -99,6 +99,34 @@ _CONFIG = """
 .bls-com{color:var(--b-dim)}
 """
 
+_STATISTICS = """
+{--b-bar:var(--b-blue)}
+.bls-stack,.bls-bar{display:inline-flex;width:110px;height:10px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.14);vertical-align:baseline}
+.bls-stack span,.bls-bar span{display:block;height:100%;min-width:1px}
+.bls-bar span,.bls-infer{background:var(--b-bar)}
+.bls-queue{background:repeating-linear-gradient(135deg,var(--b-amber) 0 2px,rgba(128,128,128,.3) 2px 4px)}
+.bls-input{background:#7fb2e5}
+.bls-output{background:var(--b-green)}
+.bls-key{display:inline-block;width:9px;height:9px;border-radius:2px;margin-right:5px}
+.bls-histogram{display:inline-flex;align-items:flex-end;gap:1px;height:18px;vertical-align:text-bottom}
+.bls-histogram span{width:6px;background:var(--b-bar);border-radius:1px 1px 0 0}
+.bls-bucket{display:flex;align-items:center;gap:8px;font-variant-numeric:tabular-nums;line-height:1.35}
+.bls-bound{min-width:4.5em;text-align:right;color:var(--b-dim)}
+td .bls-wrong{color:var(--b-red);font-weight:600}
+.bls-stats th,.bls-stats td{padding-right:14px}
+th[scope=rowgroup] .bls-name{color:var(--b-fg);margin-right:4px}
+.bls-family{padding:10px 0 1px;font-size:12px;white-space:normal;max-width:60em}
+.bls-label{margin-right:10px}
+"""
+
+_DEVICES = """
+.bls-usage{display:flex;width:150px;height:9px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.18)}
+.bls-usage span{height:100%}
+.bls-ours{background:var(--b-blue);min-width:2px}
+.bls-kept{background:var(--b-blue);opacity:.45}
+.bls-others{background:rgba(128,128,128,.6)}
+"""
+
 _FIGURE = """
 .bls-figure{display:block;max-width:100%;height:auto;margin:6px 0 2px;mix-blend-mode:multiply}
 &dark .bls-figure{filter:invert(.9333) hue-rotate(180deg);mix-blend-mode:lighten}
@@ -117,13 +145,9 @@ _SESSION = """
 _DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
 
 _SHEETS = {
-    "figure": _FIGURE,
-    "table": _TABLE,
-    "error": _ERROR,
-    "message": _MESSAGE,
-    "config": _CONFIG,
-    "session": _SESSION,
-}
+    "table": _TABLE, "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "statistics": _STATISTICS,
+    "devices": _DEVICES, "figure": _FIGURE, "session": _SESSION,
+}  # fmt: skip
 
 
 @cache

@@ -17,8 +17,10 @@ import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
@@ -40,6 +42,7 @@ __all__ = ["Answers", "BatchScheduler"]
 
 # Answers that are given once the lock is free.
 Answers = list[tuple[Ticket, InferenceResponse]]
+_REASONS = {ErrorCode.UNAVAILABLE: "REJECTED", ErrorCode.CANCELLED: "CANCELED"}
 
 
 class BatchScheduler:
@@ -134,7 +137,7 @@ class BatchScheduler:
                         break
         if refusal is not None:
             ticket.finish(refusal)
-        _give(answers)
+        self._give(answers)
         if batch and instance is not None:
             self._run_inline(instance, batch)
         else:
@@ -183,6 +186,8 @@ class BatchScheduler:
                 return False
             self._leave((ticket,))
             self._remove(ticket)
+            reason = "OTHER" if ticket.refused else "CANCELED"
+            self._model.statistics.failed(perf_counter_ns() - ticket.arrived, reason)
         self._pump()
         return True
 
@@ -214,7 +219,7 @@ class BatchScheduler:
                 for instance in work:
                     self._idle.remove(instance)
             self._set_alarm(now)
-        _give(answers)
+        self._give(answers)
         for instance in work:
             if instance.is_async:
                 instance.loop.post(partial(self._turn, instance))
@@ -235,16 +240,28 @@ class BatchScheduler:
                 self._idle.append(instance)
                 drained = self._drained()
             self._set_alarm(now)
-        _give(answers)
+        self._give(answers)
         if drained is not None:
             drained()
         return batch
+
+    def _give(self, answers: Answers) -> None:
+        """Answer requests that never ran; they count as failed, for Triton's reasons."""
+        if answers:
+            now = perf_counter_ns()
+            with self._lock:
+                for ticket, response in answers:
+                    error = response._error
+                    reason = "OTHER" if error is None else _REASONS.get(error._code, "OTHER")
+                    self._model.statistics.failed(now - ticket.arrived, reason)
+        for ticket, response in answers:
+            ticket.finish(response)
 
     def _end(self, tickets: Sequence[Ticket], again: list[Ticket]) -> None:
         answers: Answers = []
         with self._lock:
             self._over(tickets, again, self._clock.now(), answers)
-        _give(answers)
+        self._give(answers)
 
     def _work(self, instance: Instance) -> None:
         """Serve batches on a worker thread until none is ready."""
@@ -265,7 +282,7 @@ class BatchScheduler:
                 instance.holder = None
                 self._idle.append(instance)
                 drained = self._drained()
-            _give(answers)
+            self._give(answers)
             if drained is not None:
                 drained()
             self._pump()
@@ -323,8 +340,3 @@ class BatchScheduler:
         self._alarm.cancel()
         callback, self._on_drained = self._on_drained, None
         return callback
-
-
-def _give(answers: Answers) -> None:
-    for ticket, response in answers:
-        ticket.finish(response)

@@ -6,7 +6,8 @@ tensors.
 
 Differs from the real server's, on purpose: shapes and data types belong to the key (there ``[[1, 2]]`` and
 ``[[1], [2]]`` share an answer), outputs that were not asked for are withheld, errors are never kept, and
-an answer is dropped with the loaded model that gave it.
+an answer is dropped with the loaded model that gave it. As there, what lies on a GPU is neither looked up nor
+kept.
 """
 
 from __future__ import annotations
@@ -70,6 +71,11 @@ class ResponseCache:
         self._lookup_ns = self._insert_ns = 0
 
     @staticmethod
+    def takes(request: InferenceRequest) -> bool:
+        """Whether a request may be looked up: its inputs are on the CPU."""
+        return all(t.is_cpu() for t in request._inputs)
+
+    @staticmethod
     def key(model: int, request: InferenceRequest) -> Key:
         """Return what makes requests to a loaded model equal: their inputs."""
         digest = hashlib.blake2b(digest_size=32)
@@ -100,7 +106,9 @@ class ResponseCache:
         return response
 
     def insert(self, key: Key, requested: tuple[str, ...], response: InferenceResponse) -> None:
-        """Keep a copy of an answer, unless it is an error or larger than the cache."""
+        """Keep a copy of an answer, unless it is an error, on a GPU, or larger than the cache."""
+        if not all(t.is_cpu() for t in response._outputs):
+            return
         size = sum(_bytes_of(t) for t in response._outputs)
         if response._error is not None or size > self.size:
             return

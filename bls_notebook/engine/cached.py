@@ -17,11 +17,14 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .cache import Key
+from .placement import placed
+from .spans import record_at_once
+from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .execution import Execution
     from .model import LoadedModel
-    from .scheduler import Scheduler
+    from .scheduling import Scheduler
     from .ticket import Ticket
 
 __all__ = ["CachingScheduler"]
@@ -47,17 +50,21 @@ class CachingScheduler:
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Answer from the cache, or serve the request and wait for its answer."""
+        parent.note_blocking(self._model.name)
         begun = perf_counter_ns()
+        if not self._cache.takes(request):
+            box = [request]
+            del request
+            return self._inner.call(parent, box.pop())
         key = self._cache.key(self._number, request)
         requested = request._requested
         found = self._cache.lookup(key, requested)
         looked = perf_counter_ns() - begun
         if found is not None:
             self._hit(begun + looked - request._arrived, looked)
-            if request._span is not None:
-                request._span.cached = True
-                recording.answered(request._span, found, perf_counter_ns())
-            return found
+            if request._span:
+                record_at_once(self._model, parent, request, found, cached=True)
+            return with_warnings(placed(found, requested), self._model, None, parent)
         box = [request]
         del request  # nobody but the model may hold it
         response = self._inner.call(parent, box.pop())
@@ -67,7 +74,8 @@ class CachingScheduler:
     def submit(self, ticket: Ticket) -> None:
         """Answer from the cache, or serve the request in the background."""
         request = ticket.request
-        if request is None:
+        if request is None or not self._cache.takes(request):
+            del request
             self._inner.submit(ticket)
             return
         begun = perf_counter_ns()
@@ -82,9 +90,11 @@ class CachingScheduler:
         self._hit(begun + looked - ticket.arrived, looked)
         ticket.request = None
         ticket.outside = True
-        if ticket.span is not None:
-            ticket.span.cached = True
-        ticket.respond(found, True)
+        log = recording.active
+        if ticket.span and log is not None:
+            log.cached.append(ticket.span)
+        found = placed(found, ticket.requested)
+        ticket.respond(with_warnings(found, self._model, None, ticket.parent), True)
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:
         self._cache.timed(lookup_ns, 0)

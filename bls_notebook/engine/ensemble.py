@@ -11,10 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
-from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from bls_notebook.observe import recording
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
@@ -23,6 +21,7 @@ from .ensemble_run import EnsembleRun
 from .execution import Execution
 from .failures import error_response
 from .messages import in_ensemble, not_ready
+from .spans import record_at_once
 from .ticket import Ticket
 
 if TYPE_CHECKING:
@@ -46,10 +45,10 @@ class EnsembleScheduler:
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Serve a request and wait for its answer."""
+        parent.note_blocking(self._model.name)
         members = self._enter()
         if isinstance(members, InferenceResponse):
-            if request._span is not None:
-                recording.answered(request._span, members, perf_counter_ns())
+            record_at_once(self._model, parent, request, members)
             return members
         return EnsembleRun(self._model, self._plan, members, parent, request, None, self._ended).serve()
 
@@ -103,6 +102,8 @@ class EnsembleScheduler:
                     else f"'{name}' version {step.version} is not at ready state"
                 )
                 return error_response(in_ensemble(self._model.name, problem))
+            if (step.model, step.version) not in held and member in held.values():
+                member.release()  # the newest version is also asked for by its number: one hold is enough
             held[step.model, step.version] = member
             members.append(member)
         return members

@@ -20,6 +20,7 @@ from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.tensor import Tensor
 
 from .ensemble_plan import EnsemblePlan
+from .reshape import output_reshapes, reshape_all
 
 __all__ = ["EnsembleFlow", "Launch", "Membership"]
 
@@ -83,6 +84,7 @@ class EnsembleFlow:
         self._plan = plan
         self._spec = spec
         self._members = members
+        self._reshapes = output_reshapes(spec.outputs)
         self._wanted = frozenset(requested)
         self._needed = plan.needed(self._wanted)
         self._sequence = sequence
@@ -101,11 +103,8 @@ class EnsembleFlow:
         given = {t._name: t for t in inputs}
         if self._spec.max_batch_size:
             self.batch = next((t._array.shape[0] for t in given.values()), 0)
-        for name, declared in self._spec.inputs.items():
+        for name in self._spec.inputs:
             tensor = given.pop(name, None)
-            if tensor is not None and declared.reshape is not None:
-                rows = tensor._array.shape[: bool(self.batch)]
-                tensor = Tensor._of(name, tensor._array.reshape(rows + declared.reshape), tensor._datatype)
             self._put(name, 0, tensor, self.batch, None)
         return self._ready(self._spec.inputs, 0)
 
@@ -168,6 +167,7 @@ class EnsembleFlow:
                 parameters["sequence_id"] = value.sequence.correlation_id
                 parameters["sequence_start"] = bool(value.sequence.flags & SEQUENCE_START)
                 parameters["sequence_end"] = bool(value.sequence.flags & SEQUENCE_END)
+        reshape_all(out, self._reshapes)
         self.responses += 1
         return out, parameters
 

@@ -26,11 +26,14 @@ from bls_notebook.pb_utils.tensor import Tensor
 from .blocking import first_response, look_at
 from .ensemble_flow import EnsembleFlow, Launch, Membership
 from .ensemble_plan import EnsemblePlan
-from .execution import Execution, received
+from .execution import Execution
 from .failures import cancelled_response, error_response
 from .isolation import hand_over
 from .messages import in_ensemble, without_running
+from .placement import placed
+from .receiving import NotReceivedError, received
 from .ticket import Ticket
+from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .model import LoadedModel
@@ -116,11 +119,10 @@ class EnsembleRun:
         self._steps_ns = 0
         self.execution = EnsembleExecution(model.server, model, parent)
         self.execution.started = self._started
-        self._span = span = request._span
-        if span is not None:
-            self.execution.span = span
-            recording.placed(span, model.name, "cpu", -1, 1)
-            span.queued = span.started = self._started
+        self.execution.span = request._span
+        log = recording.active
+        if request._span and log is not None:
+            self._record_begin(log)
         if ticket is not None:
             ticket.execution = self.execution
 
@@ -223,12 +225,18 @@ class EnsembleRun:
         request._options = self._options_of(launch)
         problem = member.check.problem(request)
         if problem is not None:
-            response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (member.name,)))
-            recording.refused(
-                member.seen, self.execution.span, "ensemble", request._options.request_id, response
-            )
-            return response
-        return received(self.execution, member, request, True, "ensemble")
+            return self._unsent(member, request, problem)
+        try:
+            return received(member, request, True, "ensemble")
+        except NotReceivedError as error:
+            return self._unsent(member, request, str(error))
+
+    def _unsent(self, member: LoadedModel, request: InferenceRequest, problem: str) -> InferenceResponse:
+        """The error of a step that could not be sent."""
+        response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (member.name,)))
+        who = request._options.request_id
+        recording.refused(member.seen, self.execution.span, "ensemble", who, response)
+        return response
 
     def _options_of(self, launch: Launch) -> Options:
         options = self._options
@@ -313,6 +321,7 @@ class EnsembleRun:
                 tensors = hand_over(tensors, True)
             response = InferenceResponse()
             response._outputs = tensors
+            response = placed(response, self._request._requested)
             if parameters:
                 plain = parameters["sequence_id"] == 0 and True not in parameters.values()
                 response._parameters = _PLAIN if plain else json.dumps(parameters)
@@ -349,11 +358,18 @@ class EnsembleRun:
         return error_response(message, error._code, record)
 
     def _give(self, responses: list[tuple[InferenceResponse, bool]], over: bool) -> None:
+        execution = self.execution
+        if execution.warnings:  # of the steps
+            responses = [
+                (with_warnings(response, self._model, execution, execution.parent), final)
+                for response, final in responses
+            ]
         if over:
             self._count(responses[-1][0]._error is not None)
+            log = recording.active
+            if self.execution.span and log is not None:
+                self._record_end(log, responses[-1][0])
         ticket = self._ticket
-        if over and self._span is not None:
-            self._record_end(self._span, responses[-1][0])
         for response, final in responses:
             if ticket is not None:
                 ticket.respond(response, final)
@@ -363,13 +379,23 @@ class EnsembleRun:
             self.execution.finished = True
             self._ended(self._members)
 
-    def _record_end(self, span: recording.RawSpan, response: InferenceResponse) -> None:
-        """Record for a profile that no step is under way any more."""
-        now = perf_counter_ns()
-        recording.ran(span, self._started, self._started, now, now)
-        span.rows = max(1, self._flow.batch)
+    # -- for a profile -------------------------------------------------------------------------------
+
+    def _record_begin(self, log: recording.Log) -> None:
+        request, span, now = self._request, self.execution.span, self._started
         if self._ticket is None:
-            recording.answered(span, response, now)
+            assert self.execution.parent is not None
+            log.begin(
+                span, self.execution.parent.span, self._model.seen, request._kind, self._options.request_id,
+                request._inputs, self._arrived, now,
+            )  # fmt: skip
+        log.place(span, (self._model.seen, self._model.name, "cpu"), 1, now)
+
+    def _record_end(self, log: recording.Log, response: InferenceResponse) -> None:
+        now = perf_counter_ns()
+        log.ran.extend((self.execution.span, now, now))
+        if self._ticket is None:
+            log.answer(self.execution.span, now, response)
 
     def _count(self, failed: bool) -> None:
         ended = perf_counter_ns()

@@ -8,33 +8,32 @@ an execution interrupts everything that it started.
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from contextvars import copy_context
-from time import perf_counter_ns
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from bls_notebook.observe import recording
+from bls_notebook.observe.logs import LogLine
 from bls_notebook.observe.records import ErrorRecord
-from bls_notebook.observe.session import ModelSeen
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator
-from bls_notebook.pb_utils.memory import MemoryType
-from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
+from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from . import messages
+from . import logs, messages
 from .blocking import first_response
 from .ctrl_c import RETRY_SECONDS
 from .failures import error_response, originating, over_bls
 from .futures import response_of
 from .interrupt import clear_interrupt, interrupt_thread
-from .isolation import hand_over
 from .loops import watch_loop
+from .placement import memory_problem
+from .receiving import NotReceivedError, received
+from .spans import record_refused
 from .stream import AnsweredStream, TicketStream
 from .threads import start_in_thread
 from .ticket import Ticket
@@ -45,68 +44,13 @@ if TYPE_CHECKING:
     from .model import LoadedModel
     from .server import Server
 
-__all__ = ["MAX_DEPTH", "Execution", "received"]
+__all__ = ["MAX_DEPTH", "Execution", "ModelClosed", "bare_caller"]
 
 MAX_DEPTH = 1000
 PATIENCE = 10  # hundredths of a second that a coroutine has to notice that it is cancelled
-_new = InferenceRequest.__new__
+_NO_WARNINGS: Mapping[str, None] = MappingProxyType({})
 _running_loop = asyncio.get_running_loop
 _CLOSED = "Unable to send response. Response sender has been closed."
-
-
-def received(
-    parent: Execution, model: LoadedModel, request: InferenceRequest, given: bool, kind: str
-) -> InferenceRequest:
-    """Return the request as the model receives it: its tensors isolated from the sender's.
-
-    Parameters
-    ----------
-    parent : Execution
-        Who sent it.
-    given : bool
-        Nobody else holds the request.
-    kind : str
-        How it was sent; see `Span`.
-    """
-    arrived = perf_counter_ns()
-    inputs = request._inputs
-    if given:
-        request._inputs = []
-    out = _new(InferenceRequest)
-    out._arrived = arrived
-    out._inputs = hand_over(inputs, given)
-    out._requested = request._requested or model.output_names
-    out._model_name = model.name
-    out._model_version = model.version
-    options = request._options
-    out._options = options if options is DEFAULT_OPTIONS else _carried(options)
-    out._answerable = None
-    out._sender = None
-    out._maker = None
-    recorder = recording.active
-    out._span = (
-        None
-        if recorder is None
-        else recorder.begin(model.seen, parent.span, kind, options.request_id, arrived, out._inputs)
-    )
-    return out
-
-
-def _carried(options: Options) -> Options:
-    """The options as the receiver sees them: the server writes parameters anew, without spaces."""
-    if options.parameters == "{}":
-        return options
-    parameters = json.dumps(json.loads(options.parameters), separators=(",", ":"))
-    return Options(
-        options.request_id,
-        options.correlation_id,
-        options.flags,
-        options.timeout,
-        parameters,
-        options.preferred_memory,
-        options.trace,
-        options.priority,
-    )
 
 
 class ModelClosed(Exception):  # noqa: N818 - not an error: the request goes elsewhere
@@ -129,49 +73,82 @@ class Execution:
         Who sent the request.
     """
 
-    # Defaults of what most executions never set: making one is on the path of every request.
-    bare = False
+    __slots__ = (
+        "__weakref__",
+        "_causes",
+        "_children",
+        "_guard",
+        "_inline",
+        "bare",
+        "cancelled",
+        "depth",
+        "finished",
+        "inferred",
+        "instance",
+        "model",
+        "nested_loop",
+        "parent",
+        "request",
+        "requests",
+        "server",
+        "span",
+        "started",
+        "task",
+        "tasks",
+        "thread",
+        "ticket",
+        "tickets",
+        "timer",
+        "warnings",
+    )
+
     combined = False  # it runs no model itself, but sends requests to others: see `waits_for`
-    cancelled = False
-    finished = False
-    instance: Instance | None = None
-    request: InferenceRequest | None = None
-    # Of a batch, in step; instead of `request` and `ticket`.
-    requests: tuple[InferenceRequest, ...] = ()
-    tickets: tuple[Ticket, ...] = ()
-    started = 0
-    inferred = 0  # when `execute` returned
-    task: asyncio.Task[Any] | None = None
-    tasks: WeakSet[asyncio.Task[Any]] | None = None
-    thread = 0
-    ticket: Ticket | None = None
-    warnings: Mapping[str, None] = MappingProxyType({})  # in order, each once
-    nested_loop: Any = None  # that a sync execute runs itself
-    span: recording.RawSpan | None = None  # of its request, where that is recorded; of a batch, the first's
-    _causes: list[ErrorRecord] | None = None
-    _children: set[Ticket] | None = None
-    _guard: threading.Lock | None = None
-    _inline: set[Execution] | None = None
+    _of = ""  # the model whose code runs, where `model` is None; set by subclasses
+
+    bare: bool  # it sends requests of threads that carry no context
+    finished: bool
+    request: InferenceRequest | None
+    ticket: Ticket | None
+    instance: Instance | None
+    task: asyncio.Task[Any] | None
+    tasks: WeakSet[asyncio.Task[Any]] | None
+    inferred: int  # when `execute` returned
+    timer: Any  # of its GPU, while it is recorded there
+    _causes: list[ErrorRecord] | None
+    _children: set[Ticket] | None
+    _guard: threading.Lock | None
+    _inline: set[Execution] | None
 
     def __init__(self, server: Server, model: LoadedModel | None, parent: Execution | None) -> None:
+        # Making one is on the path of every request: slots, and all of them set, are quickest.
         self.server = server
         self.model = model
         self.parent = parent
         self.depth: int = 0 if parent is None else parent.depth + 1
+        self.bare = self.cancelled = self.finished = False
+        self.instance = self.request = self.ticket = self.task = self.tasks = None
+        # Of a batch, in step; instead of `request` and `ticket`.
+        self.requests: tuple[InferenceRequest, ...] = ()
+        self.tickets: tuple[Ticket, ...] = ()
+        self.started = self.inferred = self.thread = 0
+        self.span = 0  # number of its request in a profile; of a batch, of the first
+        self.warnings: Mapping[str, None] = _NO_WARNINGS  # in order, each once
+        self.nested_loop: Any = None  # that a sync execute runs itself
+        self._causes = self._children = self._guard = self._inline = None
 
     @property
     def instance_name(self) -> str:
         """Name of the instance that runs it."""
         return self.instance.name if self.instance is not None else "notebook"
 
+    @property
+    def model_name(self) -> str:
+        """Name of the model that runs, or that its thread belongs to."""
+        return self.model.name if self.model is not None else self._of or "notebook"
+
     def bare_caller(self) -> Execution:
         """Return who sends requests from a thread that carries no context, on behalf of this model."""
-        execution = Execution(self.server, None, None)
-        execution.bare = True
-        execution.span = self.span
-        if self.model is not None:
-            self.model.bare.add(execution)
-        return execution
+        return bare_caller(self.server, self.model, self.span)
 
     # -- as a caller (pb_utils._runtime.Caller) --------------------------------------------------
 
@@ -189,11 +166,19 @@ class Execution:
             return self._refused(request, problem, decoupled)
         if decoupled:
             self.note_blocking(model.name)
-            return ResponseIterator(self._stream(model, request, given))
+            try:
+                return ResponseIterator(self._stream(model, request, given))
+            except NotReceivedError as error:
+                return self._refused(request, str(error), decoupled)
+        late: list[InferenceRequest] | None = None
         try:
-            response = model.scheduler.call(self, received(self, model, request, given, "sync"))
+            response = model.scheduler.call(self, received(model, request, given, "sync"))
         except ModelClosed as closed:  # it was replaced since it was found
-            response = self._exec_again(model, closed.request)
+            late = [closed.request]
+        except NotReceivedError as error:
+            return self._refused(request, str(error), decoupled)
+        if late is not None:
+            response = self._exec_again(model, late)
         if response._error is not None:
             response = originating(response, model.name)
             if self.model is not None:
@@ -201,8 +186,9 @@ class Execution:
             self.note_error(response)
         return response
 
-    def _exec_again(self, model: LoadedModel, request: InferenceRequest) -> InferenceResponse:
-        ticket = Ticket(model, request, self, copy_context())
+    def _exec_again(self, model: LoadedModel, late: list[InferenceRequest]) -> InferenceResponse:
+        # Nobody but the ticket may hold the request, or its end would not be noticed while this thread waits.
+        ticket = Ticket(model, late.pop(), self, copy_context())
         self.adopt(ticket)
         model.pass_on(ticket)
         return first_response(ticket)
@@ -221,7 +207,10 @@ class Execution:
             if problem is not None:
                 return self._refused_later(loop, request, problem, decoupled)
         kind = "stream" if decoupled else "async"
-        ticket = Ticket(model, received(self, model, request, given, kind), self, copy_context())
+        try:
+            ticket = Ticket(model, received(model, request, given, kind), self, copy_context())
+        except NotReceivedError as error:
+            return self._refused_later(loop, request, str(error), decoupled)
         future = response_of(ticket, loop, TicketStream(ticket, self) if decoupled else None)
         children = self._children
         if children is None:
@@ -239,12 +228,10 @@ class Execution:
                 model.name, f"the chain of BLS calls is {MAX_DEPTH} long; does a model call itself?"
             )
         memory = request._options.preferred_memory
-        if memory is not None and memory._memory_type == MemoryType.TRITONSERVER_MEMORY_GPU:
-            return messages.no_gpu(memory._device_id)
-        return None
+        return None if memory is None else memory_problem(memory)
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
-        ticket = Ticket(model, received(self, model, request, given, "stream"), self, copy_context())
+        ticket = Ticket(model, received(model, request, given, "stream"), self, copy_context())
         self.adopt(ticket)
         model.scheduler.submit(ticket)
         return TicketStream(ticket, self)
@@ -254,11 +241,7 @@ class Execution:
         response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (name,)))
         self.note_error(response)
         if recording.active is not None:
-            model = self.server.find(name, request._model_version)
-            seen = ModelSeen(name, 0) if model is None else model.seen
-            options = request._options
-            kind = "stream" if decoupled else kind
-            recording.refused(seen, self.span, kind, options.request_id, response)
+            record_refused(self, request, "stream" if decoupled else kind, response)
         return ResponseIterator(AnsweredStream(response)) if decoupled else response
 
     def _refused_later(
@@ -309,17 +292,22 @@ class Execution:
 
     def log(self, level: str, message: str, file: str, line: int) -> None:
         """Write to the server's log."""
-        self.server.log(level, message, file, line, self.model.name if self.model else "notebook")
+        logs.write(LogLine(level, self.model_name, message, file, line, self.bare))
 
     def metric_family(self, name: str, description: str, kind: str) -> Any:
         """Return a family of custom metrics."""
         return self.server.metric_family(self, name, description, kind)
 
+    @property
+    def directory(self) -> str:
+        """Folder of the version of the model that runs; empty in the notebook."""
+        return self.model.directory if self.model is not None else ""
+
     def model_directory(self) -> str:
         """Return the folder of the running model's version."""
-        if self.model is None:
+        if not self.directory:
             raise TritonModelException("get_model_dir: no model is running here.")
-        return self.model.directory
+        return self.directory
 
     # -- as the one who answers (pb_utils.sender.Answerable), where it runs inline ------------------
 
@@ -372,7 +360,10 @@ class Execution:
             self._children.discard(ticket)
 
     def interruptible(self) -> threading.Lock:
-        """Return the lock under which `thread` is trusted by `interrupt`."""
+        """Return the lock under which `thread` is trusted by `interrupt`, and `finished` is set.
+
+        One of its own, or its scheduler's where that is taken at its end anyway.
+        """
         if self._guard is None:
             self._guard = threading.Lock()
         return self._guard
@@ -436,3 +427,21 @@ class Execution:
                 time.sleep(RETRY_SECONDS)
 
         start_in_thread(insist)
+
+
+class _Bare(Execution):
+    """Sends requests of a thread that carries no context."""
+
+
+def bare_caller(server: Server, model: LoadedModel | None, span: int = 0) -> Execution:
+    """Return who sends requests from a thread that carries no context; `model` is whose code it runs.
+
+    `span` is the number in a profile of the request that it works for.
+    """
+    execution = _Bare(server, None, None)
+    execution.bare = True
+    execution.span = span
+    if model is not None:
+        execution._of = model.name
+        model.bare.add(execution)
+    return execution

@@ -7,6 +7,7 @@ models never see it.
 from __future__ import annotations
 
 import linecache
+import re
 import traceback
 from types import FrameType, TracebackType
 from typing import Protocol
@@ -25,6 +26,7 @@ __all__ = [
     "internal_paths",
     "originating",
     "over_bls",
+    "public_names",
     "text_of",
 ]
 
@@ -34,6 +36,9 @@ HOME = "__bls_home__"  # in the globals of a model's modules: says which model t
 
 # Frames of these files are this package's own machinery, not the model's.
 internal_paths: tuple[str, ...] = (__file__.rsplit("engine", 1)[0],)
+
+
+_PRIVATE = re.compile(r"[^\s'\"<>()@]*@\d+#\d+:(\w+(?::\w+)*)")
 
 
 class _Running(Protocol):
@@ -52,10 +57,18 @@ def _code_frames(tb: TracebackType | None) -> list[tuple[FrameType, int]]:
     ]
 
 
+def public_names(text: str) -> str:
+    """Return a text with the names that a model's modules have on Triton.
+
+    Here each has a name of its own instance in `sys.modules`: ``m@1#0:helper`` is ``helper``.
+    """
+    return _PRIVATE.sub(lambda found: found[1].replace(":", "."), text) if "@" in text else text
+
+
 def text_of(error: BaseException) -> str:
     """Return the text of an exception, also of one whose own `__str__` fails."""
     try:
-        return str(error)
+        return public_names(str(error))
     except KeyboardInterrupt:
         raise
     except BaseException as problem:

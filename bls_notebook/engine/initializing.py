@@ -36,11 +36,14 @@ class Initializing(Execution):
         Of the instance.
     directory : str
         Of the model's version.
+    model : str
+        Name of the model.
     """
 
-    def __init__(self, server: Server, name: str, directory: str) -> None:
+    def __init__(self, server: Server, name: str, directory: str, model: str = "") -> None:
         super().__init__(server, None, None)
         self._name = name
+        self._of = model or name
         self._directory = directory
 
     @property
@@ -56,8 +59,9 @@ class Initializing(Execution):
         """Refuse, as Triton does."""
         raise TritonModelException(_NO_BLS)
 
-    def model_directory(self) -> str:
-        """Return the folder of the model's version."""
+    @property
+    def directory(self) -> str:
+        """Folder of the model's version."""
         return self._directory
 
 
@@ -67,10 +71,11 @@ def as_model(caller: Caller) -> Iterator[None]:
     loop = _get_running_loop()
     if loop is not None:
         _set_running_loop(None)
-    token = caller_var.set(caller)
+    before = caller_var.get()
+    caller_var.set(caller)
     try:
         yield
     finally:
-        caller_var.reset(token)
+        caller_var.set(before)  # and not `reset`: see caller_var
         if loop is not None:
             _set_running_loop(loop)

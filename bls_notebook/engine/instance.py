@@ -6,17 +6,28 @@ is who occupies it, None while it is idle; it is written under the scheduler's l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 from bls_notebook.backends.protocol import BackendInstance
+from bls_notebook.observe.recording import Place
+from bls_notebook.observe.session import ModelSeen
 
 from .loops import ModelLoop
 
 if TYPE_CHECKING:
+    from bls_notebook.pb_utils.request import InferenceRequest
+
     from .execution import Execution
     from .ticket import Ticket
 
 __all__ = ["Instance"]
+
+_making_loops = threading.Lock()
+
+
+def _closed(requests: list[InferenceRequest]) -> Any:
+    raise RuntimeError("the model's instance has been finalized")
 
 
 class Instance:
@@ -34,23 +45,40 @@ class Instance:
         Number of the CUDA GPU that it is on; -1 for none.
     """
 
-    __slots__ = ("__weakref__", "_loop", "backend", "device", "execute", "gpu", "holder", "is_async", "name")
+    __slots__ = (
+        "__weakref__",
+        "_loop",
+        "backend",
+        "device",
+        "execute",
+        "gpu",
+        "holder",
+        "is_async",
+        "load",
+        "name",
+        "place",
+    )
 
     def __init__(self, name: str, backend: BackendInstance, device: str = "cpu", gpu: int = -1) -> None:
         self.name = name
         self.device = device
+        self.place: Place = (ModelSeen(""), name, device)  # as a profile records it; see `LoadedModel.be`
         self.gpu = gpu
         self.backend = backend
         self.execute = backend.execute
         self.is_async = backend.is_async
         self.holder: Execution | Ticket | None = None
+        # How many unanswered requests share its loop; written under the scheduler's lock.
+        self.load = 0
         self._loop: ModelLoop | None = None
 
     @property
     def loop(self) -> ModelLoop:
         """The instance's own event loop, in a thread of its own; started when first used."""
         if self._loop is None:
-            self._loop = ModelLoop(self.name)
+            with _making_loops:  # requests of a decoupled model may come to it from several threads at once
+                if self._loop is None:
+                    self._loop = ModelLoop(self.name)
         return self._loop
 
     @property
@@ -58,16 +86,14 @@ class Instance:
         """Identity of the thread of its loop; 0 while it has none."""
         return 0 if self._loop is None else self._loop.thread
 
-    @property
-    def load(self) -> int:
-        """How many executions share the instance's loop."""
-        return 0 if self._loop is None else len(self._loop.executions)
-
     def close(self) -> None:
-        """Finalize the model's instance and stop its loop."""
+        """Finalize the model's instance and stop its loop; what ends there later finds it stopped.
+
+        What the model holds goes with it now, and not with a garbage collection: it may be a GPU's memory.
+        """
         try:
             self.backend.finalize()
         finally:
+            self.execute = _closed
             if self._loop is not None:
                 self._loop.stop()
-                self._loop = None

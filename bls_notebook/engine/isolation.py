@@ -4,7 +4,8 @@ Guarantees: what one side does to its arrays is never seen by the other, and eve
 handed over is writeable. Memory moves without a copy only where nobody else can reach it any more: its
 giver holds neither the request, the tensor, the array, nor what the array is a view of, and there is
 no weak reference. A view's base that is not a plain array (a buffer, a DLPack capsule, a framework's
-tensor) counts as held. When in doubt, it is copied.
+tensor) counts as held. When in doubt, it is copied. On a GPU the same holds, each device for itself; and
+whatever was being done there, on any stream, is done when a tensor is handed over.
 
 Counts are exact: a count that says "nobody else" cannot grow behind our back, because growing it
 takes a reference. Needs no lock.
@@ -18,7 +19,10 @@ from weakref import getweakrefcount
 
 import numpy as np
 
+from bls_notebook.devices.moves import copied, to_cpu
+from bls_notebook.devices.registry import backend_of
 from bls_notebook.pb_utils.dtypes import element_bytes
+from bls_notebook.pb_utils.gpu_text import TextOnGPU
 from bls_notebook.pb_utils.holders import RecordingNumber
 from bls_notebook.pb_utils.tensor import Tensor
 
@@ -31,8 +35,12 @@ _ndarray = np.ndarray
 _new = Tensor.__new__
 
 
-def _copy_of_bytes(tensor: Tensor) -> Tensor:
+def _copy_of_bytes(tensor: Tensor, cpu_only: bool) -> Tensor:
     """The tensor as its receiver sees it: an object array of bytes."""
+    there: Any = tensor._array
+    if there.__class__ is TextOnGPU:
+        there = there.on_cpu() if cpu_only else there.copy()
+        return Tensor._of(tensor._name, there, "BYTES")
     array = np.asarray(tensor._array)  # of a subclass, the plain array: a matrix cannot be made flat
     out = np.empty(array.shape, np.object_)
     out.reshape(-1)[:] = [element_bytes(e) for e in array.reshape(-1).tolist()]
@@ -53,7 +61,22 @@ def _base_unheld(array: np.ndarray[Any, Any]) -> bool:
     )
 
 
-def hand_over(tensors: list[Tensor], given: bool) -> list[Tensor]:
+def _copy_of(array: Any, cpu_only: bool) -> Any:
+    if cpu_only and not isinstance(array, _ndarray):
+        return to_cpu(array)
+    return copied(array)
+
+
+def _finished(array: Any) -> bool:
+    """Whether an array on a GPU alone has its memory; then nothing is being done on it any more."""
+    there = backend_of(array)
+    if there is None or not there.unheld(array):
+        return False
+    there.finish(array)
+    return True
+
+
+def hand_over(tensors: list[Tensor], given: bool, cpu_only: bool = False) -> list[Tensor]:
     """Return tensors for the other side.
 
     Parameters
@@ -62,18 +85,25 @@ def hand_over(tensors: list[Tensor], given: bool) -> list[Tensor]:
         Of a request or response.
     given : bool
         Nobody but the engine holds that request or response any more.
+    cpu_only : bool
+        What is on a GPU is moved to the CPU.
 
     Returns
     -------
     list of Tensor
         The same tensors where their memory moves, copies elsewhere.
+
+    Raises
+    ------
+    MemoryError
+        A copy on a GPU does not fit.
     """
     out = []
     for tensor in tensors:
         array = tensor._array
         datatype = tensor._datatype
         if datatype == "BYTES":
-            out.append(_copy_of_bytes(tensor))
+            out.append(_copy_of_bytes(tensor, cpu_only))
         elif (
             given
             and array.nbytes > SMALL
@@ -85,14 +115,25 @@ def hand_over(tensors: list[Tensor], given: bool) -> list[Tensor]:
             and getweakrefcount(array) == 0
             and getweakrefcount(tensor) == 0
             and _base_unheld(array)
+        ) or (
+            array.__class__ is not _ndarray
+            and not cpu_only
+            and given
+            and not isinstance(array, _ndarray)
+            and tensor.__class__ is Tensor
+            and _getrefcount(tensor) == _TENSOR_UNHELD
+            and _getrefcount(array) == _ARRAY_UNHELD
+            and getweakrefcount(array) == 0
+            and getweakrefcount(tensor) == 0
+            and _finished(array)
         ):
             out.append(tensor)
         else:
-            copied = _new(Tensor)
-            copied._name = tensor._name
-            copied._datatype = datatype
-            copied._array = array.copy() if array.__class__ is _ndarray else np.array(array, subok=False)
-            out.append(copied)
+            copy = _new(Tensor)
+            copy._name = tensor._name
+            copy._datatype = datatype
+            copy._array = array.copy() if array.__class__ is _ndarray else _copy_of(array, cpu_only)
+            out.append(copy)
     return out
 
 

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary, WeakSet, ref
 
 from bls_notebook.pb_utils._runtime import caller_var
 
@@ -38,7 +38,7 @@ class Mailbox:
     __slots__ = ("_calls", "_loop", "_scheduled")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self._loop = ref(loop)  # which is known by its mailbox, and ends with nobody else
         self._calls: deque[Callable[[], None]] = deque()
         self._scheduled = False
 
@@ -47,8 +47,11 @@ class Mailbox:
         self._calls.append(call)
         if not self._scheduled:
             self._scheduled = True
+            loop = self._loop()
             try:
-                self._loop.call_soon_threadsafe(self._drain)
+                if loop is None:
+                    raise RuntimeError
+                loop.call_soon_threadsafe(self._drain)
             except RuntimeError:  # the loop has been closed: nobody is left to tell
                 self._calls.clear()
 
@@ -60,11 +63,11 @@ class Mailbox:
                 call()
             except Exception as error:  # must not strand the calls behind it
                 told = {"message": "A callback of bls_notebook failed", "exception": error}
-                self._loop.call_exception_handler(told)
+                asyncio.get_running_loop().call_exception_handler(told)
             except BaseException:
                 if self._calls:
                     self._scheduled = True
-                    self._loop.call_soon(self._drain)
+                    asyncio.get_running_loop().call_soon(self._drain)
                 raise
 
 

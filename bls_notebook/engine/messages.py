@@ -7,12 +7,17 @@ from collections.abc import Iterable, Sequence
 __all__ = [
     "batch_mismatch",
     "batch_too_large",
+    "byte_size_mismatch",
     "decoupled_called_as_plain",
     "duplicate_input",
     "execute_failed",
     "in_ensemble",
+    "inputs_not_placed",
     "no_batch_dimension",
     "no_gpu",
+    "no_inputs",
+    "no_rows",
+    "not_placed",
     "not_ready",
     "queue_full",
     "running",
@@ -168,14 +173,60 @@ def batch_too_large(model: str, request_id: str, limit: int) -> str:
     )
 
 
-def no_gpu(device: int) -> str:
-    """Outputs were asked for on a GPU that is not there."""
+def byte_size_mismatch(model: str, request_id: str, name: str, expected: int, text: bool) -> str:
+    """An input of no rows, where a row is not empty; `expected` counts bytes, or elements of text."""
+    if text:
+        problem = (
+            f"expected {expected} string elements for inference input '{name}' for model '{model}', got 0"
+        )
+    else:
+        problem = (
+            f"input byte size mismatch for input '{name}' for model '{model}'. Expected {expected}, got 0"
+        )
+    return running(model, _named(request_id, problem))
+
+
+def no_rows(model: str, request_id: str, name: str, shape: Sequence[int]) -> str:
+    """A batch of no rows that the server lets pass, and then answers wrongly or never."""
+    return running(
+        model,
+        _named(
+            request_id,
+            f"input '{name}' for model '{model}' has shape [{','.join(map(str, shape))}]: a batch needs one "
+            "row at least. (The real server would keep the caller waiting forever, or drop the batch "
+            "dimension.)",
+        ),
+    )
+
+
+def no_inputs() -> str:
+    """No inputs for a Python model that batches: it looks for the number of rows in the first."""
+    return "out of bounds index 0: request has 0 inputs"
+
+
+def no_gpu(why: str) -> str:
+    """Outputs were asked for on a GPU that is not there; `why` says how to have it."""
     return (
         "BackendMemory::Create, all allocation types failed:\n"
         "\tGPU: failed to get device: CUDA driver version is insufficient for CUDA runtime version\n"
         "\tGPU_POOL: CudaMemoryManager has no preallocated CUDA memory"
-        f" (this process has no gpu:{device}; leave preferred_memory out, or ask for the CPU)"
+        f" ({why}; or leave preferred_memory out, or ask for the CPU)"
     )
+
+
+def not_placed(device: int, why: str) -> str:
+    """Outputs do not fit into the GPU that they were asked for on."""
+    return (
+        "BackendMemory::Create, all allocation types failed:\n"
+        f"\tGPU: {why}\n"
+        "\tGPU_POOL: CudaMemoryManager has no preallocated CUDA memory"
+        f" (the outputs were asked for on gpu:{device})"
+    )
+
+
+def inputs_not_placed(why: str) -> str:
+    """The receiver's copies of the inputs do not fit into the GPU that these are on."""
+    return f"Failed to allocate memory for the inputs: {why}"
 
 
 def timeout_expired() -> str:

@@ -13,18 +13,21 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
+from . import running
 from .failures import error_response, text_of
 from .messages import not_ready
 from .model_seen import model_seen
 from .output_check import OutputCheck
 from .readiness import is_ready
-from .scheduler import Scheduler
+from .reshape import input_reshapes, reshape_all
 from .schedulers import scheduler_for
+from .scheduling import Scheduler
 from .statistics import Statistics
 from .validate import RequestCheck
 
 if TYPE_CHECKING:
     from bls_notebook.engine.spec import ModelSpec
+    from bls_notebook.observe.session import ModelSeen
 
     from .execution import Execution
     from .instance import Instance
@@ -75,9 +78,15 @@ class LoadedModel:
         self.declared = frozenset(spec.outputs)
         self.output_names = tuple(spec.outputs)
         self.check = RequestCheck(spec)
+        self.reshapes = input_reshapes(spec.inputs)
+        # An ensemble runs nothing itself: its steps say.
+        self.cpu_only = spec.scheduler != "ensemble" and (
+            spec.backend != "python" or spec.force_cpu_only_input_tensors
+        )
         self.outputs = OutputCheck(spec, server.strict)
         self.statistics = Statistics()
-        self.seen = model_seen(spec, version, self.is_async)
+        self.be(model_seen(spec, version, self.is_async))
+        running.models.add(self)
         self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves
         self.closed = threading.Event()
         self.bare: WeakSet[Execution] = WeakSet()  # who its threads without a context send requests as
@@ -85,6 +94,12 @@ class LoadedModel:
         self._holds = 0
         self._closing = False
         self.scheduler: Scheduler = scheduler_for(self)
+
+    def be(self, seen: ModelSeen) -> None:
+        """Say what a profile is to record of it and its instances."""
+        self.seen = seen
+        for instance in self.instances:
+            instance.place = (seen, instance.name, instance.device)
 
     def settled(self, ticket: Ticket) -> None:
         """A request has been answered."""
@@ -97,8 +112,10 @@ class LoadedModel:
         heir = self.server.find(self.name, self.version) or self.server.find(self.name)
         problem = not_ready(self.name)
         if heir is not None and heir is not self and request is not None:
+            reshape_all(request._inputs, {name: there.back() for name, there in self.reshapes.items()})
             found = heir.check.problem(request)
             if found is None:
+                reshape_all(request._inputs, heir.reshapes)
                 ticket.model = heir
                 heir.scheduler.submit(ticket)
                 return

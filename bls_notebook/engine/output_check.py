@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from bls_notebook.pb_utils.tensor import Tensor
 
+from .reshape import output_reshapes
+
 if TYPE_CHECKING:
     from .spec import ModelSpec
 
@@ -34,14 +36,17 @@ class OutputCheck:
         Of the only output; empty where there are several.
     shape : tuple or None
         Of the only output, as it was last found to be right.
+    reshapes : dict of str to Reshape
+        What happens to outputs on their way from the model.
     noted : bool
         Whether an execution of the model ever had a warning of its own, or of a model that it called.
     """
 
-    __slots__ = ("_decoupled", "_seen", "_spec", "datatype", "noted", "shape", "strict")
+    __slots__ = ("_decoupled", "_seen", "_spec", "datatype", "noted", "reshapes", "shape", "strict")
 
     def __init__(self, spec: ModelSpec, strict: bool = False) -> None:
         self.strict = strict
+        self.reshapes = output_reshapes(spec.outputs)
         self._spec = spec
         self._decoupled = spec.decoupled
         only = next(iter(spec.outputs.values())) if len(spec.outputs) == 1 else None
@@ -100,8 +105,13 @@ class OutputCheck:
         shape, wanted = tensor._array.shape, spec.model_shape
         if len(shape) != len(wanted) or any(w not in (-1, s) for s, w in zip(shape, wanted, strict=True)):
             batch = " (the first is the batch)" if self._spec.max_batch_size else ""
-            found.append(
-                f"got shape {list(shape)}, the configuration says {list(wanted)}{batch}; Triton passes it "
-                "on, so change the array or dims"
-            )
+            what, advice = "configuration", "Triton passes it on, so change the array or dims"
+            reshape = self.reshapes.get(tensor._name)
+            if reshape is not None and reshape.of(shape) is None:
+                what = "configuration's reshape"
+                advice = (
+                    "Triton cuts such an output off, or fills it up with other memory, so change the array "
+                    "or reshape"
+                )
+            found.append(f"got shape {list(shape)}, the {what} says {list(wanted)}{batch}; {advice}")
         return found

@@ -11,7 +11,10 @@ from bls_notebook.pb_utils.holders import RecordingNumber
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
+from .failures import public_names
 from .isolation import hand_over
+from .placement import placed
+from .reshape import reshape_all
 
 if TYPE_CHECKING:
     from .output_check import OutputCheck
@@ -27,7 +30,9 @@ class ReturnError(TritonModelException):
 
 def _triton_type(value: object) -> str:
     """The type as Triton prints it, whose classes live in a module of its own."""
-    return str(type(value)).replace(f"{InferenceResponse.__module__}.", "c_python_backend_utils.")
+    return public_names(str(type(value))).replace(
+        f"{InferenceResponse.__module__}.", "c_python_backend_utils."
+    )
 
 
 def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:
@@ -77,7 +82,8 @@ def answer(
     responses : list of InferenceResponse
         That the model returned, or one that it sends.
     requested : tuple of str
-        Names of the outputs that the requester gets, each of the configuration.
+        Names of the outputs that the requester gets, each of the configuration; `Wanted` where it prefers
+        some memory for them.
     given : bool
         Nobody but the engine and, perhaps, the list's maker holds the list.
     check : OutputCheck, optional
@@ -123,7 +129,13 @@ def answer(
         if not as_asked:
             tensors[:] = {t._name: t for t in tensors if t._name in requested}.values()
     out._outputs = []
-    out._outputs = hand_over(tensors, unheld)
+    if requested.__class__ is tuple:
+        out._outputs = hand_over(tensors, unheld)
+    else:
+        out._outputs = tensors
+        out = placed(out, requested, unheld)
+    if check is not None and check.reshapes:
+        reshape_all(out._outputs, check.reshapes)
     return out
 
 

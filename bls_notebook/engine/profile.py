@@ -19,6 +19,7 @@ from bls_notebook.observe.session import Answers, Session
 
 from .device_time import device_timer
 from .errors import BLSError
+from .running import record_running
 
 __all__ = ["DEFAULT_LIMIT", "Profile", "load_session", "profile"]
 
@@ -40,32 +41,38 @@ class Profile(Answers):
         if not isinstance(name, str):
             raise BLSError(f"profile: name: got {name!r}, expected text")
         self.name = name
-        self._sink = recording.Sink(limit)
+        self._limit = limit
         self._lock = threading.Lock()
-        self._rows: list[recording.RawSpan | recording.RawMark] | None = None
+        self._log: recording.Log | None = None
         self._record: Session | None = None
         self._began = ""
         self._start = self._end = 0
+        self._dropped = 0
 
     def __enter__(self) -> Profile:
         with self._lock:
             if self._start:
                 raise BLSError("profile: it has been used already; make a new one: with bls.profile() as ...")
             self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+            self._log = recording.start(self._limit, device_timer())
+            self._dropped = self._log.dropped
             self._start = perf_counter_ns()
-        recording.start(self._sink, device_timer())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        log = self._log
+        assert log is not None
         self._end = perf_counter_ns()
-        self._rows = recording.stop(self._sink)
+        record_running(log)
+        self._dropped = log.dropped - self._dropped
+        recording.stop(log)
 
     @property
     def running(self) -> bool:
         """Whether it is on."""
-        return self._start > 0 and self._rows is None
+        return self._start > 0 and not self._end
 
     @property
     def record(self) -> Session:
@@ -73,16 +80,16 @@ class Profile(Answers):
         with self._lock:
             if self._record is not None:
                 return self._record
-            rows, end = self._rows, self._end
-            if rows is None:
-                if not self._start:
-                    return Session(name=self.name)
-                end = perf_counter_ns()
-                rows = recording.so_far(self._sink)
-            session = session_of(rows, self._start, end, self._began, self.name, self._sink.dropped)
-            if rows is self._rows:
-                self._record, self._rows = session, []
-                self._sink.rows.clear()
+            log = self._log
+            if log is None:
+                return Session(name=self.name)
+            end, dropped = self._end, self._dropped
+            if not end:
+                end, dropped = perf_counter_ns(), log.dropped - dropped
+                record_running(log)
+            session = session_of(log, self._start, end, self._limit, self._began, self.name, dropped)
+            if self._end:
+                self._record, self._log = session, None
             return session
 
     def __repr__(self) -> str:

@@ -178,7 +178,8 @@ class BatchRunner:
         # Inline, it is stopped with its parent, unless that is somewhere else.
         own = not inline or parent is None or parent.thread != thread or parent.task is not None
         guard = execution.interruptible() if own else threading.Lock()
-        token = caller_var.set(execution)
+        before = caller_var.get()
+        caller_var.set(execution)
         failed: InferenceResponse | None = None
         again: list[Ticket] = []
         try:
@@ -204,7 +205,7 @@ class BatchRunner:
                 execution.finished = True
             if own and execution.cancelled:
                 clear_interrupt(execution.thread)
-            caller_var.reset(token)
+            caller_var.set(before)
             self._finish(execution, failed)
         return again
 
@@ -307,41 +308,36 @@ class BatchRunner:
             if self._model.decoupled:
                 request.get_response_sender()  # dropped with the request: so its end is noticed
             ticket.execution = execution
-        if any(t.span is not None for t, _ in pairs):
-            self._record_start(execution)
+        log = recording.active
+        if log is not None:
+            self._record_start(log, execution, [(t, r) for t, r in pairs if t.span])
         return execution
 
-    def _record_start(self, execution: Execution) -> None:
+    def _record_start(
+        self, log: recording.Log, execution: Execution, pairs: list[tuple[Ticket, InferenceRequest]]
+    ) -> None:
         """Record for a profile that a batch has begun."""
         instance = execution.instance
-        assert instance is not None
-        spans = [t.span for t in execution.tickets if t.span is not None]
-        execution.span = spans[0]
-        batch = object() if len(spans) > 1 else None
-        for ticket, request in zip(execution.tickets, execution.requests, strict=True):
-            span = ticket.span
-            if span is None:
-                continue
-            span.seen = self._model.seen
-            again = hasattr(span, "started")  # an iterative sequence goes on
-            recording.placed(
-                span, instance.name, instance.device, instance.gpu, rows_of(request) if self._batching else 1
-            )
-            if batch is not None:
-                span.batch = batch
-            if not again:
-                span.queued, span.started = ticket.queued_at, execution.started
-            if self._model.decoupled and instance.is_async:
-                span.released = execution.started  # its loop takes the next at once
+        if not pairs or instance is None:
+            return
+        execution.span = first = pairs[0][0].span
+        for ticket, request in pairs:
+            rows = rows_of(request) if self._batching else 1
+            batch = first if len(pairs) > 1 else 0
+            log.place(ticket.span, instance.place, rows, execution.started, batch)
+        if instance.gpu >= 0:
+            execution.timer = log.measure([t.span for t, _ in pairs], instance.gpu)
 
-    def _record_end(self, execution: Execution, inferred: int, ended: int) -> None:
+    def _record_end(self, log: recording.Log, execution: Execution, inferred: int, ended: int) -> None:
         """Record for a profile that `execute` of a batch has returned."""
+        instance = execution.instance
+        assert instance is not None
+        if instance.gpu >= 0 and execution.timer is not None:
+            execution.timer.end()
+        shared = self._model.decoupled and instance.is_async  # its loop took the next at once
         for ticket in execution.tickets:
-            span = ticket.span
-            if span is not None:
-                released = getattr(span, "released", 0)
-                shared = self._model.decoupled and self._model.is_async
-                recording.ran(span, span.queued, span.started, inferred, released if shared else ended)
+            if ticket.span:
+                log.ran.extend((ticket.span, inferred, execution.started if shared else ended))
 
     def _cancel(self, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
@@ -391,8 +387,9 @@ class BatchRunner:
             for t, r in zip(execution.tickets, execution.requests, strict=True)
             if t.context is not None
         ]
-        if execution.span is not None:
-            self._record_end(execution, inferred, ended)
+        log = recording.active
+        if execution.span and log is not None:
+            self._record_end(log, execution, inferred, ended)
         statistics = self._model.statistics
         with self._lock:
             if real:
@@ -415,8 +412,9 @@ class BatchRunner:
                         ),
                     )
         execution.requests = ()
+        tickets, execution.tickets = execution.tickets, ()  # no cycle: what is over is freed at once
         if failed is not None:
-            for ticket in execution.tickets:
+            for ticket in tickets:
                 ticket.finish(InferenceResponse([], failed._error))
 
 

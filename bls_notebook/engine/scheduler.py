@@ -17,14 +17,15 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bls_notebook.observe import recording
+from bls_notebook.observe.recording import nbytes
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from . import janitor
+from . import janitor, spans
 from .blocking import first_response, wait_for
 from .ctrl_c import may_be_interrupted
 from .execution import Execution, ModelClosed
@@ -42,32 +43,9 @@ if TYPE_CHECKING:
     from .instance import Instance
     from .model import LoadedModel
 
-__all__ = ["DefaultScheduler", "Scheduler", "first_response"]
+__all__ = ["DefaultScheduler"]
 
 _get_ident = threading.get_ident
-
-
-class Scheduler(Protocol):
-    """What the engine asks of a scheduler."""
-
-    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
-        """Serve a request that is not decoupled, and wait for its answer."""
-
-    def submit(self, ticket: Ticket) -> None:
-        """Serve a request in the background."""
-
-    @property
-    def pending(self) -> int:
-        """How many requests wait to be executed."""
-
-    def withdraw(self, ticket: Ticket) -> bool:
-        """Take a request out of the queue; False where it is not there any more."""
-
-    def settled(self, ticket: Ticket) -> None:
-        """A ticket has been answered."""
-
-    def close(self, on_drained: Callable[[], None]) -> None:
-        """Accept no more; call `on_drained` when all has been answered."""
 
 
 class DefaultScheduler:
@@ -120,16 +98,20 @@ class DefaultScheduler:
         if running_loop is not None:  # model code must not see the caller's (or Jupyter's) loop
             _set_running_loop(None)
             parent.note_blocking(model.name)
-        token = caller_var.set(execution)
+        before = caller_var.get()
+        caller_var.set(execution)
         response: InferenceResponse | None = None
         begun = request._arrived
         rows = rows_of(request) if self._batching else 1
         inferred = 0
         failed = False
-        span = request._span
-        if span is not None:
-            execution.span = span
-            recording.placed(span, instance.name, instance.device, instance.gpu, rows)
+        span = execution.span = request._span
+        if span:  # it is recorded for a profile
+            options, inputs = request._options, request._inputs
+            one = len(inputs) == 1 and inputs[0]._datatype != "BYTES"
+            bytes_in = inputs[0]._array.nbytes if one else nbytes(inputs)
+            del inputs
+            timer = spans.measured(span, instance) if instance.gpu >= 0 else None
         started = perf_counter_ns()
         execution.started = started
         try:
@@ -154,7 +136,7 @@ class DefaultScheduler:
             failed = True
             response = failure(execution, error, True)
         finally:
-            caller_var.reset(token)
+            caller_var.set(before)
             if running_loop is not None:
                 _set_running_loop(running_loop)
             if guard is None:
@@ -179,10 +161,20 @@ class DefaultScheduler:
                 else:
                     instance.holder = None
                     self._idle.append(instance)
-            if span is not None:
-                recording.ran(span, queued or started, started, inferred or ended, ended)
-                if execution.ticket is None and (response is not None or failed):
-                    recording.answered(span, response, ended)
+            if span:
+                if timer is not None:
+                    timer.end()
+                log = recording.active
+                if response is None or response._error is not None or execution.ticket is not None:
+                    times = (begun, queued, rows, inferred, ended)
+                    spans.record_call(execution, options, bytes_in, *times, response, failed)
+                elif log is not None:  # all at once: every call pays for this
+                    outs = response._outputs
+                    one = len(outs) == 1 and outs[0]._datatype != "BYTES"
+                    log.whole.extend((
+                        span, parent.span, instance.place, options, bytes_in, begun, queued, thread, rows,
+                        started, inferred, ended, outs[0]._array.nbytes if one else nbytes(outs),
+                    ))  # fmt: skip
             if contended:
                 self._release(instance)
         if response is None:
@@ -212,8 +204,7 @@ class DefaultScheduler:
         if ticket is None:  # a list with None in it
             name = execution.instance_name
             response = error_response(execute_failed(name, returned_none("execute returned [None]")))
-            if execution.span is not None:
-                recording.answered(execution.span, response, perf_counter_ns())
+            spans.record_answer(execution.span, response)
             return response
         return first_response(ticket)
 
@@ -221,8 +212,8 @@ class DefaultScheduler:
         parent = execution.parent
         ticket = Ticket(self._model, request, parent, None)
         ticket.inline = True
-        if ticket.span is not None:
-            ticket.span.queued = ticket.queued_at
+        if ticket.span and parent is not None:
+            ticket.record_begin(request)
         with self._lock:
             if self._closed:
                 raise ModelClosed(request)
@@ -275,6 +266,9 @@ class DefaultScheduler:
                 if self._idle:
                     instance = self._least_busy() if self._async else self._idle.pop()
                     instance.holder = ticket
+                    if self._async:
+                        ticket.serving = instance
+                        instance.load += 1
                 else:
                     ticket.queued = True
                     self._queue.append(ticket)
@@ -301,6 +295,8 @@ class DefaultScheduler:
                 return False
             self._queue.remove(ticket)
             ticket.queued = False
+            reason = "OTHER" if ticket.refused else "CANCELED"
+            self._model.statistics.failed(perf_counter_ns() - ticket.arrived, reason)
         return True
 
     def settled(self, ticket: Ticket) -> None:
@@ -309,6 +305,9 @@ class DefaultScheduler:
             return  # never was in this scheduler's count: it ran on its caller's thread
         with self._lock:
             self._open -= 1
+            serving, ticket.serving = ticket.serving, None
+            if serving is not None:
+                serving.load -= 1
             drained = self._drained()
         if drained is not None:
             drained()
@@ -334,6 +333,9 @@ class DefaultScheduler:
                 ticket = self._queue.popleft()
                 ticket.queued = False
                 instance.holder = ticket
+                if self._async:
+                    ticket.serving = instance
+                    instance.load += 1
                 return ticket
             instance.holder = None
             self._idle.append(instance)
@@ -383,11 +385,8 @@ class DefaultScheduler:
         execution._guard = self._lock
         instance.holder = execution
         ticket.execution = execution
-        span = ticket.span
-        if span is not None:
-            execution.span = span
-            span.seen = model.seen
-            recording.placed(span, instance.name, instance.device, instance.gpu, rows)
+        span = execution.span = ticket.span
+        timer = spans.measured(span, instance) if span and instance.gpu >= 0 else None
         caller_var.set(execution)  # the context is the ticket's own: nothing to put back
         response: InferenceResponse | None = None
         failed = False
@@ -415,13 +414,12 @@ class DefaultScheduler:
         except BaseException as error:
             failed = True
             response = failure(execution, error)
+        bytes_out = spans.given_bytes(response, timer) if span else 0
         with self._lock:
             execution.finished = True
             if execution.cancelled:
                 clear_interrupt(execution.thread)  # what has not arrived by now never will
             ended = perf_counter_ns()
-            if span is not None:
-                recording.ran(span, ticket.queued_at, started, inferred, ended)
             if failed:
                 waited = ticket.queued_at - ticket.arrived
                 model.statistics.execution(rows, waited, inferred - started, ended - inferred)
@@ -444,7 +442,10 @@ class DefaultScheduler:
                 self._idle.append(instance)
                 if self._closed:
                     drained = self._drained()
+        if span:
+            spans.record_served(execution, answered, rows, inferred, ended, bytes_out, ticket.cancelled)
         execution.requests = ()
+        execution.tickets = ()  # no cycle: what was sent and answered is freed at once
         if answered:
             ticket.tell()
         elif response is not None:
@@ -456,13 +457,15 @@ class DefaultScheduler:
     def _left(self, instance: Instance, ticket: Ticket) -> Ticket | None:
         """Give up an instance whose thread was interrupted between the model and the end of `_serve`."""
         execution = ticket.execution
-        while execution is not None and not execution.finished:
+        interrupted = execution is not None
+        while execution is not None and interrupted:
             try:
                 with self._lock:
                     execution.finished = True
                 clear_interrupt(execution.thread)
-            except Interrupted:  # once more
-                execution.finished = False
+                interrupted = False
+            except Interrupted:
+                pass  # pressed once more
         ticket.finish(cancelled_response(self._model.name))
         return self._next(instance)
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from .cached import CachingScheduler
 from .dynamic_batcher import DynamicBatcher
 from .ensemble import EnsembleScheduler
-from .scheduler import DefaultScheduler, Scheduler
+from .scheduler import DefaultScheduler
+from .scheduling import Scheduler
 from .sequence_batcher import SequenceBatcher
 
 if TYPE_CHECKING:

@@ -221,7 +221,9 @@ class SequenceBatcher(BatchScheduler):
 
     def _see_again(self, ticket: Ticket) -> None:
         with self._lock:
-            self._turns[ticket].over = True
+            turn = self._turns.get(ticket)
+            if turn is not None:  # a null request has none: there is nothing to see again
+                turn.over = True
 
     def _over(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
         for ticket in tickets:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 from bls_notebook.pb_utils.errors import TritonModelException
 
@@ -23,12 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["Loader", "Server"]
 
 log = logging.getLogger("bls_notebook")
-_LEVELS = {
-    "verbose": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
 
 
 class Loader(Protocol):
@@ -65,6 +60,7 @@ class Server:
         self._newest: dict[str, LoadedModel] = {}
         self._lock = threading.Lock()
         self.last_failure: BaseException | None = None
+        self._families: dict[tuple[str, str], WeakSet[_Family]] = {}  # by who made them
 
     def set_strict(self, strict: bool) -> None:
         """Say whether warnings fail requests, of models in service too."""
@@ -128,22 +124,22 @@ class Server:
         try:
             self._loader.load_by_model(name, config, files)
         except Exception as error:
-            raise self._failed(execution, "Failed to load model", str(error)) from error
+            raise _failed(execution.instance_name, "Failed to load model", str(error)) from error
 
     def unload_for_model(self, execution: Execution, name: str, unload_dependents: bool) -> None:
         """Unload a model for `pb_utils.unload_model`."""
         try:
             self._loader.unload_by_model(name, unload_dependents)
         except Exception as error:
-            raise self._failed(execution, "Failed to unload model", str(error)) from error
+            raise _failed(execution.instance_name, "Failed to unload model", str(error)) from error
 
     def is_ready_for_model(self, execution: Execution, name: str, version: str) -> bool:
         """Answer `pb_utils.is_model_ready`."""
         number = -1
         if version:
             if not version.isascii() or not version.isdigit() or int(version) <= 0:
-                raise self._failed(
-                    execution,
+                raise _failed(
+                    execution.instance_name,
                     "Failed to check model readiness",
                     f"failed to get model version from specified version string '{version}' (details: stol), "
                     "version should be an integral value > 0",
@@ -159,52 +155,62 @@ class Server:
     def metric_family(self, execution: Execution, name: str, description: str, kind: str) -> Any:
         """Make a metric family for a model, with errors in Triton's words."""
         try:
-            return _Family(self, execution, self._loader.metric_family(name, description, kind))
+            family = _Family(execution.instance_name, self._loader.metric_family(name, description, kind))
         except ValueError as error:
-            raise self._failed(execution, "Error when creating MetricFamily", str(error)) from error
+            where = execution.instance_name
+            raise _failed(where, "Error when creating MetricFamily", str(error)) from error
+        maker = (execution.instance_name, execution.directory)
+        with self._lock:
+            self._families.setdefault(maker, WeakSet()).add(family)
+        return family
 
-    @staticmethod
-    def _failed(execution: Execution, what: str, why: str) -> TritonModelException:
-        return TritonModelException(
-            f"{what}: Failed to process the request for model '{execution.instance_name}', message: {why}"
-        )
+    def keep_metrics(self, instance: str, directory: str) -> None:
+        """An instance goes away: the values of the metrics that it still has stay, as on the server."""
+        with self._lock:
+            for family in list(self._families.pop((instance, directory), ())):
+                family.kept = True
 
-    def log(self, level: str, message: str, file: str, line: int, model: str) -> None:
-        """Write a model's message to Python's logging, logger ``bls_notebook.model.<name>``."""
-        logger = logging.getLogger(f"bls_notebook.model.{model}")
-        number = _LEVELS[level]
-        if logger.isEnabledFor(number):
-            record = logger.makeRecord(logger.name, number, file, line, message, (), None)
-            logger.handle(record)
+
+def _failed(instance: str, what: str, why: str) -> TritonModelException:
+    return TritonModelException(
+        f"{what}: Failed to process the request for model '{instance}', message: {why}"
+    )
 
 
 class _Family:
     """A metric family whose errors speak as Triton's."""
 
-    def __init__(self, server: Server, execution: Execution, family: Any) -> None:
-        self._server, self._execution, self._family = server, execution, family
+    def __init__(self, instance: str, family: Any) -> None:
+        self._instance, self._family = instance, family
+        self._held: list[Any] = []
+        self.kept = False
 
     def metric(self, labels: dict[str, str], buckets: list[float] | None) -> Any:
         """Return the metric with these labels."""
         try:
-            return _Metric(self._server, self._execution, self._family.metric(labels, buckets))
+            metric = self._family.metric(labels, buckets, hold=True)
         except ValueError as error:
-            raise self._server._failed(self._execution, "Error when creating Metric", str(error)) from error
+            raise _failed(self._instance, "Error when creating Metric", str(error)) from error
+        self._held.append(metric)
+        return _Metric(self._instance, metric)
+
+    def drop(self) -> None:
+        """Let go of the metrics that were made here. Takes no locks; called by a destructor."""
+        if not self.kept:
+            self._family.release(self._held)
 
 
 class _Metric:
     """A metric whose errors speak as Triton's."""
 
-    def __init__(self, server: Server, execution: Execution, metric: Any) -> None:
-        self._server, self._execution, self._metric = server, execution, metric
+    def __init__(self, instance: str, metric: Any) -> None:
+        self._instance, self._metric = instance, metric
 
     def _do(self, verb: str, call: Any, *args: float) -> Any:
         try:
             return call(*args)
         except ValueError as error:
-            raise self._server._failed(
-                self._execution, f"Failed to {verb} metric value", str(error)
-            ) from error
+            raise _failed(self._instance, f"Failed to {verb} metric value", str(error)) from error
 
     def increment(self, value: float) -> None:
         """Add."""

@@ -56,35 +56,57 @@ class Ticket:
         Where the model runs, when it runs in another thread.
     """
 
-    # Defaults of what many tickets never set: making one is on the path of every queued request.
-    outside = False  # its model's scheduler does not know of it: answered by the cache, or a warm-up
-    inline = False  # its own thread runs it, once an instance is granted
-    queued = False  # in its scheduler's queue; written under the scheduler's lock
-    bound: tuple[Instance, ...] | None = None  # while queued: who can serve it; None for every instance
-    expires = False  # while queued: a timer answers it, if nothing else does
-    held = False  # its responses wait until others have been given (preserve_ordering)
-    granted: Instance | None = None
-    execution: Execution | None = None
-    cancelled = False
-    interrupted = False
-    circle: Sequence[str] = ()  # names of the models of the circle that it is refused for
-    refused = False  # chosen to break a circle, and about to be answered
-    discarded = False
-    span: recording.RawSpan | None = None  # where it is recorded
-    _abandoned = False
-    on_response: Callable[[], None] | None = None
-    # Sees each answer first; takes no lock of a ticket.
-    keep: Callable[[InferenceResponse], None] | None = None
-    _parkers: list[Parker] | None = None
-    _kept: list[tuple[InferenceResponse, bool]] | None = None
-    _closed = False  # the model may send nothing more
-    _answered = False  # the final response is in
-    _sent = 0
-    _unfinished: InferenceResponse | None = None  # the answer, while its final flag is awaited
-    # What is to be read: the answer of a request that has one, in a list so that it is taken once,
-    # or everything in order.
-    _only: list[InferenceResponse] | None = None
-    _responses: deque[tuple[InferenceResponse, bool]] | None = None
+    __slots__ = (
+        "__weakref__",
+        "_abandoned",
+        "_answered",
+        "_closed",
+        "_kept",
+        "_lock",
+        "_only",
+        "_parkers",
+        "_responses",
+        "_sent",
+        "_unfinished",
+        "arrived",
+        "bound",
+        "cancelled",
+        "circle",
+        "context",
+        "discarded",
+        "execution",
+        "expires",
+        "granted",
+        "held",
+        "inline",
+        "interrupted",
+        "keep",
+        "model",
+        "on_response",
+        "outside",
+        "parent",
+        "queued",
+        "queued_at",
+        "refused",
+        "request",
+        "requested",
+        "sent_bytes",
+        "serving",
+        "span",
+    )
+
+    arrived: int
+    circle: Sequence[str]  # names of the models of the circle that it is refused for
+    discarded: bool
+    granted: Instance | None
+    interrupted: bool
+    sent_bytes: int  # of its responses, while it is recorded
+    span: int  # its number in a profile, 0 where it is not recorded
+    refused: bool  # chosen to break a circle, and about to be answered
+    _abandoned: bool
+    _only: list[InferenceResponse] | None
+    # Several, in order.
+    _responses: deque[tuple[InferenceResponse, bool]] | None
 
     def __init__(
         self,
@@ -93,20 +115,79 @@ class Ticket:
         parent: Execution | None,
         context: Context | None,
     ) -> None:
+        # Making one is on the path of every queued request: slots, and all of them set, are quickest.
         self.model = model
         self.request: InferenceRequest | None = request
         self.requested = request._requested
         self.parent = parent
         self.context = context
-        self.queued_at = perf_counter_ns()
+        self.queued_at = now = perf_counter_ns()
         try:
             self.arrived = request._arrived
-            self.span = span = request._span
-            if span is not None and context is not None:
-                span.queued = self.queued_at
+            self.span = request._span
         except AttributeError:  # it was made here, not handed over by anybody
-            self.arrived = self.queued_at
+            self.arrived = now
+            self.span = 0
+        self.serving: Instance | None = None  # whose `load` it counts in; under the scheduler's lock
+        self.outside = False  # its model's scheduler does not know of it: answered by the cache, or a warm-up
+        self.inline = False  # its own thread runs it, once an instance is granted
+        self.queued = False  # in its scheduler's queue; written under the scheduler's lock
+        self.bound: tuple[Instance, ...] | None = None  # while queued: who can serve it; None for every one
+        self.expires = False  # while queued: a timer answers it, if nothing else does
+        self.held = False  # its responses wait until others have been given (preserve_ordering)
+        self.cancelled = self.interrupted = self.refused = self.discarded = self._abandoned = False
+        self.circle = ()
+        self.granted = None
+        self.execution: Execution | None = None
+        self.on_response: Callable[[], None] | None = None
+        # Sees each answer first; takes no lock of a ticket.
+        self.keep: Callable[[InferenceResponse], None] | None = None
         self._lock = _new_lock()
+        self._parkers: list[Parker] | None = None
+        self._kept: list[tuple[InferenceResponse, bool]] | None = None
+        self._closed = False  # the model may send nothing more
+        self._answered = False  # the final response is in
+        self._sent = 0
+        self._unfinished: InferenceResponse | None = None  # the answer, while its final flag is awaited
+        # What is to be read: the answer of a request that has one, in a list so that it is taken once,
+        # or everything in order.
+        self._only = self._responses = None
+        if self.span:
+            self.sent_bytes = 0
+            if context is not None or parent is None:
+                self.record_begin(request)
+
+    def record_begin(self, request: InferenceRequest) -> None:
+        """Record for a profile that the request is on its way."""
+        log = recording.active
+        if log is not None:
+            log.begin(
+                self.span,
+                0 if self.parent is None else self.parent.span,
+                self.model.seen,
+                request._kind,
+                request._options.request_id,
+                request._inputs,
+                self.arrived,
+                self.queued_at,
+            )
+
+    def _record(self, response: InferenceResponse, final: bool) -> None:
+        """Record a response for a profile; the lock is held."""
+        log = recording.active
+        if log is None:
+            return
+        now = perf_counter_ns()
+        decoupled = self.model.decoupled
+        empty = decoupled and final and not response._outputs
+        if response._error is None:
+            self.sent_bytes += recording.nbytes(response._outputs)
+        if decoupled:
+            log.mark(self.span, now, "final" if final else "response")
+        if final:
+            count = self._sent - empty if decoupled else response._error is None
+            given_up = self.cancelled and response._error is None
+            log.end(self.span, now, None if given_up else response, max(0, int(count)), self.sent_bytes)
 
     @property
     def done(self) -> bool:
@@ -199,8 +280,6 @@ class Ticket:
             if self._answered or self.held or self.keep is not None or self._parkers:
                 return False
             response._arrived = now * 1e-9
-            if self.span is not None:
-                recording.answered(self.span, None if self.cancelled else response, now)
             self._closed = self._answered = True
             self._only = [response]
             return True
@@ -234,8 +313,8 @@ class Ticket:
             if self.parent is not None and self.parent.model is not None:
                 response = over_bls(response)
         response._arrived = perf_counter()
-        if self.span is not None:
-            self._record(self.span, response, final)
+        if self.span:
+            self._record(response, final)
         if self.held:
             self._kept = [*(self._kept or ()), (response, final)]
             self._answered = final
@@ -246,19 +325,6 @@ class Ticket:
         woken, self._parkers = self._parkers, None
         return woken
 
-    def _record(self, span: recording.RawSpan, response: InferenceResponse, final: bool) -> None:
-        """Record a response for a profile; the lock is held."""
-        now = perf_counter_ns()
-        decoupled = self.model.decoupled
-        if decoupled:
-            recording.mark(span, now, "final" if final else "response")
-        if response._outputs or response._error is not None or not decoupled:
-            recording.responded(span, response)
-        if final:
-            if self.cancelled and response._error is None:
-                span.state = "cancelled"
-            span.ended = now
-
     def _queue_up(self, *responses: tuple[InferenceResponse, bool]) -> None:
         if self._responses is None:
             self._responses = deque(responses)
@@ -266,12 +332,12 @@ class Ticket:
             self._responses.extend(responses)
 
     def _wake(self, parkers: list[Parker] | None, final: bool) -> None:
-        for parker in parkers or ():
-            parker.unpark()
-        if final:
+        if final:  # first: who is woken may send the next request at once
             self.model.settled(self)
             if self.parent is not None:
                 self.parent.forget(self)
+        for parker in parkers or ():
+            parker.unpark()
         callback = self.on_response
         if callback is not None and not self.held:
             callback()
@@ -280,8 +346,9 @@ class Ticket:
         """Give the responses that were held back; what comes now is given at once."""
         with self._lock:
             self.held = False
-            if self.span is not None and self._answered:
-                self.span.ended = perf_counter_ns()
+            log = recording.active
+            if self.span and self._answered and log is not None:
+                log.held.extend((self.span, perf_counter_ns()))
             self._queue_up(*(self._kept or ()))
             self._kept = None
             woken, self._parkers = self._parkers, None
@@ -331,8 +398,9 @@ class Ticket:
     def cancel(self) -> None:
         """Give up: a queued request is dropped, a running model is told by `is_cancelled()`."""
         self.cancelled = True
-        if self.span is not None and not self._answered:
-            recording.mark(self.span, perf_counter_ns(), "cancelled")
+        log = recording.active
+        if self.span and not self._answered and log is not None:
+            log.mark(self.span, perf_counter_ns(), "cancelled")
         if self.model.scheduler.withdraw(self):
             self.finish(cancelled_response(self.model.name))
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -14,7 +15,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 from . import messages
 
 if TYPE_CHECKING:
-    from bls_notebook.engine.spec import ModelSpec
+    from bls_notebook.engine.spec import ModelSpec, TensorSpec
 
 __all__ = ["RequestCheck"]
 
@@ -94,9 +95,11 @@ class RequestCheck:
             return messages.wrong_count(model, request_id, expected, names, missing)
         # The real server walks a hash table whose order is, in practice, the reverse of insertion.
         backwards = list(reversed(inputs))
-        problem = self._batch_problem(backwards, request_id) if spec.max_batch_size > 0 else None
-        if problem is not None:
-            return problem
+        rows: int | None = None
+        if spec.max_batch_size > 0:
+            problem, rows = self._batch_problem(backwards, request_id)
+            if problem is not None:
+                return problem
         for tensor in backwards:
             wanted = spec.inputs.get(tensor._name)
             if wanted is None:
@@ -112,27 +115,51 @@ class RequestCheck:
                 return messages.wrong_shape(
                     model, request_id, tensor._name, shape, wanted.shape, spec.max_batch_size > 0
                 )
+            problem = None if rows is None else self._rows_problem(tensor, wanted, rows, request_id)
+            if problem is not None:
+                return problem
         missing = [n for n in spec.inputs if n in self._required and n not in names]
         if missing:  # the real server passes this one, and its model finds None
             expected = (len(self._required), self._total)
             return messages.wrong_count(model, request_id, expected, names, missing)
+        if rows == 0:
+            for tensor in backwards:
+                if not spec.inputs[tensor._name].is_shape_tensor:
+                    return messages.no_rows(model, request_id, tensor._name, tensor._array.shape)
+            # The controls of a sequence are inputs too.
+            if not inputs and spec.backend == "python" and spec.scheduler != "sequence":
+                return messages.no_inputs()
         return None
 
-    def _batch_problem(self, inputs: list[Tensor], request_id: str) -> str | None:
+    def _rows_problem(self, tensor: Tensor, wanted: TensorSpec, rows: int, request_id: str) -> str | None:
+        """What is wrong with an input of no rows, in a batch of `rows`."""
+        model, shape = self._spec.name, tensor._array.shape
+        if wanted.is_shape_tensor or shape[0]:
+            return None
+        expected = max(1, rows) * prod(shape[1:])
+        if not expected:  # nothing is missing, but it is wrong all the same
+            return messages.batch_mismatch(model, request_id, tensor._name) if rows else None
+        text = tensor._datatype == "BYTES"
+        if not text:
+            expected *= tensor._array.itemsize
+        return messages.byte_size_mismatch(model, request_id, tensor._name, expected, text)
+
+    def _batch_problem(self, inputs: list[Tensor], request_id: str) -> tuple[str | None, int]:
+        """What is wrong with the batch, and its rows; as on the server, none are as good as not known."""
         spec = self._spec
-        batch: int | None = None
+        batch = 0
         for tensor in inputs:
             wanted = spec.inputs.get(tensor._name)
             if wanted is None:
-                return messages.unexpected_input(spec.name, tensor._name)
+                return messages.unexpected_input(spec.name, tensor._name), 0
             if wanted.is_shape_tensor:
                 continue
             shape = tensor._array.shape
             if not shape:
-                return messages.no_batch_dimension(spec.name, request_id, tensor._name)
-            if batch is not None and shape[0] != batch:
-                return messages.batch_mismatch(spec.name, request_id, tensor._name)
+                return messages.no_batch_dimension(spec.name, request_id, tensor._name), 0
+            if batch and shape[0] != batch:
+                return messages.batch_mismatch(spec.name, request_id, tensor._name), 0
             batch = shape[0]
-        if batch is not None and batch > spec.max_batch_size:
-            return messages.batch_too_large(spec.name, request_id, spec.max_batch_size)
-        return None
+        if batch > spec.max_batch_size:
+            return messages.batch_too_large(spec.name, request_id, spec.max_batch_size), 0
+        return None, batch

@@ -137,7 +137,7 @@ def _find_elsewhere(ticket: Ticket) -> bool:
         return True
     means = (request, request._sender)
     together = execution.requests
-    own = {id(execution), id(vars(execution)), id(request), id(means), id(together)}
+    own = {id(execution), id(getattr(execution, "__dict__", None)), id(request), id(means), id(together)}
     for task in list(execution.tasks or ()):
         coroutine = task.get_coro()
         while coroutine is not None:

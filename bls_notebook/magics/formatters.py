@@ -10,17 +10,17 @@ from typing import Any
 from IPython.core.formatters import DisplayFormatter
 
 from bls_notebook import Profile, Response
-from bls_notebook.observe.records import ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
+from bls_notebook.observe.records import DeviceTable, ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
 from bls_notebook.observe.session import Session
 
 from .notebook import Notebook
-from .results import Models, Responses
+from .results import Families, Models, Responses, Statistics
 
 __all__ = ["add_formatters", "remove_formatters"]
 
-_LISTS: tuple[type, ...] = (Responses, Models)
+_LISTS: tuple[type, ...] = (Responses, Models, Statistics, Families)
 _TYPES: tuple[type, ...] = (
-    Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, Session, Profile, *_LISTS,
+    Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, DeviceTable, Session, Profile, *_LISTS,
 )  # fmt: skip
 
 

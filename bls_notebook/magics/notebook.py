@@ -10,10 +10,12 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import bls_notebook as bls
 from bls_notebook.display import Display, render
+from bls_notebook.observe.metric_records import FamilyRecord
 from bls_notebook.observe.plain import Record
 from bls_notebook.observe.records import MessageRecord, ModelRecord, ResponseRecord
+from bls_notebook.observe.statistics import StatisticsRecord
 
-from .results import Models, Responses
+from .results import Families, Models, Responses, Statistics
 from .settings import BLSNotebook
 
 __all__ = ["Notebook"]
@@ -53,6 +55,10 @@ class Notebook:
             return render(records, stream=value.stream or not records, width=self.settings.width)
         if isinstance(value, Models):
             return render([self._chosen(record) for record in value], width=self.settings.width)
+        if isinstance(value, Statistics):
+            return render(list(value), width=self.settings.width, empty=StatisticsRecord)
+        if isinstance(value, Families):
+            return render(list(value), width=self.settings.width, empty=FamilyRecord)
         if isinstance(value, (ModelRecord, ResponseRecord)):
             value = self._chosen(value)
         if not isinstance(value, Record):

@@ -12,6 +12,7 @@ from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_s
 
 from . import body, request, tritonconfig, tritonmodel
 from .arguments import HelpWanted
+from .cell_log import CellLog
 from .completion import magic_matcher
 from .expressions import Variables
 from .failing import add_handler
@@ -61,6 +62,8 @@ class Extension:
         self._shell.configurables.append(settings)
         add_formatters(self._notebook)
         self._give_back_handler = add_handler(self._notebook)
+        self._log = CellLog(self._notebook)
+        self._log.install()
         self._shell.Completer.custom_matchers.append(magic_matcher)
 
     def remove(self) -> None:
@@ -71,6 +74,7 @@ class Extension:
             self._shell.configurables.remove(self._notebook.settings)
         remove_formatters(self._notebook)
         self._give_back_handler()
+        self._log.remove()
         matchers = self._shell.Completer.custom_matchers
         if magic_matcher in matchers:
             matchers.remove(magic_matcher)

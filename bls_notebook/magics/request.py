@@ -53,6 +53,7 @@ def parser() -> Parser:
     add("--sequence", type=sequence, metavar="ID", help="correlation ID, then :start, :end or :start,end")
     add("--parameters", metavar="A=1,B=2", help="request parameters: name=value, or an expression for a dict")
     add("--version", type=whole_number(1), default=-1, metavar="V", help="of the model (default: the newest)")
+    add("--trace", action="store_true", help="begin a trace: request.trace() has a context then")
     add("--request-id", default="", metavar="ID", help="any text")
     add("--into", type=identifier, metavar="NAME", help="a variable for the response, or the list of them")
     add("-q", "--quiet", action="store_true", help="show nothing")
@@ -95,6 +96,7 @@ def _call(read: RequestLine, arguments: argparse.Namespace, variables: Variables
         "correlation_id": correlation_id,
         "flags": flags,
         "parameters": parameters_of(arguments.parameters, variables),
+        "trace": arguments.trace,
     }
 
 

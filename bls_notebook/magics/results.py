@@ -6,13 +6,23 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from bls_notebook import Response
+from bls_notebook.observe.metric_records import FamilyRecord
 from bls_notebook.observe.records import ModelRecord, ResponseRecord
+from bls_notebook.observe.statistics import StatisticsRecord
 
-__all__ = ["Models", "Responses"]
+__all__ = ["Families", "Models", "Responses", "Statistics"]
 
 
 class Models(list[ModelRecord]):
     """Records of models, shown as one table."""
+
+
+class Statistics(list[StatisticsRecord]):
+    """What models have done, shown as one table."""
+
+
+class Families(list[FamilyRecord]):
+    """Families of metrics, shown as one table."""
 
 
 class Responses(list[Response]):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from traitlets import Bool, Int, List, Unicode, Union, observe
+from traitlets import Bool, CaselessStrEnum, Int, List, TraitError, Unicode, Union, observe, validate
 from traitlets.config import Configurable
 
 import bls_notebook as bls
+from bls_notebook.devices.registry import MOST_GPUS
+from bls_notebook.devices.sizes import parse_size
+from bls_notebook.observe.logs import LEVELS
 
 __all__ = ["BLSNotebook", "use_repository"]
 
@@ -30,7 +33,35 @@ class BLSNotebook(Configurable):
         True,
         help="Whether pictures can be zoomed, hovered and searched while the kernel runs (needs anywidget).",
     ).tag(config=True)
+    log_level = CaselessStrEnum(
+        [*LEVELS, "off"],
+        default_value="info",
+        help="The least level of what models log that is shown under cells; off for nothing. "
+        "Python's logging gets all of it in any case.",
+    ).tag(config=True)
     width = Int(100, min=40, help="Columns of plain-text displays.").tag(config=True)
+
+    simulated_gpus = Int(
+        0, min=0, max=MOST_GPUS, help="How many GPUs to simulate where there is no CUDA GPU."
+    ).tag(config=True)
+    simulated_gpu_memory = Unicode(
+        "4 GiB", help="Capacity of each simulated GPU, such as 512 MiB or 2 GB."
+    ).tag(config=True)
+
+    @validate("simulated_gpu_memory")
+    def _check_memory(self, proposal: dict[str, Any]) -> Any:
+        try:
+            parse_size(proposal["value"])
+        except ValueError as error:
+            raise TraitError(f"BLSNotebook.simulated_gpu_memory: {error}") from None
+        return proposal["value"]
+
+    @observe("simulated_gpus", "simulated_gpu_memory")
+    def _simulate(self, change: dict[str, Any]) -> None:
+        if change["name"] == "simulated_gpu_memory" and not self.simulated_gpus:
+            return
+        if bls.simulate_gpus(self.simulated_gpus, self.simulated_gpu_memory) < self.simulated_gpus:
+            print("This machine has CUDA GPUs: they are used, and none is simulated.")
 
     @observe("repository")
     def _use(self, change: dict[str, Any]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bls_notebook.observe.preview import tensor_record
 from bls_notebook.observe.records import (
+    DeviceRecord,
+    DeviceTable,
     ErrorRecord,
     FrameRecord,
     MessageRecord,
@@ -15,6 +17,8 @@ from bls_notebook.observe.records import (
 from bls_notebook.observe.visible import visible
 
 __all__ = [
+    "DeviceRecord",
+    "DeviceTable",
     "ErrorRecord",
     "FrameRecord",
     "MessageRecord",

@@ -1,93 +1,201 @@
-"""Makes a session of what was recorded: spans whose times are in order and within the session."""
+"""Makes a session of what was logged: spans whose times are in order and within the session."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from bls_notebook.observe.recording import RawMark, RawSpan
+from bls_notebook.observe.recording import Log, Place
 from bls_notebook.observe.session import Mark, ModelSeen, Session, Span
 
 __all__ = ["session_of"]
 
+_NOWHERE: Place = (ModelSeen(""), "", "cpu")
+
+
+class _Facts:
+    """What is known of one request; times of 0 have not happened."""
+
+    __slots__ = (
+        "batch", "bytes_in", "bytes_out", "ended", "error", "inferred", "kind", "parent", "place", "queued",
+        "released", "request_id", "responses", "rows", "seen", "sent", "started", "state", "thread",
+    )  # fmt: skip
+
+    def __init__(
+        self, parent: int, seen: ModelSeen, kind: str, request_id: str, bytes_in: int, sent: int, queued: int
+    ) -> None:
+        self.parent, self.seen, self.kind, self.request_id = parent, seen, kind, request_id
+        self.bytes_in, self.sent, self.queued = bytes_in, sent, queued
+        self.place = _NOWHERE
+        self.thread = self.started = self.inferred = self.released = self.ended = self.batch = 0
+        self.rows = 1
+        self.state, self.error = "ok", ""
+        self.responses = self.bytes_out = 0
+
 
 def session_of(
-    rows: Sequence[RawSpan | RawMark], start: int, end: int, began: str = "", name: str = "", dropped: int = 0
+    log: Log, start: int, end: int, limit: int, began: str = "", name: str = "", dropped: int = 0
 ) -> Session:
-    """Return the session of what was recorded between two readings of the clock.
+    """Return the session of what was logged between two readings of the clock.
 
     Parameters
     ----------
-    rows : sequence of RawSpan and RawMark
-        The spans have their numbers; in any order.
+    log : Log
+        Entries of a request may be in any order.
     start, end : int
         Of the session. What happened after `end` is as if it had not happened yet.
-    began, name, dropped
-        As in `Session`.
+    limit : int
+        How many spans to keep, the first ones; and how many marks.
+    dropped : int
+        How many did not fit into the log.
     """
-    raws = sorted((r for r in rows if isinstance(r, RawSpan)), key=lambda r: (r.sent, r.number))
-    inside = set(raws)
-    marks: dict[RawSpan, list[Mark]] = {}
-    for row in rows:
-        if isinstance(row, tuple) and row[0] in inside and row[1] <= end:
-            marks.setdefault(row[0], []).append(Mark(max(0, row[1] - start), row[2]))
+    end = max(start, end)
+    facts = _facts(log)
+    numbers = [n for n, f in facts.items() if start <= f.sent <= end]
+    numbers.sort(key=lambda n: (facts[n].sent, n))
+    dropped += max(0, len(numbers) - limit)
+    kept = dict.fromkeys(numbers[:limit])
+    marks = _marks(log, kept, start, end, limit)
+    cached = set(log.cached[:])
+    crossed: dict[int, int] = {}
+    for number, count in _entries(log.crossed, 2):
+        crossed[number] = crossed.get(number, 0) + count
+    times: dict[int, Any] = {number: timer for number, timer in _entries(log.device_times, 2)}  # noqa: C416
     batches: dict[int, int] = {}
-    spans = tuple(_span(raw, start, end, inside, marks.get(raw, []), batches) for raw in raws)
-    models: dict[ModelSeen, None] = dict.fromkeys(r.seen for r in raws if r.seen.version)
-    return Session(spans, tuple(models), max(0, end - start), began, name, dropped)
+    spans = []
+    for number in kept:
+        one = facts[number]
+        batch = 0 if not one.batch else batches.setdefault(one.batch, len(batches) + 1)
+        timer = times.get(number)
+        spans.append(
+            _span(
+                number - log.base,
+                one,
+                one.parent - log.base if one.parent in kept else 0,
+                batch,
+                start,
+                end,
+                marks.get(number, ()),
+                number in cached,
+                crossed.get(number, 0),
+                -1 if timer is None else timer.ns(),
+            )
+        )
+    models: dict[ModelSeen, None] = dict.fromkeys(facts[n].seen for n in kept if facts[n].seen.version)
+    return Session(tuple(spans), tuple(models), end - start, began, name, dropped)
+
+
+def _entries(values: list[Any], width: int) -> Iterator[Sequence[Any]]:
+    """The entries of a list that others may be adding to; what they add is whole."""
+    whole = values[:]
+    return zip(*[iter(whole)] * width, strict=False)
+
+
+def _facts(log: Log) -> dict[int, _Facts]:
+    out: dict[int, _Facts] = {}
+    for number, *rest in _entries(log.begun, 8):
+        out[number] = _Facts(*rest)
+    for number, parent, place, options, *rest, ended, size in _entries(log.whole, 13):
+        bytes_in, sent, queued, thread, rows, started, inferred = rest
+        one = out[number] = _Facts(
+            parent, place[0], "sync", options.request_id, bytes_in, sent, queued or started
+        )
+        one.place, one.thread, one.rows, one.started, one.inferred = place, thread, rows, started, inferred
+        one.released = one.ended = ended
+        one.responses, one.bytes_out = 1, size
+    for number, place, thread, rows, started, inferred, ended, size in _entries(log.served, 8):
+        if number in out:
+            one = out[number]
+            one.seen, one.place, one.thread, one.rows = place[0], place, thread, rows
+            one.started, one.inferred, one.released, one.ended = started, inferred, ended, ended
+            one.responses, one.bytes_out = 1, size
+    for number, place, thread, rows, started, batch in _entries(log.placed, 6):
+        if number in out and not out[number].started:  # of an iterative sequence, the first time counts
+            one = out[number]
+            one.seen, one.place, one.thread, one.rows, one.batch = place[0], place, thread, rows, batch
+            one.started = started
+    for number, inferred, released in _entries(log.ran, 3):
+        if number in out:
+            out[number].inferred, out[number].released = inferred, released
+    for number, ended, state, error, responses, size in _entries(log.ended, 6):
+        if number in out:
+            one = out[number]
+            one.ended, one.state, one.error, one.responses, one.bytes_out = (
+                ended, state, error, responses, size,
+            )  # fmt: skip
+    for number, until in _entries(log.held, 2):
+        if number in out:
+            out[number].ended = max(out[number].ended, until)
+    for one in out.values():
+        if one.kind == "sync" and one.parent in out and out[one.parent].seen.scheduler == "ensemble":
+            one.kind = "ensemble"
+    return out
+
+
+def _marks(log: Log, kept: dict[int, None], start: int, end: int, limit: int) -> dict[int, tuple[Mark, ...]]:
+    found: dict[int, list[Mark]] = {}
+    left = limit
+    for number, when, kind in _entries(log.marks, 3):
+        if number in kept and start <= when <= end and left:
+            found.setdefault(number, []).append(Mark(when - start, kind))
+            left -= 1
+    return {number: tuple(sorted(marks, key=_when)) for number, marks in found.items()}
+
+
+def _when(mark: Mark) -> int:
+    return mark.ns
 
 
 def _span(
-    raw: RawSpan, start: int, end: int, inside: set[RawSpan], marks: list[Mark], batches: dict[int, int]
+    number: int,
+    one: _Facts,
+    parent: int,
+    batch: int,
+    start: int,
+    end: int,
+    marks: tuple[Mark, ...],
+    cached: bool,
+    crossings: int,
+    device_ns: int,
 ) -> Span:
-    ended = getattr(raw, "ended", 0)
-    is_open = not ended or ended > end
-    last = end if is_open else ended
-    state = "open" if is_open else getattr(raw, "state", "ok")
-    # What has not happened is as late as what would have followed; clocks never run backwards here.
-    begun = getattr(raw, "started", 0) or last
-    ran = begun <= end and hasattr(raw, "instance")
-    times = [
-        raw.sent,
-        getattr(raw, "queued", 0) or begun,
-        begun,
-        getattr(raw, "inferred", 0) or last,
-    ]
-    at = start
-    ordered = []
-    for time in times:
-        at = min(max(at, time), max(last, start))
-        ordered.append(at - start)
-    last = max(last, start) - start
-    released = getattr(raw, "released", 0)
-    batch = getattr(raw, "batch", None)
-    error = "" if is_open else getattr(raw, "error", "")
-    timer = getattr(raw, "device_time", None)
-    parent = raw.parent
+    is_open = not one.ended or one.ended > end
+    last = end if is_open else max(one.sent, one.ended)
+    ran = 0 < one.started <= last and one.place is not _NOWHERE
+    # What has not happened is as late as what would have followed; time never runs backwards here.
+    begun = one.started if ran else last
+    now = start
+    times = []
+    for time in (one.sent, one.queued or begun, begun, one.inferred or last, last):
+        now = min(max(now, time), last)
+        times.append(now - start)
+    sent, queued, started, inferred, ended = times
+    _, name, device = one.place if ran else _NOWHERE
+    released = min(one.released or end, end) - start
     return Span(
-        id=raw.number,
-        model=raw.seen.name,
-        version=raw.seen.version,
-        parent=parent.number if parent is not None and parent in inside else 0,
-        instance=raw.instance if ran else "",
-        device=raw.device if ran else "cpu",
-        kind=raw.kind,
-        batch=0 if batch is None else batches.setdefault(id(batch), len(batches) + 1),
-        sent=ordered[0],
-        queued=ordered[1],
-        started=ordered[2],
-        inferred=ordered[3],
-        ended=last,
-        state=state,
-        error=error,
-        request_id=getattr(raw, "request_id", ""),
-        rows=getattr(raw, "rows", 1),
-        thread=getattr(raw, "thread", 0),
-        bytes_in=getattr(raw, "bytes_in", 0),
-        bytes_out=getattr(raw, "bytes_out", 0),
-        crossings=getattr(raw, "crossings", 0),
-        device_ns=-1 if timer is None else timer.ns(),
-        marks=tuple(sorted(marks, key=lambda m: m.ns)),
-        released=max(ordered[2], min(released or end, end) - start) if ran else 0,
-        cached=getattr(raw, "cached", False),
-        responses=getattr(raw, "responses", 0),
+        id=number,
+        model=one.seen.name,
+        version=one.seen.version,
+        parent=parent,
+        instance=name,
+        device=device,
+        kind=one.kind,
+        batch=batch if ran else 0,
+        sent=sent,
+        queued=queued,
+        started=started,
+        inferred=inferred,
+        ended=ended,
+        state="open" if is_open else one.state,
+        error="" if is_open else one.error,
+        request_id=one.request_id,
+        rows=one.rows,
+        thread=one.thread,
+        bytes_in=one.bytes_in,
+        bytes_out=0 if is_open and not marks else one.bytes_out,
+        crossings=crossings,
+        device_ns=device_ns,
+        marks=marks,
+        released=max(started, released) if ran else 0,
+        cached=cached,
+        responses=sum(m.kind == "response" for m in marks) if is_open else one.responses,
     )

@@ -1,18 +1,24 @@
 """Metrics of models, kept and exposed by `prometheus_client`.
 
 Guarantees: safe from any thread; metrics of equal names and labels share one value; a bad name, kind,
-label or amount raises ValueError, in Triton's words, and changes nothing.
+label or amount raises ValueError, in Triton's words, and changes nothing. A value lasts until everybody who
+held it has released it; one that nobody holds lasts as long as the repository.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
+
+from bls_notebook.observe.metric_records import FamilyRecord, family_record, matching
 
 __all__ = ["Metrics"]
 
+Key = tuple[tuple[str, str], ...]
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
 
@@ -45,82 +51,137 @@ class Metrics:
 
     def collect(self) -> list[Any]:
         """Return what `prometheus_client` exposes."""
+        return [family for _, family in self._named()]
+
+    def _named(self) -> list[tuple[str, Any]]:
+        """Every family with the name that it was given: `prometheus_client` takes ``_total`` off some."""
         with self._lock:
             families = list(self._families.values())
-        return (self._server() if self._server is not None else []) + [f.collect() for f in families]
+        own = [(family.name, family.collect()) for family in families if family.samples()]
+        server = self._server() if self._server is not None else []
+        return [(family.name, family) for family in server] + own
 
-    def text(self) -> str:
-        """Return all values in Prometheus's text format, under the names that the models gave."""
-        from prometheus_client import CollectorRegistry, generate_latest
+    def families(self, filter: str = "") -> list[FamilyRecord]:
+        """Return the families as records: those of models first, then Triton's own.
 
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
-        # prometheus_client calls a counter `hits` `hits_total`; Triton leaves a name as it is.
-        lines = []
-        suffixed = {f"{f.name}_total": f.name for f in list(self._families.values()) if f.renamed}
-        for family in self._server() if self._server is not None else ():
-            if family.type == "counter":
-                suffixed[f"{family.name}_total"] = family.name
-        for line in generate_latest(registry).decode().splitlines():
-            for long, name in suffixed.items():
-                for start in (f"# HELP {long} ", f"# TYPE {long} ", f"{long} ", f"{long}{{"):
-                    if line.startswith(start):
-                        line = line.replace(long, name, 1)
-            lines.append(line)
-        return "\n".join(lines) + ("\n" if lines else "")
+        Parameters
+        ----------
+        filter : str
+            Part of a name, of a help text or of a label (``model="add_sub"``), in any case.
+        """
+        records = (replace(family_record(family), name=name) for name, family in self._named())
+        return matching(records, filter)
+
+    def text(self, filter: str = "") -> str:
+        """Return all values in Prometheus's text format, under the names that the models gave.
+
+        Parameters
+        ----------
+        filter : str
+            Only the families that `families` gives for it, each whole.
+        """
+        wanted = {family.name for family in self.families(filter)} if filter else None
+        return "".join(
+            _exposed(name, family) for name, family in self._named() if wanted is None or name in wanted
+        )
+
+
+class _One:
+    """A collector of one family."""
+
+    def __init__(self, family: Any) -> None:
+        self._family = family
+
+    def collect(self) -> list[Any]:
+        return [self._family]
+
+
+def _exposed(name: str, family: Any) -> str:
+    """A family in Prometheus's text format; prometheus_client would call a counter `hits` `hits_total`."""
+    from prometheus_client import generate_latest
+
+    text = generate_latest(_One(family)).decode()
+    if family.type != "counter" or name.endswith("_total"):
+        return text
+    lines = []
+    for line in text.splitlines(True):
+        for start in ("# HELP ", "# TYPE ", ""):
+            if line.startswith(f"{start}{name}_total"):
+                line = f"{start}{name}{line[len(start) + len(name) + 6 :]}"
+                break
+        lines.append(line)
+    return "".join(lines)
+
+
+def _key(labels: Mapping[str, str]) -> Key:
+    return tuple(sorted(labels.items()))
 
 
 class _Family:
     def __init__(self, name: str, description: str, kind: str) -> None:
         self.name, self.description, self.kind = name, description, kind
         self._lock = threading.Lock()
-        self._metrics: dict[tuple[tuple[str, str], ...], _Metric] = {}
+        self._metrics: dict[Key, _Metric] = {}
+        self._holds: dict[Key, int] = {}
+        self._released: deque[Key] = deque()  # by destructors, which take no locks
 
-    @property
-    def renamed(self) -> bool:
-        """Whether prometheus_client puts a suffix to its name."""
-        return self.kind == "counter" and not self.name.endswith("_total")
-
-    def metric(self, labels: dict[str, str], buckets: list[float] | None) -> _Metric:
-        """Return the metric with these labels, made if it is new."""
-        for label in labels:
-            if not _LABEL.match(label) or label.startswith("__"):
+    def metric(self, labels: dict[str, str], buckets: list[float] | None, hold: bool = False) -> _Metric:
+        """Return the metric with these labels, made if it is new; with `hold`, it lasts until `release`."""
+        for label, value in labels.items():
+            if not isinstance(value, str):
+                raise ValueError(f"attempt to access JSON non-string as string: label '{label}' is {value!r}")
+            reserved = label.startswith("__") or (label == "le" and self.kind == "histogram")
+            if reserved or not _LABEL.match(label):
                 raise ValueError(f"Invalid label name '{label}'")
         if self.kind == "histogram":
             if not buckets or sorted(set(buckets)) != buckets:
                 raise ValueError("histogram buckets must be given, and increase")
         elif buckets is not None:
             raise ValueError(f"a {self.kind} takes no buckets")
-        key = tuple(sorted(labels.items()))
+        key = _key(labels)
         with self._lock:
+            self._settle()
             found = self._metrics.get(key)
             if found is None:
                 found = self._metrics[key] = _Metric(self.kind, labels, buckets)
+            if hold:
+                self._holds[key] = self._holds.get(key, 0) + 1
             return found
 
-    def collect(self) -> Any:
-        from prometheus_client.core import (
-            CounterMetricFamily,
-            GaugeMetricFamily,
-            HistogramMetricFamily,
-            Metric,
-        )
+    def release(self, metrics: Iterable[_Metric]) -> None:
+        """Let go of metrics that were held. Takes no locks."""
+        self._released.extend(_key(metric.labels) for metric in metrics)
 
+    def _settle(self) -> None:
+        """Forget the metrics that nobody holds any more; the lock is held."""
+        while self._released:
+            key = self._released.popleft()
+            self._holds[key] -= 1
+            if not self._holds[key]:
+                del self._holds[key], self._metrics[key]
+
+    def samples(self) -> list[_Metric]:
+        """Return the metrics of the family."""
         with self._lock:
-            metrics = list(self._metrics.values())
-        names = sorted({label for m in metrics for label in m.labels})
-        out: Metric
-        if self.kind == "histogram":
-            out = HistogramMetricFamily(self.name, self.description, labels=names)
-            for m in metrics:
-                out.add_metric(
-                    [m.labels.get(n, "") for n in names], buckets=m.cumulative(), sum_value=m.total
-                )
-            return out
-        family = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
-        out = family(self.name, self.description, labels=names)
-        for m in metrics:
-            out.add_metric([m.labels.get(n, "") for n in names], m.value())
+            self._settle()
+            return list(self._metrics.values())
+
+    def collect(self) -> Any:
+        """Return the family as `prometheus_client` exposes it."""
+        from prometheus_client.core import Metric
+
+        name = self.name.removesuffix("_total") if self.kind == "counter" else self.name
+        out = Metric(name, self.description, self.kind)
+        for metric in self.samples():
+            if self.kind != "histogram":
+                suffix = "_total" if self.kind == "counter" else ""
+                out.add_sample(name + suffix, metric.labels, metric.value())
+                continue
+            buckets, total = metric.observed()
+            for bound, count in buckets:
+                out.add_sample(f"{name}_bucket", {**metric.labels, "le": bound}, count)
+            out.add_sample(f"{name}_count", metric.labels, buckets[-1][1])
+            out.add_sample(f"{name}_sum", metric.labels, total)
         return out
 
 
@@ -131,7 +192,7 @@ class _Metric:
         self._value = 0.0
         self._bounds = buckets or []
         self._counts = [0] * (len(self._bounds) + 1)
-        self.total = 0.0
+        self._total = 0.0
 
     def _title(self) -> str:
         return f"TRITONSERVER_METRIC_KIND_{self._kind.upper()}"
@@ -140,7 +201,7 @@ class _Metric:
         """Add to a counter or gauge."""
         if self._kind == "histogram":
             raise ValueError(f"{self._title()} does not support Increment")
-        if self._kind == "counter" and not amount >= 0:
+        if self._kind == "counter" and amount < 0:
             raise ValueError(f"{self._title()} can only be incremented monotonically by non-negative values.")
         with self._lock:
             self._value += amount
@@ -157,7 +218,7 @@ class _Metric:
         if self._kind != "histogram":
             raise ValueError(f"{self._title()} does not support Observe")
         with self._lock:
-            self.total += value
+            self._total += value
             index = sum(value > bound for bound in self._bounds)
             self._counts[index] += 1
 
@@ -167,11 +228,15 @@ class _Metric:
             raise ValueError(f"{self._title()} does not support Value")
         return self._value
 
-    def cumulative(self) -> list[tuple[str, float]]:
-        """Return the histogram's buckets as Prometheus has them."""
+    def observed(self) -> tuple[list[tuple[str, float]], float]:
+        """Return a histogram's buckets as Prometheus has them, and the sum of the observations."""
         with self._lock:
             out, running = [], 0
-            for bound, count in zip([*map(str, self._bounds), "+Inf"], self._counts, strict=True):
+            for bound, count in zip([*map(_bound, self._bounds), "+Inf"], self._counts, strict=True):
                 running += count
                 out.append((bound, float(running)))
-            return out
+            return out, self._total
+
+
+def _bound(value: float) -> str:
+    return str(int(value)) if float(value).is_integer() else str(value)

@@ -1,335 +1,227 @@
 """Recording spans while requests are served: `active` is None when nobody records, and that is all it costs.
 
-A request that is recorded has a `RawSpan`, which the engine fills in as the request moves on; `freezing`
-makes `Span`s of them at the end. It holds plain values and other raw spans, never a request, a response or an
-array, so that recording changes no memory's life.
+A request that is recorded carries a number. What becomes of it is written into the lists of a `Log`, a few
+plain values at a time; `freezing` makes spans of them at the end. No request, response or array is kept, so
+that recording changes no memory's life; and no container is made that would outlive its request, because
+each of those brings the next garbage collection nearer.
 
-Guarantees: recording takes no lock and waits for nobody. A raw span is put into each session's list by
-`list.append`, which is atomic by contract, with and without a GIL; each of its fields is written by the one
-thread that has the request in hand at that moment. Sessions are bounded: what does not fit is counted. A
-request is recorded from its beginning or not at all, so that a recorded request's sender is recorded too,
-unless it was sent before the session began. Sessions may nest and overlap.
+Guarantees: recording takes no lock and waits for nobody. Entries are written by one `list.extend`, numbers
+are taken by `deque.popleft`: both are atomic by contract, with and without a GIL. (For a new block of numbers
+a lock is taken, once in a thousand requests.) A log is bounded: what does not fit is counted.
 """
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable
 from time import perf_counter_ns
 from typing import Any
 
 from bls_notebook.observe.session import ModelSeen
 
-__all__ = [
-    "RawMark",
-    "RawSpan",
-    "Recorder",
-    "Sink",
-    "active",
-    "answered",
-    "mark",
-    "nbytes",
-    "placed",
-    "ran",
-    "refused",
-    "responded",
-    "so_far",
-    "span_id",
-    "start",
-    "stop",
-]
+__all__ = ["Log", "active", "nbytes", "refused", "span_id", "start", "stop"]
+
+BLOCK = 1024  # numbers that are made at a time
+
+Place = tuple[ModelSeen, str, str]  # of an instance: its model, its name, its device
+
+_lock = threading.Lock()
+_numbered = 0  # the last number that was ever given
+_base = 0  # the last number before those of the newest log
 
 
-class RawSpan:
-    """A span in the making: fields that are not set yet have not happened yet.
+class Log:
+    """What is recorded while profiles are on that overlap.
 
-    Times are readings of `time.perf_counter_ns`. ``batch`` is any object that the requests of a batch share,
-    ``device_time`` one whose `ns()` gives the time on a GPU.
+    The first value of each entry is the request's number; times are readings of `time.perf_counter_ns`.
     """
 
     __slots__ = (
-        "batch",
-        "bytes_in",
-        "bytes_out",
+        "base",
+        "begun",
         "cached",
-        "crossings",
-        "device",
-        "device_time",
+        "capacity",
+        "crossed",
+        "device_timer",
+        "device_times",
+        "dropped",
         "ended",
-        "error",
-        "inferred",
-        "instance",
-        "kind",
-        "number",
-        "parent",
-        "queued",
-        "released",
-        "request_id",
-        "responses",
-        "rows",
-        "seen",
-        "sent",
-        "started",
-        "state",
-        "thread",
+        "given",
+        "held",
+        "marks",
+        "numbers",
+        "placed",
+        "profiles",
+        "ran",
+        "served",
+        "whole",
     )
 
-    seen: ModelSeen
-    parent: RawSpan | None
-    kind: str
-    request_id: str
-    sent: int
-    queued: int
-    started: int
-    inferred: int
-    ended: int
-    released: int
-    instance: str
-    device: str
-    thread: int
-    rows: int
-    batch: object
-    state: str
-    error: str
-    bytes_in: int
-    bytes_out: int
-    crossings: int
-    cached: bool
-    responses: int
-    device_time: Any
-    number: int
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.given = 0  # how many numbers
+        self.capacity = 0
+        self.dropped = 0
+        self.profiles = 0
+        self.numbers: deque[int] = deque()
+        # Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`, or is None.
+        self.device_timer: Callable[[int], Any] | None = None
+        # Of a request that ran on its caller's thread and succeeded, all there is: number, parent, place,
+        # options (of the request), bytes_in, sent, queued (0: it was not), thread, rows, started, inferred,
+        # ended, bytes_out.
+        self.whole: list[Any] = []
+        # number, parent, seen, kind, request_id, bytes_in, sent, queued
+        self.begun: list[Any] = []
+        # Of a request that ran alone in the background and succeeded: number, place, thread, rows, started,
+        # inferred, ended, bytes_out.
+        self.served: list[Any] = []
+        # number, place, thread, rows, started, batch (the number of its first request, 0 for none)
+        self.placed: list[Any] = []
+        # number, inferred, released
+        self.ran: list[Any] = []
+        # number, ended, state, error, responses, bytes_out
+        self.ended: list[Any] = []
+        # number, until when its answer was held back
+        self.held: list[Any] = []
+        # number, when, kind (see `Mark`)
+        self.marks: list[Any] = []
+        # number
+        self.cached: list[Any] = []
+        # number, how many tensors
+        self.crossed: list[Any] = []
+        # number, the time
+        self.device_times: list[Any] = []
+
+    def take(self) -> int:
+        """Return the number of a request that is sent; 0 where there is no room for it."""
+        try:
+            return self.numbers.popleft()
+        except IndexError:
+            return self._more()
+
+    def _more(self) -> int:
+        global _numbered
+        with _lock:
+            if not self.numbers:
+                count = min(BLOCK, self.capacity - self.given)
+                if count <= 0:
+                    self.dropped += 1
+                    return 0
+                self.numbers.extend(range(_numbered + 1, _numbered + 1 + count))
+                _numbered += count
+                self.given += count
+        return self.take()
+
+    # -- entries, but for those of the hot path, which the engine writes itself ------------------------
+
+    def begin(
+        self,
+        number: int,
+        parent: int,
+        seen: ModelSeen,
+        kind: str,
+        request_id: str,
+        inputs: Iterable[Any],
+        sent: int,
+        queued: int,
+    ) -> None:
+        """Record that a request was sent, and queued (0: that is told by when it ran)."""
+        self.begun.extend((number, parent, seen, kind, request_id, nbytes(inputs), sent, queued))
+
+    def place(self, number: int, place: Place, rows: int, started: int, batch: int = 0) -> None:
+        """Record that an instance began with a request, on this thread."""
+        self.placed.extend((number, place, threading.get_ident(), rows, started, batch))
+
+    def end(self, number: int, ended: int, response: Any, responses: int, bytes_out: int) -> None:
+        """Record the last response of a request; None where it was given up."""
+        error = None if response is None else response._error
+        if response is None:
+            self.ended.extend((number, ended, "cancelled", "", responses, bytes_out))
+        elif error is None:
+            self.ended.extend((number, ended, "ok", "", responses, bytes_out))
+        else:
+            state = "cancelled" if error._code.name == "CANCELLED" else "error"
+            self.ended.extend((number, ended, state, error._message, responses, bytes_out))
+
+    def answer(self, number: int, ended: int, response: Any) -> None:
+        """Record the only response of a request; None where it was given up."""
+        good = response is not None and response._error is None
+        self.end(number, ended, response, int(good), nbytes(response._outputs) if good else 0)
+
+    def mark(self, number: int, now: int, kind: str) -> None:
+        """Record a moment of a request's life, where there is room."""
+        if len(self.marks) < 3 * self.capacity:
+            self.marks.extend((number, now, kind))
+
+    def measure(self, numbers: Iterable[int], gpu: int) -> Any:
+        """Begin to measure time on a GPU; None, or what is to be ended."""
+        timer = None if self.device_timer is None else self.device_timer(gpu)
+        if timer is not None:
+            for number in numbers:
+                self.device_times.extend((number, timer))
+        return timer
 
 
-# A response of a stream: of which request, when, and of which kind (see `Mark`).
-RawMark = tuple[RawSpan, int, str]
-
-_new = RawSpan.__new__
-_lock = threading.Lock()
+active: Log | None = None
 
 
-class Sink:
-    """What one session keeps.
+def start(limit: int, device_timer: Callable[[int], Any] | None = None) -> Log:
+    """Record from now on, for one profile more; `stop` ends that.
 
     Parameters
     ----------
     limit : int
-        How many spans and marks together.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.rows: list[RawSpan | RawMark] = []
-        self._dropped = 0
-        self._lock = threading.Lock()
-
-    def drop(self) -> None:
-        """Count a span that did not fit."""
-        with self._lock:
-            self._dropped += 1
-
-    @property
-    def dropped(self) -> int:
-        """How many spans did not fit."""
-        return self._dropped
-
-
-class Recorder:
-    """Who records now; replaced, and never changed, when a session begins or ends."""
-
-    __slots__ = ("device_timer", "sinks")
-
-    def __init__(self, sinks: tuple[Sink, ...], device_timer: Callable[[int], Any] | None) -> None:
-        self.sinks = sinks
-        self.device_timer = device_timer
-
-    def begin(
-        self,
-        seen: ModelSeen,
-        parent: RawSpan | None,
-        kind: str,
-        request_id: str,
-        sent: int,
-        tensors: Iterable[Any],
-    ) -> RawSpan | None:
-        """Record that a request was sent; None where there is no room for it.
-
-        Parameters
-        ----------
-        seen : ModelSeen
-            The model that it was sent to.
-        parent : RawSpan or None
-            Of the request whose `execute` sent it.
-        kind, request_id : str
-            As in `Span`.
-        sent : int
-            When.
-        tensors : iterable of Tensor
-            Its inputs.
-        """
-        raw = _new(RawSpan)
-        raw.seen = seen
-        raw.parent = parent
-        raw.kind = kind
-        raw.sent = sent
-        raw.bytes_in = nbytes(tensors)
-        if request_id:
-            raw.request_id = request_id
-        kept = None
-        for sink in self.sinks:
-            rows = sink.rows
-            if len(rows) < sink.limit:
-                rows.append(raw)
-                kept = raw
-            else:
-                sink.drop()
-        return kept
-
-    def mark(self, raw: RawSpan, now: int, kind: str) -> None:
-        """Record a moment of a request's life, where there is room."""
-        moment = (raw, now, kind)
-        for sink in self.sinks:
-            if len(sink.rows) < sink.limit:
-                sink.rows.append(moment)
-
-
-active: Recorder | None = None
-_numbers: Iterator[int] = itertools.count(1)
-
-
-def start(sink: Sink, device_timer: Callable[[int], Any] | None = None) -> None:
-    """Record for a session from now on.
-
-    Parameters
-    ----------
-    sink : Sink
+        How many requests it wants to have room for.
     device_timer : callable, optional
-        Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`.
+        Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`, or is None.
     """
-    global active, _numbers
+    global active, _base
     with _lock:
-        sinks = () if active is None else active.sinks
-        if not sinks:
-            _numbers = itertools.count(1)
-        active = Recorder((*sinks, sink), device_timer)
+        log = active
+        if log is None:
+            _base = _numbered
+            log = Log(_base)
+        log.capacity = max(log.capacity, log.given - len(log.numbers) + limit)
+        log.device_timer = device_timer or log.device_timer
+        log.profiles += 1
+        active = log
+        return log
 
 
-def stop(sink: Sink) -> list[RawSpan | RawMark]:
-    """Record no more for a session, and return what was: each span has its number now."""
+def stop(log: Log) -> None:
+    """Record no more for one of the profiles of a log."""
     global active
     with _lock:
-        if active is not None:
-            sinks = tuple(s for s in active.sinks if s is not sink)
-            active = Recorder(sinks, active.device_timer) if sinks else None
-        return _numbered(sink)
+        log.profiles -= 1
+        if not log.profiles and active is log:
+            active = None
 
 
-def so_far(sink: Sink) -> list[RawSpan | RawMark]:
-    """Return what has been recorded for a session until now."""
-    with _lock:
-        return _numbered(sink)
-
-
-def _numbered(sink: Sink) -> list[RawSpan | RawMark]:
-    rows = sink.rows[:]
-    for raw in sorted((r for r in rows if isinstance(r, RawSpan)), key=_sent):
-        _number(raw)
-    return rows
-
-
-def _sent(raw: RawSpan) -> int:
-    return raw.sent
-
-
-def _number(raw: RawSpan) -> int:
-    try:
-        return raw.number
-    except AttributeError:
-        raw.number = next(_numbers)
-        return raw.number
-
-
-def span_id(raw: RawSpan | None) -> int:
-    """Return the `Span.id` that a span has, or will have; 0 for None."""
-    if raw is None:
-        return 0
-    with _lock:
-        return _number(raw)
+def span_id(number: int) -> int:
+    """Return the `Span.id` of a recorded request by its number; 0 for a request of an older profile."""
+    return number - _base if number > _base else 0
 
 
 def nbytes(tensors: Iterable[Any]) -> int:
-    """Return the size of tensors, as they are sent."""
+    """Return the size of tensors, in bytes, as they are sent."""
     size = 0
     for tensor in tensors:
-        if tensor._datatype == "BYTES":
-            size += sum(map(len, tensor._array.reshape(-1).tolist())) + 4 * tensor._array.size
-        else:
-            size += tensor._array.nbytes
+        size += tensor._array.nbytes if tensor._datatype != "BYTES" else _text_bytes(tensor)
     return size
 
 
-def placed(raw: RawSpan, instance: str, device: str, gpu: int, rows: int) -> None:
-    """Record which instance a request is handed to, on the thread that runs it."""
-    raw.instance = instance
-    raw.device = device
-    raw.thread = threading.get_ident()
-    raw.started = perf_counter_ns()  # until `ran` knows better
-    if rows != 1:
-        raw.rows = rows
-    if gpu >= 0:
-        recorder = active
-        if recorder is not None and recorder.device_timer is not None:
-            raw.device_time = recorder.device_timer(gpu)
+def _text_bytes(tensor: Any) -> int:
+    """The size of a BYTES tensor: four bytes of length before each element."""
+    elements = tensor._array.reshape(-1).tolist()
+    return 4 * len(elements) + sum(len(e) for e in elements if isinstance(e, (bytes, str)))
 
 
-def ran(raw: RawSpan, queued: int, begun: int, inferred: int, released: int) -> None:
-    """Record when a request was queued, `execute` began and returned, and its instance was free again."""
-    raw.queued = queued
-    raw.started = begun
-    raw.inferred = inferred
-    raw.released = released
-    timer = getattr(raw, "device_time", None)
-    if timer is not None:
-        timer.end()
-
-
-def refused(seen: ModelSeen, parent: RawSpan | None, kind: str, request_id: str, response: Any) -> None:
+def refused(seen: ModelSeen, parent: int, kind: str, request_id: str, response: Any) -> None:
     """Record a request that was answered at once, with an error."""
-    recorder = active
-    if recorder is None:
-        return
-    now = perf_counter_ns()
-    raw = recorder.begin(seen, parent, kind, request_id, now, ())
-    if raw is not None:
-        answered(raw, response, now)
-
-
-def answered(raw: RawSpan, response: Any, now: int) -> None:
-    """Record the last response of a request; None where it was given up."""
-    raw.ended = now
-    if response is None:
-        raw.state = "cancelled"
-    else:
-        responded(raw, response)
-
-
-def responded(raw: RawSpan, response: Any) -> None:
-    """Record what is in a response."""
-    error = response._error
-    if error is None:
-        try:
-            raw.responses += 1
-            raw.bytes_out += nbytes(response._outputs)
-        except AttributeError:  # the first
-            raw.responses = 1
-            raw.bytes_out = nbytes(response._outputs)
-    else:
-        raw.state = "cancelled" if error._code.name == "CANCELLED" else "error"
-        raw.error = error._message
-
-
-def mark(raw: RawSpan, now: int, kind: str) -> None:
-    """Record a moment of a request's life, where there is room."""
-    recorder = active
-    if recorder is not None:
-        recorder.mark(raw, now, kind)
+    log = active
+    number = 0 if log is None else log.take()
+    if log is not None and number:
+        now = perf_counter_ns()
+        log.begin(number, parent, seen, kind, request_id, (), now, now)
+        log.answer(number, now, response)

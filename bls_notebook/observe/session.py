@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from bls_notebook.observe.call_graph import CallGraph
     from bls_notebook.observe.critical_path import Step
     from bls_notebook.observe.difference import Difference
-    from bls_notebook.observe.statistics import Level, SessionStatistics
+    from bls_notebook.observe.session_statistics import Level, SessionStatistics
 
 __all__ = ["SCHEMA", "Answers", "Mark", "ModelSeen", "Session", "Span"]
 
@@ -143,13 +143,13 @@ class Answers:
 
     def statistics(self) -> SessionStatistics:
         """Return the session's figures: wall, busy, queued, overlap, per model and per instance."""
-        from bls_notebook.observe.statistics import session_statistics
+        from bls_notebook.observe.session_statistics import session_statistics
 
         return session_statistics(self.record)
 
     def concurrency(self) -> tuple[Level, ...]:
         """Return how many requests were worked on, and how many waited, from moment to moment."""
-        from bls_notebook.observe.statistics import concurrency
+        from bls_notebook.observe.session_statistics import concurrency
 
         return concurrency(self.record)
 

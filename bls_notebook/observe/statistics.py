@@ -1,261 +1,116 @@
-"""The figures of a session: pure functions of its spans."""
+"""What a model version has done, as one record; read from a row of Triton's statistics.
+
+The row may be of this runtime or of a real server's ``/v2/models/NAME/stats``, which leaves out what is zero.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from bls_notebook.observe.critical_path import Step, critical_path
-from bls_notebook.observe.intervals import Interval, levels, total, union
 from bls_notebook.observe.plain import Record
-from bls_notebook.observe.relations import Relations, serving
-from bls_notebook.observe.session import ModelSeen, Session, Span
-from bls_notebook.observe.spread import NONE, Spread, spread
 
-__all__ = [
-    "InstanceStatistics",
-    "Level",
-    "ModelStatistics",
-    "SessionStatistics",
-    "concurrency",
-    "session_statistics",
-]
+__all__ = ["BatchSeen", "StatisticsRecord", "Times", "statistics_record"]
 
 
 @dataclass(frozen=True, slots=True)
-class Level(Record):
-    """From ``ns`` on, ``working`` requests (a batch counts once) were worked on and ``queued`` waited."""
+class Times(Record):
+    """How often something happened, and how long that took in all, in nanoseconds."""
 
-    ns: int
-    working: int = 0
-    queued: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceStatistics(Record):
-    """One instance: how many times it ran, for how many requests; ``busy`` is the time with one at least.
-
-    ``utilization`` is the part of the session's wall time that it was busy.
-    """
-
-    name: str
-    model: str
-    version: int = 1
-    device: str = "cpu"
-    executions: int = 0
-    requests: int = 0
-    busy: int = 0
-    utilization: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ModelStatistics(Record):
-    """One model version; times are ns.
-
-    ``busy`` is the sum over its instances. It splits, roughly, into ``own`` (no request that it had sent
-    was under way) and ``waiting`` (one at least was); both count an execution once, whatever its batch. The
-    spreads are over requests: all of them for ``duration``, those that ran for the phases. ``critical`` is
-    the part of the session's critical path that was spent in this model, ``blocked`` the part in which a
-    request to it waited in the queue for whatever reason.
-    """
-
-    name: str
-    version: int = 1
-    requests: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    unfinished: int = 0
-    cached: int = 0
-    executions: int = 0
-    rows: int = 0
-    responses: int = 0
-    instances: int = 0
-    busy: int = 0
-    own: int = 0
-    waiting: int = 0
-    queued: int = 0
-    duration: Spread = NONE
-    compute_input: Spread = NONE
-    queue: Spread = NONE
-    compute_infer: Spread = NONE
-    compute_output: Spread = NONE
-    device_ns: int = -1
-    bytes_in: int = 0
-    bytes_out: int = 0
-    crossings: int = 0
-    critical: int = 0
-    blocked: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class SessionStatistics(Record):
-    """A session in figures; times are ns.
-
-    ``busy`` is the time in which at least one request was worked on, ``overlap`` that in which at least two
-    were (one that waits for its callees is not worked on, they are). ``work`` is the sum of all work, so
-    that ``work / busy`` is the mean concurrency; ``peak`` the most at once. ``queued`` is the sum of the
-    waits for an instance, ``waited`` the time in which at least one request waited. ``notebook`` is the
-    part of the critical path in which no request was under way.
-    """
-
-    wall: int = 0
-    requests: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    unfinished: int = 0
-    cached: int = 0
-    dropped: int = 0
-    busy: int = 0
-    work: int = 0
-    overlap: int = 0
-    peak: int = 0
-    queued: int = 0
-    waited: int = 0
-    notebook: int = 0
-    models: tuple[ModelStatistics, ...] = ()
-    instances: tuple[InstanceStatistics, ...] = ()
+    count: int = 0
+    ns: int = 0
 
     @property
-    def concurrency(self) -> float:
-        """How many requests were worked on at once, on average while any was."""
-        return self.work / self.busy if self.busy else 0.0
+    def seconds(self) -> float:
+        """Mean of one, in seconds; 0 where there was none."""
+        return self.ns / self.count / 1e9 if self.count else 0.0
 
 
-def concurrency(session: Session) -> tuple[Level, ...]:
-    """Return how many requests were worked on, and how many waited, from moment to moment."""
-    working = levels(Relations(session).working())
-    waiting = levels([(s.queued, s.started) for s in session.spans])
-    out: list[Level] = []
-    w = q = i = j = 0
-    while i < len(working) or j < len(waiting):
-        now = min(p[k][0] for p, k in ((working, i), (waiting, j)) if k < len(p))
-        if i < len(working) and working[i][0] == now:
-            w = working[i][1]
-            i += 1
-        if j < len(waiting) and waiting[j][0] == now:
-            q = waiting[j][1]
-            j += 1
-        out.append(Level(now, w, q))
-    return tuple(out)
+@dataclass(frozen=True, slots=True)
+class BatchSeen(Record):
+    """Executions of one size: ``rows`` is the size of the batch, ``executions`` how many there were."""
+
+    rows: int
+    executions: int
 
 
-def session_statistics(session: Session) -> SessionStatistics:
-    """Return the figures of a session."""
-    relations = Relations(session)
-    pieces = relations.working()
-    work = levels(pieces)
-    waits = [(s.queued, s.started) for s in session.spans]
-    steps = critical_path(session)
-    instances = _instances(session, relations)
-    models = _models(session, relations, steps, instances)
-    ends = [when for when, _ in work[1:]]
-    states = Counter(span.state for span in session.spans)
-    return SessionStatistics(
-        wall=session.wall,
-        requests=len(session.spans),
-        failed=states["error"],
-        cancelled=states["cancelled"],
-        unfinished=states["open"],
-        cached=sum(s.cached for s in session.spans),
-        dropped=session.dropped,
-        busy=total(union(pieces)),
-        work=total(pieces),
-        overlap=sum(end - when for (when, level), end in zip(work, ends, strict=False) if level > 1),
-        peak=max((level for _, level in work), default=0),
-        queued=total(waits),
-        waited=total(union(waits)),
-        notebook=sum(s.end - s.begin for s in steps if s.phase == "notebook"),
-        models=models,
-        instances=instances,
+@dataclass(frozen=True, slots=True)
+class StatisticsRecord(Record):
+    """What a model version has done.
+
+    ``inferences`` counts rows of batches, ``executions`` calls of `execute`, ``success`` and ``fail``
+    requests.
+    ``failures`` has Triton's reasons (REJECTED, CANCELED, BACKEND, OTHER) with their counts, where they are
+    known. ``batching`` says whether the model takes batches, ``cached`` whether it uses the response cache.
+    """
+
+    name: str
+    version: str = "1"
+    inferences: int = 0
+    executions: int = 0
+    success: Times = Times()
+    fail: Times = Times()
+    failures: tuple[tuple[str, int], ...] = ()
+    queue: Times = Times()
+    compute_input: Times = Times()
+    compute_infer: Times = Times()
+    compute_output: Times = Times()
+    cache_hit: Times = Times()
+    cache_miss: Times = Times()
+    batches: tuple[BatchSeen, ...] = ()
+    batching: bool = False
+    cached: bool = False
+
+    @property
+    def batch(self) -> float:
+        """Mean size of a batch; 0 where nothing was executed."""
+        return self.inferences / self.executions if self.executions else 0.0
+
+
+def statistics_record(
+    row: Mapping[str, Any],
+    failures: Iterable[tuple[str, int]] = (),
+    batching: bool = False,
+    cached: bool = False,
+) -> StatisticsRecord:
+    """Return the record of a row of ``model_stats``.
+
+    Parameters
+    ----------
+    row : mapping
+        As in Triton's statistics extension.
+    failures : iterable of (str, int)
+        Reasons of failed requests; the statistics do not have them, Triton's metrics do.
+    batching, cached : bool
+        By the model's configuration; set too where the row shows it.
+    """
+    phases = row.get("inference_stats", {})
+
+    def times(name: str) -> Times:
+        found = phases.get(name, {})
+        return Times(int(found.get("count", 0)), int(found.get("ns", 0)))
+
+    batches = tuple(
+        BatchSeen(int(batch["batch_size"]), int(batch.get("compute_infer", {}).get("count", 0)))
+        for batch in row.get("batch_stats", ())
     )
-
-
-def _instances(session: Session, relations: Relations) -> tuple[InstanceStatistics, ...]:
-    seen: dict[tuple[str, int, str], list[Span]] = {}
-    for model in session.models:
-        for name in model.instances:
-            seen.setdefault((model.name, model.version, name), [])
-    for span in session.spans:
-        if span.ran and not relations.is_ensemble(span):
-            seen.setdefault((span.model, span.version, span.instance), []).append(span)
-    out = []
-    for (model_name, version, name), spans in sorted(seen.items()):
-        busy = total(union(serving(s) for s in spans))
-        executions = len({relations.execution(s.id) for s in spans})
-        share = busy / session.wall if session.wall else 0.0
-        device = spans[0].device if spans else "cpu"
-        out.append(InstanceStatistics(name, model_name, version, device, executions, len(spans), busy, share))
-    return tuple(out)
-
-
-def _models(
-    session: Session,
-    relations: Relations,
-    steps: tuple[Step, ...],
-    instances: tuple[InstanceStatistics, ...],
-) -> tuple[ModelStatistics, ...]:
-    spans: dict[tuple[str, int], list[Span]] = {}
-    for span in session.spans:
-        spans.setdefault((span.model, span.version), []).append(span)
-    seen = {(m.name, m.version): m for m in session.models}
-    busy: Counter[tuple[str, int]] = Counter()
-    for instance in instances:
-        busy[instance.model, instance.version] += instance.busy
-    critical: Counter[tuple[str, int]] = Counter()
-    blocked: Counter[tuple[str, int]] = Counter()
-    for step in steps:
-        critical[step.model, step.version] += step.end - step.begin
-        waiter = relations.spans.get(step.span if step.phase == "queue" else step.behind)
-        if waiter is not None:
-            blocked[waiter.model, waiter.version] += step.end - step.begin
-    return tuple(
-        _model(key, group, relations, seen.get(key), busy[key], critical[key], blocked[key])
-        for key, group in sorted(spans.items())
-    )
-
-
-def _model(
-    key: tuple[str, int],
-    spans: list[Span],
-    relations: Relations,
-    seen: ModelSeen | None,
-    busy: int,
-    critical: int,
-    blocked: int,
-) -> ModelStatistics:
-    ran = [s for s in spans if s.ran]
-    executions = sorted({relations.execution(s.id) for s in ran})
-    own: list[Interval] = []
-    for execution in executions:
-        own += relations.own(execution)
-    served = total(serving(relations.members[e][0]) for e in executions)
-    states = Counter(s.state for s in spans)
-    measured = [relations.members[e][0].device_ns for e in executions]
-    return ModelStatistics(
-        name=key[0],
-        version=key[1],
-        requests=len(spans),
-        failed=states["error"],
-        cancelled=states["cancelled"],
-        unfinished=states["open"],
-        cached=sum(s.cached for s in spans),
-        executions=len(executions),
-        rows=sum(s.rows for s in ran),
-        responses=sum(s.responses for s in spans),
-        instances=len(seen.instances) if seen is not None else len({s.instance for s in ran}),
-        busy=busy,
-        own=total(own),
-        waiting=served - total(own),
-        queued=sum(s.queue for s in spans),
-        duration=spread(s.duration for s in spans),
-        compute_input=spread(s.compute_input for s in ran),
-        queue=spread(s.queue for s in ran),
-        compute_infer=spread(s.compute_infer for s in ran),
-        compute_output=spread(s.compute_output for s in ran),
-        device_ns=sum(ns for ns in measured if ns >= 0) if max(measured, default=-1) >= 0 else -1,
-        bytes_in=sum(s.bytes_in for s in spans),
-        bytes_out=sum(s.bytes_out for s in spans),
-        crossings=sum(s.crossings for s in spans),
-        critical=critical,
-        blocked=blocked,
+    hit, miss = times("cache_hit"), times("cache_miss")
+    return StatisticsRecord(
+        str(row["name"]),
+        str(row.get("version", "")),
+        int(row.get("inference_count", 0)),
+        int(row.get("execution_count", 0)),
+        times("success"),
+        times("fail"),
+        tuple((reason, count) for reason, count in failures if count),
+        times("queue"),
+        times("compute_input"),
+        times("compute_infer"),
+        times("compute_output"),
+        hit,
+        miss,
+        batches,
+        batching or any(batch.rows > 1 for batch in batches),
+        cached or hit.count > 0 or miss.count > 0,
     )

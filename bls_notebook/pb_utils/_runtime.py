@@ -19,7 +19,7 @@ from .errors import TritonModelException
 if TYPE_CHECKING:
     from .request import InferenceRequest
 
-__all__ = ["Caller", "caller_var", "current_caller", "finders"]
+__all__ = ["Caller", "caller_var", "current_caller", "find_caller", "finders"]
 
 NO_CALLER = (
     "BLS is only supported during the 'execute' function. "
@@ -58,8 +58,21 @@ class Caller(Protocol):
         """Folder of the version of the model that is running."""
 
 
+# Put back by `set`, never by `reset`: until Python 3.12 a collection of garbage that happens while a variable
+# leaves its context, and a destructor in it that reads the variable, leave a dangling pointer behind.
 caller_var: ContextVar[Caller | None] = ContextVar("bls_caller", default=None)
 finders: list[Callable[[FrameType], Caller | None]] = []
+
+
+def find_caller(frame: FrameType | None) -> Caller | None:
+    """Return the model whose code is on the stack, if any: for threads that carry no context."""
+    while frame is not None:
+        for finder in finders:
+            found = finder(frame)
+            if found is not None:
+                return found
+        frame = frame.f_back
+    return None
 
 
 def current_caller(maker: Caller | None = None) -> Caller:
@@ -75,16 +88,9 @@ def current_caller(maker: Caller | None = None) -> Caller:
     TritonModelException
         No model is running here.
     """
-    caller = caller_var.get()
+    caller = caller_var.get() or find_caller(sys._getframe(1))
     if caller is not None:
         return caller
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        for finder in finders:
-            found = finder(frame)
-            if found is not None:
-                return found
-        frame = frame.f_back
     if maker is not None:
         return maker.bare_caller()
     raise TritonModelException(NO_CALLER)

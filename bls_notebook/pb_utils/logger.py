@@ -6,32 +6,37 @@ import enum
 import sys
 from typing import ClassVar
 
-from ._runtime import caller_var
+from ._runtime import caller_var, find_caller
 
 __all__ = ["LogLevel", "Logger"]
 
 
-class LogLevel(enum.Enum):
-    """Levels of `Logger.log`."""
+class LogLevel(enum.IntEnum):
+    """Levels of `Logger.log`, with Triton's numbers."""
 
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-    VERBOSE = "verbose"
+    INFO = 0
+    WARNING = 1
+    ERROR = 2
+    VERBOSE = 3
+
+    def __str__(self) -> str:
+        return f"LogLevel.{self.name}"  # as Triton prints it
 
 
 _Level = LogLevel  # inside Logger, the name is the class attribute that Triton has
 
 
 def _write(level: LogLevel, message: object) -> None:
+    if isinstance(message, bytes):  # pybind takes bytes where it wants text
+        message = message.decode()
     if not isinstance(message, str):
         raise TypeError(f"Logger: incompatible function arguments; message must be str, got {message!r}")
     frame = sys._getframe(2)
-    caller = caller_var.get()
+    caller = caller_var.get() or find_caller(frame)
     if caller is not None:
-        caller.log(level.value, message, frame.f_code.co_filename, frame.f_lineno)
+        caller.log(level.name.lower(), message, frame.f_code.co_filename, frame.f_lineno)
     else:  # as the real stub does where its log service is not up
-        print(f"[{level.value}] {message}", file=sys.stderr)
+        print(f"[{level.name.lower()}] {message}", file=sys.stderr)
 
 
 class Logger:
@@ -42,6 +47,9 @@ class Logger:
     TypeError
         A message that is not text.
     """
+
+    def __init__(self) -> None:
+        raise TypeError("Logger: No constructor defined! Its methods are static: Logger.log_info(message)")
 
     LogLevel = LogLevel
     INFO: ClassVar[_Level] = _Level.INFO

@@ -13,6 +13,9 @@ class MemoryType(enum.IntEnum):
     TRITONSERVER_MEMORY_GPU = 0
     TRITONSERVER_MEMORY_CPU = 1
 
+    def __str__(self) -> str:
+        return f"MemoryType.{self.name}"  # as Triton prints it
+
 
 class PreferredMemory:
     """Where a BLS request asks its outputs to be.
@@ -38,7 +41,7 @@ class PreferredMemory:
                 "PreferredMemory: preferred_memory_type must be TRITONSERVER_MEMORY_CPU or "
                 f"TRITONSERVER_MEMORY_GPU, got {preferred_memory_type!r}"
             )
-        if not isinstance(preferred_device_id, int) or isinstance(preferred_device_id, bool):
+        if not isinstance(preferred_device_id, int):
             raise TypeError(f"PreferredMemory: preferred_device_id must be int, got {preferred_device_id!r}")
         self._memory_type = preferred_memory_type
         self._device_id = preferred_device_id

@@ -1,70 +1,106 @@
-"""Custom metrics: families of counters, gauges and histograms."""
+"""Custom metrics: families of counters, gauges and histograms.
+
+Guarantees: usable from any thread; a family that is dropped takes its metrics with it, as in the real stub:
+what is left of them raises. (Values are kept by name elsewhere: see `observe.metrics`.)
+"""
 
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from ._runtime import current_caller
+from .errors import TritonModelException
 
 __all__ = ["Metric", "MetricFamily", "MetricKind"]
 
+_CLEARED = (
+    "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' "
+    "object should be deleted AFTER its corresponding 'Metric' objects have been deleted."
+)
+_CREATING = "Failed to create metric."
 
-class MetricKind(enum.Enum):
-    """Kinds of metric families."""
 
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
+class MetricKind(enum.IntEnum):
+    """Kinds of metric families, with Triton's numbers."""
+
+    COUNTER = 0
+    GAUGE = 1
+    HISTOGRAM = 2
+
+    def __str__(self) -> str:
+        return f"MetricKind.{self.name}"  # as Triton prints it
 
 
 def _number(function: str, value: object) -> float:
     if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
-        raise TypeError(f"{function}(): expected a number, got {value!r} of type {type(value).__name__}")
+        raise TypeError(
+            f"{function}(): incompatible function arguments; expected a number, got {value!r} of type "
+            f"{type(value).__name__}"
+        )
     return float(value)
+
+
+class _Life:
+    """Whether a family still is; shared with its metrics."""
+
+    __slots__ = ("over",)
+
+    def __init__(self) -> None:
+        self.over = False
 
 
 class Metric:
     """One metric of a family: its family's name and a set of labels. Made by `MetricFamily.Metric`.
 
-    Equal labels of one family share one value.
+    Equal labels of one family share one value. The `MetricFamily` object must be kept as long as the metric
+    is used: in ``self``, beside it.
+
+    Raises
+    ------
+    TritonModelException
+        By every method: the kind of the family does not allow it, or the family has been dropped.
+    TypeError
+        By every method: not a number.
     """
 
-    __slots__ = ("_backing",)
+    __slots__ = ("_backing", "_life")
 
     _backing: Any
+    _life: _Life
 
     def __init__(self) -> None:
         raise TypeError("Metric: No constructor defined! Metrics are made by MetricFamily.Metric(labels)")
 
     @classmethod
-    def _of(cls, backing: Any) -> Metric:
+    def _of(cls, backing: Any, life: _Life) -> Metric:
         metric = cls.__new__(cls)
         metric._backing = backing
+        metric._life = life
         return metric
 
-    def increment(self, value: float, /) -> None:
-        """Add to a counter (never a negative amount) or a gauge.
+    def _alive(self, verb: str) -> Any:
+        if self._life.over:
+            raise TritonModelException(f"Failed to {verb} metric value: {_CLEARED}")
+        return self._backing
 
-        Raises
-        ------
-        TritonModelException
-            The kind of the family does not allow it.
-        """
-        self._backing.increment(_number("increment", value))
+    def increment(self, value: float, /) -> None:
+        """Add to a counter (never a negative amount) or a gauge."""
+        self._alive("increment").increment(_number("increment", value))
 
     def set(self, value: float, /) -> None:
-        """Set a gauge. Raises TritonModelException for other kinds."""
-        self._backing.set(_number("set", value))
+        """Set a gauge."""
+        self._alive("set").set(_number("set", value))
 
     def observe(self, value: float, /) -> None:
-        """Add an observation to a histogram. Raises TritonModelException for other kinds."""
-        self._backing.observe(_number("observe", value))
+        """Add an observation to a histogram."""
+        self._alive("observe").observe(_number("observe", value))
 
     def value(self) -> float:
-        """Return the value of a counter or gauge. Raises TritonModelException for a histogram."""
-        return float(self._backing.value())
+        """Return the value of a counter or gauge."""
+        return float(self._alive("get").value())
 
 
 class MetricFamily:
@@ -85,11 +121,17 @@ class MetricFamily:
         A bad name, or a name that is in use with another kind.
     TypeError
         An argument of a wrong type.
+
+    Notes
+    -----
+    Mirrors python_backend/src/metric_family.cc.
     """
 
     COUNTER: ClassVar[MetricKind] = MetricKind.COUNTER
     GAUGE: ClassVar[MetricKind] = MetricKind.GAUGE
     HISTOGRAM: ClassVar[MetricKind] = MetricKind.HISTOGRAM
+
+    __slots__ = ("__weakref__", "_backing", "_kind", "_life")
 
     def __init__(self, name: str, description: str, kind: MetricKind) -> None:
         if not isinstance(name, str) or not isinstance(description, str):
@@ -98,7 +140,9 @@ class MetricFamily:
             )
         if not isinstance(kind, MetricKind):
             raise TypeError(f"MetricFamily: kind must be MetricFamily.COUNTER, ..., got {kind!r}")
-        self._backing = current_caller().metric_family(name, description, kind.value)
+        self._kind = kind
+        self._life = _Life()
+        self._backing = current_caller().metric_family(name, description, kind.name.lower())
 
     def Metric(  # noqa: N802 - Triton's own name
         self,
@@ -109,7 +153,7 @@ class MetricFamily:
 
         Parameters
         ----------
-        labels : mapping of str to str
+        labels : dict of str to str
         buckets : list of float
             Increasing upper bounds; required for a histogram, refused for other kinds.
 
@@ -117,9 +161,30 @@ class MetricFamily:
         ------
         TritonModelException
             Bad labels or buckets.
+        RuntimeError
+            Buckets that are not numbers.
         """
-        if labels is not None and not isinstance(labels, Mapping):
-            raise TypeError(f"Metric(): labels must be a dict of text to text, got {labels!r}")
-        plain = {str(k): str(v) for k, v in (labels or {}).items()}
-        bounds = None if buckets is None else [_number("Metric", b) for b in buckets]
-        return Metric._of(self._backing.metric(plain, bounds))
+        if labels is not None and not isinstance(labels, dict):
+            raise TritonModelException(f"{_CREATING} Labels must be a dictionary.")
+        # The stub hands labels over as JSON, which makes text of keys that are numbers.
+        plain: dict[str, Any] = json.loads(json.dumps(labels)) or {}
+        if buckets is None:
+            if self._kind is MetricKind.HISTOGRAM:
+                raise TritonModelException(f"{_CREATING} Missing required buckets.")
+            return Metric._of(self._backing.metric(plain, None), self._life)
+        if not isinstance(buckets, list):
+            raise TritonModelException(f"{_CREATING} Buckets must be a list.")
+        if self._kind is not MetricKind.HISTOGRAM:
+            raise TritonModelException(f"{_CREATING} Unexpected buckets found.")
+        try:
+            bounds = [_number("Metric", bound) for bound in buckets]
+        except TypeError as error:
+            raise RuntimeError(f"Unable to cast buckets {buckets!r} to numbers") from error
+        return Metric._of(self._backing.metric(plain, bounds), self._life)
+
+    def __del__(self) -> None:
+        life, backing = getattr(self, "_life", None), getattr(self, "_backing", None)
+        if life is not None:
+            life.over = True
+        if backing is not None:
+            backing.drop()

@@ -12,15 +12,17 @@ from .errors import TritonModelException
 from .holders import RecordingNumber
 from .memory import PreferredMemory
 from .parameters import parameters_to_json
+from .refusing import is_sequence, unpicklable
 from .sender import Answerable, InferenceResponseSender
 from .tensor import Tensor
-from .trace import InferenceTrace
+from .trace import NO_TRACE, InferenceTrace
 
 __all__ = ["InferenceRequest"]
 
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 
+_EMPTY = "{} for request with id '{}' and model name '{}' should not be empty."
 _MISSING: Any = type("Required", (), {"__repr__": lambda self: "..."})()
 _ZERO: Final = 0
 _MINUS_ONE: Final = -1
@@ -70,6 +72,10 @@ def _type_error(argument: str, value: object, wanted: str) -> TypeError:
         f"InferenceRequest: incompatible constructor arguments; {argument} must be {wanted}, "
         + ("which is missing" if value is _MISSING else f"got {value!r} of type {type(value).__name__}")
     )
+
+
+def _flag_error(method: str) -> TypeError:
+    return TypeError(f"{method}(): incompatible function arguments; decoupled must be bool, got None")
 
 
 def _text(argument: str, value: object) -> str:
@@ -137,6 +143,7 @@ class InferenceRequest:
         "_answerable",
         "_arrived",
         "_inputs",
+        "_kind",
         "_maker",
         "_model_name",
         "_model_version",
@@ -156,7 +163,10 @@ class InferenceRequest:
     _release_flags: int
     _requested: tuple[str, ...]
     _sender: InferenceResponseSender | None
-    _span: Any  # what a profile records of it; of requests that a model receives
+    # Of requests that a model receives: its number in a profile, 0 where it is not recorded; if it is, how it
+    # was sent.
+    _span: int
+    _kind: str
 
     def __init__(
         self,
@@ -174,25 +184,23 @@ class InferenceRequest:
     ) -> None:
         if model_name.__class__ is not str:
             model_name = _text("model_name", model_name)
-        if isinstance(inputs, (str, bytes)):
+        if inputs.__class__ is not list and not is_sequence(inputs):
             raise _type_error("inputs", inputs, "a list of Tensor")
-        try:
-            self._inputs = list(inputs)
-        except TypeError:
-            raise _type_error("inputs", inputs, "a list of Tensor") from None
+        self._inputs = list(inputs)
         for tensor in self._inputs:
             if tensor.__class__ is not Tensor and not isinstance(tensor, Tensor):
+                if tensor is None:
+                    raise TritonModelException(_EMPTY.format("Input tensor", request_id, model_name))
                 raise _type_error("inputs", tensor, "a list of Tensor")
         if requested_output_names.__class__ is not list:
-            if isinstance(requested_output_names, (str, bytes)):
+            if not is_sequence(requested_output_names):
                 raise _type_error("requested_output_names", requested_output_names, "a list of str")
-            try:
-                requested_output_names = list(requested_output_names)
-            except TypeError:
-                raise _type_error("requested_output_names", requested_output_names, "a list of str") from None
+            requested_output_names = list(requested_output_names)
         for name in requested_output_names:
             if name.__class__ is not str:
                 _text("requested_output_names", name)
+            if not name:
+                raise TritonModelException(_EMPTY.format("Requested output name", request_id, model_name))
         self._requested = tuple(requested_output_names)
         self._model_name = model_name
         self._model_version = (
@@ -224,6 +232,8 @@ class InferenceRequest:
                 raise RuntimeError(
                     f"Unable to cast correlation_id {correlation_id} to an unsigned 64-bit number"
                 )
+        elif correlation_id is None:
+            raise _type_error("correlation_id", correlation_id, "int or str")
         elif not isinstance(correlation_id, str):
             raise TritonModelException("Correlation ID must be integer or string")
         self._options = Options(
@@ -276,7 +286,7 @@ class InferenceRequest:
 
     def trace(self) -> InferenceTrace:
         """Return the trace to hand on in BLS requests."""
-        return self._options.trace or InferenceTrace()
+        return self._options.trace or NO_TRACE
 
     def requested_output_names(self) -> set[str]:
         """Return the names of the outputs that are asked for."""
@@ -300,6 +310,8 @@ class InferenceRequest:
         TritonModelException
             Not called while a model executes.
         """
+        if decoupled is None:
+            raise _flag_error("exec")
         caller = caller_var.get()
         if caller is None:
             caller = current_caller(self._maker)
@@ -320,6 +332,8 @@ class InferenceRequest:
         TritonModelException
             Not called while a model executes.
         """
+        if decoupled is None:
+            raise _flag_error("async_exec")
         caller = caller_var.get()
         if caller is None:
             caller = current_caller(self._maker)
@@ -353,12 +367,17 @@ class InferenceRequest:
         TritonModelException
             Neither `TRITONSERVER_REQUEST_RELEASE_ALL` nor `TRITONSERVER_REQUEST_RELEASE_RESCHEDULE`.
         """
+        if isinstance(flags, (float, str, bytes)) or not hasattr(flags, "__index__"):
+            raise TypeError(f"set_release_flags(): flags must be int, got {flags!r}")
         if flags not in (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE):
             raise TritonModelException(
                 "Unable to set request release flags. Only TRITONSERVER_REQUEST_RELEASE_ALL and "
                 "TRITONSERVER_REQUEST_RELEASE_RESCHEDULE are supported."
             )
         self._release_flags = flags
+
+    def __reduce__(self) -> Any:
+        raise unpicklable("InferenceRequest")
 
     def __repr__(self) -> str:
         return f"InferenceRequest({self._model_name!r}, inputs={self._inputs!r})"

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .errors import TritonError
+from .errors import TritonError, TritonModelException
 from .parameters import parameters_to_json
+from .refusing import is_sequence, unpicklable
 from .tensor import Tensor
 
 __all__ = ["InferenceResponse"]
@@ -48,12 +49,13 @@ class InferenceResponse:
         error: TritonError | None = None,
         parameters: dict[str, Any] | None = None,
     ) -> None:
-        try:
-            outputs = list(output_tensors)
-        except TypeError:
-            raise _type_error("output_tensors", output_tensors, "a list of Tensor") from None
+        if output_tensors.__class__ is not list and not is_sequence(output_tensors):
+            raise _type_error("output_tensors", output_tensors, "a list of Tensor")
+        outputs = list(output_tensors)
         for tensor in outputs:
             if tensor.__class__ is not Tensor and not isinstance(tensor, Tensor):
+                if tensor is None:
+                    raise TritonModelException("Output tensor for inference response should not be empty.")
                 raise _type_error("output_tensors", tensor, "a list of Tensor")
         if error is not None and not isinstance(error, TritonError):
             raise _type_error("error", error, "a TritonError")
@@ -78,6 +80,9 @@ class InferenceResponse:
     def parameters(self) -> str:
         """Return the parameters, as JSON text."""
         return self._parameters
+
+    def __reduce__(self) -> Any:
+        raise unpicklable("InferenceResponse")
 
     def __repr__(self) -> str:
         if self._error is not None:

@@ -6,14 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from . import dlpack
+from bls_notebook.devices import dlpack
+from bls_notebook.devices.backend import GPUs
+from bls_notebook.devices.device import CPU, Device
+from bls_notebook.devices.errors import DLPackError
+from bls_notebook.devices.registry import backend_of, gpus, why_no_gpu
+
 from .dtypes import DATATYPE_OF_DTYPE, DataType
 from .errors import TritonModelException
+from .gpu_text import TextOnGPU
+from .refusing import unpicklable
 
 __all__ = ["Tensor"]
 
 _UNSUPPORTED = "NumPy dtype is not supported."
 _EMPTY_NAME = "Tensor name cannot be an empty string."
+_ON_GPU = "Tensor is stored in GPU and cannot be converted to NumPy."
+_ndarray = np.ndarray
 
 
 class Tensor:
@@ -42,6 +51,7 @@ class Tensor:
 
     __slots__ = ("__weakref__", "_array", "_datatype", "_name")
 
+    # Or an array on a GPU, which as far as the engine goes behaves alike: see `devices`.
     _array: np.ndarray[Any, Any]
     _datatype: str
     _name: str
@@ -64,6 +74,11 @@ class Tensor:
     def _checked(name: Any, array: Any) -> str:
         if isinstance(name, (str, bytes)) and isinstance(array, np.ndarray):
             return name if isinstance(name, str) else name.decode()
+        if isinstance(name, str) and backend_of(array) is not None:
+            raise TypeError(
+                f"Tensor({name!r}, ...): got an array on a GPU, expected one of NumPy; "
+                f"use pb_utils.Tensor.from_dlpack({name!r}, array)"
+            )
         raise TypeError(
             "__init__(): incompatible constructor arguments. The following argument types are supported:\n"
             "    1. c_python_backend_utils.Tensor(arg0: str, arg1: numpy.ndarray)\n\n"
@@ -93,13 +108,20 @@ class Tensor:
         Raises
         ------
         TritonModelException
-            The tensor is BF16, which NumPy does not have: use `to_dlpack`.
+            The tensor is on a GPU, or is BF16, which NumPy does not have: use `to_dlpack`.
         """
+        array = self._array
+        if array.__class__ is not _ndarray or self._datatype == "BF16":
+            self._check_numpy()
+        return array
+
+    def _check_numpy(self) -> None:
+        if not isinstance(self._array, _ndarray):
+            raise TritonModelException(_ON_GPU)
         if self._datatype == "BF16":
             raise TritonModelException(
                 "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack or __dlpack__."
             )
-        return self._array
 
     def triton_dtype(self) -> DataType:
         """Return Triton's data type (the real server raises a TypeError here)."""
@@ -107,10 +129,20 @@ class Tensor:
 
     def is_cpu(self) -> bool:
         """Whether the tensor is in memory of the CPU."""
-        return True
+        return isinstance(self._array, _ndarray)
+
+    def _device(self) -> Device:
+        """Where the tensor is (the engine's way)."""
+        array: Any = self._array
+        if isinstance(array, _ndarray):
+            return CPU
+        if isinstance(array, TextOnGPU):
+            array = array.payload
+        there = backend_of(array)
+        return CPU if there is None else there.device_of(array)
 
     def to_dlpack(self) -> object:
-        """Return a DLPack capsule that shares the tensor's memory.
+        """Return a DLPack capsule that shares the tensor's memory, wherever that is.
 
         Raises
         ------
@@ -119,25 +151,30 @@ class Tensor:
         """
         if self._datatype == "BYTES":
             raise TritonModelException("DLPack does not have support for string tensors.")
+        there = None if isinstance(self._array, _ndarray) else backend_of(self._array)
+        capsule = self._writeable().__dlpack__() if there is None else there.capsule(self._array)
         if self._datatype == "BF16":
-            return dlpack.capsule_of_bfloat16(self._writeable())
-        return self._writeable().__dlpack__()
+            dlpack.as_bfloat16(capsule)
+        return capsule
 
     def _writeable(self) -> np.ndarray[Any, Any]:
         # DLPack (unversioned) cannot say "read only", so NumPy refuses to export such an array.
         return self._array if self._array.flags.writeable else self._array.copy()
 
-    def __dlpack__(self, *, stream: Any = None) -> object:
-        """Return `to_dlpack()`; data on the CPU needs no stream."""
+    def __dlpack__(self, stream: Any = None) -> object:
+        """Return `to_dlpack()`; nothing waits to be done on a tensor, so that no stream has to wait."""
         return self.to_dlpack()
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return DLPack's device type and device id: (1, 0) is the CPU."""
-        return (1, 0)
+        """Return DLPack's device type and device id: (1, 0) is the CPU, (2, 1) the GPU of number 1."""
+        there = self._device()
+        return (1, 0) if there is CPU else (2, there.index)
 
     @staticmethod
     def from_dlpack(name: str, tensor: Any, /) -> Tensor:
         """Make a tensor that shares the memory of a DLPack capsule or of any object that has DLPack.
+
+        Work that was begun on the memory is over when this returns.
 
         Raises
         ------
@@ -150,25 +187,73 @@ class Tensor:
             raise TypeError(f"from_dlpack(): name must be str, got {type(name).__name__}")
         if not name:
             raise TritonModelException(_EMPTY_NAME)
-        if not dlpack.is_capsule(tensor):
-            if not hasattr(tensor, "__dlpack__") or not hasattr(tensor, "__dlpack_device__"):
-                raise TritonModelException(
-                    "Provided tensor is not supported. Tensor must be a DLPack capsule "
-                    "or have `__dlpack__` and `__dlpack_device__` attributes"
-                )
-            kind, _ = tensor.__dlpack_device__()
-            if kind in dlpack.CUDA_DEVICES:
-                raise TritonModelException(
-                    "DLPack capsule passed pointer to memory allocated on GPU device, "
-                    "when GPU is not available"
-                )
-            if kind not in dlpack.CPU_DEVICES:
-                raise TritonModelException(f"DLDevice type {kind} is not support by Python backend.")
-            tensor = tensor.__dlpack__(stream=None)
-        array, is_bfloat = dlpack.array_of_capsule(tensor)
-        if is_bfloat:
-            return Tensor._of(name, array, "BF16")
-        return Tensor(name, array)
+        there = backend_of(tensor)
+        if there is not None:
+            return _over(name, tensor, there)
+        if dlpack.is_capsule(tensor):
+            return _of_capsule(name, tensor)
+        if not hasattr(tensor, "__dlpack__") or not hasattr(tensor, "__dlpack_device__"):
+            raise TritonModelException(
+                "Provided tensor is not supported. Tensor must be a DLPack capsule "
+                "or have `__dlpack__` and `__dlpack_device__` attributes"
+            )
+        kind, _ = tensor.__dlpack_device__()
+        if kind in dlpack.CUDA_DEVICES:
+            _need_gpus()
+            if isinstance(tensor, Tensor) and tensor._datatype != "BYTES":
+                return Tensor._of(name, tensor._array, tensor._datatype)
+        elif kind not in dlpack.CPU_DEVICES:
+            raise TritonModelException(f"DLDevice type {kind} is not support by Python backend.")
+        return _of_capsule(name, tensor.__dlpack__(stream=None))
+
+    def __reduce__(self) -> Any:
+        raise unpicklable("Tensor")
 
     def __repr__(self) -> str:
-        return f"Tensor({self._name!r}, {self._datatype}, shape={list(self._array.shape)})"
+        there = self._device()
+        where = "" if there is CPU else f", on {there}"
+        return f"Tensor({self._name!r}, {self._datatype}, shape={list(self._array.shape)}{where})"
+
+
+def _need_gpus() -> GPUs:
+    found = gpus()
+    if found is None:
+        raise TritonModelException(
+            "DLPack capsule passed pointer to memory allocated on GPU device, "
+            f"when GPU is not available: {why_no_gpu()}"
+        )
+    return found
+
+
+def _over(name: str, array: Any, there: GPUs) -> Tensor:
+    """A tensor over an array of a GPU, which it holds itself, so that who else holds it can be told."""
+    if not array.flags.c_contiguous:
+        raise TritonModelException(
+            "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are "
+            "supported."
+        )
+    datatype = DATATYPE_OF_DTYPE.get(array.dtype)
+    if datatype is None:
+        raise TritonModelException(f"DLPack data type ({array.dtype}) is not supported by Triton.")
+    there.finish(array)
+    return Tensor._of(name, array, datatype)
+
+
+def _of_capsule(name: str, capsule: object) -> Tensor:
+    try:
+        dlpack.check_capsule(capsule)
+        kind, _ = dlpack.device_of_capsule(capsule)
+        if kind in dlpack.CUDA_DEVICES:
+            there = _need_gpus()
+            is_bfloat16 = dlpack.take_bfloat16(capsule)
+            array = there.array_of(capsule)
+            there.finish(array)
+        else:
+            array, is_bfloat16 = dlpack.array_of_capsule(capsule)
+    except DLPackError as error:
+        raise TritonModelException(str(error)) from error
+    return (
+        Tensor._of(name, array, "BF16")
+        if is_bfloat16
+        else Tensor._of(name, array, DATATYPE_OF_DTYPE[array.dtype])
+    )

@@ -211,7 +211,10 @@ class ModelControl(ABC):
         for source in self._dependencies.users(name):
             try:
                 with self._loading_of(source.name):
-                    self._load(source)
+                    current = self._dependencies.wanted(source.name)
+                    if current is None:  # somebody has unloaded it meanwhile
+                        continue
+                    self._load(current)
             except BLSError as error:
                 log.warning("%s: it leaves service", error)
                 self._take_out_users(source.name, f"unloaded: it needs '{source.name}'")

@@ -253,6 +253,11 @@ class Dependencies:
             self._ensembles.clear()
             self._explicit.clear()
 
+    def wanted(self, name: str) -> ModelSource | None:
+        """Return an ensemble that is wanted, as it was loaded last."""
+        with self._lock:
+            return self._ensembles.get(name, (None, None))[0]
+
     def users(self, name: str) -> list[ModelSource]:
         """Return the ensembles that have a model as a step."""
         with self._lock:

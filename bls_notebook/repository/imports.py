@@ -4,7 +4,8 @@ On Triton each instance is a process of its own, whose path ends with the folder
 the model. Here the modules beside model.py are imported into a table of the instance's own: two models'
 `helper.py` never meet, each reload is fresh, and lazy imports find the right file on any thread, because
 it is the module's own ``__builtins__`` that hold the importer. Installed packages and the standard
-library come first and are shared, as Python has them.
+library come first and are shared, as Python has them. While GPUs are simulated, `cupy` is what stands in
+for it there; that is for models alone, the notebook's own `import cupy` stays as it is.
 
 Guarantees: nothing of a model is put under a name that other code imports; a failed import leaves
 nothing behind.
@@ -26,6 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from bls_notebook.devices.registry import simulated_cupy
 from bls_notebook.engine.failures import HOME
 
 __all__ = ["ModuleHome"]
@@ -60,6 +62,7 @@ class ModuleHome:
         self._shown = shown
         self.sources: dict[str, list[str]] = {}
         self.owner: Any = None  # the LoadedModel, once there is one
+        self.instance: Any = None  # its Instance, where that is known
         self._folders = [str(f) for f in folders]
         self._modules: dict[str, ModuleType] = {}
         self._foreign: set[str] = set()  # top-level names that are not the model's own
@@ -105,6 +108,9 @@ class ModuleHome:
         if not self._is_own(top):
             if top == "importlib":
                 return self._import_importlib(full, fromlist)
+            if top == "cupy" and (stand_in := simulated_cupy()) is not None:
+                found = _inside(stand_in, full)
+                return found if fromlist else stand_in
             return builtins.__import__(name, globals, locals, fromlist or (), level)
         module = self.import_module(full)
         if not fromlist:
@@ -202,6 +208,17 @@ class ModuleHome:
         exec(compile(source, name, "exec", dont_inherit=True), vars(module))
 
 
+def _inside(stand_in: Any, full: str) -> ModuleType:
+    """A module of the namespace that stands in for `cupy`, by its whole name."""
+    found = stand_in
+    for name in full.split(".")[1:]:
+        try:
+            found = getattr(found, name)
+        except AttributeError as error:
+            raise ModuleNotFoundError(f"No module named {full!r}: {error}", name=full) from error
+    return found  # type: ignore[no-any-return]
+
+
 class _Importlib(ModuleType):
     """`importlib` as a model sees it: `import_module` finds the model's own modules too."""
 
@@ -212,8 +229,11 @@ class _Importlib(ModuleType):
     def import_module(self, name: str, package: str | None = None) -> ModuleType:
         """Import a module by name, one of the model's own where it is."""
         full = importlib.util.resolve_name(name, package) if name.startswith(".") else name
-        if self._home._is_own(full.partition(".")[0]):
+        top = full.partition(".")[0]
+        if self._home._is_own(top):
             return self._home.import_module(full)
+        if top == "cupy" and (stand_in := simulated_cupy()) is not None:
+            return _inside(stand_in, full)
         return importlib.import_module(name, package)
 
     def __getattr__(self, name: str) -> Any:

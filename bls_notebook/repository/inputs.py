@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.devices import Device, parse_device
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.spec import ModelSpec
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor, TritonModelException
@@ -103,7 +104,7 @@ def _short(value: Any) -> str:
 
 
 def preferred_memory_of(value: object) -> PreferredMemory | None:
-    """Return a preferred memory of ``"cpu"``, ``"gpu"``, ``"gpu:1"``, a PreferredMemory or None.
+    """Return a preferred memory of ``"cpu"``, ``"gpu"``, ``"gpu:1"``, a Device, a PreferredMemory or None.
 
     Raises
     ------
@@ -112,11 +113,13 @@ def preferred_memory_of(value: object) -> PreferredMemory | None:
     """
     if value is None or isinstance(value, PreferredMemory):
         return value
-    if isinstance(value, str):
-        kind, _, number = value.partition(":")
-        if value in ("cpu", "gpu") or (kind in ("cpu", "gpu") and number.isascii() and number.isdigit()):
-            memory = (
-                MemoryType.TRITONSERVER_MEMORY_CPU if kind == "cpu" else MemoryType.TRITONSERVER_MEMORY_GPU
-            )
-            return PreferredMemory(memory, int(number or 0))
-    raise BLSError(f"device: got {value!r}, expected 'cpu', 'gpu' or 'gpu:<number>'")
+    if isinstance(value, Device):
+        value = value.name
+    if not isinstance(value, str):
+        raise BLSError(f"device: got {value!r}, expected 'cpu', 'gpu' or 'gpu:<number>'")
+    try:
+        kind, index = parse_device(value)
+    except ValueError as error:
+        raise BLSError(str(error)) from None
+    memory = MemoryType.TRITONSERVER_MEMORY_CPU if kind == "cpu" else MemoryType.TRITONSERVER_MEMORY_GPU
+    return PreferredMemory(memory, index)

@@ -13,14 +13,18 @@ from types import FrameType
 
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
-from bls_notebook.backends.registry import backend_names, find_backend
+from bls_notebook.backends.registry import backend_names, find_backend, runs_on_gpu
+from bls_notebook.devices.device import gpu
+from bls_notebook.devices.registry import gpu_count, gpus
+from bls_notebook.engine.bare_spans import span_of_frame
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError
-from bls_notebook.engine.execution import Execution
+from bls_notebook.engine.execution import Execution, bare_caller
 from bls_notebook.engine.failures import HOME, describe_exception, exception_frames, text_of
 from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.instance import Instance
 from bls_notebook.engine.model import LoadedModel
 from bls_notebook.engine.server import Server
+from bls_notebook.engine.spec import InstanceSpec
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils import _runtime
 
@@ -95,7 +99,7 @@ def load_versions(
         for version in wanted:
             if config.platform == "ensemble":
                 ensemble = load_ensemble(server, config, version, versions[version])
-                ensemble.seen = replace(ensemble.seen, code=code_hash(source.folder, version))
+                ensemble.be(replace(ensemble.seen, code=code_hash(source.folder, version)))
                 loaded[version] = ensemble
                 continue
             fingerprint = version_fingerprint(source.folder, config, version)
@@ -105,7 +109,7 @@ def load_versions(
             code = code_hash(source.folder, version)  # as it is now: a file may be edited after it was loaded
             loaded[version] = _load_version(server, source, config, version, versions[version])
             loaded[version].fingerprint = fingerprint
-            loaded[version].seen = replace(loaded[version].seen, code=code)
+            loaded[version].be(replace(loaded[version].seen, code=code))
     except BaseException:
         for version, model in loaded.items():
             if serving.get(version) is not model:
@@ -121,7 +125,7 @@ def _read_config(source: ModelSource) -> ModelConfigMessage:
         config = parse_config(source.config, model=source.name)
     first = next(iter(source.versions.values()), None)
     files = () if first is None else tuple(sorted(f.name for f in first.iterdir()))
-    return complete(config, model=source.name, files=files)
+    return complete(config, model=source.name, files=files, gpus=gpu_count(), runs_on_gpu=runs_on_gpu)
 
 
 def _load_version(
@@ -132,7 +136,7 @@ def _load_version(
     instances: list[Instance] = []
     made: list[BackendInstance] = []
     try:
-        with as_model(Initializing(server, name, str(folder))):
+        with as_model(Initializing(server, name, str(folder), name)):
             backend_model = _open(source, config, version, folder, homes)
             config = auto_complete(config, backend_model)
             validate(config, folder=source.folder)
@@ -147,12 +151,11 @@ def _load_version(
                 "model_version": str(version),
                 "model_name": name,
             }
-            with as_model(Initializing(server, instance.name, str(folder))):
+            with as_model(Initializing(server, instance.name, str(folder), name)):
                 backend_instance = backend_model.make_instance(arguments)
             made.append(backend_instance)
-            instances.append(
-                Instance(instance.name, _Finalizing(backend_instance, server, instance.name, str(folder)))
-            )
+            finalizing = _Finalizing(backend_instance, server, instance.name, str(folder), name)
+            instances.append(Instance(instance.name, finalizing, *_device_of(instance)))
         model = LoadedModel(server, spec, version, str(folder), instances)
         warm_up(model, source.folder)
     except BaseException as error:
@@ -165,6 +168,9 @@ def _load_version(
         raise _load_error(error, name, version) from error
     for home in homes:
         home.owner = model
+    if len(homes) == len(instances):
+        for home, place in zip(homes, instances, strict=True):
+            home.instance = place
     return model
 
 
@@ -190,12 +196,20 @@ def _open(
     )
 
 
+def _device_of(instance: InstanceSpec) -> tuple[str, int]:
+    """Where an instance is, as it is shown, and the number of its CUDA GPU; -1 for none."""
+    if instance.kind != "GPU":
+        return "cpu", -1
+    simulated = getattr(gpus(), "simulated", False)
+    return gpu(instance.device_id, simulated).label, -1 if simulated else instance.device_id
+
+
 class _Finalizing:
     """An instance that finalizes as a model."""
 
-    def __init__(self, inner: BackendInstance, server: Server, name: str, directory: str) -> None:
+    def __init__(self, inner: BackendInstance, server: Server, name: str, directory: str, model: str) -> None:
         self._inner = inner
-        self._caller = (server, name, directory)
+        self._caller = (server, name, directory, model)
         self.asks_ready = getattr(inner, "asks_ready", False)
         self.execute = inner.execute
         self.is_async = inner.is_async
@@ -203,6 +217,8 @@ class _Finalizing:
     def finalize(self) -> None:
         """Finalize the model's instance."""
         try:
+            server, name, directory, _ = self._caller
+            server.keep_metrics(name, directory)
             with as_model(Initializing(*self._caller)):
                 self._inner.finalize()
         finally:
@@ -249,10 +265,7 @@ def _find_by_frame(frame: FrameType) -> Execution | None:
     model = getattr(home, "owner", None)
     if model is None:
         return None
-    execution = Execution(model.server, None, None)
-    execution.bare = True
-    model.bare.add(execution)
-    return execution
+    return bare_caller(model.server, model, span_of_frame(frame, getattr(home, "instance", None)))
 
 
 _runtime.finders.append(_find_by_frame)

@@ -37,8 +37,10 @@ from .fingerprint import signature
 from .for_models import ForModels
 from .layout import find_model, model_names, repository_paths, shown_path, version_folders
 from .loader import POLL_FAILED, load_versions
+from .measured import Measured
 from .names import check_model_name, check_version
 from .notebook_globals import undefined_name_warnings
+from .notebook_imports import stray_import_warnings
 from .records import model_record, unavailable_record
 from .requests import Requests
 from .server_metrics import ServerFamilies
@@ -59,7 +61,7 @@ def _close_all() -> None:
         repository.close(EXIT_SECONDS)
 
 
-class ModelRepository(Requests, ModelControl, ForModels):
+class ModelRepository(Requests, ModelControl, Measured, ForModels):
     """A Triton model repository, hosted in this process.
 
     Parameters
@@ -170,6 +172,7 @@ class ModelRepository(Requests, ModelControl, ForModels):
                     f"model {name!r}: source: {error}; expected text that has a UTF-8 form"
                 ) from error
             warnings = undefined_name_warnings(source, name, notebook_names)
+            warnings += stray_import_warnings(source, name)
             if warnings and self.strict:
                 raise ModelLoadError(f"{'; '.join(warnings)} (strict)", name)
             folder = self._folder.write(name, {f"{version}/model.py": code})
@@ -280,6 +283,7 @@ class ModelRepository(Requests, ModelControl, ForModels):
                     self._folder.discard(folder)
                     raise
             else:
+                source = self._still(source, config)
                 found = signature(source.folder)
                 serving = self._server.serving(name)
                 if config is None and serving and self._signatures.get(name) == found:
@@ -295,6 +299,7 @@ class ModelRepository(Requests, ModelControl, ForModels):
         source = self._source(name, None)
         self._prepare(source, ())
         with self._loading_of(name):
+            source = self._still(source, None)
             found = signature(source.folder)
             record = self._load(source)
             self._signatures[name] = found
@@ -327,6 +332,9 @@ class ModelRepository(Requests, ModelControl, ForModels):
         for model in left:
             model.closed.wait()
         self._dependencies.clear()
+        self._server.last_failure = None  # its frames would keep its model
+        for source in list(self._definitions.values()):
+            self._folder.discard(source.folder)
         with self._lock:
             self._definitions.clear()
             self._configs.clear()
@@ -339,6 +347,10 @@ class ModelRepository(Requests, ModelControl, ForModels):
         if config is not None:
             return replace(source, config=config, config_is_json=True)
         return source
+
+    def _still(self, source: ModelSource, config: object) -> ModelSource:
+        """The source of a model again, now that its name's lock is held: a cell may have run meanwhile."""
+        return self._source(source.name, config) if source.name in self._definitions else source
 
     def _load(self, source: ModelSource, keep: bool = False) -> ModelRecord:
         """Load and put in service; the name's lock is held."""
@@ -422,21 +434,6 @@ class ModelRepository(Requests, ModelControl, ForModels):
         """Return the record of the newest version of a model that serves."""
         version = self._ready_model(name).version
         return self._records[name][version]
-
-    def statistics(self, name: str) -> dict[str, Any]:
-        """Return what a model has done, by version, in the shape of Triton's statistics.
-
-        Times (``ns``) are in nanoseconds. Of an ensemble, ``compute_infer`` is the time of its steps, added
-        up.
-        """
-        self._ready_model(name)
-        versions = sorted(self._server.serving(name).items())
-        return {
-            "model_stats": [
-                {"name": name, "version": str(version), **model.statistics.as_dict()}
-                for version, model in versions
-            ]
-        }
 
     @property
     def last_failure(self) -> BaseException | None:

@@ -19,6 +19,7 @@ from bls_notebook.pb_utils.iterator import ResponseIterator
 from .inputs import preferred_memory_of, tensors_of
 from .priority import split_parameters, with_priority
 from .response import Response
+from .tracing import trace_of
 
 __all__ = ["Requests"]
 
@@ -75,6 +76,7 @@ class Requests:
         correlation_id: int | str,
         flags: int,
         parameters: Mapping[str, Any] | None,
+        trace: object,
     ) -> InferenceRequest:
         if not isinstance(name, str):
             raise BLSError(f"model name: got {name!r}, expected text such as 'add_sub'")
@@ -87,6 +89,9 @@ class Requests:
         memory = preferred_memory_of(preferred_memory)
         if memory is not None:
             options["preferred_memory"] = memory
+        joined = trace_of(trace)
+        if joined is not None:
+            options["trace"] = joined
         try:
             own, priority = split_parameters(parameters)
             model = self._server.find(name, version)
@@ -138,6 +143,7 @@ class Requests:
         correlation_id: int | str = 0,
         flags: int = 0,
         parameters: Mapping[str, Any] | None = None,
+        trace: object = None,
     ) -> Response:
         """Send a request and wait for the answer.
 
@@ -158,6 +164,9 @@ class Requests:
         request_id, correlation_id, flags, parameters
             As in `pb_utils.InferenceRequest`. A parameter ``priority`` (a whole number) is the request's
             level of priority in a dynamic batcher's queue and does not reach the model, as over HTTP.
+        trace : bool, str or mapping, optional
+            True begins a trace; W3C's ``traceparent``, or a mapping with it (what OpenTelemetry's
+            ``propagate.inject`` fills in), joins one. The model sees it by ``request.trace()``.
 
         Returns
         -------
@@ -167,11 +176,11 @@ class Requests:
         Raises
         ------
         BLSError
-            A value of which no tensor can be made.
+            A value of which no tensor can be made, or no traceparent.
         """
         request = self._request(
             name, inputs, outputs, version, preferred_memory, timeout, request_id, correlation_id,
-            flags, parameters,
+            flags, parameters, trace,
         )  # fmt: skip
         caller = self._caller()
         started = perf_counter()
@@ -195,11 +204,12 @@ class Requests:
         correlation_id: int | str = 0,
         flags: int = 0,
         parameters: Mapping[str, Any] | None = None,
+        trace: object = None,
     ) -> Response:
         """Send a request and await the answer; as `infer`."""
         request = self._request(
             name, inputs, outputs, version, preferred_memory, timeout, request_id, correlation_id,
-            flags, parameters,
+            flags, parameters, trace,
         )  # fmt: skip
         started = perf_counter()
         response = await self._caller().async_exec(request, False, False)
@@ -217,6 +227,7 @@ class Requests:
         correlation_id: int | str = 0,
         flags: int = 0,
         parameters: Mapping[str, Any] | None = None,
+        trace: object = None,
     ) -> Iterator[Response]:
         """Send a request to a decoupled model and walk its responses as they arrive; as `infer`.
 
@@ -226,7 +237,7 @@ class Requests:
         """
         request = self._request(
             name, inputs, outputs, version, preferred_memory, timeout, request_id, correlation_id,
-            flags, parameters,
+            flags, parameters, trace,
         )  # fmt: skip
         return self._walk(request)
 
@@ -265,11 +276,12 @@ class Requests:
         correlation_id: int | str = 0,
         flags: int = 0,
         parameters: Mapping[str, Any] | None = None,
+        trace: object = None,
     ) -> AsyncIterator[Response]:
         """Send a request to a decoupled model and await its responses one by one; as `stream`."""
         request = self._request(
             name, inputs, outputs, version, preferred_memory, timeout, request_id, correlation_id,
-            flags, parameters,
+            flags, parameters, trace,
         )  # fmt: skip
         caller = self._caller()
         started = perf_counter()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.preview import tensor_record
 from bls_notebook.observe.records import ErrorRecord, ResponseRecord, TensorRecord
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
@@ -99,7 +100,19 @@ class Response:
         return json.loads(self._response._parameters)  # type: ignore[no-any-return]
 
     def as_numpy(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Return every output as an array, by name; empty where the request failed."""
+        """Return every output as an array, by name; empty where the request failed.
+
+        Raises
+        ------
+        BLSError
+            An output is on a GPU.
+        """
+        for tensor in self._response._outputs:
+            if not tensor.is_cpu():
+                raise BLSError(
+                    f"model {self.model!r}, output {tensor._name!r} is on {tensor._device()}: ask for it "
+                    f'with preferred_memory="cpu", or take response[{tensor._name!r}].to_dlpack()'
+                )
         return {t._name: t.as_numpy() for t in self._response._outputs}
 
     @property
@@ -115,7 +128,10 @@ class Response:
             self.model,
             self.version,
             self.request_id,
-            tuple(tensor_record(t._name, t._datatype, t._array) for t in self._response._outputs),
+            tuple(
+                tensor_record(t._name, t._datatype, t._array, t._device().label)
+                for t in self._response._outputs
+            ),
             failure,
             self.warnings,
             tuple(self.parameters().items()),

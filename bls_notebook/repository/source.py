@@ -6,7 +6,9 @@ tracebacks of a version that still serves keep their lines. The folders go away 
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -109,9 +111,19 @@ class SourceFolder:
         """Remove a folder that `write` made; any other is left alone."""
         if self._root is not None and self._root in folder.parents:
             shutil.rmtree(folder.parent, ignore_errors=True)
+            _forget_finders(folder.parent)
 
     def close(self) -> None:
         """Remove everything that was written."""
         if self._root is not None:
             shutil.rmtree(self._root, ignore_errors=True)
+            _forget_finders(self._root)
             self._root = None
+
+
+def _forget_finders(folder: Path) -> None:
+    """Have the interpreter forget a folder that modules were imported from: it remembers each for ever."""
+    within = f"{folder}{os.sep}"
+    for path in list(sys.path_importer_cache):
+        if path.startswith(within):
+            sys.path_importer_cache.pop(path, None)

@@ -21,6 +21,7 @@ from bls_notebook.engine.errors import ModelLoadError
 from bls_notebook.engine.instance import Instance
 from bls_notebook.engine.model import LoadedModel
 from bls_notebook.engine.parking import Parker
+from bls_notebook.engine.reshape import reshape_all
 from bls_notebook.engine.runner import BatchRunner
 from bls_notebook.engine.stream import TicketStream
 from bls_notebook.engine.ticket import Ticket
@@ -148,6 +149,7 @@ def _elements(data: bytes) -> list[bytes]:
 
 def _request(model: LoadedModel, tensors: Iterable[Tensor]) -> InferenceRequest:
     copies = [Tensor._of(t._name, t._array.copy(), t._datatype) for t in tensors]
+    reshape_all(copies, model.reshapes)
     return InferenceRequest("", 0, copies, list(model.output_names), model.name, model.version)
 
 

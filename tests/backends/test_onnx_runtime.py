@@ -75,7 +75,26 @@ def test_text(repo: bls.ModelRepository) -> None:
     given = np.array([["a", b"b\xc3\xa9"], ["", "日本"]], np.object_)
     out = repo.infer("m", {"IN": given})["OUT"].as_numpy()
     assert out.tolist() == [[b"a", b"b\xc3\xa9"], [b"", "日本".encode()]]
-    assert repo.infer("m", {"IN": np.empty((0, 2), np.object_)})["OUT"].shape() == [0, 2]
+    refused = repo.infer("m", {"IN": np.empty((0, 2), np.object_)}).error
+    assert refused is not None
+    assert "expected 2 string elements for inference input 'IN' for model 'm', got 0" in refused.message()
+
+
+def test_rows_of_one_element_are_a_list_for_the_graph(repo: bls.ModelRepository) -> None:
+    """The completed configuration has dims [1] with an empty reshape."""
+    load(repo, identity("FP32", ("n",)))
+    array = np.array([[1], [2], [3]], np.float32)
+    answer = repo.infer("m", {"IN": array})
+    np.testing.assert_array_equal(answer["OUT"].as_numpy(), array)
+    assert answer.warnings == ()
+
+
+def test_a_reshape_of_the_configuration(repo: bls.ModelRepository) -> None:
+    both = {"data_type": "TYPE_INT32", "dims": [2, 3], "reshape": {"shape": [6]}}
+    tensors: dict[str, Any] = {"input": [{"name": "IN", **both}], "output": [{"name": "OUT", **both}]}
+    load(repo, identity("INT32", ("n", 6)), max_batch_size=4, **tensors)
+    array = np.arange(12, dtype=np.int32).reshape(2, 2, 3)
+    np.testing.assert_array_equal(repo.infer("m", {"IN": array})["OUT"].as_numpy(), array)
 
 
 def test_text_ends_at_its_first_zero_byte(repo: bls.ModelRepository) -> None:

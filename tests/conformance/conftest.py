@@ -66,7 +66,12 @@ def sides(environment: ServerEnvironment, models: Path) -> Iterator[Sides]:
         options=[f"--cache-config=local,size={CACHE}"],
         start_timeout=240,
     )
-    with server, bls.ModelRepository(models, cache_bytes=CACHE) as here:
-        for name in names:
-            here.load(name)
-        yield Sides(here, server)
+    server.start()
+    try:
+        with bls.ModelRepository(models, cache_bytes=CACHE) as here:
+            for name in names:
+                here.load(name)
+            yield Sides(here, server)
+    finally:
+        # Killed: it would wait half a minute for the requests that it has lost.
+        server.stop(graceful=False)

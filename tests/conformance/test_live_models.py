@@ -84,6 +84,12 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "batched, full": ("batched", {"IN0": np.zeros((4, 1), F32)}, {}),
     "batched, too large": ("batched", {"IN0": np.zeros((5, 1), F32)}, {}),
     "batched, empty": ("batched", {"IN0": np.zeros((0, 1), F32)}, {}),
+    "batched, one input of no rows": (
+        "batched",
+        {"IN0": np.zeros((2, 1), F32), "IN2": np.zeros((0, 2, 2), np.uint8)},
+        {},
+    ),
+    "batched, rows of nothing": ("batched", {"IN0": np.zeros((2, 0), F32)}, {}),
     "batched, uneven": ("batched", {"IN0": np.zeros((2, 1), F32), "IN2": np.zeros((3, 2, 2), np.uint8)}, {}),
     "batched, required is missing": ("batched", {"IN2": np.zeros((3, 2, 2), np.uint8)}, {}),
     "batched, wrong dims": (
@@ -130,8 +136,6 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "sequence, two rows": ("sums_direct", {"IN": np.ones((2, 1), I32)}, {"correlation_id": 9, "flags": 3}),
 }
 DIFFERENT = {
-    **dict.fromkeys(["no config, batch of 0", "batched, empty"], "the server refuses a batch of no rows"),
-    **dict.fromkeys(["reshaped", "reshaped, empty"], "here a model sees its tensors without their reshape"),
     "batched, required is missing": "the server counts inputs only, so that a model lacks one it requires",
     "zero in a parameter": "the server cuts the text off at the zero; here all of it arrives",
 }

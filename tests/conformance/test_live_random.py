@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -83,6 +84,19 @@ def test_tensors(sides: Sides, inputs: dict[str, Array]) -> None:
     assert (answer.error is None) == all(array.ndim for array in inputs.values())
 
 
+def reshapes(dims: list[int], batch: int) -> st.SearchStrategy[list[int]]:
+    """Shapes of as many elements, and at times one of more."""
+    fixed = [size for size in dims if size != -1]
+    merged = [*(size for size in dims if size == -1), int(np.prod(fixed))]
+    choices = [[1, *dims], [*dims, 1], merged if -1 not in dims else [*dims], [*dims, 2]]
+    if batch and dims == [1]:
+        choices.append([])
+    return st.sampled_from(choices)
+
+
+LOADS = itertools.count()
+
+
 @st.composite
 def configs(draw: st.DrawFn) -> dict[str, Any]:
     """A configuration of `recast`, mostly one that a server takes."""
@@ -94,6 +108,8 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
         dims = draw(st.lists(st.sampled_from([-1, 1, 2, 3]), min_size=1, max_size=3))
         tensor: dict[str, Any] = {"data_type": f"TYPE_{kind}", "dims": dims}
         optional = {"optional": True} if draw(st.booleans()) else {}
+        if draw(st.booleans()):
+            tensor["reshape"] = {"shape": draw(reshapes(dims, batch))}
         config["input"].append({"name": f"IN{number}", **tensor, **optional})
         config["output"].append({"name": f"OUT{number}", **tensor})
     if batch and draw(st.booleans()):
@@ -116,16 +132,20 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
     return config
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(config=configs(), data=st.data())
 def test_configurations(sides: Sides, config: dict[str, Any], data: st.DataObject) -> None:
+    # Never the configuration of before but for what a server changes without loading: it keeps the rest then.
+    config.setdefault("parameters", {})["load"] = {"string_value": str(next(LOADS))}
     if sides.same_load("recast", config) is not None:
         return
     assert json.loads(to_json(sides.here.config("recast"))) == sides.on_real(
         lambda: sides.real.config("recast")
     )
     for _ in range(3):
-        batch = [data.draw(st.integers(1, config["max_batch_size"] + 1))] if config["max_batch_size"] else []
+        least = int(len(config["input"]) > 1)  # of two inputs of no rows either may be told
+        limit = config["max_batch_size"]
+        batch = [data.draw(st.integers(least, limit + 1))] if limit else []
         inputs = {}
         for tensor in config["input"]:
             if tensor.get("optional") and data.draw(st.booleans()):

@@ -15,9 +15,7 @@ pytestmark = pytest.mark.triton
 FOLDER = Path(__file__).parent / "model_repository"
 # Why the answers differ, where they do.
 DIFFERENT = {
-    "script.calls_with_an_empty_batch": "the server refuses a batch of no rows",
     "script.calls_without_the_required_input": "the server counts inputs only, so that a model lacks one",
-    "script.calls_with_reshapes": "here a model sees its tensors without their reshape",
 }
 
 

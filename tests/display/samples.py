@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bls_notebook.observe import (
+    DeviceRecord,
+    DeviceTable,
     ErrorRecord,
     FrameRecord,
     MessageRecord,
@@ -13,6 +15,8 @@ from bls_notebook.observe import (
     TensorRecord,
     TensorSpecRecord,
 )
+from bls_notebook.observe.metric_records import BucketSeen, FamilyRecord, MetricRecord
+from bls_notebook.observe.statistics import BatchSeen, StatisticsRecord, Times
 
 HOSTILE = (
     "</style></pre></td><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;' onload=\"x\n"
@@ -58,6 +62,46 @@ def error(**changes: Any) -> ErrorRecord:
     return ErrorRecord(**{**given, **changes})
 
 
+def statistics(**changes: Any) -> StatisticsRecord:
+    given: dict[str, Any] = {
+        "name": "digit_classifier", "inferences": 79, "executions": 13, "success": Times(40, 40_000_000),
+        "fail": Times(3, 1000), "failures": (("CANCELED", 1), ("BACKEND", 2)), "queue": Times(40, 20_000_000),
+        "compute_input": Times(36, 400_000), "compute_infer": Times(36, 18_000_000),
+        "compute_output": Times(36, 1_600_000),
+        "cache_hit": Times(4, 400_000), "cache_miss": Times(1, 50_000),
+        "batches": (BatchSeen(1, 2), BatchSeen(6, 10), BatchSeen(8, 1)), "batching": True, "cached": True,
+    }  # fmt: skip
+    return StatisticsRecord(**{**given, **changes})
+
+
+def family(**changes: Any) -> FamilyRecord:
+    given: dict[str, Any] = {
+        "name": "calls", "help": "How many calls", "kind": "counter",
+        "metrics": (MetricRecord((("kind", "a"), ("model", "m")), 1234.0), MetricRecord((), 0.5)),
+    }  # fmt: skip
+    return FamilyRecord(**{**given, **changes})
+
+
+def histogram(**changes: Any) -> FamilyRecord:
+    buckets = (BucketSeen("0.5", 1), BucketSeen("10", 4), BucketSeen("+Inf", 0))
+    metrics = (
+        MetricRecord((("model", "m"),), 12.5, buckets),
+        MetricRecord((), 0.0, (BucketSeen("+Inf", 0),)),
+    )
+    return FamilyRecord(**{"name": "seconds", "kind": "histogram", "metrics": metrics, **changes})
+
+
+def hostile_lists() -> list[Any]:
+    """Lists of the records that are only shown so, every text in them hostile."""
+    h = HOSTILE
+    bad = MetricRecord(((h, h),), 1.0, (BucketSeen(h, 1),))
+    figures = statistics(name=h, version=h, failures=((h, 1),))
+    return [
+        [figures, statistics(name=h, success=Times())],
+        [family(name=h, help=h, kind=h, metrics=(bad,)), histogram(name=f"nv_{h}", metrics=(bad, bad))],
+    ]
+
+
 def hostile() -> list[Any]:
     """One of each record, every text in it hostile."""
     h = HOSTILE
@@ -69,4 +113,6 @@ def hostile() -> list[Any]:
     )
     good = ResponseRecord(h, 1, h, (bad_tensor,), None, (h,), ((h, h),), 0.1, inputs=(bad_tensor,))
     bad = ResponseRecord(h, 1, h, (), bad_error, (h,), ((h, h),), 0.1)
-    return [bad_model, good, bad, bad_error, MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h)]
+    devices = DeviceTable((DeviceRecord(h, h, True, 1, 2, 3, 10), DeviceRecord(h, h)))
+    messages = [MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h)]
+    return [bad_model, good, bad, bad_error, devices, *messages]

@@ -12,10 +12,15 @@ import pytest
 from bls_notebook.display import Display, render, render_config
 from bls_notebook.display.style import stylesheet
 from bls_notebook.observe import MessageRecord
+from bls_notebook.observe.metric_records import FamilyRecord, MetricRecord
+from bls_notebook.observe.statistics import StatisticsRecord, Times
 from tests.display.page import Page
-from tests.display.samples import error, model, response, tensor
+from tests.display.samples import error, family, histogram, model, response, statistics, tensor
 
-VALUES: list[Any] = [model(), response(), error(), MessageRecord("done"), [model()], [response()], []]
+VALUES: list[Any] = [
+    model(), response(), error(), MessageRecord("done"), [model()], [response()], [], [statistics()],
+    [family(), histogram(), family(name="nv_own")],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda v: type(v).__name__)
@@ -49,7 +54,12 @@ def test_sequences_are_told_apart() -> None:
     assert render([], stream=True).text == "no responses"
 
 
-@pytest.mark.parametrize("value", [tensor(), [model(), response()], [tensor()]])
+def test_what_an_empty_sequence_is_of() -> None:
+    assert "no models are loaded" in render([], empty=StatisticsRecord).text
+    assert render([], empty=FamilyRecord).text == "no metrics"
+
+
+@pytest.mark.parametrize("value", [tensor(), [model(), response()], [tensor()], [statistics(), family()]])
 def test_what_has_no_display_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match=r"no display for .*; expected"):
         render(value)
@@ -72,12 +82,12 @@ def test_display_and_observe_import_nothing_heavy() -> None:
 
 
 def test_every_rule_is_scoped_and_self_contained() -> None:
-    sheet = stylesheet("table", "error", "message", "config")
+    sheet = stylesheet("table", "error", "message", "config", "statistics")
     selectors = [each for rule in sheet.split("}") if rule for each in rule.split("{")[0].split(",")]
     assert all(each.startswith(".bls-out.bls-out.bls-out") for each in selectors)
     assert not re.search(r"url\(|@import|//|expression|<", sheet)
     assert sheet.count("{") == sheet.count("}")
-    assert len(sheet) < 8000
+    assert len(sheet) < 12000
 
 
 def test_every_class_in_use_has_a_rule() -> None:
@@ -85,7 +95,8 @@ def test_every_class_in_use_has_a_rule() -> None:
         model(warnings=("w",)), model(state="LOADING"), response(error=error(message="m\n" * 20)), error(),
         [response(i, warnings=("w",)) for i in range(40)], [response(0, tensors=(), error=error())],
         response(inputs=(tensor(device="gpu:0 (simulated)"),), parameters=(("a", 1),)),
-        MessageRecord("t", "done", "h"),
+        MessageRecord("t", "done", "h"), [statistics(), statistics(success=Times())],
+        [family(), histogram(), family(name="nv_own")], [family(metrics=(MetricRecord(),) * 60)],
     ]  # fmt: skip
     used: set[str] = set()
     for value in values:
@@ -94,6 +105,6 @@ def test_every_class_in_use_has_a_rule() -> None:
     used |= {
         c for _, a in Page(render_config("m", "a: 1 # c").html).tags for c in (a.get("class") or "").split()
     }
-    sheet = stylesheet("table", "error", "message", "config")
+    sheet = stylesheet("table", "error", "message", "config", "statistics")
     unstyled = {"bls-parameters", "bls-none", "mathjax_ignore", "tex2jax_ignore"}
     assert {name for name in used if f".{name}" not in sheet} <= unstyled

@@ -12,15 +12,18 @@ from hypothesis import strategies as st
 
 from bls_notebook.display import Display, render, render_config
 from bls_notebook.observe import ModelRecord, ResponseRecord, visible
+from bls_notebook.observe.metric_records import FamilyRecord
+from bls_notebook.observe.statistics import StatisticsRecord
 from tests.display.page import Page
-from tests.display.samples import HOSTILE, hostile
+from tests.display.samples import HOSTILE, hostile, hostile_lists
 
 ALLOWED_TAGS = {
     "div", "style", "span", "b", "code", "pre", "i", "table", "caption", "thead", "tbody", "tr", "th", "td",
     "details", "summary", "ul", "li",
 }  # fmt: skip
-ALLOWED_ATTRIBUTES = {"class", "title", "scope", "rowspan", "colspan", "open", "style"}
-ALLOWED_STYLES = {None, "text-align:left", "color:#d64545"}
+ALLOWED_ATTRIBUTES = {"class", "title", "scope", "rowspan", "colspan", "open", "style", "role", "aria-label"}
+ALLOWED_STYLES = {"", "text-align:left", "color:#d64545"}
+SIZES = re.compile(r"(width|height):\d+\.\d+%")  # of bars
 
 
 def displays() -> list[Display]:
@@ -32,6 +35,7 @@ def displays() -> list[Display]:
         render(models),
         render(responses),
         render(responses, stream=True),
+        *map(render, hostile_lists()),
         render_config(HOSTILE, HOSTILE),
         render_config(HOSTILE, f'name: "{HOSTILE}" # {HOSTILE}'),
     ]
@@ -42,7 +46,8 @@ def test_only_our_own_markup_comes_out(index: int) -> None:
     page = Page(displays()[index].html)
     assert {tag for tag, _ in page.tags} <= ALLOWED_TAGS
     assert {name for _, attributes in page.tags for name in attributes} <= ALLOWED_ATTRIBUTES
-    assert {attributes.get("style") for _, attributes in page.tags} <= ALLOWED_STYLES
+    styles = {attributes.get("style") or "" for _, attributes in page.tags}
+    assert {style for style in styles if not SIZES.fullmatch(style)} <= ALLOWED_STYLES
     for _, attributes in page.tags:
         classes = (attributes.get("class") or "").split()
         assert all(re.fullmatch(r"bls-[a-z]+|(mathjax|tex2jax)_ignore", name) for name in classes)
@@ -74,6 +79,14 @@ def test_any_responses_at_all(records: list[ResponseRecord], stream: bool) -> No
     display = render(records, stream=stream)
     assert {tag for tag, _ in Page(display.html).tags} <= ALLOWED_TAGS
     assert display.text.strip()
+
+
+@given(st.lists(st.from_type(StatisticsRecord)) | st.lists(st.from_type(FamilyRecord)))
+def test_any_figures_at_all(records: list[Any]) -> None:
+    display = render(records)
+    assert {tag for tag, _ in Page(display.html).tags} <= ALLOWED_TAGS
+    assert display.text.strip()
+    assert "\x1b" not in display.text
 
 
 @given(st.text())

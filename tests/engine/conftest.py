@@ -64,3 +64,10 @@ def repo() -> Iterator[bls.ModelRepository]:
         gates.open_all()
         repository.close(1.0)
     assert threading.active_count() < threads + 200
+
+
+@pytest.fixture
+def strict() -> Iterator[bls.ModelRepository]:
+    """One whose warnings are errors."""
+    with bls.ModelRepository(strict=True) as repository:
+        yield repository

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.pb_utils import Tensor, dlpack
+from bls_notebook.devices import dlpack
+from bls_notebook.pb_utils import Tensor
 
 Array = Any
 LARGE, TINY = 5000, 16

@@ -481,3 +481,14 @@ def execute(self, requests):
     assert value(answers[0]) == 2
     assert {r.name: r.state for r in models.index()}[leaves] == "UNAVAILABLE"
     assert "is not ready" in message(models.infer("e", ints(1)))
+
+
+def test_a_model_that_two_steps_name_in_different_ways_can_leave(models: bls.ModelRepository) -> None:
+    """By its version and as the newest one."""
+    models.define("e", "", chain("double", "double/1"))
+    assert infer(models, "e", 5) == 20
+    left = threading.Thread(target=models.unload, args=("double",), daemon=True)
+    left.start()
+    left.join(gates.LIMIT)
+    assert not left.is_alive()
+    assert {r.name: r.state for r in models.index()}["double"] == "UNAVAILABLE"

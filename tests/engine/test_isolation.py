@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.pb_utils import InferenceRequest, Tensor, dlpack
+from bls_notebook.devices import dlpack
+from bls_notebook.pb_utils import InferenceRequest, Tensor
 from tests.engine import seen
 from tests.engine.holders import HOLDERS, LARGE, MAKERS, TINY, fresh
 from tests.engine.isolated import (
@@ -323,7 +324,7 @@ def test_bfloat16_is_isolated_too(repo: bls.ModelRepository) -> None:
         "brain",
         HEAD
         + """
-from bls_notebook.pb_utils import dlpack
+from bls_notebook.devices import dlpack
 class TritonPythonModel:
     def execute(self, requests):
         tensor = requests[0].inputs()[0]

@@ -445,3 +445,37 @@ def test_an_unloaded_model_answers_what_waits_for_a_slot(held: bls.ModelReposito
     assert waits.result().error is None
     gone.result()
     assert not held.ready("m")
+
+
+def test_a_null_request_is_not_seen_again(repo: bls.ModelRepository) -> None:
+    """Of an iterative model that asks for it all the same: it has nobody to answer to."""
+    source = model('''
+def initialize(self, args):
+    self.seen = {}
+
+def execute(self, requests):
+    if len(requests) == 1 and not gates.counts["together"]:
+        gates.open_gate("first")
+        gates.pass_gate("go")
+    gates.counts["together"] += len(requests) > 1
+    out = []
+    for r in requests:
+        key = r.correlation_id()
+        self.seen[key] = self.seen.get(key, 0) + 1
+        if not key or self.seen[key] < int(pb.get_input_tensor_by_name(r, "X").as_numpy().item()):
+            r.set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+            out.append(None)
+        else:
+            x = np.array([[self.seen[key]]], np.int32)
+            out.append(pb.InferenceResponse([pb.Tensor("Y", x)]))
+    return out
+''')  # fmt: skip
+    repo.define("m", source, config("iterative_sequence: true"))
+    # Once the first has gone, the second leaves an empty slot before it.
+    callers = [Caller(repo.infer, "m", {"X": np.array([[n]], np.int32)}) for n in (2,)]
+    gates.pass_gate("first")
+    callers.append(Caller(repo.infer, "m", {"X": np.array([[5]], np.int32)}))
+    until(lambda: queued(repo, "m") == 1)
+    gates.open_gate("go")
+    assert [c.result()["Y"].as_numpy().item() for c in callers] == [2, 5]
+    assert_all_idle(repo)

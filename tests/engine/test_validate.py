@@ -36,6 +36,14 @@ input [
 ]
 output [{ name: "X" data_type: TYPE_FP32 dims: [4] }]
 """
+ROWS = """
+max_batch_size: 4
+input [
+  { name: "A" data_type: TYPE_FP32 dims: [2] },
+  { name: "T" data_type: TYPE_STRING dims: [-1] }
+]
+output [{ name: "X" data_type: TYPE_FP32 dims: [4] }]
+"""
 A, B = np.zeros(4, np.float32), np.zeros((3, 2), np.int32)
 NOTE = (
     "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to be prepended"
@@ -52,6 +60,10 @@ def models() -> Iterator[bls.ModelRepository]:
         repo.define("optional", SOURCE, OPTIONAL)
         repo.define("batched", SOURCE, PLAIN + "max_batch_size: 8")
         repo.define("none", SOURCE)
+        repo.define("rows", SOURCE, ROWS)
+        repo.define(
+            "empty", SOURCE, ROWS.replace("[2]", "[2] optional: true").replace("-1]", "-1] optional: true")
+        )
         yield repo
 
 
@@ -352,6 +364,8 @@ def specs(draw: st.DrawFn) -> Any:
         outputs=dict.fromkeys(draw(st.lists(st.sampled_from("XYZ"), unique=True))),
         required=frozenset(n for n, i in inputs.items() if not i.optional),
         max_batch_size=limit,
+        backend=draw(st.sampled_from(["python", "onnxruntime"])),
+        scheduler=draw(st.sampled_from(["default", "sequence"])),
     )
 
 
@@ -360,7 +374,7 @@ def requests(draw: st.DrawFn, spec: Any) -> InferenceRequest:
     """Mostly what the spec asks for, with something wrong here and there."""
     tensors = []
     wanted = list(spec.inputs.values())
-    batch = draw(st.integers(1, 3))
+    batch = draw(st.integers(0, 3))
     for one in draw(st.permutations(wanted)):
         if one.optional and draw(st.booleans()):
             continue
@@ -401,7 +415,9 @@ def is_fine(spec: Any, request: InferenceRequest) -> bool:
             return False
         if spec.max_batch_size:
             batches.add(shape[0])
-    return len(batches) <= 1 and all(b <= spec.max_batch_size for b in batches)
+    if spec.max_batch_size and not tensors and spec.backend == "python" and spec.scheduler != "sequence":
+        return False
+    return len(batches) <= 1 and all(0 < b <= spec.max_batch_size for b in batches)
 
 
 @given(st.data())
@@ -423,3 +439,39 @@ def test_what_was_checked_before_does_not_matter(data: st.DataObject) -> None:
     first = [check.problem(r) for r in several]
     assert [check.problem(r) for r in reversed(several)] == first[::-1]
     assert [RequestCheck(spec).problem(r) for r in several] == first
+
+
+# -- rows -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("a", "t", "expected"),
+    [
+        ((1, 2), (1, 0), None),
+        ((0, 2), (0, 0), "input byte size mismatch for input 'A' for model 'rows'. Expected 8, got 0"),
+        ((0, 2), (0, 3), "expected 3 string elements for inference input 'T' for model 'rows', got 0"),
+        ((0, 2), (3, 1), "input 'A' batch size does not match other inputs for 'rows'"),
+        ((3, 2), (0, 1), "expected 3 string elements for inference input 'T' for model 'rows', got 0"),
+        ((3, 2), (0, 0), "input 'T' batch size does not match other inputs for 'rows'"),
+        ((5, 2), (0, 0), "inference request batch-size must be <= 4 for 'rows'"),
+    ],
+)
+def test_a_batch_of_no_rows(models: bls.ModelRepository, a: Any, t: Any, expected: str | None) -> None:
+    got = problem(models, "rows", {"A": np.zeros(a, np.float32), "T": np.full(t, b"", np.object_)})
+    assert got == (None if expected is None else unknown(expected))
+
+
+def test_a_batch_of_no_rows_of_nothing(models: bls.ModelRepository) -> None:
+    """The server lets it pass, and never answers."""
+    got = problem(models, "empty", {"T": np.full((0, 0), b"", np.object_)})
+    assert got == unknown(
+        "input 'T' for model 'empty' has shape [0,0]: a batch needs one row at least. (The real server would "
+        "keep the caller waiting forever, or drop the batch dimension.)"
+    )
+
+
+def test_a_model_that_batches_needs_an_input(models: bls.ModelRepository) -> None:
+    response = models.infer("empty", {})
+    assert response.error is not None
+    assert response.error.message() == "out of bounds index 0: request has 0 inputs"
+    assert models.infer("empty", {"A": np.zeros((1, 2), np.float32)}).error is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -210,3 +211,54 @@ def test_debug_opens_in_the_models_frame(kernel: Kernel) -> None:
     )
     assert reply["content"]["status"] == "ok"
     assert "array([-7.]" in "".join(outputs)
+
+
+LOGS = """\
+%%tritonmodel logs
+import threading
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        print("before")
+        pb_utils.Logger.log_info("in between")
+        print("after")
+        return [pb_utils.InferenceResponse() for _ in requests]
+"""
+LATE = """\
+import asyncio
+import bls_notebook as bls
+gate = asyncio.Event()
+async def call():
+    await gate.wait()
+    return await bls.current_repository().infer_async("logs", {})
+task = asyncio.create_task(call())
+"""
+
+
+def test_what_models_log_is_in_the_cell_that_caused_it(kernel: Kernel) -> None:
+    assert kernel.run(LOGS)[0]["status"] == "ok"
+    _, outputs = kernel.run("%bls logs -q")
+    text = "".join(m["content"]["text"] for m in outputs if m["msg_type"] == "stream")
+    assert re.sub(r"\x1b\[[\d;]*m", "", text) == "before\n[info] logs: in between\nafter\n"
+
+
+def test_a_request_that_outlives_its_cell_logs_under_it_all_the_same(kernel: Kernel) -> None:
+    kernel.run(LOGS)
+    streams: list[dict[str, Any]] = []
+
+    def hook(message: dict[str, Any]) -> None:
+        if message["msg_type"] == "stream":
+            streams.append(message)
+
+    first = kernel.client.execute(LATE, allow_stdin=False)
+    kernel.client.get_shell_msg(timeout=SECONDS)
+    second = kernel.client.execute("gate.set(); await task; print('the other cell')", allow_stdin=False)
+    kernel.client.get_shell_msg(timeout=SECONDS)
+    while not any("the other cell" in m["content"]["text"] for m in streams) or len(streams) < 2:
+        hook(kernel.client.get_iopub_msg(timeout=SECONDS))
+    texts = {m["parent_header"]["msg_id"]: "" for m in streams}
+    for message in streams:
+        texts[message["parent_header"]["msg_id"]] += message["content"]["text"]
+    assert "in between" in texts[first]
+    assert texts[second] == "the other cell\n"

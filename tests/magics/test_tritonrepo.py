@@ -105,3 +105,96 @@ def test_clear(cells) -> None:
     assert cells("%tritonrepo clear").success
     assert bls.current_repository().index() == []
     assert cells.model().success
+
+
+# -- stats and metrics -----------------------------------------------------------------------------------
+
+
+def test_stats(cells) -> None:
+    cells.model("a")
+    cells.model("b")
+    cells("%bls a IN=[1] -n 3")
+    cells("%bls a IN=[-1]")
+    shown = cells("%tritonrepo stats")
+    assert [(record.name, record.success.count, record.fail.count) for record in shown.value] == [
+        ("a", 3, 1),
+        ("b", 0, 0),
+    ]
+    assert set(shown.bundles[0]) == {"text/plain", "text/html"}
+    for text in (shown.text, shown.html):
+        assert "no requests yet" in text
+        assert "executions" in text
+    assert [record.name for record in cells("figures = %tritonrepo stats b").value or []] == []
+    assert [record.name for record in cells("figures").value] == ["b"]
+
+
+def test_stats_of_nothing(cells) -> None:
+    assert "no models are loaded" in cells("%tritonrepo stats").text
+    failed = cells("%tritonrepo stats nope")
+    assert isinstance(failed.error, bls.ModelNotFoundError)
+    assert "'nope' is not loaded" in failed.text
+
+
+COUNTED = """%%tritonmodel counted
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def initialize(self, args):
+        self.family = pb_utils.MetricFamily("latency", "Of <i>it</i>", pb_utils.MetricFamily.GAUGE)
+        self.metric = self.family.Metric({"model": "<u>counted</u>"})
+        self.metric.set(2.5)
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse() for _ in requests]
+"""
+
+
+def test_metrics(cells) -> None:
+    assert cells(COUNTED).success
+    shown = cells("%tritonrepo metrics")
+    assert shown.value[0].name == "latency"
+    assert shown.value[-1].name.startswith("nv_")
+    assert "&lt;u&gt;counted&lt;/u&gt;" in shown.html
+    assert "<u>" not in shown.html
+    assert "<i>" not in shown.html
+    only = cells("%tritonrepo metrics LATEN")
+    assert [family.name for family in only.value] == ["latency"]
+    assert "2.5" in only.text
+
+
+def test_raw_metrics(cells) -> None:
+    cells(COUNTED)
+    raw = cells("%tritonrepo metrics latency --raw")
+    assert raw.stdout.splitlines()[1:] == ["# TYPE latency gauge", 'latency{model="<u>counted</u>"} 2.5']
+    assert raw.value is None
+    assert "nv_inference_count" in cells("%tritonrepo metrics --raw").stdout
+
+
+def test_a_filter_that_nothing_matches(cells) -> None:
+    cells(COUNTED)
+    for line in ("%tritonrepo metrics nope", "%tritonrepo metrics nope --raw"):
+        shown = cells(line)
+        assert shown.success
+        assert shown.value is None
+        assert "no metric has 'nope'" in shown.text
+        assert "latency" in shown.text
+
+
+def test_their_help_and_completions(cells, complete) -> None:
+    cells(COUNTED)
+    assert "%tritonrepo stats counted" in complete("%tritonrepo stats c")
+    assert "%tritonrepo metrics latency" in complete("%tritonrepo metrics lat")
+    assert "%tritonrepo metrics nv_inference_count" in complete("%tritonrepo metrics nv_inference_c")
+    assert "%tritonrepo metrics --raw" in complete("%tritonrepo metrics --r")
+    for verb in ("stats", "metrics"):
+        assert f"usage: %tritonrepo {verb}" in cells(f"%tritonrepo {verb} --help").stdout
+        assert verb in cells.shell.find_line_magic("tritonrepo").__doc__
+    assert "unknown option '--rwa'; did you mean --raw?" in cells("%tritonrepo metrics --rwa").stderr
+
+
+def test_a_trace_of_a_line(cells) -> None:
+    source = COUNTED.replace(
+        "return [pb_utils.InferenceResponse() for _ in requests]",
+        "print(requests[0].trace().get_context()); return [pb_utils.InferenceResponse() for _ in requests]",
+    )
+    cells(source)
+    assert '{"traceparent":"00-' in cells("%bls counted --trace").stdout
+    assert cells("%bls counted").stdout.startswith("None")

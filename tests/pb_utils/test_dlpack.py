@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from bls_notebook.pb_utils import Tensor, TritonModelException, dlpack
+from bls_notebook.devices import dlpack
+from bls_notebook.pb_utils import Tensor, TritonModelException
 
 DTYPES = ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]
 arrays = st.sampled_from(DTYPES).flatmap(

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.engine import logs
+from bls_notebook.observe.logs import LogLine
 from bls_notebook.pb_utils import Logger
 
 SOURCE = """
@@ -55,7 +57,7 @@ def test_messages_go_to_pythons_logging(repo: bls.ModelRepository, caplog: pytes
     for record in records:
         assert record.filename == "model.py"
         assert record.getMessage().split()[0] in lines[record.lineno - 1]
-    assert all(r.name == "bls_notebook.model.chatty" for r in records[1:-1])
+    assert all(r.name == "bls_notebook.model.chatty" for r in records)
 
 
 def test_outside_a_model_messages_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +65,7 @@ def test_outside_a_model_messages_are_printed(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == "[warning] careful\n"
 
 
-@pytest.mark.parametrize("message", [None, 5, b"x", ["x"], ValueError("x")])
+@pytest.mark.parametrize("message", [None, 5, ["x"], ValueError("x")])
 def test_a_message_is_text(message: Any) -> None:
     for log in (Logger.log, Logger.log_info, Logger.log_warn, Logger.log_error, Logger.log_verbose):
         with pytest.raises(TypeError, match="message must be str"):
@@ -80,3 +82,59 @@ def test_levels() -> None:
     levels = (Logger.INFO, Logger.WARNING, Logger.ERROR, Logger.VERBOSE)
     assert [level.name for level in levels] == ["INFO", "WARNING", "ERROR", "VERBOSE"]
     assert list(Logger.LogLevel) == list(levels)
+
+
+BARE = """
+import threading
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        thread = threading.Thread(target=self.say)
+        thread.start()
+        thread.join()
+        return [pb_utils.InferenceResponse() for _ in requests]
+
+    def say(self):
+        pb_utils.Logger.log_warn(b"from a thread")
+"""
+
+
+def test_threads_of_a_model_log_as_the_model(
+    repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repo.define("threads", BARE)
+    assert repo.infer("threads", {}).error is None
+    (record,) = [r for r in caplog.records if r.name.startswith("bls_notebook.model")]
+    assert (record.name, record.getMessage()) == ("bls_notebook.model.threads", "from a thread")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_display_gets_every_message_and_one_that_raises_is_asked_no_more(
+    repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[LogLine] = []
+
+    def broken(line: LogLine) -> None:
+        raise RuntimeError("broken")
+
+    logs.add_display(broken)
+    logs.add_display(seen.append)
+    try:
+        repo.define("chatty", SOURCE)
+        for _ in range(2):
+            assert repo.infer("chatty", {}).error is None
+    finally:
+        logs.remove_display(broken)
+        logs.remove_display(seen.append)
+    assert [(line.level, line.message) for line in seen[:3]] == [
+        ("info", "starting"),
+        ("info", "plain"),
+        ("warning", "at a level"),
+    ]
+    assert {line.model for line in seen} == {"chatty"}
+    assert not any(line.background for line in seen)
+    assert len(seen) == 15
+    reports = [r for r in caplog.records if r.name == "bls_notebook"]
+    assert [r.getMessage() for r in reports] == ["messages of models are shown no more"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -32,9 +33,25 @@ def in_model(repo: bls.ModelRepository, body: Callable[[], Any]) -> Any:
     return repo.run(body)
 
 
+@pytest.fixture(autouse=True)
+def families() -> Iterator[list[MetricFamily]]:
+    """Keeps families, as a model must: what is dropped takes its metrics with it."""
+    yield KEPT
+    KEPT.clear()
+
+
+KEPT: list[MetricFamily] = []
+
+
+def family(name: str, kind: str | Any = MetricFamily.COUNTER, description: str = "d") -> MetricFamily:
+    made = MetricFamily(name, description, KINDS[kind] if isinstance(kind, str) else kind)
+    KEPT.append(made)
+    return made
+
+
 def test_a_counter(repo: bls.ModelRepository) -> None:
     def body() -> float:
-        metric = MetricFamily("requests_total", "how many", MetricFamily.COUNTER).Metric({"model": "m"})
+        metric = family("requests_total").Metric({"model": "m"})
         metric.increment(2)
         metric.increment(0.5)
         metric.increment(0)
@@ -46,7 +63,8 @@ def test_a_counter(repo: bls.ModelRepository) -> None:
 
 def test_a_gauge(repo: bls.ModelRepository) -> None:
     def body() -> float:
-        metric = MetricFamily(name="depth", description="of it", kind=MetricFamily.GAUGE).Metric()
+        KEPT.append(MetricFamily(name="depth", description="of it", kind=MetricFamily.GAUGE))
+        metric = KEPT[-1].Metric()
         metric.set(-4)
         metric.increment(1.5)
         metric.increment(-1)
@@ -58,7 +76,7 @@ def test_a_gauge(repo: bls.ModelRepository) -> None:
 
 def test_a_histogram(repo: bls.ModelRepository) -> None:
     def body() -> None:
-        metric = MetricFamily("seconds", "time", MetricFamily.HISTOGRAM).Metric({"a": "b"}, [0.1, 1, 10.0])
+        metric = family("seconds", "histogram").Metric({"a": "b"}, [0.1, 1, 10.0])
         for value in (0.05, 0.1, 0.2, 10, 11, 1e9):
             metric.observe(value)
 
@@ -72,9 +90,9 @@ def test_a_histogram(repo: bls.ModelRepository) -> None:
 
 def test_equal_labels_share_one_value(repo: bls.ModelRepository) -> None:
     def body() -> list[float]:
-        first = MetricFamily("shared", "d", MetricFamily.GAUGE).Metric({"a": "1", "b": "2"})
-        same = MetricFamily("shared", "d", MetricFamily.GAUGE).Metric({"b": "2", "a": "1"})
-        other = MetricFamily("shared", "d", MetricFamily.GAUGE).Metric({"a": "1"})
+        first = family("shared", "gauge").Metric({"a": "1", "b": "2"})
+        same = family("shared", "gauge", "another text").Metric({"b": "2", "a": "1"})
+        other = family("shared", "gauge").Metric({"a": "1"})
         first.set(1)
         same.increment(2)
         other.set(9)
@@ -95,7 +113,7 @@ def test_a_bad_name(repo: bls.ModelRepository, name: str) -> None:
 @pytest.mark.parametrize("label", ["", "a b", "1a", "a-b", "__reserved", "\u00e9", "a\n"])
 def test_a_bad_label(repo: bls.ModelRepository, label: str) -> None:
     with pytest.raises(TritonModelException, match=r"^Error when creating Metric: "):
-        in_model(repo, lambda: MetricFamily("m", "d", MetricFamily.COUNTER).Metric({label: "x"}))
+        in_model(repo, lambda: family("m").Metric({label: "x"}))
     assert samples(repo.metrics) == {}
 
 
@@ -110,12 +128,6 @@ def test_a_name_of_another_kind_is_taken(repo: bls.ModelRepository) -> None:
     ("kind", "verb", "amount", "message"),
     [
         ("counter", "increment", -1, "can only be incremented monotonically by non-negative values"),
-        (
-            "counter",
-            "increment",
-            float("nan"),
-            "can only be incremented monotonically by non-negative values",
-        ),
         ("counter", "set", 1, "TRITONSERVER_METRIC_KIND_COUNTER does not support Set"),
         ("counter", "observe", 1, "TRITONSERVER_METRIC_KIND_COUNTER does not support Observe"),
         ("gauge", "observe", 1, "TRITONSERVER_METRIC_KIND_GAUGE does not support Observe"),
@@ -128,7 +140,7 @@ def test_what_a_kind_does_not_allow(
     repo: bls.ModelRepository, kind: str, verb: str, amount: float | None, message: str
 ) -> None:
     def body() -> None:
-        metric = MetricFamily("m", "d", KINDS[kind]).Metric({}, [1.0] if kind == "histogram" else None)
+        metric = family("m", kind).Metric({}, [1.0] if kind == "histogram" else None)
         getattr(metric, verb)(*([] if amount is None else [amount]))
 
     what = "get" if verb == "value" else verb
@@ -137,16 +149,95 @@ def test_what_a_kind_does_not_allow(
     assert all(v == 0 for v in samples(repo.metrics).values())
 
 
-@pytest.mark.parametrize("buckets", [None, [], [2, 1], [1, 1]])
+@pytest.mark.parametrize("buckets", [[], [2, 1], [1, 1]])
 def test_the_buckets_of_a_histogram_increase(repo: bls.ModelRepository, buckets: Any) -> None:
     with pytest.raises(TritonModelException, match=r"^Error when creating Metric: .*buckets"):
-        in_model(repo, lambda: MetricFamily("m", "d", MetricFamily.HISTOGRAM).Metric({}, buckets))
+        in_model(repo, lambda: family("m", "histogram").Metric({}, buckets))
 
 
-def test_only_histograms_have_buckets(repo: bls.ModelRepository) -> None:
-    for kind in (MetricFamily.COUNTER, MetricFamily.GAUGE):
-        with pytest.raises(TritonModelException, match="takes no buckets"):
-            in_model(repo, lambda kind=kind: MetricFamily(f"m{kind.value}", "d", kind).Metric({}, [1.0]))
+@pytest.mark.parametrize(
+    ("kind", "labels", "buckets", "message"),
+    [
+        ("counter", ["a"], None, "Labels must be a dictionary."),
+        ("counter", "a", None, "Labels must be a dictionary."),
+        ("gauge", {}, [1.0], "Unexpected buckets found."),
+        ("counter", None, [1.0], "Unexpected buckets found."),
+        ("histogram", {}, None, "Missing required buckets."),
+        ("histogram", {}, (1.0, 2.0), "Buckets must be a list."),
+    ],
+)
+def test_what_the_stub_itself_refuses(
+    repo: bls.ModelRepository, kind: str, labels: Any, buckets: Any, message: str
+) -> None:
+    with pytest.raises(TritonModelException) as raised:
+        in_model(repo, lambda: family("m", kind).Metric(labels, buckets))
+    assert str(raised.value) == f"Failed to create metric. {message}"
+
+
+def test_buckets_are_numbers(repo: bls.ModelRepository) -> None:
+    with pytest.raises(RuntimeError, match="Unable to cast"):
+        in_model(repo, lambda: family("m", "histogram").Metric({}, ["x"]))
+
+
+def test_labels_are_text_but_their_names_may_be_numbers(repo: bls.ModelRepository) -> None:
+    for value in (1, None, 1.5, ["x"]):
+        with pytest.raises(TritonModelException, match="attempt to access JSON non-string as string"):
+            in_model(repo, lambda value=value: family("m").Metric({"a": value}))
+    with pytest.raises(TritonModelException, match="Invalid label name"):  # "1" begins with a digit
+        in_model(repo, lambda: family("m").Metric({1: "a"}))
+    with pytest.raises(TritonModelException, match="Invalid label name"):
+        in_model(repo, lambda: family("h", "histogram").Metric({"le": "a"}, [1.0]))
+
+
+def test_a_counter_takes_what_is_not_negative(repo: bls.ModelRepository) -> None:
+    def body() -> float:
+        metric = family("m").Metric()
+        metric.increment(float("nan"))
+        return metric.value()
+
+    assert in_model(repo, body) != in_model(repo, body)  # NaN, as on the real server
+
+
+def test_a_family_that_is_dropped_takes_its_metrics_with_it(repo: bls.ModelRepository) -> None:
+    def body() -> list[float]:
+        metric = MetricFamily("gone", "d", MetricFamily.GAUGE).Metric()
+        for verb, arguments in (("set", [1]), ("increment", [1]), ("observe", [1]), ("value", [])):
+            what = "get" if verb == "value" else verb
+            with pytest.raises(TritonModelException) as raised:
+                getattr(metric, verb)(*arguments)
+            assert str(raised.value).startswith(
+                f"Failed to {what} metric value: Invalid metric operation as the corresponding 'MetricFamily'"
+            )
+        values = []
+        for _ in range(2):  # each begins anew, but not while another family of the name is kept
+            short = MetricFamily("gone", "d", MetricFamily.GAUGE)
+            short.Metric({"a": "b"}).increment(2)
+            values.append(short.Metric({"a": "b"}).value())
+            del short
+        keeping = family("gone", "gauge").Metric({"a": "b"})
+        keeping.increment(1)
+        for _ in range(2):
+            short = MetricFamily("gone", "d", MetricFamily.GAUGE)
+            short.Metric({"a": "b"}).increment(2)
+            del short
+        return [*values, keeping.value()]
+
+    assert in_model(repo, body) == [2, 2, 5]
+    assert samples(repo.metrics) == {("gone", (("a", "b"),)): 5}
+
+
+def test_a_metric_that_is_dropped_keeps_its_value_with_its_family(repo: bls.ModelRepository) -> None:
+    def body() -> float:
+        kept = family("m")
+        kept.Metric({"a": "b"}).increment(5)
+        return kept.Metric({"a": "b"}).value()
+
+    assert in_model(repo, body) == 5
+
+
+def test_a_family_without_metrics_is_not_exposed(repo: bls.ModelRepository) -> None:
+    in_model(repo, lambda: family("nothing"))
+    assert "nothing" not in repo.metrics.text()
 
 
 @pytest.mark.parametrize(
@@ -168,7 +259,7 @@ def test_arguments_of_a_wrong_kind(repo: bls.ModelRepository, arguments: Any) ->
 @pytest.mark.parametrize("amount", ["x", None, [1]])
 def test_amounts_are_numbers(repo: bls.ModelRepository, amount: Any) -> None:
     with pytest.raises((TypeError, TritonModelException)):
-        in_model(repo, lambda: MetricFamily("m", "d", MetricFamily.GAUGE).Metric().set(amount))
+        in_model(repo, lambda: family("m", "gauge").Metric().set(amount))
 
 
 # Without separators and control characters other than these: prometheus_client's own parser trips over them.
@@ -216,8 +307,8 @@ def test_metrics_outlive_the_model_that_made_them(repo: bls.ModelRepository) -> 
 import triton_python_backend_utils as pb_utils
 class TritonPythonModel:
     def initialize(self, args):
-        family = pb_utils.MetricFamily("runs_total", "d", pb_utils.MetricFamily.COUNTER)
-        self.metric = family.Metric({"m": "a"})
+        self.family = pb_utils.MetricFamily("runs_total", "d", pb_utils.MetricFamily.COUNTER)
+        self.metric = self.family.Metric({"m": "a"})
     def execute(self, requests):
         self.metric.increment(1)
         return [pb_utils.InferenceResponse() for _ in requests]
@@ -227,3 +318,27 @@ class TritonPythonModel:
     repo.define("m", source)
     repo.infer("m", {})
     assert samples(repo.metrics) == {("runs_total", (("m", "a"),)): 2}
+    repo.unload("m")
+    gc.collect()
+    assert samples(repo.metrics) == {("runs_total", (("m", "a"),)): 2}
+    repo.define("m", source)
+    repo.infer("m", {})
+    assert samples(repo.metrics) == {("runs_total", (("m", "a"),)): 3}
+
+
+def test_a_family_that_initialize_does_not_keep(repo: bls.ModelRepository) -> None:
+    """It would work here and fail on the server, if this were not so."""
+    source = """
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def initialize(self, args):
+        family = pb_utils.MetricFamily("runs_total", "d", pb_utils.MetricFamily.COUNTER)
+        self.metric = family.Metric({"m": "a"})
+    def execute(self, requests):
+        self.metric.increment(1)
+        return [pb_utils.InferenceResponse() for _ in requests]
+"""
+    repo.define("m", source)
+    error = repo.infer("m", {}).error
+    assert error is not None
+    assert "the corresponding 'MetricFamily' has been deleted" in error.message()

@@ -80,7 +80,7 @@ def test_what_is_needed(needed: str) -> None:
     ("options", "error"),
     [
         ({"correlation_id": 1.0}, TritonModelException),
-        ({"correlation_id": None}, TritonModelException),
+        ({"correlation_id": None}, TypeError),
         ({"correlation_id": b"x"}, TritonModelException),
         ({"correlation_id": -1}, RuntimeError),
         ({"correlation_id": 1 << 64}, RuntimeError),
@@ -102,13 +102,16 @@ def test_what_is_needed(needed: str) -> None:
         ({"inputs": "IN"}, TypeError),
         ({"inputs": b"IN"}, TypeError),
         ({"inputs": [np.zeros(1)]}, TypeError),
-        ({"inputs": [T, None]}, TypeError),
+        ({"inputs": {T}}, TypeError),
+        ({"inputs": iter([T])}, TypeError),
         ({"requested_output_names": None}, TypeError),
         ({"requested_output_names": "OUT"}, TypeError),
         ({"requested_output_names": b"OUT"}, TypeError),
         ({"requested_output_names": [1]}, TypeError),
         ({"requested_output_names": [None]}, TypeError),
         ({"requested_output_names": 5}, TypeError),
+        ({"requested_output_names": {"OUT"}}, TypeError),
+        ({"requested_output_names": {"OUT": 1}}, TypeError),
         ({"model_name": None}, TypeError),
         ({"model_name": 5}, TypeError),
         ({"request_id": 5}, TypeError),
@@ -257,3 +260,18 @@ def test_a_memory_type_is_one_of_the_two(bad: Any) -> None:
 def test_a_device_is_a_number(bad: Any) -> None:
     with pytest.raises(TypeError, match="preferred_device_id must be int"):
         PreferredMemory(MemoryType.TRITONSERVER_MEMORY_CPU, bad)
+
+
+def test_what_should_not_be_empty() -> None:
+    with pytest.raises(TritonModelException) as raised:
+        request(inputs=[T, None], request_id="r", model_name="m")
+    assert str(raised.value) == "Input tensor for request with id 'r' and model name 'm' should not be empty."
+    with pytest.raises(TritonModelException) as raised:
+        request(requested_output_names=["OUT", ""], request_id="r", model_name="m")
+    assert str(raised.value).startswith("Requested output name for request with id 'r' and model name 'm'")
+
+
+def test_whether_it_is_decoupled_is_yes_or_no() -> None:
+    for method in (request().exec, request().async_exec):
+        with pytest.raises(TypeError, match="decoupled must be bool"):
+            method(None)

@@ -66,7 +66,7 @@ def test_the_list_of_outputs_is_the_responses_own() -> None:
     assert response.output_tensors() == [A]
 
 
-@pytest.mark.parametrize("outputs", [(A, B), iter([A, B])])
+@pytest.mark.parametrize("outputs", [(A, B), [A, B]])
 def test_any_sequence_of_tensors(outputs: Any) -> None:
     assert InferenceResponse(outputs).output_tensors() == [A, B]
 
@@ -77,7 +77,8 @@ def test_any_sequence_of_tensors(outputs: Any) -> None:
         ({"output_tensors": None}, TypeError),
         ({"output_tensors": A}, TypeError),
         ({"output_tensors": [np.zeros(1)]}, TypeError),
-        ({"output_tensors": [None]}, TypeError),
+        ({"output_tensors": iter([A])}, TypeError),
+        ({"output_tensors": {A}}, TypeError),
         ({"output_tensors": "A"}, TypeError),
         ({"error": "text"}, TypeError),
         ({"error": ValueError("x")}, TypeError),
@@ -232,3 +233,8 @@ def test_what_a_sender_refuses(arguments: Any, error: type[Exception], message: 
     with pytest.raises(error, match=message):
         sender.send(*arguments)
     assert mailbox.sent == []
+
+
+def test_outputs_should_not_be_empty() -> None:
+    with pytest.raises(TritonModelException, match=r"Output tensor .* should not be empty"):
+        InferenceResponse([A, None])  # type: ignore[list-item]

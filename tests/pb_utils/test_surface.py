@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import importlib.metadata
 import inspect
+import pickle
 import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bls_notebook
@@ -186,11 +189,56 @@ def test_arguments_have_tritons_names_order_and_defaults(function: Any, expected
     [
         pb_utils.Tensor,
         pb_utils.Tensor.from_dlpack,
+        pb_utils.InferenceRequest.set_release_flags,
+        pb_utils.Metric.increment,
+        pb_utils.Metric.set,
+        pb_utils.Metric.observe,
         pb_utils.InferenceRequest.set_flags,
     ],
 )
 def test_arguments_without_a_name_in_triton_are_positional_only(function: Any) -> None:
     assert all(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in parameters(function))
+
+
+@pytest.mark.parametrize("name", ["InferenceTrace", "Logger", "Metric"])
+def test_what_has_no_constructor(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name}: No constructor defined!"):
+        getattr(pb_utils, name)()
+
+
+@pytest.mark.parametrize(
+    ("member", "text", "representation", "number"),
+    [
+        (pb_utils.MetricFamily.GAUGE, "MetricKind.GAUGE", "<MetricKind.GAUGE: 1>", 1),
+        (pb_utils.Logger.VERBOSE, "LogLevel.VERBOSE", "<LogLevel.VERBOSE: 3>", 3),
+        (
+            pb_utils.TRITONSERVER_MEMORY_CPU,
+            "MemoryType.TRITONSERVER_MEMORY_CPU",
+            "<MemoryType.TRITONSERVER_MEMORY_CPU: 1>",
+            1,
+        ),
+        (pb_utils.TritonError.CANCELLED, "__ErrorCode.CANCELLED", "<__ErrorCode.CANCELLED: 7>", 7),
+    ],
+)
+def test_members_of_enumerations_look_as_tritons(
+    member: Any, text: str, representation: str, number: int
+) -> None:
+    assert (str(member), repr(member), int(member)) == (text, representation, number)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pb_utils.Tensor("A", np.zeros(1)),
+        pb_utils.InferenceResponse([]),
+        pb_utils.InferenceRequest("", 0, [], [], "m"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("what", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_cannot_be_copied_there(value: Any, what: Any) -> None:
+    with pytest.raises(TypeError, match=r"cannot pickle 'c_python_backend_utils\."):
+        what(value)
 
 
 def test_models_import_it_by_tritons_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -408,3 +409,46 @@ def test_what_a_repository_is_called(repo: bls.ModelRepository) -> None:
     assert repr(repo) == "<ModelRepository memory: 0 loaded>"
     repo.define("m", saying("1"), TEXT)
     assert repr(repo) == "<ModelRepository memory: 1 loaded>"
+
+
+def test_loading_while_a_cell_redefines(repo: bls.ModelRepository) -> None:
+    """The folder of the older source goes away between the look at it and the load."""
+    repo.define("m", saying("1"), TEXT)
+    prepare, looked = repo._prepare, threading.Event()
+
+    def told(*arguments: Any) -> None:
+        prepare(*arguments)
+        if threading.current_thread() is not threading.main_thread():
+            looked.set()
+
+    repo._prepare = told  # type: ignore[method-assign]
+    errors: list[BaseException] = []
+
+    def load(verb: Any) -> None:
+        try:
+            verb("m")
+        except BaseException as error:
+            errors.append(error)
+
+    for verb in (repo.load, repo.reload):
+        looked.clear()
+        thread = threading.Thread(target=load, args=(verb,), daemon=True)
+        with repo._loading_of("m"):
+            thread.start()
+            assert looked.wait(15)
+            repo.define("m", saying("2"), TEXT)
+        thread.join(15)
+        assert not errors
+    assert said(repo, "m") == "2"
+
+
+def test_redefining_leaves_nothing_behind(repo: bls.ModelRepository) -> None:
+    repo.define("m", saying("1"), TEXT)
+    assert repo._folder._root is not None
+    folders, finders = list(repo._folder._root.iterdir()), len(sys.path_importer_cache)
+    for number in range(5):
+        repo.define("m", saying(str(number)), TEXT)
+    assert len(list(repo._folder._root.iterdir())) == len(folders)
+    assert len(sys.path_importer_cache) <= finders
+    repo.clear()
+    assert list(repo._folder._root.iterdir()) == []

@@ -467,3 +467,30 @@ def test_a_version_that_still_runs_keeps_its_lines(repo: bls.ModelRepository) ->
         assert answers[0][-1][2] == ["text = np.array([str(1 / 0)], object)"]
     finally:
         del sys.modules["bls_test_events"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("helper.nothing", "AttributeError: module 'helper' has no attribute 'nothing'"),
+        ("helper.Own().nothing", "AttributeError: 'Own' object has no attribute 'nothing'"),
+        ("raise ValueError(str(helper.Own))", "ValueError: <class 'helper.Own'>"),
+        ("raise ValueError(str(Mine))", "ValueError: <class '1.model.Mine'>"),
+        ("raise ValueError(f'{parts.inner!r}')", "ValueError: <module 'parts.inner' from"),
+        ("return helper.Own()", "found type '<class 'helper.Own'>'"),
+        ("return [helper.Own()]", "found type '<class 'helper.Own'>'"),
+        ("raise ValueError('a@1#0 b@x')", "ValueError: a@1#0 b@x"),
+    ],
+)
+def test_errors_name_modules_as_the_server_does(disk: bls.ModelRepository, body: str, words: str) -> None:
+    source = saying("1", "import helper, parts.inner\nclass Mine: pass\n", body)
+    files = {"helper": "class Own: pass\n", "parts/__init__": "", "parts/inner": ""}
+    message = says(disk, source, name="a.b", **files)
+    assert words in message
+    assert "#" not in message.replace("a@1#0", "")
+
+
+def test_a_load_that_fails_names_them_too(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", "from helper import nothing\n", TEXT, helper="")
+    with pytest.raises(bls.ModelLoadError, match="cannot import name 'nothing' from 'helper'"):
+        disk.load("m")

@@ -10,6 +10,8 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.statistics import FOLD_AT
+from tests.engine import gates
+from tests.engine.harness import until
 from tests.repository.models import ECHO, ECHOES, HEAD
 
 FAILS = f"""{HEAD}
@@ -160,3 +162,58 @@ def test_nothing_is_lost_however_many_there_are(repo: bls.ModelRepository) -> No
             assert found["inference_count"] == number
             times = {key: value["ns"] for key, value in found["inference_stats"].items()}
             assert 0 < times["compute_infer"] < times["success"]
+
+
+HELD = f"""{HEAD}
+from tests.engine import gates
+
+class TritonPythonModel:
+    def execute(self, requests):
+        gates.open_gate("begun")
+        gates.pass_gate("go")
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", r.inputs()[0].as_numpy())]) for r in requests
+        ]
+"""
+REJECTS = """
+max_batch_size: 1
+dynamic_batching {
+  default_queue_policy { timeout_action: REJECT default_timeout_microseconds: 1 allow_timeout_override: true }
+}
+"""
+
+
+@pytest.mark.parametrize("config", ["", "max_batch_size: 1\ndynamic_batching {}\n"])
+def test_cancelled_in_the_queue(repo: bls.ModelRepository, config: str) -> None:
+    gates.reset()
+    repo.define("m", HELD, config + ECHO)
+    shape = (1, 1) if config else (1,)
+
+    async def call() -> None:
+        running = asyncio.create_task(repo.infer_async("m", {"IN": np.ones(shape, np.float32)}))
+        await asyncio.to_thread(gates.pass_gate, "begun")
+        waiting = asyncio.create_task(repo.infer_async("m", {"IN": np.ones(shape, np.float32)}))
+        model = repo._server.find("m")
+        assert model is not None
+        await asyncio.to_thread(until, lambda: model.scheduler.pending == 1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        gates.open_gate("go")
+        await running
+
+    asyncio.run(call())
+    (record,) = repo.statistics_records("m")
+    assert record.failures == (("CANCELED", 1),)
+    assert counts(row(repo, "m"))["fail"] == 1
+
+
+def test_rejected_in_the_queue(repo: bls.ModelRepository) -> None:
+    """A timeout of one microsecond expires in any case, as on the real server."""
+    gates.reset()
+    gates.open_gate("go")
+    repo.define("m", HELD, REJECTS + ECHO)
+    assert repo.infer("m", {"IN": np.ones((1, 1), np.float32)}).error is not None
+    (record,) = repo.statistics_records("m")
+    assert record.failures == (("REJECTED", 1),)
+    assert 'nv_inference_request_failure{model="m",reason="REJECTED",version="1"} 1.0' in repo.metrics.text()

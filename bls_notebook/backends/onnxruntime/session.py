@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.backends.errors import BackendError
+from bls_notebook.devices.registry import simulated_gpus
 
-__all__ = ["new_session", "ort_message", "run_options", "runtime"]
+__all__ = ["has_gpu", "new_session", "ort_message", "run_options", "runtime"]
 
 _ERROR = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)
 _INVALID = "Invalid argument"
@@ -31,6 +32,16 @@ def runtime() -> Any:
             f"({error}); install it: pip install onnxruntime"
         ) from error
     return onnxruntime
+
+
+def has_gpu() -> bool:
+    """Whether this build runs models on the GPUs that there are; simulated ones need none of its own."""
+    if simulated_gpus():
+        return True
+    try:
+        return "CUDAExecutionProvider" in runtime().get_available_providers()
+    except BackendError:
+        return True  # it is missed when a model is opened
 
 
 def ort_message(error: BaseException) -> str:
@@ -124,6 +135,8 @@ def _providers(ort: Any, config: dict[str, Any], kind: str, device: int) -> list
     there = ort.get_available_providers()
     accelerators = config.get("optimization", {}).get("execution_accelerators", {})
     providers: list[Any] = []
+    if kind == "GPU" and simulated_gpus():
+        return ["CPUExecutionProvider"]  # the host computes in the GPU's place
     if kind == "GPU":
         if "CUDAExecutionProvider" not in there:
             raise BackendError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import bls_notebook as bls
 from bls_notebook.magics import body, request, tritonconfig, tritonmodel
 from bls_notebook.magics.arguments import Parser
 from bls_notebook.magics.repo import VERBS
@@ -13,8 +14,6 @@ from bls_notebook.observe.records import ModelRecord
 from .lines import MagicLine
 
 __all__ = ["suggest"]
-
-_DEVICES = ("cpu", "gpu:0")
 
 
 def suggest(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[str]]:
@@ -39,7 +38,7 @@ def _request(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[
     model = next((m for m in models if m.name == name and m.state == "READY"), None)
     option = _awaited_option(parser, line)
     if option == "--device":
-        return fragment, _begin(fragment, _DEVICES)
+        return fragment, _begin(fragment, dict.fromkeys([*(d.name for d in bls.list_devices()), "gpu:0"]))
     if option == "--outputs" and model is not None:
         begun = fragment.rpartition(",")[2]
         return begun, _begin(begun, (tensor.name for tensor in model.outputs))
@@ -60,7 +59,8 @@ def _repository(line: MagicLine, models: Sequence[ModelRecord]) -> list[str]:
     if verb is None:
         return []
     fitting = [m for m in models if verb.suggests(m) and m.name not in line.words]
-    return _names(fitting, line.fragment) or _options(verb.parser(), line)
+    offered = _begin(line.fragment, (word for word in verb.offers() if word not in line.words))
+    return _names(fitting, line.fragment) or offered or _options(verb.parser(), line)
 
 
 def _model(parser: Parser, words: Iterable[str]) -> str | None:

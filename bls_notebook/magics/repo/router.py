@@ -12,16 +12,21 @@ from bls_notebook.magics.notebook import Notebook
 
 from .clear import CLEAR
 from .config import CONFIG
+from .devices import DEVICES
 from .list import LIST
 from .load import LOAD
+from .metrics import METRICS
 from .reload import RELOAD
+from .stats import STATS
 from .unload import UNLOAD
 from .use import USE
 from .verb import Verb
 
 __all__ = ["VERBS", "help_text", "tritonrepo"]
 
-VERBS: dict[str, Verb] = {v.name: v for v in (LIST, LOAD, UNLOAD, RELOAD, CONFIG, USE, CLEAR)}
+VERBS: dict[str, Verb] = {
+    v.name: v for v in (LIST, LOAD, UNLOAD, RELOAD, CONFIG, STATS, METRICS, DEVICES, USE, CLEAR)
+}
 
 
 def help_text() -> str:

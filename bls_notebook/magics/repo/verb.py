@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bls_notebook.magics.arguments import Parser
@@ -15,6 +15,10 @@ __all__ = ["Verb"]
 
 def _nothing(record: ModelRecord) -> bool:
     return False
+
+
+def _nobody() -> Iterable[str]:
+    return ()
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class Verb:
         Does it; what it returns is the value of the magic.
     suggests : callable
         Whether Tab offers a model as an argument.
+    offers : callable
+        Other words that Tab offers.
     """
 
     name: str
@@ -39,3 +45,4 @@ class Verb:
     parser: Callable[[], Parser]
     run: Callable[[Notebook, argparse.Namespace], object]
     suggests: Callable[[ModelRecord], bool] = _nothing
+    offers: Callable[[], Iterable[str]] = _nobody

@@ -6,7 +6,7 @@ The order is the server's: backend and file name, defaults, a first validation, 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from bls_notebook.engine.errors import ConfigError
@@ -39,7 +39,12 @@ _KNOWN_BACKENDS = (
 
 
 def complete(
-    config: ModelConfigMessage, *, model: str, files: Collection[str] = ("model.py",), gpus: int = 0
+    config: ModelConfigMessage,
+    *,
+    model: str,
+    files: Collection[str] = ("model.py",),
+    gpus: int = 0,
+    runs_on_gpu: Callable[[str], bool] = lambda backend: True,
 ) -> ModelConfigMessage:
     """Return a new configuration with everything that Triton fills in without asking the model.
 
@@ -53,6 +58,8 @@ def complete(
         Names in the first version's folder; they tell the backend where the configuration does not.
     gpus : int
         How many GPUs there are, numbered from 0. They decide `KIND_AUTO` and the default instance group.
+    runs_on_gpu : callable
+        Whether a backend can use them.
 
     Raises
     ------
@@ -71,7 +78,7 @@ def complete(
     _fill_backend(completed, files)
     fill_defaults(completed)
     validate_model(completed)
-    complete_instance_groups(completed, gpus)
+    complete_instance_groups(completed, gpus, gpus > 0 and runs_on_gpu(completed.backend))
     if completed.HasField("ensemble_scheduling"):
         # Triton overwrites the policy of an ensemble with that of its members.
         completed.model_transaction_policy.decoupled = False

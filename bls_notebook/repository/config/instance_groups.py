@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bls_notebook.devices.registry import why_no_gpu
+
 from .proto import ModelConfigMessage, model_config_pb2
 from .refuse import refuse
 
@@ -13,7 +15,7 @@ __all__ = ["complete_instance_groups"]
 _TWO_ON_CPU = frozenset({"tensorflow", "onnxruntime"})
 
 
-def complete_instance_groups(config: ModelConfigMessage, gpus: int) -> None:
+def complete_instance_groups(config: ModelConfigMessage, gpus: int, auto: bool = True) -> None:
     """Give every instance group, in place, its name, kind, count and devices.
 
     Parameters
@@ -22,6 +24,8 @@ def complete_instance_groups(config: ModelConfigMessage, gpus: int) -> None:
         With its backend known. An ensemble has no instances and stays as it is.
     gpus : int
         How many GPUs there are, numbered from 0.
+    auto : bool
+        Whether `KIND_AUTO` may become `KIND_GPU`.
 
     Raises
     ------
@@ -37,7 +41,7 @@ def complete_instance_groups(config: ModelConfigMessage, gpus: int) -> None:
         if not group.name:
             group.name = f"{config.name}_{number}"
         if group.kind == kinds.KIND_AUTO:
-            on_gpu = gpus > 0 and all(0 <= device < gpus for device in group.gpus)
+            on_gpu = auto and gpus > 0 and all(0 <= device < gpus for device in group.gpus)
             group.kind = kinds.KIND_GPU if on_gpu else kinds.KIND_CPU
         if group.count < 1:
             on_cpu = group.kind == kinds.KIND_CPU
@@ -57,10 +61,16 @@ def _validate(config: ModelConfigMessage, group: Any, gpus: int) -> None:
     if group.kind == kinds.KIND_GPU:
         there = f"GPUs here: {', '.join(map(str, range(gpus)))}" if gpus else "there is no GPU here"
         if not group.gpus:
-            refuse(config, f"{who} has kind KIND_GPU, but {there}; use KIND_CPU, or leave the kind out")
+            refuse(
+                config,
+                f"{who} has kind KIND_GPU, but {there}; use KIND_CPU, or leave the kind out ({why_no_gpu()})",
+            )
         for device in group.gpus:
             if not 0 <= device < gpus:
-                refuse(config, f"{who} asks for GPU {device}, but {there}; change gpus, or use KIND_CPU")
+                remedy = "change gpus, or use KIND_CPU"
+                if not gpus:
+                    remedy += f" ({why_no_gpu()})"
+                refuse(config, f"{who} asks for GPU {device}, but {there}; {remedy}")
     elif group.gpus:
         refuse(
             config,

@@ -1,4 +1,4 @@
-"""DLPack, both ways, for memory that the CPU can read.
+"""DLPack capsules, both ways, for memory that the CPU can read; and what kind of memory one holds.
 
 Structures follow dlpack.h (v0.8, the unversioned capsule that Triton speaks). A capsule that was
 consumed is kept alive by the array made of it and deleted with it.
@@ -11,15 +11,28 @@ from typing import Any
 
 import numpy as np
 
-from .errors import TritonModelException
+from .errors import DLPackError
 
-__all__ = ["BFLOAT_CODE", "array_of_capsule", "capsule_of_bfloat16"]
+__all__ = [
+    "CPU_DEVICES",
+    "CUDA_DEVICES",
+    "address_of_capsule",
+    "array_of_capsule",
+    "as_bfloat16",
+    "capsule_of_bfloat16",
+    "check_capsule",
+    "device_of_capsule",
+    "is_capsule",
+    "move_capsule",
+    "take_bfloat16",
+    "view_of_capsule",
+]
 
 CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 CUDA_DEVICES = (2, 13)  # kDLCUDA, kDLCUDAManaged
 BFLOAT_CODE = 4
-_KINDS = {0: "i", 1: "u", 2: "f", 6: "b"}
-_BITS = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64), "b": (8,)}
+_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
+_BITS = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64), "c": (), "b": (8,)}
 
 
 class _DLDevice(ctypes.Structure):
@@ -70,7 +83,7 @@ def is_capsule(value: object) -> bool:
 
 def _managed(capsule: object) -> Any:
     if not _api.PyCapsule_IsValid(capsule, _NAME):
-        raise TritonModelException(
+        raise DLPackError(
             "from_dlpack: the capsule holds no DLPack tensor, or was used before; make a new one"
         )
     pointer = _api.PyCapsule_GetPointer(capsule, _NAME)
@@ -96,58 +109,116 @@ def device_of_capsule(capsule: object) -> tuple[int, int]:
     return int(device.device_type), int(device.device_id)
 
 
-def array_of_capsule(capsule: object) -> tuple[np.ndarray[Any, Any], bool]:
-    """Return the memory of a DLPack capsule as an array, without a copy, and whether it is BF16.
+def address_of_capsule(capsule: object) -> int:
+    """Return the address of what an unused capsule holds; nothing else has it while that lives."""
+    return ctypes.addressof(_managed(capsule).contents)
 
-    A BF16 tensor comes as an array of uint16 with the same bits. The capsule is used up.
+
+def move_capsule(capsule: object, device: tuple[int, int]) -> None:
+    """Say that an unused capsule's memory is on this device: DLPack's device type and device id."""
+    there = _managed(capsule).contents.dl_tensor.device
+    there.device_type, there.device_id = device
+
+
+def as_bfloat16(capsule: object) -> None:
+    """Make an unused capsule of 16-bit whole numbers one of BF16."""
+    _managed(capsule).contents.dl_tensor.dtype.code = BFLOAT_CODE
+
+
+def take_bfloat16(capsule: object) -> bool:
+    """Make an unused capsule of BF16 one of 16-bit whole numbers with the same bits; whether it was one."""
+    dtype = _managed(capsule).contents.dl_tensor.dtype
+    if (dtype.code, dtype.bits, dtype.lanes) != (BFLOAT_CODE, 16, 1):
+        return False
+    dtype.code = 1
+    return True
+
+
+def check_capsule(capsule: object) -> None:
+    """Raise where Triton refuses what an unused capsule holds, wherever its memory is.
 
     Raises
     ------
-    TritonModelException
-        Not contiguous in C order, on a device that the CPU cannot read, or of an unsupported type.
+    DLPackError
+        Not contiguous in C order, or of a type that Triton does not have.
     """
-    managed = _managed(capsule)
-    tensor = managed.contents.dl_tensor
-    if tensor.device.device_type not in CPU_DEVICES:
-        raise TritonModelException(
-            f"DLDevice type {tensor.device.device_type} is not support by Python backend."
-        )
+    tensor = _managed(capsule).contents.dl_tensor
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if tensor.strides:
         step = 1
         for i in reversed(range(tensor.ndim)):
             if shape[i] != 1:
                 if tensor.strides[i] != step and 0 not in shape:
-                    raise TritonModelException(
+                    raise DLPackError(
                         "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored "
                         "in C-Order are supported."
                     )
                 step *= shape[i]
     code, bits, lanes = tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes
     is_bfloat = (code, bits, lanes) == (BFLOAT_CODE, 16, 1)
-    kind = "u" if is_bfloat else _KINDS.get(code)
-    if kind is None or lanes != 1 or bits not in _BITS[kind]:
-        raise TritonModelException(
+    kind = _KINDS.get(code)
+    if not is_bfloat and (lanes != 1 or kind is None or bits not in _BITS[kind]):
+        raise DLPackError(
             f"DLPack data type (code {code}, {bits} bits, {lanes} lanes) is not supported by Triton."
         )
-    dtype = np.dtype(f"{kind}{bits // 8}")
+
+
+def view_of_capsule(capsule: object) -> np.ndarray[Any, Any]:
+    """Return the memory of an unused capsule as an array, without a copy. The capsule is used up.
+
+    It must be memory that the CPU can read; who calls this knows that it is.
+
+    Raises
+    ------
+    DLPackError
+        Of a data type that NumPy does not have.
+    """
+    managed = _managed(capsule)
+    tensor = managed.contents.dl_tensor
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    code, bits, lanes = tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes
+    if code not in _KINDS or lanes != 1 or bits % 8:
+        raise DLPackError(f"NumPy has no data type for DLPack's code {code}, {bits} bits, {lanes} lanes.")
+    dtype = np.dtype(f"{_KINDS[code]}{bits // 8}")
+    strides = (
+        tuple(tensor.strides[i] * dtype.itemsize for i in range(tensor.ndim)) if tensor.strides else None
+    )
     _api.PyCapsule_SetName(capsule, _USED)
     memory = _Memory(
         managed,
         {
             "data": ((tensor.data or 0) + tensor.byte_offset, False),
             "shape": shape,
+            "strides": strides,
             "typestr": dtype.str,
             "version": 3,
         },
     )
     if 0 in shape:  # an empty tensor may come without memory
-        return np.empty(shape, dtype), is_bfloat
-    return np.asarray(memory), is_bfloat
+        return np.empty(shape, dtype)
+    return np.asarray(memory)
+
+
+def array_of_capsule(capsule: object) -> tuple[np.ndarray[Any, Any], bool]:
+    """Return the memory of a capsule of the CPU as an array, without a copy, and whether it is BF16.
+
+    A BF16 tensor comes as an array of uint16 with the same bits. The capsule is used up.
+
+    Raises
+    ------
+    DLPackError
+        What Triton refuses, or memory that the CPU cannot read.
+    """
+    check_capsule(capsule)
+    kind, _ = device_of_capsule(capsule)
+    if kind not in CPU_DEVICES:
+        raise DLPackError(f"DLDevice type {kind} is not support by Python backend.")
+    is_bfloat = take_bfloat16(capsule)
+    return view_of_capsule(capsule), is_bfloat
 
 
 def capsule_of_bfloat16(bits: np.ndarray[Any, Any]) -> object:
     """Return a DLPack capsule of type BF16 over an array of uint16, without a copy."""
     capsule = bits.__dlpack__()
-    _managed(capsule).contents.dl_tensor.dtype.code = BFLOAT_CODE
+    as_bfloat16(capsule)
     return capsule

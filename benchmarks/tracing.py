@@ -1,0 +1,161 @@
+"""What recording spans costs: the same calls with a profile on and off, interleaved in one run.
+
+    python benchmarks/tracing.py [--quick] [--check] [--json PATH]
+
+See README.md for what is timed and how it is kept fair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import gc
+import json
+import os
+import platform
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+import bls_notebook as bls
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results" / "tracing.json"
+TARGET = 1.05  # on / off
+MODELS = ("bench_callee", "bench_caller", "bench_caller_async")
+PIPELINE = ("digit_preprocess", "digit_classifier", "digit_expert", "digit_reader")
+
+Measure = Callable[[int], list[int]]  # calls -> nanoseconds of each
+
+
+def bls_calls(repo: bls.ModelRepository, model: str, mode: str) -> Measure:
+    """Time calls of 64 bytes where they are made, inside a model's execute."""
+
+    def measure(calls: int) -> list[int]:
+        inputs = {
+            "MODE": np.array([mode.encode()], np.object_),
+            "BYTES": np.array([64], np.int64),
+            "CALLS": np.array([calls], np.int64),
+        }
+        response = repo.infer(model, inputs)
+        if response.error is not None:
+            raise SystemExit(f"tracing.py: {model} answered: {response.error.message()}")
+        return [int(ns) for ns in response["NANOSECONDS"].as_numpy()]
+
+    return measure
+
+
+def pipeline(repo: bls.ModelRepository) -> Measure:
+    """Time whole requests to the digits pipeline, from outside."""
+    image = np.random.default_rng(0).integers(0, 16, (8, 8)).astype(np.uint8)
+
+    def measure(calls: int) -> list[int]:
+        times = []
+        for _ in range(calls):
+            began = perf_counter_ns()
+            response = repo.infer("digit_reader", {"IMAGE": image})
+            times.append(perf_counter_ns() - began)
+            if response.error is not None:
+                raise SystemExit(f"tracing.py: digit_reader answered: {response.error.message()}")
+        return times
+
+    return measure
+
+
+def one_round(measure: Measure, calls: int, spans: dict[str, int], label: str) -> dict[str, list[int]]:
+    """The same calls with a profile and without, in a random order."""
+    out = {}
+    states = ["off", "on"]
+    random.shuffle(states)
+    for state in states:
+        session = bls.profile() if state == "on" else contextlib.nullcontext()
+        gc.collect()
+        with session:
+            out[state] = measure(calls)
+        if isinstance(session, bls.Profile):
+            spans[label] = len(session.record.spans)
+            if session.record.dropped:
+                raise SystemExit("tracing.py: the profile was full; what is timed then is not recording")
+    return out
+
+
+def summary(rounds: list[dict[str, list[int]]]) -> dict[str, Any]:
+    """Medians of all calls, and of each round the ratio: of medians, and of means (pauses included)."""
+    both = {state: [ns for one in rounds for ns in one[state]] for state in ("off", "on")}
+    medians = sorted(median(one["on"]) / median(one["off"]) for one in rounds)
+    means = sorted(np.mean(one["on"]) / np.mean(one["off"]) for one in rounds)
+    return {
+        "off_us": median(both["off"]) / 1e3,
+        "on_us": median(both["on"]) / 1e3,
+        "ratio": median(medians),
+        "ratio_quartiles": [medians[len(medians) // 4], medians[-1 - len(medians) // 4]],
+        "ratio_of_means": float(median(means)),
+        "rounds": len(rounds),
+    }
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="What recording spans costs.")
+    parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
+    parser.add_argument("--check", action="store_true", help=f"exit status 1 where a ratio is over {TARGET}")
+    parser.add_argument("--json", type=Path, default=None, help=f"default: {RESULTS.name}, none if quick")
+    return parser.parse_args()
+
+
+def main() -> int:
+    options = parsed()
+    repo = bls.ModelRepository(HERE / "model_repository", HERE.parent / "model_repository")
+    for model in (*MODELS, *PIPELINE):
+        repo.load(model)
+    # Label, how to measure, calls of a round, how many calls its figure is of.
+    cases: list[tuple[str, Measure, int, int]] = [
+        ("sync, 64 B", bls_calls(repo, "bench_caller", "kept"), 400, 1),
+        ("gather of 64, 64 B each", bls_calls(repo, "bench_caller_async", "gather:64"), 12, 64),
+        ("digits pipeline", pipeline(repo), 60, 1),
+    ]
+    rounds: dict[str, list[dict[str, list[int]]]] = {label: [] for label, *_ in cases}
+    spans: dict[str, int] = {}
+    for number in range(12 if options.quick else 80):
+        random.shuffle(cases)
+        for label, measure, calls, _ in cases:
+            found = one_round(measure, calls, spans, label)
+            if number:  # the first is for warming up
+                rounds[label].append(found)
+    repo.close()
+    print(f"{'':26}{'off':>12}{'on':>12}{'on / off':>10}   quartiles      of means   spans a call")
+    missed = False
+    figures = {}
+    for label, _, calls, width in sorted(cases, key=lambda case: case[0], reverse=True):
+        figures[label] = one = summary(rounds[label])
+        one["spans_a_call"] = spans[label] / calls / width
+        missed |= one["ratio"] > TARGET
+        low, high = one["ratio_quartiles"]
+        print(
+            f"{label:26}{one['off_us']:9.1f} µs{one['on_us']:9.1f} µs{one['ratio']:10.3f}"
+            f"   {low:.3f} .. {high:.3f}{one['ratio_of_means']:9.3f}{one['spans_a_call']:12.1f}"
+        )
+    path = options.json or (None if options.quick else RESULTS)
+    if path is not None:
+        about = {
+            "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"about": about, "cases": figures}, indent=1) + "\n")
+    if options.check and missed:
+        print(f"tracing.py: a ratio is over {TARGET}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

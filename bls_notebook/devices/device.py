@@ -1,0 +1,64 @@
+"""`Device`: a place where tensors live."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["CPU", "Device", "gpu", "parse_device"]
+
+EXPECTED = "'cpu', 'gpu' or 'gpu:<number>'"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """The CPU, or one GPU.
+
+    Attributes
+    ----------
+    kind : str
+        ``cpu`` or ``gpu``.
+    index : int
+        Number of the GPU, from 0; 0 for the CPU.
+    simulated : bool
+        Whether host memory stands in for the GPU's.
+    """
+
+    kind: str
+    index: int = 0
+    simulated: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it is called in magics and arguments: ``cpu``, ``gpu:0``."""
+        return "cpu" if self.kind == "cpu" else f"gpu:{self.index}"
+
+    @property
+    def label(self) -> str:
+        """What it is called where it is shown: ``gpu:0 (simulated)``."""
+        return f"{self.name} (simulated)" if self.simulated else self.name
+
+    def __str__(self) -> str:
+        return self.label
+
+
+CPU = Device("cpu")
+
+
+def gpu(index: int, simulated: bool = False) -> Device:
+    """Return the device of a GPU."""
+    return Device("gpu", index, simulated)
+
+
+def parse_device(text: str) -> tuple[str, int]:
+    """Return kind and number of a device's name: ``cpu``, ``gpu`` (the first) or ``gpu:1``.
+
+    Raises
+    ------
+    ValueError
+        Anything else.
+    """
+    kind, colon, number = text.partition(":")
+    plain = not colon or (number.isascii() and number.isdigit())
+    if kind not in ("cpu", "gpu") or not plain or (kind == "cpu" and int(number or 0) != 0):
+        raise ValueError(f"device: got {text!r}, expected {EXPECTED}")
+    return kind, int(number or 0)

@@ -1,0 +1,84 @@
+"""How the engine moves and copies arrays: across devices, and on one where its giver keeps it.
+
+Guarantees: what comes back is finished, whatever stream it was made on, and nobody else has it; the
+observer is told of each. A GPU's arrays are CuPy's or simulated ones, the CPU's are NumPy's.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from . import observer
+from .device import CPU, Device, gpu
+from .registry import backend_of, need_gpu
+
+__all__ = ["copied", "device_of", "to_cpu", "to_gpu"]
+
+_Array = np.ndarray[Any, Any]
+
+
+def device_of(array: Any) -> Device:
+    """Return where an array is; anything that is of no GPU is on the CPU."""
+    there = None if isinstance(array, np.ndarray) else backend_of(array)
+    return CPU if there is None else there.device_of(array)
+
+
+def to_cpu(array: Any) -> _Array:
+    """Return a copy in host memory of an array on a GPU; one of NumPy itself."""
+    there = None if isinstance(array, np.ndarray) else backend_of(array)
+    if there is None:
+        return array  # type: ignore[no-any-return]
+    started = perf_counter_ns()
+    host = there.to_host(array)
+    watching = observer.current
+    if watching is not None:
+        watching.transferred(array, host, there.device_of(array), CPU, perf_counter_ns() - started)
+    return host
+
+
+def to_gpu(array: Any, index: int) -> Any:
+    """Return a copy on a GPU; the array itself where it is there.
+
+    Raises
+    ------
+    NoDeviceError
+        There is no such GPU.
+    MemoryError
+        The GPU has not that much memory left.
+    """
+    to = need_gpu(index)
+    there = None if isinstance(array, np.ndarray) else backend_of(array)
+    source = CPU if there is None else there.device_of(array)
+    if there is to and source.index == index:
+        return array
+    started = perf_counter_ns()
+    if there is to:
+        moved = to.to_gpu(array, index)
+    else:
+        moved = to.from_host(array if there is None else there.to_host(array), index)
+    watching = observer.current
+    if watching is not None:
+        watching.transferred(array, moved, source, gpu(index, to.simulated), perf_counter_ns() - started)
+    return moved
+
+
+def copied(array: Any) -> Any:
+    """Return a copy of an array, on its device.
+
+    Raises
+    ------
+    MemoryError
+        The GPU has not that much memory left.
+    """
+    there = backend_of(array)
+    if there is None:
+        return np.array(array, subok=False)
+    device = there.device_of(array)
+    copy = there.to_gpu(array, device.index)
+    watching = observer.current
+    if watching is not None:
+        watching.copied(array, copy, device)
+    return copy

@@ -1,0 +1,226 @@
+"""Which GPUs there are: CUDA's, or simulated ones where they were asked for.
+
+Guarantees: safe from any thread. Nothing is imported, and no driver is asked, before somebody asks for a
+GPU or loads a model; without CuPy that costs one look whether it is installed. Simulated GPUs stand in
+for CUDA's that are not there: where there is a CUDA GPU they are only had `even_with_cuda`.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from typing import Any
+
+from .backend import GPUs
+from .device import CPU, Device, gpu
+from .errors import DeviceError, NoDeviceError
+from .sizes import parse_size
+
+__all__ = [
+    "DEFAULT_MEMORY",
+    "backend_of",
+    "cupy",
+    "devices",
+    "gpu_count",
+    "gpus",
+    "gpus_were_seen",
+    "need_gpu",
+    "simulate_gpus",
+    "simulated_cupy",
+    "simulated_gpus",
+    "why_no_gpu",
+]
+
+DEFAULT_MEMORY = 4 << 30
+MOST_GPUS = 64
+COUNT_VARIABLE = "BLS_NOTEBOOK_SIMULATED_GPUS"
+MEMORY_VARIABLE = "BLS_NOTEBOOK_SIMULATED_GPU_MEMORY"
+SWITCH = (
+    "simulate one with %config BLSNotebook.simulated_gpus = 1, bls.simulate_gpus(1), or "
+    f"{COUNT_VARIABLE}=1 in the environment"
+)
+
+_lock = threading.RLock()
+_classes: dict[type[Any], GPUs] = {}
+_simulated: GPUs | None = None  # while GPUs are simulated
+_cuda: GPUs | None = None
+_asked_cuda = False
+_asked_environment = False
+
+
+def gpus() -> GPUs | None:
+    """Return the GPUs that there are, None where there are none."""
+    _read_environment()
+    return _simulated if _simulated is not None else cuda()
+
+
+def gpu_count() -> int:
+    """Return how many GPUs there are, numbered from 0."""
+    found = gpus()
+    return 0 if found is None else found.count
+
+
+def devices() -> list[Device]:
+    """Return the CPU and the GPUs that there are."""
+    found = gpus()
+    if found is None:
+        return [CPU]
+    return [CPU, *(gpu(i, found.simulated) for i in range(found.count))]
+
+
+def gpus_were_seen() -> bool:
+    """Whether a tensor may be on a GPU: whether any, simulated or not, was ever asked for and there."""
+    return bool(_classes)
+
+
+def need_gpu(index: int = 0) -> GPUs:
+    """Return the GPUs, if the one of this number is there.
+
+    Raises
+    ------
+    NoDeviceError
+        It is not; the message says why, and how to have one.
+    """
+    found = gpus()
+    if found is None:
+        raise NoDeviceError(f"gpu:{index} is not there: {why_no_gpu()}")
+    if not 0 <= index < found.count:
+        there = ", ".join(str(d) for d in devices())
+        more = f"; simulate more with bls.simulate_gpus({index + 1})" if found.simulated else ""
+        raise NoDeviceError(f"gpu:{index} is not there; the devices here are {there}{more}")
+    return found
+
+
+def backend_of(array: object) -> GPUs | None:
+    """Return the GPUs that an array is of; None for anything that is no array on a GPU."""
+    for cls in type(array).__mro__:
+        found = _classes.get(cls)
+        if found is not None:
+            return found
+    if _cuda is None and type(array).__module__.partition(".")[0] == "cupy" and cuda() is not None:
+        return backend_of(array)
+    return None
+
+
+def simulated_gpus() -> int:
+    """Return how many GPUs are simulated."""
+    _read_environment()
+    return 0 if _simulated is None else _simulated.count
+
+
+def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda: bool = False) -> int:
+    """Simulate GPUs on a machine that has none.
+
+    Parameters
+    ----------
+    count : int
+        How many; 0 for none.
+    memory : int or str, optional
+        Capacity of each: bytes, or text such as ``"2 GiB"``. 4 GiB by default; host memory is taken as
+        arrays are made, not before.
+    even_with_cuda : bool
+        Also where there is a CUDA GPU, which is then not used.
+
+    Returns
+    -------
+    int
+        How many are simulated now: 0 where CUDA's are there and are used.
+
+    Raises
+    ------
+    ValueError
+        A count or a capacity that makes no sense.
+    """
+    global _simulated, _asked_environment
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST_GPUS:
+        raise ValueError(f"simulate_gpus: got {count!r}, expected a number of GPUs from 0 to {MOST_GPUS}")
+    capacity = DEFAULT_MEMORY if memory is None else parse_size(memory)
+    with _lock:
+        _asked_environment = True  # what is said here counts, whatever the environment says
+        if count == 0 or (not even_with_cuda and cuda() is not None):
+            _simulated = None
+            return 0
+        from .simulated import machine
+        from .simulated.backend import SimulatedGPUs
+
+        machine.set_gpus(count, capacity)
+        if _simulated is None:
+            _simulated = next((b for b in _classes.values() if b.simulated), None) or SimulatedGPUs()
+            _classes[_simulated.array_class] = _simulated
+        return count
+
+
+def cuda() -> GPUs | None:
+    """Return CUDA's GPUs, None where there are none or CuPy is not installed."""
+    global _cuda, _asked_cuda
+    if _asked_cuda:
+        return _cuda
+    with _lock:
+        if not _asked_cuda:
+            from .driver import cuda_gpu_count, has_cupy
+
+            if has_cupy() and cuda_gpu_count() > 0:
+                from .cuda_gpus import CudaGPUs
+
+                try:
+                    _cuda = CudaGPUs()
+                except DeviceError as error:
+                    warnings.warn(f"bls_notebook uses no GPU: {error}", RuntimeWarning, stacklevel=3)
+                else:
+                    _classes[_cuda.array_class] = _cuda
+            _asked_cuda = True
+    return _cuda
+
+
+def why_no_gpu() -> str:
+    """Say why there is no GPU, and how to have one."""
+    from .driver import cuda_gpu_count, has_cupy
+
+    if cuda_gpu_count() == 0:
+        return f"this machine has no CUDA GPU; {SWITCH}"
+    if has_cupy():
+        return f"CuPy does not work here, see the warning; to go without, {SWITCH}"
+    return f"there is a CUDA GPU, but CuPy is not installed (pip install cupy-cuda12x); or {SWITCH}"
+
+
+def _read_environment() -> None:
+    global _asked_environment
+    if _asked_environment:
+        return
+    with _lock:
+        if _asked_environment:
+            return
+        _asked_environment = True
+        count, memory = os.environ.get(COUNT_VARIABLE, ""), os.environ.get(MEMORY_VARIABLE)
+        try:
+            if count:
+                simulate_gpus(int(count), memory or None)
+        except ValueError as error:
+            warnings.warn(
+                f"{COUNT_VARIABLE}={count!r}, {MEMORY_VARIABLE}={memory!r}: {error}; no GPU is simulated",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+
+def cupy() -> Any:
+    """Return CuPy where there is a CUDA GPU, and what stands in for it where GPUs are simulated.
+
+    Returns
+    -------
+    module
+        `cupy`, or the simulation's namespace of the same names.
+
+    Raises
+    ------
+    NoDeviceError
+        There is no GPU of either kind.
+    """
+    return need_gpu().array_module()
+
+
+def simulated_cupy() -> Any:
+    """Return what stands in for `cupy` in models, None where the real one does."""
+    found = _simulated
+    return None if found is None else found.array_module()

@@ -1,0 +1,403 @@
+"""`ndarray`: an array on a simulated GPU. It behaves as CuPy's, on host memory.
+
+What CuPy allows works: operators, NumPy's ufuncs and functions, slices, `.get()`. What CuPy refuses is
+refused with its words: turning into a NumPy array by itself, mixing with NumPy arrays, working on an array
+of another GPU than the current one.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from bls_notebook.devices import dlpack, observer
+from bls_notebook.devices.device import CPU, Device
+from bls_notebook.devices.errors import DLPackError
+
+from .absent import is_absent
+from .machine import current_gpu
+from .memory import SimulatedGPU, SimulatedMemory
+from .methods import Methods
+
+__all__ = ["array_of", "capsule_of", "ndarray", "on_gpu", "place", "told", "unwrapped", "wrapped"]
+
+_Array = np.ndarray[Any, Any]
+IMPLICIT = (
+    "Implicit conversion to a NumPy array is not allowed. "
+    "Please use `.get()` to construct a NumPy array explicitly."
+)
+_TRUTHS = ("allclose", "array_equal", "array_equiv")
+_SCALARS = (bool, int, float, complex, np.generic)
+
+
+class Pointer:
+    """Where an array's elements begin (`ndarray.data`)."""
+
+    __slots__ = ("mem", "ptr")
+
+    def __init__(self, mem: SimulatedMemory, ptr: int) -> None:
+        self.mem = mem
+        self.ptr = ptr
+
+    @property
+    def device_id(self) -> int:
+        """Number of the GPU."""
+        return self.mem.device_id
+
+    def __int__(self) -> int:
+        return self.ptr
+
+    def __repr__(self) -> str:
+        return f"<Pointer 0x{self.ptr:x} device={self.mem.device.label}>"
+
+
+class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
+    """An array on a simulated GPU; made by the functions of `bls_notebook.cupy()`, never directly."""
+
+    __slots__ = ("__weakref__", "_host", "_memory")
+    __array_priority__ = 100
+
+    _host: _Array
+    _memory: SimulatedMemory
+
+    def __new__(cls, shape: Any = (), dtype: Any = float) -> ndarray:
+        """Return an array without contents, as `cupy.ndarray(shape, dtype)`."""
+        return place(np.empty(shape, dtype))
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    @property
+    def device(self) -> Any:
+        """The GPU that it is on."""
+        from .cuda import Device as CudaDevice
+
+        return CudaDevice(self._memory.device_id)
+
+    @property
+    def data(self) -> Pointer:
+        """Where its elements begin."""
+        return Pointer(self._memory, self._host.ctypes.data)
+
+    @property
+    def flags(self) -> Any:
+        """Layout of the memory."""
+        return self._host.flags
+
+    @property
+    def base(self) -> Any:
+        """None for an array that has its memory to itself."""
+        return None if self._host.size * self._host.itemsize == self._memory.size else self._memory
+
+    def __len__(self) -> int:
+        if not self._host.ndim:
+            raise TypeError("len() of unsized object")
+        return len(self._host)
+
+    def __iter__(self) -> Any:
+        if not self._host.ndim:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(len(self._host)))
+
+    def __repr__(self) -> str:
+        return f"{self._host!r}  # {self._memory.device.label}"
+
+    def __str__(self) -> str:
+        return str(self._host)
+
+    def __format__(self, spec: str) -> str:
+        return format(self._host if self._host.ndim else self._host[()], spec)
+
+    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        host = getattr(on_gpu(self)._host, name)(*unwrapped(args), **unwrapped(kwargs))
+        return wrapped(host, self._memory)
+
+    def _viewed(self, host: _Array) -> Any:
+        return wrapped(host, self._memory)
+
+    def _reshape(self, shape: Any) -> None:
+        host = self._host.view()
+        host.shape = shape  # raises where that takes a copy
+        self._host = host
+
+    def copy(self, order: Any = "C") -> ndarray:
+        """Return a copy, on the current GPU."""
+        return place(self._host.copy(order=order))
+
+    # -- to the host: only where asked for -----------------------------------------------------------
+
+    def get(self, stream: Any = None, order: Any = "C", out: Any = None, blocking: bool = True) -> _Array:
+        """Return a copy in host memory."""
+        started = perf_counter_ns()
+        if out is None:
+            out = self._host.copy(order=order)
+        else:
+            if not isinstance(out, np.ndarray):
+                raise TypeError("Only numpy.ndarray can be obtained from cupy.ndarray")
+            if out.dtype != self.dtype:
+                raise TypeError(f"{out.dtype} array cannot be obtained from {self.dtype} array")
+            if out.shape != self.shape:
+                raise ValueError(f"Shape mismatch. Expected shape: {self.shape}, actual shape: {out.shape}")
+            out[...] = self._host
+        told(self, out, self._memory.device, CPU, started)
+        return out  # type: ignore[no-any-return]
+
+    def set(self, arr: _Array, stream: Any = None) -> None:
+        """Copy a host array of the same shape and dtype into this one."""
+        if not isinstance(arr, np.ndarray):
+            raise TypeError(f"Only numpy.ndarray can be set to cupy.ndarray, got {type(arr).__name__}")
+        if arr.dtype != self.dtype or arr.shape != self.shape:
+            raise ValueError(
+                f"Only an array of dtype {self.dtype} and shape {self.shape} can be set, got {arr.dtype} "
+                f"and {arr.shape}"
+            )
+        started = perf_counter_ns()
+        self._host[...] = arr
+        told(arr, self, CPU, self._memory.device, started)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> _Array:
+        raise TypeError(IMPLICIT)
+
+    def __bool__(self) -> bool:
+        return bool(self._host)
+
+    def __int__(self) -> int:
+        return int(self._host)
+
+    def __float__(self) -> float:
+        return float(self._host)
+
+    def __complex__(self) -> complex:
+        return complex(self._host)
+
+    def __reduce__(self) -> Any:
+        return _unpickled, (self._host.copy(),)
+
+    # -- elements ----------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Any:
+        return wrapped(self._host[unwrapped(key, indices=True)], self._memory)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if isinstance(value, np.ndarray):
+            whole = isinstance(key, slice) and key == slice(None)
+            if value.ndim and not whole:
+                raise unsupported(value)
+            if whole and (value.dtype != self.dtype or value.shape != self.shape):
+                raise ValueError(
+                    "copying a numpy.ndarray to a cupy.ndarray by empty slice assignment must ensure arrays "
+                    "have same shape and dtype"
+                )
+            started = perf_counter_ns()
+            self._host[...] = value
+            told(value, self, CPU, self._memory.device, started)
+            return
+        self._host[unwrapped(key, indices=True)] = unwrapped(value)
+
+    # -- NumPy's functions ---------------------------------------------------------------------------
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        out = kwargs.pop("out", None)
+        if is_absent("numpy", ufunc.__name__):
+            return NotImplemented
+        for value in inputs:
+            if isinstance(value, np.ndarray):
+                raise unsupported(value)
+            if not isinstance(value, (ndarray, *_SCALARS, list, tuple, slice)):
+                return NotImplemented
+        kwargs = {name: unwrapped(value) for name, value in kwargs.items()}
+        if out is not None:
+            outs = out if isinstance(out, tuple) else (out,)
+            for value in outs:
+                if value is not None and not isinstance(value, ndarray):
+                    raise unsupported(value)
+            kwargs["out"] = tuple(None if o is None else on_gpu(o)._host for o in outs)
+        result = getattr(ufunc, method)(*(unwrapped(value) for value in inputs), **kwargs)
+        if out is not None:
+            return outs[0] if len(outs) == 1 else outs
+        return wrapped(result)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if is_absent(func.__module__, func.__name__):
+            return NotImplemented
+        result = func(*unwrapped(args), **unwrapped(kwargs))
+        if isinstance(result, bool) and func.__name__ in _TRUTHS:
+            result = np.bool_(result)
+        return wrapped(result, *_memories(args))
+
+    # -- DLPack --------------------------------------------------------------------------------------
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+    ) -> object:
+        """Return a capsule: as of CUDA's memory; a copy in host memory where `dl_device` asks for the CPU."""
+        if dl_device is not None and tuple(dl_device) == (1, 0):
+            if copy is False:
+                raise ValueError("GPU memory cannot be exported to CPU without copy.")
+            return self.get().__dlpack__()
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError("unsupported device requested.")
+        if copy:
+            raise BufferError("copy=True only supported for copy to CPU.")
+        return capsule_of(self)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return DLPack's device type, which is CUDA's, and the number of the GPU."""
+        return (2, self._memory.device_id)
+
+    def toDlpack(self) -> object:  # noqa: N802 - CuPy's name
+        """Return a DLPack capsule."""
+        return capsule_of(self)
+
+
+def place(host: _Array, gpu: SimulatedGPU | None = None) -> ndarray:
+    """Return host memory that nobody else has as an array on a GPU, by default the current one.
+
+    Raises
+    ------
+    OutOfMemoryError
+        The GPU has not that much memory left.
+    """
+    if not (host.flags.c_contiguous or host.flags.f_contiguous):
+        host = host.copy()
+    memory = SimulatedMemory(current_gpu() if gpu is None else gpu, host)
+    return _over(memory.array(), memory)
+
+
+def _over(host: _Array, memory: SimulatedMemory) -> ndarray:
+    array = object.__new__(ndarray)
+    array._host = host
+    array._memory = memory
+    return array
+
+
+def _memory_of(host: _Array, known: tuple[SimulatedMemory, ...]) -> SimulatedMemory | None:
+    """The block that a host array lies in; `known` are those that cannot be found by its bases."""
+    base: Any = host
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, SimulatedMemory):
+        return base
+    start = host.ctypes.data
+    return next((m for m in known if m.size and m.ptr <= start < m.ptr + m.size), None)
+
+
+def wrapped(result: Any, *known: SimulatedMemory) -> Any:
+    """Return what NumPy computed as it is on the GPU: new arrays count, views of old ones do not."""
+    if isinstance(result, np.ndarray):
+        if result.dtype.hasobject:
+            raise TypeError(f"Unsupported dtype {result.dtype}")
+        memory = _memory_of(result, known)
+        return place(result) if memory is None else _over(result, memory)
+    if isinstance(result, np.generic):
+        return place(np.array(result))
+    if isinstance(result, (list, tuple)) and any(isinstance(r, (np.ndarray, np.generic)) for r in result):
+        items = [wrapped(r, *known) for r in result]
+        if isinstance(result, list):
+            return items
+        return type(result)(*items) if hasattr(result, "_fields") else tuple(items)
+    return result
+
+
+def on_gpu(array: ndarray) -> ndarray:
+    """Return an array if the current GPU can work on it.
+
+    Raises
+    ------
+    ValueError
+        It is on another; worded as CuPy's.
+    """
+    here = current_gpu()
+    if array._memory.gpu is not here:
+        raise ValueError(
+            f"The device where the array resides ({array._memory.device_id}) is different from the current "
+            f"device ({here.index}). Peer access is unavailable between these devices."
+        )
+    return array
+
+
+def unsupported(value: object) -> TypeError:
+    """What CuPy raises where a NumPy array meets one on a GPU."""
+    return TypeError(
+        f"Unsupported type {type(value)}: an array on a GPU does not mix with one of NumPy; "
+        "use cupy.asarray to move it there first"
+    )
+
+
+def unwrapped(value: Any, indices: bool = False) -> Any:
+    """Return arguments as NumPy takes them.
+
+    Raises
+    ------
+    TypeError
+        There is a NumPy array among them; as `indices` they may be.
+    """
+    if isinstance(value, ndarray):
+        return value._host if indices else on_gpu(value)._host
+    if isinstance(value, np.ndarray):
+        if indices:
+            return value
+        raise unsupported(value)
+    if type(value) in (list, tuple):
+        return type(value)(unwrapped(v, indices) for v in value)
+    if type(value) is dict:
+        return {name: unwrapped(v, indices) for name, v in value.items()}
+    return value
+
+
+def _memories(args: Any) -> list[SimulatedMemory]:
+    found = []
+    for value in args:
+        if isinstance(value, ndarray):
+            found.append(value._memory)
+        elif isinstance(value, (list, tuple)):
+            found += _memories(value)
+    return found
+
+
+def told(source: Any, result: Any, from_device: Device, to_device: Device, started: int) -> None:
+    """Tell the observer, if there is one, of a transfer that began at `started`."""
+    watching = observer.current
+    if watching is not None:
+        watching.transferred(source, result, from_device, to_device, perf_counter_ns() - started)
+
+
+def _unpickled(host: _Array) -> ndarray:
+    return place(host)
+
+
+# By the address of what a capsule holds.
+_exported: WeakValueDictionary[int, SimulatedMemory] = WeakValueDictionary()
+
+
+def capsule_of(array: ndarray) -> object:
+    """Return a DLPack capsule that shares an array's memory, and keeps it."""
+    host = array._host
+    if not host.flags.writeable:  # a broadcast view, say, which NumPy does not export
+        array = array.copy()
+        host = array._host
+    capsule = host.__dlpack__()
+    dlpack.move_capsule(capsule, array.__dlpack_device__())
+    _exported[dlpack.address_of_capsule(capsule)] = array._memory
+    return capsule
+
+
+def array_of(capsule: object) -> ndarray:
+    """Return the memory of a capsule that `capsule_of` made, without a copy. The capsule is used up.
+
+    Raises
+    ------
+    DLPackError
+        It holds anything else.
+    """
+    kind, index = dlpack.device_of_capsule(capsule)
+    memory = _exported.pop(dlpack.address_of_capsule(capsule), None)
+    if kind not in dlpack.CUDA_DEVICES or memory is None:
+        raise DLPackError(
+            f"The DLPack capsule holds memory of device type {kind}, number {index}, which is not that of a "
+            "simulated GPU"
+        )
+    return _over(dlpack.view_of_capsule(capsule), memory)

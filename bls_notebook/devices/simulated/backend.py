@@ -1,0 +1,107 @@
+"""`SimulatedGPUs`: simulated GPUs as the engine sees them."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.devices.device import Device
+from bls_notebook.devices.usage import Usage
+
+from . import machine
+from .array import array_of, capsule_of, ndarray, place
+from .memory import SimulatedGPU
+
+__all__ = ["SimulatedGPUs"]
+
+_Array = np.ndarray[Any, Any]
+
+
+class SimulatedGPUs:
+    """See `GPUs`. Work is done at once here, so there is never any to wait for."""
+
+    simulated = True
+    array_class: type[Any] = ndarray
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(machine.gpus())
+
+    def usage(self, index: int) -> Usage:
+        """Return the memory of a GPU."""
+        one = machine.gpu_at(index)
+        return Usage("host memory stands in for it", one.used, 0, 0, one.capacity)
+
+    def device_of(self, array: Any) -> Device:
+        """Return the GPU that an array is on."""
+        device: Device = array._memory.gpu.device
+        return device
+
+    def from_host(self, host: _Array, index: int) -> Any:
+        """Return a copy on a GPU."""
+        gpu = machine.gpu_at(index)
+        gpu.check(host.nbytes)
+        return place(np.array(host, order="C", subok=False), gpu)
+
+    def to_host(self, array: Any) -> _Array:
+        """Return a copy in host memory."""
+        host: _Array = array._host.copy()
+        return host
+
+    def to_gpu(self, array: Any, index: int) -> Any:
+        """Return a copy on a GPU."""
+        return self.from_host(array._host, index)
+
+    def finish(self, array: Any) -> None:
+        """Nothing to wait for."""
+
+    def unheld(self, array: Any) -> bool:
+        """Whether the array alone has its memory."""
+        return _counts(array) in _UNHELD
+
+    def capsule(self, array: Any) -> object:
+        """Return a DLPack capsule that shares an array's memory."""
+        return capsule_of(array)
+
+    def array_of(self, capsule: object) -> Any:
+        """Return an array that shares the memory of a capsule."""
+        return array_of(capsule)
+
+    def array_module(self) -> Any:
+        """Return what models import as `cupy`."""
+        from .namespace import cupy
+
+        return cupy
+
+    def current(self) -> int:
+        """Return the number of the GPU that this thread works on."""
+        return machine.current_gpu().index
+
+    def set_current(self, index: int) -> None:
+        """Make a GPU the one that this thread works on."""
+        machine.set_current(index)
+
+
+def _counts(array: Any) -> tuple[int, ...]:
+    """How many hold each part of an array: its block, the host array over it, and what that is a view of."""
+    memory, host = array._memory, array._host
+    base = host.base
+    if base is memory:
+        return sys.getrefcount(memory), sys.getrefcount(host), 0
+    if isinstance(base, np.ndarray) and base.base is memory:
+        return sys.getrefcount(memory), sys.getrefcount(host), sys.getrefcount(base)
+    return ()  # over a DLPack capsule, say
+
+
+def _calibrate() -> frozenset[tuple[int, ...]]:
+    """What `_counts` gives for arrays that nobody else holds; measured, because Pythons differ."""
+    gpu = SimulatedGPU(0, 1 << 20)
+    plain = place(np.zeros(4), gpu)
+    view = place(np.zeros(4), gpu).reshape(2, 2)
+    return frozenset({_counts(plain), _counts(view)})
+
+
+_UNHELD = _calibrate()

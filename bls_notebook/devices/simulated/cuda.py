@@ -1,0 +1,236 @@
+"""`cupy.cuda` of the simulation: devices, streams, events, memory pools. Work is done at once, so waiting is
+nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from time import perf_counter_ns
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from bls_notebook.devices.errors import DeviceError, OutOfMemoryError
+
+from . import machine
+
+__all__ = ["Device", "Event", "MemoryPool", "PinnedMemoryPool", "Stream", "cuda"]
+
+
+class Device:
+    """A simulated GPU; as a context manager, the current one of the thread.
+
+    Parameters
+    ----------
+    device : int or Device, optional
+        The current one by default.
+    """
+
+    def __init__(self, device: Any = None) -> None:
+        self.id = machine.current_gpu().index if device is None else int(device)
+        machine.gpu_at(self.id)
+        self._before: list[int] = []
+
+    def use(self) -> None:
+        """Make it the current one of this thread."""
+        machine.set_current(self.id)
+
+    def synchronize(self) -> None:
+        """Wait for its work: it is done."""
+
+    @property
+    def mem_info(self) -> tuple[int, int]:
+        """Bytes that are free, and the capacity."""
+        gpu = machine.gpu_at(self.id)
+        return gpu.capacity - gpu.used, gpu.capacity
+
+    def __enter__(self) -> Device:
+        self._before.append(machine.set_current(self.id))
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        machine.set_current(self._before.pop())
+
+    def __int__(self) -> int:
+        return self.id
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"<CUDA Device {self.id} (simulated)>"
+
+
+class Stream:
+    """A stream. Whatever is done on it is over at once."""
+
+    null: Stream
+    ptr = 0
+
+    def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
+        self._before: list[Stream] = []
+
+    def use(self) -> Stream:
+        """Make it the current one of this thread."""
+        _streams.current = self
+        return self
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def wait_event(self, event: Event) -> None:
+        """Nothing to wait for."""
+
+    def record(self, event: Event | None = None) -> Event:
+        """Record an event."""
+        event = Event() if event is None else event
+        event.record(self)
+        return event
+
+    @property
+    def done(self) -> bool:
+        """Always."""
+        return True
+
+    def __enter__(self) -> Stream:
+        self._before.append(current_stream())
+        return self.use()
+
+    def __exit__(self, *problem: object) -> None:
+        _streams.current = self._before.pop()
+
+    def __repr__(self) -> str:
+        return "<Stream (simulated)>"
+
+
+Stream.null = Stream(null=True)
+
+
+class _Streams(threading.local):
+    current: Stream | None = None
+
+
+_streams = _Streams()
+
+
+def current_stream() -> Stream:
+    """Return the current stream of this thread."""
+    return _streams.current or Stream.null
+
+
+class Event:
+    """A point in time of a stream."""
+
+    def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
+        self.ns = 0
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Take note of the time."""
+        self.ns = perf_counter_ns()
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    @property
+    def done(self) -> bool:
+        """Always."""
+        return True
+
+
+def elapsed_time(start: Event, end: Event) -> float:
+    """Return the milliseconds between two events."""
+    return (end.ns - start.ns) / 1e6
+
+
+class MemoryPool:
+    """The memory of the current GPU, as a pool that keeps nothing back."""
+
+    def used_bytes(self) -> int:
+        """Bytes in use."""
+        return machine.current_gpu().used
+
+    def total_bytes(self) -> int:
+        """Bytes that the pool holds: those in use."""
+        return machine.current_gpu().used
+
+    def free_bytes(self) -> int:
+        """Bytes kept for arrays to come: none."""
+        return 0
+
+    def n_free_blocks(self) -> int:
+        """Blocks kept for arrays to come: none."""
+        return 0
+
+    def free_all_blocks(self, stream: Any = None) -> None:
+        """Nothing is kept back."""
+
+    def get_limit(self) -> int:
+        """Capacity of the GPU."""
+        return machine.current_gpu().capacity
+
+    def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
+        """Change what the current GPU can hold."""
+        gpu = machine.current_gpu()
+        if size is None and fraction is not None:
+            size = int(gpu.capacity * fraction)
+        gpu.capacity = size or gpu.capacity
+
+
+class PinnedMemoryPool:
+    """Host memory needs no pinning here."""
+
+    def n_free_blocks(self) -> int:
+        """None."""
+        return 0
+
+    def free_all_blocks(self) -> None:
+        """Nothing is kept back."""
+
+
+def _properties(index: int) -> dict[str, Any]:
+    gpu = machine.gpu_at(index)
+    return {"name": b"simulated GPU", "totalGlobalMem": gpu.capacity, "major": 0, "minor": 0}
+
+
+def _mem_info() -> tuple[int, int]:
+    return Device().mem_info
+
+
+def _module(name: str, **names: Any) -> ModuleType:
+    module = ModuleType(f"cupy.{name}", f"cupy.{name} of the simulation.")
+    vars(module).update(names)
+    return module
+
+
+runtime = _module(
+    "cuda.runtime",
+    CUDARuntimeError=DeviceError,
+    getDeviceCount=lambda: len(machine.gpus()),
+    getDevice=lambda: machine.current_gpu().index,
+    setDevice=machine.set_current,
+    deviceSynchronize=lambda: None,
+    deviceCanAccessPeer=lambda device, peer: 0,
+    getDeviceProperties=_properties,
+    memGetInfo=_mem_info,
+    streamSynchronize=lambda stream: None,
+)
+"""`cupy.cuda.runtime`."""
+
+cuda = _module(
+    "cuda",
+    Device=Device,
+    Event=Event,
+    MemoryPool=MemoryPool,
+    OutOfMemoryError=OutOfMemoryError,
+    PinnedMemoryPool=PinnedMemoryPool,
+    Stream=Stream,
+    get_current_stream=lambda device_id=-1: current_stream(),
+    get_elapsed_time=elapsed_time,
+    is_available=lambda: bool(machine.gpus()),
+    runtime=runtime,
+    memory=_module("cuda.memory", OutOfMemoryError=OutOfMemoryError),
+    device=SimpleNamespace(get_device_id=lambda: machine.current_gpu().index),
+)
+"""`cupy.cuda`."""

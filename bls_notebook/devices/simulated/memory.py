@@ -1,0 +1,161 @@
+"""The memory of simulated GPUs: a capacity, and blocks of host memory that count against it.
+
+Guarantees: safe from any thread. A block counts from before it is usable until the last array, view or
+DLPack capsule over it is gone, and is given back at that moment, not later; `free` takes no lock, so that it
+may run inside a garbage collection.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.devices import observer
+from bls_notebook.devices.device import Device, gpu
+from bls_notebook.devices.errors import OutOfMemoryError
+
+__all__ = ["SimulatedGPU", "SimulatedMemory"]
+
+_keys = itertools.count(1)
+_Array = np.ndarray[Any, Any]
+
+
+class SimulatedGPU:
+    """One simulated GPU.
+
+    Parameters
+    ----------
+    index : int
+        Its number.
+    capacity : int
+        In bytes.
+
+    Attributes
+    ----------
+    peak : int
+        The most bytes that were in use at a time.
+    """
+
+    def __init__(self, index: int, capacity: int) -> None:
+        self.device: Device = gpu(index, simulated=True)
+        self.index = index
+        self.capacity = capacity
+        self.peak = 0
+        self._used = 0
+        self._freed: deque[int] = deque()
+        self._lock = threading.RLock()
+        self._settling = False
+
+    @property
+    def used(self) -> int:
+        """Bytes in use."""
+        with self._lock:
+            self._settle()
+            return self._used
+
+    def _settle(self) -> None:
+        # A garbage collection inside this loop may free more, which only appends.
+        if self._settling:
+            return
+        self._settling = True
+        try:
+            while self._freed:
+                self._used -= self._freed.popleft()
+        finally:
+            self._settling = False
+
+    def check(self, size: int) -> None:
+        """Raise OutOfMemoryError where there is not that much left."""
+        used = self.used
+        if used + size > self.capacity:
+            raise OutOfMemoryError(size, used, self.capacity, self.device.label)
+
+    def take(self, size: int) -> None:
+        """Count bytes as in use.
+
+        Raises
+        ------
+        OutOfMemoryError
+            There is not that much left.
+        """
+        with self._lock:
+            self._settle()
+            if self._used + size > self.capacity:
+                raise OutOfMemoryError(size, self._used, self.capacity, self.device.label)
+            self._used += size
+            self.peak = max(self.peak, self._used)
+
+    def free(self, size: int) -> None:
+        """Count bytes as free."""
+        self._freed.append(size)
+
+
+class SimulatedMemory:
+    """A block of a simulated GPU's memory. Arrays over it have it as their base, and so keep it.
+
+    Parameters
+    ----------
+    gpu : SimulatedGPU
+    host : numpy.ndarray
+        Memory that nobody else has; it stands in for the GPU's.
+
+    Attributes
+    ----------
+    key : int
+        Unique for as long as the process lives.
+    ptr : int
+        The block's address. It is the host's, so whoever takes it for one of CUDA gets CUDA's error.
+    size : int
+        In bytes.
+    """
+
+    __slots__ = ("__array_interface__", "__weakref__", "_host", "_taken", "gpu", "key", "ptr", "size")
+
+    def __init__(self, gpu: SimulatedGPU, host: _Array) -> None:
+        self._taken = False
+        self.gpu = gpu
+        self.key = next(_keys)
+        self.size = int(host.nbytes)
+        gpu.take(self.size)
+        self._taken = True
+        self._host = host
+        interface = host.__array_interface__
+        self.ptr: int = interface["data"][0]
+        self.__array_interface__: dict[str, Any] = {
+            "data": (self.ptr, False),
+            "shape": interface["shape"],
+            "strides": interface["strides"],
+            "typestr": interface["typestr"],
+            "version": 3,
+        }
+        watching = observer.current
+        if watching is not None:
+            watching.allocated(gpu.device, self, self.size)
+
+    @property
+    def device(self) -> Device:
+        """The GPU that it is on."""
+        return self.gpu.device
+
+    @property
+    def device_id(self) -> int:
+        """Number of the GPU that it is on."""
+        return self.gpu.index
+
+    def array(self) -> _Array:
+        """Return the block as a host array that keeps it."""
+        return np.asarray(self)
+
+    def __del__(self) -> None:
+        if self._taken:
+            self.gpu.free(self.size)
+            watching = observer.current
+            if watching is not None:
+                watching.freed(self.gpu.device, self.key, self.size)
+
+    def __repr__(self) -> str:
+        return f"<{self.size:,} bytes of {self.gpu.device.label}>"

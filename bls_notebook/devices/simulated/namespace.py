@@ -1,0 +1,196 @@
+"""What models import as `cupy` while GPUs are simulated: NumPy's functions, on the simulated GPU.
+
+A function has the same name and arguments as NumPy's, as CuPy's have; what is made is made on the current
+GPU. What only CUDA can do (kernels in C, for example) is not there, and the error says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from time import perf_counter_ns
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.devices import dlpack
+from bls_notebook.devices.device import CPU
+
+from . import machine
+from .absent import ABSENT, is_absent
+from .array import array_of, ndarray, place, told, unwrapped, wrapped
+from .cuda import MemoryPool, PinnedMemoryPool, cuda
+
+__all__ = ["cupy"]
+
+_Array = np.ndarray[Any, Any]
+
+
+def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        known = [a._memory for a in args if isinstance(a, ndarray)]
+        return wrapped(function(*unwrapped(args), **unwrapped(kwargs)), *known)
+
+    return call
+
+
+class Namespace(ModuleType):
+    """A module of NumPy, on the simulated GPU.
+
+    Parameters
+    ----------
+    name : str
+        What it is called, such as ``cupy.linalg``.
+    source : module
+        NumPy's.
+    own : dict
+        What is not taken from there.
+    """
+
+    def __init__(self, name: str, source: ModuleType, own: dict[str, Any]) -> None:
+        super().__init__(name, f"Stands in for {name} on a simulated GPU.")
+        self._source = source
+        vars(self).update(own)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._source, name, None)
+        absent = name.startswith("_") or is_absent(self._source.__name__, name)
+        if absent or found is None or (isinstance(found, ModuleType) and name not in _MODULES):
+            raise AttributeError(
+                f"{self.__name__}.{name} is not there on a simulated GPU: it knows what NumPy and CuPy both "
+                "have; for the rest of CuPy it takes a CUDA GPU"
+            )
+        if isinstance(found, ModuleType):
+            found = Namespace(f"{self.__name__}.{name}", found, {})
+        elif not isinstance(found, type) and callable(found):
+            found = _on_gpu(found)
+        setattr(self, name, found)
+        return found
+
+    def __dir__(self) -> list[str]:
+        absent = ABSENT.get(self._source.__name__, frozenset())
+        return sorted({*vars(self), *(n for n in dir(self._source) if n[0] != "_" and n not in absent)})
+
+    def __repr__(self) -> str:
+        return f"<module {self.__name__!r} (simulated)>"
+
+
+_MODULES = {"fft", "linalg", "random", "testing"}
+
+
+def array(
+    obj: Any, dtype: Any = None, copy: bool = True, order: str = "K", subok: bool = False, ndmin: int = 0
+) -> ndarray:
+    """Return an array on the current GPU, a copy of anything that NumPy or the GPU can make an array of."""
+    if isinstance(obj, ndarray):
+        same = dtype is None or np.dtype(dtype) == obj.dtype
+        if not copy and same and obj._memory.gpu is machine.current_gpu() and ndmin <= obj.ndim:
+            return obj
+        return place(np.array(obj._host, dtype=dtype, ndmin=ndmin))
+    if isinstance(obj, (list, tuple)) and _has_array(obj):
+        return place(np.array(_hosts(obj), dtype=dtype, ndmin=ndmin))
+    started = perf_counter_ns()
+    host = np.array(obj, dtype=dtype, order="F" if order == "F" else "C", ndmin=ndmin)
+    if host.dtype.kind not in "biufc":
+        raise ValueError(f"Unsupported dtype {host.dtype}")
+    gpu = machine.current_gpu()
+    out = place(host, gpu)
+    if isinstance(obj, np.ndarray):
+        told(obj, out, CPU, gpu.device, started)
+    return out
+
+
+def asarray(a: Any, dtype: Any = None, order: str | None = None, *, blocking: bool = False) -> ndarray:
+    """Return an array on the current GPU, the same one where it is one already."""
+    return array(a, dtype, copy=False, order=order or "K")
+
+
+def ascontiguousarray(a: Any, dtype: Any = None) -> ndarray:
+    """Return an array on the current GPU, contiguous in C order."""
+    out = asarray(a, dtype)
+    return out if out.flags.c_contiguous else place(np.ascontiguousarray(out._host))
+
+
+def asfortranarray(a: Any, dtype: Any = None) -> ndarray:
+    """Return an array on the current GPU, contiguous in Fortran's order."""
+    out = asarray(a, dtype)
+    return out if out.flags.f_contiguous else place(np.asfortranarray(out._host))
+
+
+def _has_array(items: Any) -> bool:
+    return any(isinstance(i, ndarray) or (isinstance(i, (list, tuple)) and _has_array(i)) for i in items)
+
+
+def _hosts(items: Any) -> Any:
+    if isinstance(items, (list, tuple)):
+        return [_hosts(i) for i in items]
+    return unwrapped(items)
+
+
+def asnumpy(a: Any, stream: Any = None, order: Any = "C", out: Any = None, *, blocking: bool = True) -> Any:
+    """Return an array in host memory."""
+    if isinstance(a, ndarray):
+        return a.get(order=order, out=out)
+    host = np.asarray(a, order=order)
+    if out is None:
+        return host
+    out[...] = host
+    return out
+
+
+def from_dlpack(array: Any, *, device: Any = None, copy: Any = None) -> ndarray:
+    """Return an array that shares the memory of a DLPack capsule, or of an object that has DLPack.
+
+    Raises
+    ------
+    TypeError
+        It is in host memory.
+    DLPackError
+        It is on a GPU that is not simulated.
+    """
+    if dlpack.is_capsule(array):
+        if dlpack.device_of_capsule(array)[0] in dlpack.CPU_DEVICES:
+            raise RuntimeError("the DLPack capsule holds memory of the CPU; use cupy.asarray")
+        return array_of(array)
+    kind, _ = array.__dlpack_device__()
+    if kind in dlpack.CPU_DEVICES:
+        raise TypeError(
+            "CPU arrays cannot be directly imported to CuPy. "
+            "Use `cupy.array(numpy.from_dlpack(input))` instead."
+        )
+    return array_of(array.__dlpack__())
+
+
+def get_array_module(*args: Any) -> ModuleType:
+    """Return this namespace if there is an array of a GPU among the arguments, NumPy otherwise."""
+    return cupy if any(isinstance(a, ndarray) for a in args) else np
+
+
+_pool = MemoryPool()
+_pinned = PinnedMemoryPool()
+
+cupy = Namespace(
+    "cupy",
+    np,
+    {
+        "__version__": "simulated",
+        "__path__": [],
+        "array": array,
+        "asanyarray": asarray,
+        "asarray": asarray,
+        "ascontiguousarray": ascontiguousarray,
+        "asfortranarray": asfortranarray,
+        "asnumpy": asnumpy,
+        "cuda": cuda,
+        "from_dlpack": from_dlpack,
+        "fromDlpack": from_dlpack,
+        "get_array_module": get_array_module,
+        "get_default_memory_pool": lambda: _pool,
+        "get_default_pinned_memory_pool": lambda: _pinned,
+        "is_available": lambda: True,
+        "ndarray": ndarray,
+    },
+)
+"""The namespace that stands in for `cupy`."""

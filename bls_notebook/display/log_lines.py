@@ -1,0 +1,59 @@
+"""A line that a model logged, as a terminal or a notebook's output stream shows it."""
+
+from __future__ import annotations
+
+from bls_notebook.observe.logs import LogLine
+from bls_notebook.observe.visible import visible
+
+__all__ = ["left_out_text", "log_line_text"]
+
+MOST = 4000  # characters of a message
+# How a terminal writes each level: as it is called, and in which colour.
+_COLOURS = {"verbose": "90", "info": "34", "warning": "33", "error": "31;1"}
+_BOLD, _DIM = "1", "90"
+
+
+def log_line_text(line: LogLine, *, colour: bool = False, cell: str = "") -> str:
+    """Write a line of a model's log.
+
+    Parameters
+    ----------
+    line : LogLine
+    colour : bool
+        Whether to use a terminal's colours; the words are the same without.
+    cell : str
+        Whose line it is, where it does not stand under its own cell.
+
+    Returns
+    -------
+    str
+        One line for each of the message, and a line break; whatever the message holds, it does nothing.
+    """
+    message = line.message
+    if len(message) > MOST:
+        message = f"{message[:MOST]} … {len(message) - MOST:,} more characters"
+    first, *rest = visible(message.rstrip("\n"), lines=True).expandtabs(4).split("\n")
+    level = _painted(f"[{visible(line.level)}]", _COLOURS.get(line.level, ""), colour)
+    where = "in the background" if line.background else f"by {cell}" if cell else ""
+    told = _painted(f" ({visible(where)})", _DIM, colour) if where else ""
+    start = f"{level} {_painted(visible(line.model), _BOLD, colour)}{told}: "
+    return "".join(f"{text}\n" for text in (start + first, *(f"    {text}" for text in rest)))
+
+
+def left_out_text(count: int, logger: str, *, colour: bool = False) -> str:
+    """Say that messages were not shown, and who has them.
+
+    Parameters
+    ----------
+    count : int
+    logger : str
+        Name of the logger of Python's logging.
+    colour : bool
+    """
+    messages = f"{count:,} more message" + "s" * (count != 1)
+    text = f"… {messages} of models left out here; Python's logging has all: logger {logger!r}"
+    return _painted(text, _DIM, colour) + "\n"
+
+
+def _painted(text: str, code: str, colour: bool) -> str:
+    return f"\x1b[{code}m{text}\x1b[0m" if colour and code else text

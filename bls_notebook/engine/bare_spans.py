@@ -1,0 +1,77 @@
+"""Whose request is sent from a thread that carries no context, for a profile.
+
+What a thread works for is told by what its functions have in hand: a request that the model was given, or
+the sender of its responses. Where they have neither, it is told by the instance whose code they are, if
+that serves one request alone. Nothing of what is looked at is kept.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable
+from types import CellType, FrameType
+from typing import TYPE_CHECKING, Any
+
+from bls_notebook.observe import recording
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.sender import InferenceResponseSender
+
+if TYPE_CHECKING:
+    from .instance import Instance
+
+__all__ = ["span_of_frame"]
+
+
+def span_of_frame(frame: FrameType | None, instance: Instance | None) -> int:
+    """Return the number, in the profile that is on, of the request that a thread works for.
+
+    Parameters
+    ----------
+    frame : frame
+        Of the model's code; those that called it are looked at too.
+    instance : Instance or None
+        Whose code it is.
+
+    Returns
+    -------
+    int
+        0 where no profile is on, or it cannot be told.
+    """
+    if recording.active is None:
+        return 0
+    while frame is not None:
+        # Not `f_locals`, which would keep what it shows alive in some versions of Python.
+        found = _span_among(gc.get_referents(frame))
+        if found:
+            return found
+        frame = frame.f_back
+    return 0 if instance is None else _span_served(instance)
+
+
+def _span_among(values: Iterable[Any]) -> int:
+    for value in values:
+        if isinstance(value, CellType):
+            try:
+                value = value.cell_contents
+            except ValueError:  # empty
+                continue
+        if isinstance(value, InferenceRequest):
+            found = getattr(value, "_span", 0)
+        elif isinstance(value, InferenceResponseSender):
+            found = getattr(value._request, "span", 0)
+        elif isinstance(value, (list, tuple)) and len(value) == 1:
+            found = getattr(value[0], "_span", 0) if isinstance(value[0], InferenceRequest) else 0
+        else:
+            found = 0
+        if found:
+            return int(found)
+    return 0
+
+
+def _span_served(instance: Instance) -> int:
+    """The request that an instance serves, if it is one alone."""
+    under_way = {getattr(instance.holder, "span", 0)}
+    if instance.loop_thread:
+        under_way |= {execution.span for execution in list(instance.loop.executions)}
+    under_way.discard(0)
+    return under_way.pop() if len(under_way) == 1 else 0

@@ -1,0 +1,105 @@
+"""A request on its way to a model: its inputs are handed over, and it gets its number in a profile."""
+
+from __future__ import annotations
+
+import json
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from bls_notebook.devices.registry import gpus_were_seen
+from bls_notebook.observe import recording
+from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
+
+from . import messages
+from .isolation import hand_over
+from .placement import Wanted
+from .reshape import reshape_all
+from .spans import note_crossings
+
+if TYPE_CHECKING:
+    from .model import LoadedModel
+
+__all__ = ["NotReceivedError", "received"]
+
+_new = InferenceRequest.__new__
+
+
+class NotReceivedError(Exception):
+    """The inputs of a request cannot be handed to its model; the text is the response's error."""
+
+
+def received(model: LoadedModel, request: InferenceRequest, given: bool, kind: str) -> InferenceRequest:
+    """Return the request as the model receives it: its tensors isolated from the sender's.
+
+    Parameters
+    ----------
+    given : bool
+        Nobody else holds the request.
+    kind : str
+        How it was sent; see `Span`.
+
+    Raises
+    ------
+    NotReceivedError
+        What is copied for the model does not fit into a GPU's memory.
+    """
+    arrived = perf_counter_ns()
+    inputs = request._inputs
+    if given:
+        request._inputs = []
+    out = _new(InferenceRequest)
+    out._arrived = arrived
+    try:
+        out._inputs = hand_over(inputs, given, model.cpu_only)
+    except (MemoryError, RuntimeError) as error:
+        problem = messages.inputs_not_placed(str(error))
+        raise NotReceivedError(messages.running(model.name, problem)) from error
+    if model.reshapes:
+        reshape_all(out._inputs, model.reshapes)
+    out._requested = request._requested or model.output_names
+    out._model_name = model.name
+    out._model_version = model.version
+    options = request._options
+    if options is DEFAULT_OPTIONS:
+        out._options = options
+    else:
+        out._options = _carried(options)
+        if options.preferred_memory is not None:
+            out._requested = Wanted.of(out._requested, options.preferred_memory)
+    out._answerable = None
+    out._sender = None
+    out._maker = None
+    log = recording.active
+    if log is None:
+        out._span = 0
+    else:
+        out._kind = kind
+        try:
+            out._span = log.numbers.popleft()
+        except IndexError:
+            out._span = log.take()
+        if out._span:
+            if inputs and gpus_were_seen() and model.cpu_only:
+                note_crossings(log, out._span, inputs, out._inputs)
+            if out._requested.__class__ is Wanted:
+                out._requested.span = out._span
+    return out
+
+
+def _carried(options: Options) -> Options:
+    """The options as the receiver sees them: parameters written anew, a span of its own."""
+    if options.parameters == "{}" and options.trace is None:
+        return options
+    parameters = options.parameters
+    if parameters != "{}":  # the server leaves out the spaces
+        parameters = json.dumps(json.loads(parameters), separators=(",", ":"))
+    return Options(
+        options.request_id,
+        options.correlation_id,
+        options.flags,
+        options.timeout,
+        parameters,
+        options.preferred_memory,
+        None if options.trace is None else options.trace._child(),
+        options.priority,
+    )

@@ -1,0 +1,238 @@
+"""Models on a GPU are as far apart as on the CPU: nobody's writes are seen, and memory moves only where its
+giver has let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.devices import observer
+from bls_notebook.engine.isolation import hand_over
+from bls_notebook.pb_utils import InferenceRequest, Tensor
+from tests.devices.conftest import Kit
+from tests.devices.models import HEAD, KEEP, define
+
+SIZE = 1000
+BYTES = SIZE * 4
+
+
+def fresh(gpu: Kit) -> Any:
+    return gpu.array(np.arange(SIZE))
+
+
+def pointer(tensor: Tensor) -> int:
+    array: Any = tensor._array
+    return int(array.data.ptr)
+
+
+def test_memory_moves_where_its_giver_has_let_go(gpu: Kit) -> None:
+    array = fresh(gpu)
+    at = array.data.ptr
+    tensors = [Tensor.from_dlpack("T", array)]
+    del array
+    (moved,) = hand_over(tensors, True)
+    assert pointer(moved) == at
+
+
+def test_a_reshaped_array_moves_too(gpu: Kit) -> None:
+    array = fresh(gpu).reshape(10, 100)
+    at = array.data.ptr
+    tensors = [Tensor.from_dlpack("T", array)]
+    del array
+    (moved,) = hand_over(tensors, True)
+    assert pointer(moved) == at
+
+
+HOLDERS: dict[str, Callable[[Any, Tensor], Any]] = {
+    "the array": lambda array, tensor: array,
+    "the tensor": lambda array, tensor: tensor,
+    "a view": lambda array, tensor: array[1:],
+    "a reshaped view": lambda array, tensor: array.reshape(2, -1),
+    "a view of a view": lambda array, tensor: array[1:].reshape(-1)[3:],
+    "a transposed view": lambda array, tensor: array.reshape(2, -1).T,
+    "its pointer": lambda array, tensor: array.data,
+    "its memory": lambda array, tensor: array.data.mem,
+    "a capsule": lambda array, tensor: array.__dlpack__(),
+    "a capsule of the tensor": lambda array, tensor: tensor.to_dlpack(),
+    "another tensor": lambda array, tensor: Tensor.from_dlpack("U", array),
+    "a tensor of a view": lambda array, tensor: Tensor.from_dlpack("U", array[:5]),
+    "a weak reference": lambda array, tensor: weakref.ref(array),
+    "a weak reference to the tensor": lambda array, tensor: weakref.ref(tensor),
+    "an array over a capsule": lambda array, tensor: bls.cupy().from_dlpack(array.__dlpack__()),
+    "a request": lambda array, tensor: InferenceRequest("", 0, [tensor], [], "m"),
+    "a bound method": lambda array, tensor: array.sum,
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS, ids=HOLDERS.keys())
+def test_memory_is_copied_where_somebody_holds_it(gpu: Kit, holder: str) -> None:
+    array = fresh(gpu)
+    tensors = [Tensor.from_dlpack("T", array)]
+    held = HOLDERS[holder](array, tensors[0])
+    at = array.data.ptr
+    del array
+    (copy,) = hand_over(tensors, True)
+    assert pointer(copy) != at
+    assert not copy.is_cpu()
+    assert gpu.cupy.from_dlpack(copy).get().tolist() == list(range(SIZE))
+    del held
+    (moved,) = hand_over(tensors, True)  # and moves once that has gone
+    if not holder.startswith("an array over"):
+        assert pointer(moved) == at
+
+
+def test_memory_of_a_capsule_is_copied(gpu: Kit) -> None:
+    tensors = [Tensor.from_dlpack("T", fresh(gpu).__dlpack__())]
+    at = pointer(tensors[0])
+    (copy,) = hand_over(tensors, True)
+    assert pointer(copy) != at
+
+
+def test_what_is_not_given_is_copied(gpu: Kit) -> None:
+    tensors = [Tensor.from_dlpack("T", fresh(gpu))]
+    at = pointer(tensors[0])
+    (copy,) = hand_over(tensors, False)
+    assert pointer(copy) != at
+    (copy,) = hand_over(tensors, False, True)
+    assert copy.is_cpu()
+    assert copy.as_numpy().flags.writeable
+
+
+def test_a_copy_stays_on_its_gpu(two: Kit) -> None:
+    tensors = [Tensor.from_dlpack("T", two.array([1, 2], index=1))]
+    (copy,) = hand_over(tensors, False)
+    assert copy.__dlpack_device__() == (2, 1)
+    assert two.cupy.cuda.runtime.getDevice() == 0
+
+
+SPOIL = (
+    HEAD
+    + """
+import cupy
+class TritonPythonModel:
+    def execute(self, requests):
+        out = []
+        for request in requests:
+            x = cupy.from_dlpack(request.inputs()[0])
+            x[:] = -1
+            out.append(pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", x)]))
+        return out
+"""
+)
+REUSE = (
+    HEAD
+    + """
+import cupy
+class TritonPythonModel:
+    def initialize(self, args):
+        self.buffer = cupy.zeros(4, cupy.float32)
+        self.count = 0
+    def execute(self, requests):
+        self.count += 1
+        self.buffer[:] = self.count
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", self.buffer)]) for _ in requests
+        ]
+"""
+)
+
+
+@pytest.mark.parametrize("way", ["infer", "async"])
+def test_a_callee_that_writes_to_its_inputs(gpu: Kit, repo: bls.ModelRepository, way: str) -> None:
+    define(repo, "spoil", SPOIL)
+    x = fresh(gpu)
+    if way == "infer":
+        response = repo.infer("spoil", {"IN": x})
+    else:
+        response = asyncio.run(repo.infer_async("spoil", {"IN": x}))
+    assert response.error is None
+    assert x.get().tolist() == list(range(SIZE))
+    assert set(gpu.cupy.from_dlpack(response["OUT"]).get().tolist()) == {-1}
+
+
+def test_a_callee_that_reuses_its_output(gpu: Kit, repo: bls.ModelRepository) -> None:
+    define(repo, "reuse", REUSE)
+    responses = [repo.infer("reuse", {"IN": [0]}) for _ in range(3)]
+    assert [float(gpu.cupy.from_dlpack(r["OUT"])[0]) for r in responses] == [1, 2, 3]
+
+
+CHAIN = (
+    HEAD
+    + """
+import cupy
+class TritonPythonModel:
+    def execute(self, requests):
+        out = []
+        for request in requests:
+            response = pb_utils.InferenceRequest(
+                model_name="keep",
+                inputs=[pb_utils.Tensor.from_dlpack("IN", cupy.arange(1000, dtype=cupy.float32))],
+                requested_output_names=["OUT"],
+            ).exec()
+            out.append(pb_utils.InferenceResponse(response.output_tensors()))
+        return out
+"""
+)
+
+
+class Watcher:
+    """Counts what the engine copies and moves."""
+
+    def __init__(self) -> None:
+        self.copies: list[str] = []
+        self.transfers: list[tuple[str, str]] = []
+
+    def allocated(self, device: Any, memory: Any, size: int) -> None:
+        pass
+
+    def freed(self, device: Any, key: int, size: int) -> None:
+        pass
+
+    def copied(self, source: Any, result: Any, device: Any) -> None:
+        self.copies.append(device.name)
+
+    def transferred(self, source: Any, result: Any, from_device: Any, to_device: Any, ns: int) -> None:
+        self.transfers.append((from_device.name, to_device.name))
+
+
+def test_a_hop_from_model_to_model_copies_nothing(
+    gpu: Kit, repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define(repo, "keep", KEEP)
+    define(repo, "chain", CHAIN)
+    watcher = Watcher()
+    monkeypatch.setattr(observer, "current", watcher)
+    response = repo.infer("chain", {"IN": [0]})
+    assert response.error is None
+    assert gpu.cupy.from_dlpack(response["OUT"]).get().tolist() == list(range(1000))
+    assert watcher.copies == []
+    assert {pair for pair in watcher.transfers if pair != ("gpu:0", "cpu")} == set()
+
+
+def test_nothing_is_left_behind(gpu: Kit, repo: bls.ModelRepository) -> None:
+    define(repo, "keep", KEEP)
+    define(repo, "chain", CHAIN)
+    gc.collect()
+    before = gpu.used()
+    for _ in range(20):
+        repo.infer("chain", {"IN": [0]})
+        repo.infer("keep", {"IN": fresh(gpu)})
+        repo.infer("keep", {"IN": fresh(gpu)}, preferred_memory="cpu")
+        asyncio.run(repo.infer_async("chain", {"IN": [0]}))
+    gc.collect()
+    assert gpu.used() == before
+
+
+def test_an_output_survives_its_response(gpu: Kit, repo: bls.ModelRepository) -> None:
+    define(repo, "keep", KEEP)
+    tensor = repo.infer("keep", {"IN": fresh(gpu)})["OUT"]
+    gc.collect()
+    assert gpu.cupy.from_dlpack(tensor).get().tolist() == list(range(SIZE))

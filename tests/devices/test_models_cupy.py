@@ -1,0 +1,116 @@
+"""`import cupy` in models: what stands in for it while GPUs are simulated, the real one otherwise; and never
+anything for the notebook.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bls_notebook as bls
+from tests.devices.conftest import Kit
+from tests.devices.models import HEAD, define
+
+IMPORTS = [
+    "import cupy",
+    "import cupy as cp; cupy = cp",
+    "import cupy.cuda; import cupy.linalg as la; assert la is cupy.linalg",
+    "from cupy import cuda, zeros, ndarray; import cupy; assert cuda is cupy.cuda",
+    "from cupy.cuda import Device; import cupy; assert Device is cupy.cuda.Device",
+    "from cupy.cuda.runtime import getDeviceCount; import cupy; assert getDeviceCount()",
+    "import importlib; cupy = importlib.import_module('cupy')",
+    "from importlib import import_module as get; cupy = get('cupy'); assert get('cupy.cuda') is cupy.cuda",
+    "cupy = __import__('cupy')",
+]
+BODY = """
+class TritonPythonModel:
+    def execute(self, requests):
+        x = cupy.asarray(requests[0].inputs()[0].as_numpy())
+        return [pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", cupy.square(x))])]
+"""
+
+
+@pytest.mark.parametrize("statement", IMPORTS)
+def test_ways_to_import_it(gpu: Kit, repo: bls.ModelRepository, statement: str) -> None:
+    define(repo, "square", HEAD + statement + BODY, force_cpu=True)
+    response = repo.infer("square", {"IN": [1, 2, 3]}, preferred_memory="cpu")
+    assert response.error is None, response.error.message()
+    assert response["OUT"].as_numpy().tolist() == [1, 4, 9]
+
+
+def test_a_lazy_import(gpu: Kit, repo: bls.ModelRepository) -> None:
+    source = HEAD + BODY.replace("        x =", "        import cupy\n        x =")
+    define(repo, "square", source, force_cpu=True)
+    assert repo.infer("square", {"IN": [3]}, preferred_memory="cpu")["OUT"].as_numpy().tolist() == [9]
+
+
+def test_in_a_module_beside_the_model(gpu: Kit, tmp_path: Path) -> None:
+    folder = tmp_path / "square" / "1"
+    folder.mkdir(parents=True)
+    (folder / "helper.py").write_text("import cupy\ndef square(x): return cupy.square(cupy.asarray(x))\n")
+    body = BODY.replace("cupy.square(x)", "square(x)").replace("cupy.asarray", "")
+    (folder / "model.py").write_text(f"{HEAD}from helper import square\n{body}")
+    (folder.parent / "config.pbtxt").write_text(
+        'input { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] }\n'
+        'output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }\n'
+    )
+    with bls.ModelRepository(tmp_path) as repo:
+        repo.load("square")
+        assert repo.infer("square", {"IN": [3]}, preferred_memory="cpu")["OUT"].as_numpy().tolist() == [9]
+
+
+def test_a_model_of_that_name_comes_first(simulated: Kit, tmp_path: Path) -> None:
+    if importlib.util.find_spec("cupy") is not None:
+        pytest.skip("what is installed wins, as on Triton")
+    folder = tmp_path / "own" / "1"
+    folder.mkdir(parents=True)
+    (folder / "cupy.py").write_text("VALUE = 5\n")
+    (folder / "model.py").write_text(
+        f"{HEAD}import cupy, numpy\n"
+        "class TritonPythonModel:\n"
+        "    def execute(self, requests):\n"
+        '        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", numpy.float32([cupy.VALUE]))])]\n'
+    )
+    (folder.parent / "config.pbtxt").write_text('output { name: "OUT" data_type: TYPE_FP32 dims: [ 1 ] }')
+    with bls.ModelRepository(tmp_path) as repo:
+        repo.load("own")
+        assert repo.infer("own", {})["OUT"].as_numpy().tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("import cupy.nonsense", "No module named 'cupy.nonsense'"),
+        ("from cupy import RawKernel", "cannot import name 'RawKernel'"),
+        ("import importlib; importlib.import_module('cupy.sparse')", "No module named 'cupy.sparse'"),
+    ],
+)
+def test_what_is_not_there(simulated: Kit, repo: bls.ModelRepository, statement: str, told: str) -> None:
+    with pytest.raises(bls.ModelLoadError, match=told):
+        define(repo, "square", HEAD + statement + "\nimport cupy" + BODY)
+
+
+def test_the_notebook_gets_none_of_it() -> None:
+    code = (
+        "import bls_notebook as bls, sys\n"
+        "bls.simulate_gpus(1, even_with_cuda=True)\n"
+        "repo = bls.ModelRepository()\n"
+        "repo.define('m', 'import cupy\\nclass TritonPythonModel:\\n    def execute(self, requests): pass',"
+        " 'output { name: \"O\" data_type: TYPE_FP32 dims: [ 1 ] }')\n"
+        "print('cupy' in sys.modules)\n"
+        "repo.close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "False"
+
+
+def test_models_keep_what_they_imported(simulated: Kit, repo: bls.ModelRepository) -> None:
+    define(repo, "square", HEAD + "import cupy" + BODY, force_cpu=True)
+    bls.simulate_gpus(1, "1 MiB", even_with_cuda=True)
+    assert repo.infer("square", {"IN": [3]}, preferred_memory="cpu")["OUT"].as_numpy().tolist() == [9]

@@ -1,0 +1,129 @@
+"""Who watches memory is told of everything, once, and nothing is told where nobody watches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.devices import observer
+from bls_notebook.devices.device import Device
+from tests.devices.conftest import Kit
+from tests.devices.models import CUPY_DOUBLE, KEEP, define
+
+
+class Book:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.alive: dict[int, tuple[str, int]] = {}
+        self.events: list[tuple[Any, ...]] = []
+
+    def allocated(self, device: Device, memory: Any, size: int) -> None:
+        assert memory.key not in self.alive
+        assert memory.size == size
+        self.alive[memory.key] = (device.name, size)
+
+    def freed(self, device: Device, key: int, size: int) -> None:
+        assert self.alive.pop(key, (device.name, size)) == (device.name, size)
+
+    def transferred(self, source: Any, result: Any, from_device: Device, to_device: Device, ns: int) -> None:
+        assert ns >= 0
+        assert source.nbytes == result.nbytes
+        self.events.append(("transfer", from_device.name, to_device.name, result.nbytes))
+
+    def copied(self, source: Any, result: Any, device: Device) -> None:
+        self.events.append(("copy", device.name, result.nbytes))
+
+
+@pytest.fixture
+def book(gpu: Kit, monkeypatch: pytest.MonkeyPatch) -> Iterator[Book]:
+    book = Book()
+    monkeypatch.setattr(observer, "current", book)
+    return book  # type: ignore[return-value]
+
+
+def test_what_is_alive(simulated: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = Book()
+    monkeypatch.setattr(observer, "current", book)
+    x = simulated.cupy.zeros(100, np.uint8)
+    y = x[5:]
+    z = x + y[0]
+    assert sorted(book.alive.values()) == [("gpu:0", 100)] * 2
+    del x, z
+    assert sorted(book.alive.values()) == [("gpu:0", 100)]
+    capsule = y.__dlpack__()
+    del y
+    assert len(book.alive) == 1
+    del capsule
+    assert book.alive == {}
+
+
+def test_memory_that_is_refused_was_never_there(simulated: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    book = Book()
+    monkeypatch.setattr(observer, "current", book)
+    with pytest.raises(MemoryError):
+        simulated.cupy.zeros(1 << 30, np.uint8)
+    assert book.alive == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "force_cpu", "preferred", "expected"),
+    [
+        ("cpu", False, None, []),
+        ("gpu", False, None, [("copy", "gpu:0", 4000)]),  # the notebook holds it
+        ("gpu", True, None, [("transfer", "gpu:0", "cpu", 4000)]),
+        ("cpu", False, "gpu:0", [("transfer", "cpu", "gpu:0", 4000)]),
+        ("gpu", False, "cpu", [("copy", "gpu:0", 4000), ("transfer", "gpu:0", "cpu", 4000)]),
+        ("gpu", True, "gpu:0", [("transfer", "gpu:0", "cpu", 4000), ("transfer", "cpu", "gpu:0", 4000)]),
+    ],
+)
+@pytest.mark.parametrize("way", ["infer", "infer_async"])
+def test_what_the_engine_does(
+    gpu: Kit,
+    repo: bls.ModelRepository,
+    monkeypatch: pytest.MonkeyPatch,
+    given: str,
+    force_cpu: bool,
+    preferred: str | None,
+    expected: list[Any],
+    way: str,
+) -> None:
+    define(repo, "keep", KEEP, force_cpu=force_cpu)
+    host = np.zeros(1000, np.float32)
+    array = host if given == "cpu" else gpu.array(host)
+    book = Book()
+    monkeypatch.setattr(observer, "current", book)
+    if way == "infer":
+        response = repo.infer("keep", {"IN": array}, preferred_memory=preferred)
+    else:
+        response = asyncio.run(repo.infer_async("keep", {"IN": array}, preferred_memory=preferred))
+    assert response.error is None
+    assert book.events == expected
+
+
+def test_from_gpu_to_gpu(two: Kit, repo: bls.ModelRepository, book: Book) -> None:
+    define(repo, "double", CUPY_DOUBLE)
+    array = two.array(np.zeros(1000), index=1)
+    book.events.clear()
+    response = repo.infer("double", {"IN": array}, preferred_memory="gpu:0")
+    assert response.error is None
+    assert book.events == [("copy", "gpu:1", 4000), ("transfer", "gpu:1", "gpu:0", 4000)]
+
+
+def test_a_models_own_transfers_are_told_on_a_simulated_gpu(
+    simulated: Kit, repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book = Book()
+    monkeypatch.setattr(observer, "current", book)
+    x = simulated.cupy.asarray(np.zeros(10, np.uint8))
+    x.get()
+    x.set(np.ones(10, np.uint8))
+    x[:] = np.ones(10, np.uint8)
+    simulated.cupy.asnumpy(x)
+    there, back = ("transfer", "cpu", "gpu:0", 10), ("transfer", "gpu:0", "cpu", 10)
+    assert book.events == [there, back, there, there, back]

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from bls_notebook.display import render
+from bls_notebook.observe.records import DeviceRecord, DeviceTable
+from tests.display.page import Page
+
+MIB = 1 << 20
+CPU = DeviceRecord("cpu", "x86_64, 16 cores", False, 400 * MIB, 0, 1600 * MIB, 16000 * MIB)
+REAL = DeviceRecord("gpu:0", "NVIDIA H200", False, 10 * MIB, 20 * MIB, 70 * MIB, 1000 * MIB)
+SIMULATED = DeviceRecord("gpu:1", "host memory stands in for it", True, 256 * MIB, 0, 0, 512 * MIB)
+UNKNOWN = DeviceRecord("cpu", "arm64")
+
+
+def test_text() -> None:
+    lines = render(DeviceTable((CPU, REAL, SIMULATED))).text.splitlines()
+    assert lines[0].split("  ")[0] == "device"
+    assert "400 MiB" in lines[1]
+    assert "10 MiB + 20 MiB kept" in lines[2]
+    assert "70 MiB" in lines[2]
+    assert lines[2].endswith("█········· 10%") or "10%" in lines[2]
+    assert lines[3].startswith("gpu:1 (simulated)")
+    assert lines[3].endswith("█████····· 50%")
+
+
+def test_html() -> None:
+    page = Page(render(DeviceTable((CPU, REAL, SIMULATED))).html)
+    assert "gpu:1 (simulated)" in page.text
+    assert "NVIDIA H200" in page.text
+    titles = [attributes.get("title") for tag, attributes in page.tags if tag == "div"]
+    assert "10% in use: 3% by us, 7% by others" in titles
+    assert "50% in use: 50% by us, 0% by others" in titles
+
+
+def test_without_a_gpu_it_names_the_switch() -> None:
+    shown = render(DeviceTable((CPU,)))
+    for form in (shown.text, Page(shown.html).text):
+        assert "%config BLSNotebook.simulated_gpus = 1" in form
+    assert "simulated_gpus" not in render(DeviceTable((CPU, REAL))).text
+
+
+def test_what_is_not_known() -> None:
+    shown = render(DeviceTable((UNKNOWN,)))
+    assert "arm64" in shown.text
+    assert "-1" not in shown.text
+    assert "not known" in Page(shown.html).text
+
+
+@pytest.mark.parametrize("width", [40, 60, 200])
+def test_it_fits(width: int) -> None:
+    lines = render(DeviceTable((CPU, REAL, SIMULATED)), width=width).text.splitlines()
+    assert all("device" in lines[0] and line.strip() for line in lines)
+
+
+def test_more_than_all_is_drawn_as_all() -> None:
+    odd = DeviceRecord("gpu:0", "", False, 900, 900, 900, 1000)
+    page = Page(render(DeviceTable((CPU, odd))).html)
+    widths = [
+        float(attributes["style"].removeprefix("width:").removesuffix("%"))
+        for tag, attributes in page.tags
+        if tag == "span" and str(attributes.get("style")).startswith("width")
+    ]
+    assert sum(widths[-3:]) <= 130  # the CPU's and this one's
+    assert max(widths) <= 100

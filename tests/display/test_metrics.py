@@ -1,0 +1,126 @@
+"""Families of metrics, as text and as a table; histograms drawn."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bls_notebook.display import metrics_html, metrics_text
+from bls_notebook.display.metrics import number
+from bls_notebook.observe.metric_records import BucketSeen, FamilyRecord, MetricRecord, matching
+from bls_notebook.observe.metrics import Metrics
+from tests.display.page import Page
+from tests.display.samples import family, histogram
+
+
+def test_text() -> None:
+    assert metrics_text([family(), histogram()]).splitlines() == [
+        "calls  counter",
+        "  How many calls",
+        "  kind=a, model=m  1,234",
+        "                     0.5",
+        "",
+        "seconds  histogram",
+        "  model=m  5 observations, sum 12.5, mean 2.5",
+        "    ≤ 0.5  1  #####",
+        "     ≤ 10  4  ####################",
+        "     > 10  0",
+        "  0 observations, sum 0",
+    ]
+
+
+def test_a_bar_for_each_bucket() -> None:
+    page = Page(metrics_html([histogram()]))
+    bars = [a for a in page.find("span") if (a.get("style") or "").startswith("width:")]
+    assert [bar["style"] for bar in bars] == ["width:25.0%", "width:100.0%"]
+    assert "sum 12.5, mean 2.5" in page.text
+    assert "> 10" in page.text
+
+
+def test_tritons_own_are_folded_away_beside_others() -> None:
+    own = family(name="nv_own")
+    assert not Page(metrics_html([own])).find("details")
+    page = Page(metrics_html([family(), own, own]))
+    assert page.find("details")
+    assert "Triton's own metrics: 2 families" in page.text
+
+
+def test_long_families_are_cut() -> None:
+    long = family(metrics=(MetricRecord(),) * 60)
+    assert "… 10 more" in metrics_text([long])
+    assert "… 10 more" in Page(metrics_html([long])).text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (1234567.0, "1,234,567"), (-3.0, "-3"), (0.125, "0.125"), (1 / 3, "0.333333"),
+     (1e300, "1e+300"), (math.inf, "∞"), (-math.inf, "-∞"), (math.nan, "NaN")],
+)  # fmt: skip
+def test_values(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+# -- records -------------------------------------------------------------------------------------------
+
+
+def made() -> Metrics:
+    metrics = Metrics()
+    metrics.family("hits", "Of the <b>cache</b>", "counter").metric({"model": "a"}, None).increment(2)
+    metrics.family("requests_total", "d", "counter").metric({}, None).increment(3)
+    metrics.family("depth", "d", "gauge").metric({"model": "b"}, None).set(-1)
+    seconds = metrics.family("seconds", "d", "histogram").metric({"model": "a"}, [1, 2.5])
+    for value in (0.5, 2, 2, 9):
+        seconds.observe(value)
+    return metrics
+
+
+def test_families_have_the_names_that_they_were_given() -> None:
+    hits, total, depth, seconds = made().families()
+    assert hits == FamilyRecord(
+        "hits", "Of the <b>cache</b>", "counter", (MetricRecord((("model", "a"),), 2.0),)
+    )
+    assert (total.name, total.metrics) == ("requests_total", (MetricRecord((), 3.0),))
+    assert depth.kind == "gauge"
+    buckets = (BucketSeen("1", 1), BucketSeen("2.5", 2), BucketSeen("+Inf", 1))
+    assert seconds.metrics == (MetricRecord((("model", "a"),), 13.5, buckets),)
+    assert seconds.metrics[0].count == 4
+
+
+@pytest.mark.parametrize(
+    ("filter", "names"),
+    [
+        ("", ["hits", "requests_total", "depth", "seconds"]),
+        ("HIT", ["hits"]),
+        ("<b>CACHE", ["hits"]),
+        ("_total", ["requests_total"]),
+        ('model="a"', ["hits", "seconds"]),
+        ("nothing", []),
+    ],
+)
+def test_a_filter(filter: str, names: list[str]) -> None:
+    metrics = made()
+    assert [found.name for found in metrics.families(filter)] == names
+    text = metrics.text(filter)
+    assert [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")] == names
+
+
+def test_of_a_family_only_the_metrics_that_match_are_left() -> None:
+    two = family(metrics=(MetricRecord((("m", "a"),)), MetricRecord((("m", "b"),))))
+    (found,) = matching([two], 'm="b"')
+    assert found.metrics == (MetricRecord((("m", "b"),)),)
+    assert matching([two], "calls") == [two]
+
+
+def test_those_of_models_come_first() -> None:
+    own, theirs = family(name="nv_first"), family(name="z")
+    assert matching([own, theirs]) == [theirs, own]
+
+
+@given(st.lists(st.from_type(FamilyRecord)))
+def test_records_go_to_json_and_back(records: list[Any]) -> None:
+    for record in records:
+        assert str(FamilyRecord.from_dict(record.to_dict())) == str(record)  # NaN is not equal to itself

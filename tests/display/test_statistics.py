@@ -1,0 +1,91 @@
+"""What models have done, as text and as a table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bls_notebook.display import statistics_html, statistics_text
+from bls_notebook.observe.statistics import BatchSeen, StatisticsRecord, Times, statistics_record
+from tests.display.page import Page
+from tests.display.samples import statistics
+
+
+def test_text() -> None:
+    idle = statistics(name="idle", executions=0, success=Times(), fail=Times(), failures=(), batches=())
+    plain = statistics(name="plain", batching=False, cached=False, failures=(), fail=Times())
+    plain = replace(plain, cache_hit=Times(), batches=())
+    text = statistics_text([statistics(), idle, plain], width=130)
+    heads, first, second, third, *rest = text.splitlines()
+    assert heads.split()[-5:] == ["time", "queue", "input", "infer", "output"]
+    assert first.split()[:7] == ["digit_classifier", "1", "40", "79", "13", "6.08", "3"]
+    assert "1.00 ms  |······======|" in first
+    assert first.endswith("500 µs  10.0 µs   450 µs  40.0 µs")
+    assert second.endswith("no requests yet")
+    assert "6.08" not in third
+    assert rest[-4:] == [
+        "digit_classifier version 1: batches: 2 of 1, 10 of 6, 1 of 8",
+        "digit_classifier version 1: cache: 4 hits, 1 miss; a hit takes 100 µs; a miss costs 50.0 µs more",
+        "digit_classifier version 1: failed: 1 cancelled, 2 in the model",
+        "idle version 1: cache: 4 hits, 1 miss; a hit takes 100 µs; a miss costs 50.0 µs more",
+    ]
+
+
+def test_a_row_for_each_version_with_a_bar_of_its_phases() -> None:
+    page = Page(statistics_html([statistics(), statistics(version="2")]))
+    assert len(page.find("tr")) == 3
+    bars = [a for a in page.find("span") if (a.get("style") or "").startswith("width:")]
+    assert [bar["style"] for bar in bars[:4]] == ["width:50.0%", "width:1.0%", "width:45.0%", "width:4.0%"]
+    assert [bar["class"] for bar in bars[:4]] == ["bls-queue", "bls-input", "bls-infer", "bls-output"]
+    assert bars[0]["title"] == "queue: 500 µs, 50% of the time"
+    assert "cancelled" in page.text
+    assert "4 of 5" in page.text
+
+
+def test_batches_are_drawn_as_high_as_they_were_frequent() -> None:
+    page = Page(statistics_html([statistics()]))
+    bars = [a for a in page.find("span") if (a.get("style") or "").startswith("height:")]
+    assert [bar["style"] for bar in bars] == ["height:20.0%", "height:100.0%", "height:10.0%"]
+    assert bars[1]["title"] == "10 executions of 6 rows"
+    many = statistics(batches=tuple(BatchSeen(n, 1 + (n == 90)) for n in range(1, 100)))
+    page = Page(statistics_html([many]))
+    assert len([a for a in page.find("span") if (a.get("style") or "").startswith("height:")]) == 24
+
+
+def test_columns_that_nobody_needs_are_not_there() -> None:
+    plain = statistics(batching=False, cached=False, failures=(("BACKEND", 3),))
+    heads = Page(statistics_html([plain])).text
+    for word in ("batch", "cache", "cancelled"):
+        assert word not in heads
+
+
+def test_nothing_is_loaded() -> None:
+    assert "no models are loaded" in statistics_text([])
+    assert "no models are loaded" in Page(statistics_html([])).text
+
+
+# -- the record ----------------------------------------------------------------------------------------
+
+
+def test_a_row_of_a_real_server_which_leaves_out_what_is_zero() -> None:
+    row = {
+        "name": "m",
+        "version": "3",
+        "inference_count": "7",  # as protobuf's JSON has 64 bits
+        "execution_count": 2,
+        "inference_stats": {"success": {"count": 2, "ns": 100}, "queue": {"count": 2}},
+        "batch_stats": [{"batch_size": 1, "compute_infer": {"count": 1}}, {"batch_size": 6}],
+    }
+    record = statistics_record(row)
+    assert (record.name, record.version, record.inferences, record.batch) == ("m", "3", 7, 3.5)
+    assert (record.success, record.queue, record.fail) == (Times(2, 100), Times(2, 0), Times())
+    assert record.batches == (BatchSeen(1, 1), BatchSeen(6, 0))
+    assert record.batching
+    assert not record.cached
+    assert StatisticsRecord.from_dict(record.to_dict()) == record
+
+
+@pytest.mark.parametrize(("count", "ns", "seconds"), [(0, 0, 0), (4, 2_000_000_000, 0.5)])
+def test_means(count: int, ns: int, seconds: float) -> None:
+    assert Times(count, ns).seconds == seconds

@@ -1,0 +1,220 @@
+"""What models log appears under the cell that caused it, and never floods it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.engine import logs
+from bls_notebook.magics.cell_log import CellLog
+from bls_notebook.magics.log_limit import BURST, MOST, PER_SECOND, Limit
+from bls_notebook.observe.logs import LogLine
+from tests.engine import gates
+
+CHATTY = """%%tritonmodel chatty {options}
+import asyncio, threading
+import triton_python_backend_utils as pb_utils
+from tests.engine import gates
+
+log = pb_utils.Logger
+
+class TritonPythonModel:
+    def initialize(self, args):
+        log.log_info("starting")
+
+    {kind} execute(self, requests):
+        {body}
+        return [pb_utils.InferenceResponse() for _ in requests]
+
+    def say(self, text):
+        gates.pass_gate("say")
+        log.log_warn(text)
+        gates.open_gate("said")
+"""
+
+
+def chatty(body: str = 'log.log_info("hello")', kind: str = "def", options: str = "") -> str:
+    return CHATTY.format(body=body, kind=kind, options=options)
+
+
+@pytest.fixture(autouse=True)
+def _gates() -> None:
+    gates.reset()
+
+
+LEVELS = 'log.log_verbose("v"); log.log_info("i"); log.log_warn("w"); log.log_error("e"); print("printed")'
+
+
+def test_under_the_cell_that_loads_and_the_cell_that_calls(cells) -> None:
+    assert cells(chatty(LEVELS)).stdout == "[info] chatty: starting\n"
+    ran = cells("%bls chatty")
+    assert ran.stdout == "[info] chatty: i\n[warning] chatty: w\n[error] chatty: e\nprinted\n"
+    assert ran.stderr == ""  # Python's logging prints nothing beside it
+    assert cells("1").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("level", "shown"),
+    [("verbose", "viwe"), ("info", "iwe"), ("WARNING", "we"), ("error", "e"), ("off", "")],
+)
+def test_the_setting(cells, level: str, shown: str) -> None:
+    cells(chatty(LEVELS))
+    cells(f"%config BLSNotebook.log_level = {level!r}")
+    lines = cells("%bls chatty").stdout.splitlines()[:-1]
+    assert "".join(line[-1] for line in lines) == shown
+
+
+def test_a_level_that_is_none(cells) -> None:
+    cells("%config BLSNotebook.log_level = 'loud'")
+    cells(chatty())
+    assert "hello" in cells("%bls chatty").stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "call"),
+    [
+        ("async def", "%bls chatty"),
+        ("def", "%bls chatty --async"),
+        ("async def", "%bls chatty --async -n 2"),
+    ],
+)
+def test_from_other_threads_and_loops(cells, kind: str, call: str) -> None:
+    made = cells(chatty(kind=kind))
+    assert made.success, made.text
+    assert cells(call).stdout.startswith("[info] chatty: hello\n")
+
+
+def test_to_thread_carries_the_cell(cells) -> None:
+    cells(chatty('await asyncio.to_thread(log.log_info, "from a thread")', "async def"))
+    assert cells("%bls chatty").stdout == "[info] chatty: from a thread\n"
+
+
+def test_a_thread_of_which_nobody_knows_the_cell_says_so(cells) -> None:
+    cells(chatty('t = threading.Thread(target=self.say, args=("x",)); t.start(); t.join()'))
+    gates.open_gate("say")
+    assert cells("%bls chatty").stdout == "[warning] chatty (in the background): x\n"
+
+
+def test_a_request_that_goes_on_after_its_cell(cells) -> None:
+    """A terminal has one place for everything; so it is told whose line it is."""
+    cells(chatty('self.say("late")'))
+    before = cells.shell.execution_count
+    cells(
+        "import contextvars, threading\n"
+        "import bls_notebook as bls\n"
+        "thread = threading.Thread(target=contextvars.copy_context().run,\n"
+        "    args=(bls.current_repository().infer, 'chatty', {}))\n"
+        "thread.start()"
+    )
+    gates.open_gate("say")
+    shown = cells("thread.join()")
+    assert shown.stdout == f"[warning] chatty (by In [{before}]): late\n"
+
+
+def test_models_that_log_in_a_loop(cells) -> None:
+    cells(chatty("for n in range(3000): log.log_info(str(n))\n        log.log_error('at last')"))
+    shown = cells("%bls chatty").stdout.splitlines()
+    assert shown[:BURST] == [f"[info] chatty: {n}" for n in range(BURST)]
+    assert "[error] chatty: at last" in shown  # not drowned
+    left = [line for line in shown if "left out here" in line]
+    assert sum(int(line.split()[1].replace(",", "")) for line in left) + len(shown) - len(left) == 3001
+    assert len(shown) < 1000
+    assert "logger 'bls_notebook.model'" in left[0]
+
+
+def test_the_body_of_a_bls_cell_logs_too(cells) -> None:
+    shown = cells("%%bls\nimport triton_python_backend_utils as pb_utils\npb_utils.Logger.log_info('here')")
+    assert shown.stdout == "[info] notebook: here\n"
+
+
+def test_without_the_extension_nothing_is_shown(cells, shell) -> None:
+    cells(chatty())
+    shell.extension_manager.unload_extension("bls_notebook")
+    assert cells("import bls_notebook as bls; bls.current_repository().infer('chatty', {});").stdout == ""
+    assert not logging.getLogger(logs.LOGGER).handlers
+    shell.extension_manager.load_extension("bls_notebook")
+    assert "hello" in cells("bls.current_repository().infer('chatty', {});").stdout
+
+
+def test_pythons_logging_gets_what_is_not_shown(cells, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logs.LOGGER)
+    cells("%config BLSNotebook.log_level = 'off'")
+    cells(chatty(LEVELS))
+    caplog.clear()
+    cells("%bls chatty")
+    assert [record.levelname for record in caplog.records] == ["DEBUG", "INFO", "WARNING", "ERROR"]
+
+
+# -- the limit -------------------------------------------------------------------------------------------
+
+
+def test_a_burst_and_then_a_trickle() -> None:
+    limit = Limit(0.0)
+    assert [limit.take(0.0) for _ in range(BURST + 3)] == [True] * BURST + [False] * 3
+    assert limit.told() == 3
+    assert limit.told() == 0
+    assert [limit.take(2.0) for _ in range(2 * PER_SECOND + 1)] == [True] * 2 * PER_SECOND + [False]
+    slow = Limit(0.0)
+    assert sum(slow.take(float(second)) for second in range(2 * MOST)) == MOST
+    assert slow.left_out == MOST
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.later: list[Callable[[], None]] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_was_left_out_after_the_end_of_a_cell_is_told_later(
+    cells, shell: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bls_notebook.magics.notebook import Notebook
+    from bls_notebook.magics.settings import BLSNotebook
+
+    clock = Clock()
+    log = CellLog(Notebook(shell, BLSNotebook()), clock, clock.later.append)
+    log._begin()
+    log._end()
+    for n in range(BURST + 7):
+        log.show(LogLine("info", "m", str(n)))
+    assert len(clock.later) == 1  # one timer for all of them
+    clock.later.pop()()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == BURST + 1
+    assert "7 more messages" in lines[-1]
+    for _ in range(2):
+        log.show(LogLine("info", "m", "more"))
+    assert len(clock.later) == 1
+    clock.now = 60.0
+    log.show(LogLine("info", "m", "again"))
+    assert [line.partition(";")[0] for line in capsys.readouterr().out.splitlines()] == [
+        "… 2 more messages of models left out here",
+        "[info] m: again",
+    ]
+    clock.later.pop()()
+    assert capsys.readouterr().out == ""
+
+
+def test_from_many_threads_at_once(cells) -> None:
+    cells(chatty("for n in range(8): log.log_info('x')"))
+
+    def call() -> None:
+        bls.current_repository().infer("chatty", {})
+
+    cells.shell.user_ns["call"] = call
+    shown = cells(
+        "import threading\n"
+        "threads = [threading.Thread(target=call) for _ in range(6)]\n"
+        "for t in threads: t.start()\n"
+        "for t in threads: t.join()"
+    )
+    assert shown.stdout == "[info] chatty (in the background): x\n" * 48
+    assert threading.active_count() < 50
