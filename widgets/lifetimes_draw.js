@@ -187,8 +187,8 @@ export function drawPanel(context, scale, panel, top, theme) {
   }
   if (panel.left) {
     const y = Math.max(top + 14, base - (panel.left / most) * height);
-    write(context, `${size(panel.left)} left`, scale.width - scale.right + 8, y - 7, { colour: theme.alarm, font: bold, most: scale.right - 10 });
-    write(context, "behind", scale.width - scale.right + 8, y + 8, { colour: theme.alarm, font: bold, most: scale.right - 10 });
+    write(context, size(panel.left), scale.width - scale.right + 8, y - 7, { colour: theme.alarm, font: bold, most: scale.right - 10 });
+    write(context, "left behind", scale.width - scale.right + 8, y + 8, { colour: theme.alarm, font: bold, most: scale.right - 10 });
   }
   peak(context, scale, panel, base - (panel.peak / most) * height, theme);
 }

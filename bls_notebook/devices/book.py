@@ -267,6 +267,8 @@ class Book:
             got = self._seen(target, size, at, maker)
             if got is not None and new:
                 got.how, got.source = "copy", 0 if given is None else given.id
+            if got is not None and not got.stays:
+                got.maker = maker  # the device gave it to whoever was running then
         for block in (given, got):
             if block is not None and block.kind != "tensor":
                 block.kind, block.tensor, block.datatype, block.shape = "tensor", name, datatype, shape
@@ -360,4 +362,4 @@ class Book:
 
     def blocks(self) -> Iterator[Block]:
         """Every life that is kept, in the order of birth."""
-        yield from sorted([*self._dead, *self._living.values()], key=lambda block: block.id)
+        yield from sorted([*self._dead, *self._living.values()], key=lambda block: (block.born, block.id))

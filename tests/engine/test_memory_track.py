@@ -141,6 +141,23 @@ class TritonPythonModel:
         assert lifetimes.left_behind()[0].bytes == sent.bytes
 
 
+def test_a_copy_on_a_gpu_belongs_to_the_model_that_gets_it(repo: bls.ModelRepository) -> None:
+    bls.simulate_gpus(1, even_with_cuda=True)
+    try:
+        x = bls.cupy().ones(BIG, np.float32)
+        with bls.track_memory() as lifetimes:
+            response = ask(repo, models.DOUBLE, x, preferred_memory="cpu")
+    finally:
+        bls.simulate_gpus(0)
+    copy, given = sorted(of(lifetimes.record.lives, "X"), key=lambda life: life.how)
+    assert (given.device, given.maker.model, given.died) == ("gpu:0", "", -1)
+    assert (copy.device, copy.maker.model, copy.how, copy.source) == ("gpu:0", "worker", "copy", given.id)
+    moved = of(lifetimes.record.lives, "Y")[-1]
+    assert (moved.device, moved.maker.model, moved.how) == ("cpu", "worker", "transfer")
+    assert moved.transfer_ns > 0
+    del response
+
+
 # -- other kinds -----------------------------------------------------------------------------------------
 
 
