@@ -18,7 +18,9 @@ from .engine.errors import (
     ModelNotFoundError,
     RepositoryClosedError,
 )
+from .engine.memory_track import track_memory
 from .engine.profile import Profile, load_session, profile
+from .observe.lifetimes_file import load_lifetimes
 from .observe.session import Session
 from .repository.current import current_repository, set_current_repository
 from .repository.gpus import cupy, list_devices, simulate_gpus
@@ -42,11 +44,13 @@ __all__ = [
     "current_repository",
     "list_devices",
     "load_ipython_extension",
+    "load_lifetimes",
     "load_session",
     "pb_utils",
     "profile",
     "set_current_repository",
     "simulate_gpus",
+    "track_memory",
     "unload_ipython_extension",
 ]
 

@@ -102,6 +102,8 @@ export function make(tag, properties = {}, ...children) {
     else if (value === true) element.setAttribute(name, "");
     else if (value !== false && value != null) element.setAttribute(name, String(value));
   }
+  // Or letters that are pressed on a button would be the notebook's commands.
+  if (tag === "button") element.setAttribute("data-lm-suppress-shortcuts", "true");
   element.append(...children.filter((child) => child != null && child !== false).map((child) => child || ""));
   return element;
 }

@@ -10,12 +10,13 @@ from bls_notebook.display.configs import config_html, config_text
 from bls_notebook.display.devices import devices_html, devices_text
 from bls_notebook.display.errors import error_html, error_text
 from bls_notebook.display.lifetimes import lifetimes_html, lifetimes_text
+from bls_notebook.display.lifetimes.widget import live_lifetimes
 from bls_notebook.display.many import many_html, many_text, stream_html, stream_text
 from bls_notebook.display.messages import message_html, message_text
 from bls_notebook.display.metrics import metrics_html, metrics_text
 from bls_notebook.display.model_list import models_html, models_text
 from bls_notebook.display.models import model_html, model_text
-from bls_notebook.display.on_top import with_view
+from bls_notebook.display.on_top import covered, with_view
 from bls_notebook.display.responses import response_html, response_text
 from bls_notebook.display.session import summary
 from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
@@ -127,6 +128,11 @@ def render(
     TypeError
         If there is no display for such a value.
     """
+    if isinstance(value, Lifetimes) and live and value.lives:
+        widget = live_lifetimes(value, width=width)
+        html = lifetimes_html(value)
+        over = html if widget is None else covered(html, widget)
+        return Display(lifetimes_text(value, width=width), over, widget=widget)
     if isinstance(value, CallGraph):
         return Display(call_graph_text(value, width=width), mermaid=call_graph_mermaid(value))
     if isinstance(value, Session) and live and value.spans:

@@ -19,8 +19,8 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from bls_notebook.devices import ledger
 from bls_notebook.observe import recording
-from bls_notebook.observe.recording import nbytes
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -109,27 +109,26 @@ class DefaultScheduler:
         if span:  # it is recorded for a profile
             options, inputs = request._options, request._inputs
             one = len(inputs) == 1 and inputs[0]._datatype != "BYTES"
-            bytes_in = inputs[0]._array.nbytes if one else nbytes(inputs)
+            bytes_in = inputs[0]._array.nbytes if one else recording.nbytes(inputs)
             del inputs
             timer = spans.measured(span, instance) if instance.gpu >= 0 else None
         started = perf_counter_ns()
         execution.started = started
+        if ledger.recording is not None:
+            execution.track = getattr(request, "_track", 0)
         try:
             returned = instance.execute([request])
             if returned.__class__ is not list:
                 returned = self._settle(execution, returned)
             inferred = perf_counter_ns()
-            if (
-                returned.__class__ is not list
-                or len(returned) != 1
-                or returned[0].__class__ is not InferenceResponse
-            ):
+            one = returned.__class__ is list and len(returned) == 1
+            if not one or returned[0].__class__ is not InferenceResponse:
                 check_returned(returned, 1)
             requested = request._requested
             execution.request = None
             del request
             if returned[0] is not None and execution.ticket is None:
-                response = answer(returned, 0, requested, True, model.outputs)
+                response = answer(returned, 0, requested, True, model.outputs, execution)
                 if response._warnings:
                     response = with_warnings(response, model, execution, parent)
         except BaseException as error:
@@ -143,7 +142,6 @@ class DefaultScheduler:
                 execution.finished = True
             else:
                 parent.unwatch(execution, guard)
-            contended = False
             with self._lock:  # as _next does, without another call
                 ended = perf_counter_ns()
                 if failed:
@@ -156,9 +154,8 @@ class DefaultScheduler:
                         model.statistics.fold()
                 else:
                     model.statistics.one(rows, begun, started, inferred, ended, queue_ns)
-                if self._queue or self._closed:
-                    contended = True
-                else:
+                contended = bool(self._queue) or self._closed
+                if not contended:
                     instance.holder = None
                     self._idle.append(instance)
             if span:
@@ -173,7 +170,7 @@ class DefaultScheduler:
                     one = len(outs) == 1 and outs[0]._datatype != "BYTES"
                     log.whole.extend((
                         span, parent.span, instance.place, options, bytes_in, begun, queued, thread, rows,
-                        started, inferred, ended, outs[0]._array.nbytes if one else nbytes(outs),
+                        started, inferred, ended, outs[0]._array.nbytes if one else recording.nbytes(outs),
                     ))  # fmt: skip
             if contended:
                 self._release(instance)
@@ -380,6 +377,7 @@ class DefaultScheduler:
         execution = Execution(model.server, model, ticket.parent)
         execution.instance = instance
         execution.tickets = (ticket,)
+        execution.track = ticket.track
         execution.requests = (request,)
         execution.thread = _get_ident()
         execution._guard = self._lock
@@ -405,7 +403,7 @@ class DefaultScheduler:
             ):
                 execution.requests = ()
                 del request
-                response = answer(returned, 0, ticket.requested, True, model.outputs)
+                response = answer(returned, 0, ticket.requested, True, model.outputs, execution, ticket)
                 if response._warnings:
                     response = with_warnings(response, model, execution, ticket.parent)
             else:

@@ -44,13 +44,14 @@ def draw_bytes(axes: Any, facts: DeviceFacts, end: int) -> None:
     area(axes, [(step[0], step[2]) for step in steps], 0, end, facecolor=ALARM.light)
     totals.append((end, totals[-1][1]))
     axes.step(*zip(*totals, strict=True), where="post", color=ink.light, linewidth=1.2)
-    near = 0 < facts.total < _NEAR * facts.peak
-    top = max(facts.peak * 1.45, facts.total * 1.1 if near else 1)
+    room = max(facts.total - facts.used, 0)
+    near = 0 < room < _NEAR * facts.peak
+    top = max(facts.peak * 1.45, room * 1.1 if near else 1)
     axes.set_ylim(0, top)
     bare(axes)
     axes.tick_params(axis="x", labelbottom=False, length=0)
     if near:
-        axes.axhline(facts.total, color=INK, linewidth=1, linestyle=(0, (4, 2)))
+        axes.axhline(room, color=INK, linewidth=1, linestyle=(0, (4, 2)))
     _names(axes, facts, near)
     if facts.peak:
         _peak(axes, facts, end, top)
@@ -64,10 +65,12 @@ def draw_bytes(axes: Any, facts: DeviceFacts, end: int) -> None:
 
 def _names(axes: Any, facts: DeviceFacts, near: bool) -> None:
     of = f"{'╌ ' if near else ''}of {size(facts.total)}" if facts.total else ""
+    before = f"{size(facts.used)} before" if facts.used else ""
     device = clip(facts.label, 20)
     write(axes, device, (0, 0.80), "axes fraction", (-8, 0), ha="right", fontsize=9.5, fontweight="bold")
     write(axes, f"peak {size(facts.peak)}", (0, 0.53), "axes fraction", (-8, 0), ha="right")
     write(axes, of, (0, 0.30), "axes fraction", (-8, 0), ha="right", color=DIM)
+    write(axes, before, (0, 0.09), "axes fraction", (-8, 0), ha="right", color=DIM)
 
 
 def _peak(axes: Any, facts: DeviceFacts, end: int, top: float) -> None:

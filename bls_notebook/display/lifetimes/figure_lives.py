@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bls_notebook.display.lifetimes.facts import holder_of, holder_text, is_left, owner
+from bls_notebook.display.lifetimes.facts import holder_of, holder_text, owner
 from bls_notebook.display.lifetimes.figure_parts import INK, LEFT_BEHIND, PLOT, area, bare, width_of, write
 from bls_notebook.display.lifetimes.lanes import Group, Row, highest, profile
 from bls_notebook.display.palette import NOTEBOOK, Ink, device_ink
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import size
 from bls_notebook.observe.lifetimes import Life
+from bls_notebook.observe.memory_use import is_left_behind
 
 __all__ = ["draw_lives", "lives_height", "row_ink"]
 
@@ -123,14 +124,17 @@ def _draw_bars(axes: Any, place: _Place, end: int) -> None:
 
 def _draw_stays(axes: Any, place: _Place, end: int) -> None:
     """Mark on the bars when somebody else got the block, and write who where there is room."""
-    times = [stay.ns for life in place.row.lives for stay in life.stays]
+    wide = [life for life in place.row.lives if (_span(life, end)[1] - life.born) / end * PLOT > 0.09]
+    times = [stay.ns for life in wide for stay in life.stays]
     if not times:
         return
     axes.vlines(times, place.low - 0.012, place.high + 0.012, color="white", linewidth=2.6, zorder=3)
     axes.vlines(times, place.low - 0.012, place.high + 0.012, color=INK, linewidth=1, zorder=4)
-    for life in place.row.lives:
+    for life in wide:
         ends = [*(stay.ns for stay in life.stays[1:]), _span(life, end)[1]]
         for stay, until in zip(life.stays, ends, strict=True):
+            if stay.at.model == life.maker.model:  # its own: the heading says so
+                continue
             text = f"→ {owner(stay.at)}"
             if (until - stay.ns) / end * PLOT > width_of(text, 7) + 0.1:
                 write(
@@ -157,7 +161,7 @@ def _draw_holders(axes: Any, place: _Place) -> None:
     text = clip(holder_text(holder_of(left[0])), 24)
     if len(left) > 1:
         text = f"{len(left):,} left, {size(sum(life.bytes for life in left))}"
-    colour = LEFT_BEHIND if any(map(is_left, left)) else INK
+    colour = LEFT_BEHIND if any(map(is_left_behind, left)) else INK
     write(axes, text, (1, place.middle), _BESIDE, (10, 0), color=colour)
 
 

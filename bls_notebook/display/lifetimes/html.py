@@ -70,18 +70,20 @@ def _devices(record: Lifetimes) -> Html:
         ("device", ""),
         ("peak", "num"),
         ("capacity", "num"),
+        *([("before", "num")] if any(facts.used for facts in used) else []),
         ("left behind", "num"),
         ("alive at the peak", ""),
     ]
-    return table("Devices", heads, map(_device, used))
+    return table("Devices", heads, (_device(facts, len(heads) > 5) for facts in used))
 
 
-def _device(facts: DeviceFacts) -> Html:
+def _device(facts: DeviceFacts, with_before: bool) -> Html:
     left = join(parts.nbytes(facts.left), parts.quiet(f"in {count(facts.left_blocks, 'block')}"), by=" ")
     return row([
         tag("th", parts.device(facts.label), scope="row"),
         tag("td", parts.nbytes(facts.peak), cls="num"),
         tag("td", parts.nbytes(facts.total) if facts.total else parts.quiet("not known"), cls="num"),
+        tag("td", parts.nbytes(facts.used), cls="num") if with_before else Html(),
         tag("td", left if facts.left_blocks else parts.quiet("nothing"), cls="num"),
         tag("td", parts.quiet(sums_text(facts.at_peak, 4)), cls="wrap"),
     ])  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bls_notebook.display.lifetimes.facts import Held, alive, device_label, held, is_left
+from bls_notebook.display.lifetimes.facts import Held, device_label, held
 from bls_notebook.display.units import count, size
 from bls_notebook.observe.lifetimes import Lifetimes
 
@@ -24,7 +24,7 @@ def left_behind(record: Lifetimes) -> list[str]:
         The largest first; what many small holders have is one sentence at the end. Empty where nothing is
         left.
     """
-    groups = held(life for life in alive(record) if is_left(life))
+    groups = held(record.left_behind())
     said = [_sentence(record, group) for group in groups[:_MOST]]
     if len(groups) > _MOST:
         rest = groups[_MOST:]

@@ -49,9 +49,9 @@ def lifetimes_text(record: Lifetimes, *, width: int = 100) -> str:
     """
     lines = [text.facts(*summary(record))]
     devices = [facts for facts in device_facts(record) if facts.blocks]
-    heads = ["device", "peak", "capacity", "left behind", "alive at the peak"]
+    heads = ["device", "peak", "capacity", "before", "left behind", "alive at the peak"]
     rows = [_device(facts) for facts in devices]
-    lines += text.table(rows, heads=heads, right=" rrr", width=width) if rows else []
+    lines += text.table(rows, heads=heads, right=" rrrr", width=width, last="wrap") if rows else []
     for warning in left_behind(record):
         lines += text.note("warning", warning, width)
     lines += ["", *chart_lines(record, width=width)] if record.lives else []
@@ -73,9 +73,10 @@ def summary(record: Lifetimes) -> list[str]:
 
 
 def _device(facts: DeviceFacts) -> list[str]:
-    left = f"{size(facts.left)} in {count(facts.left_blocks, 'block')}" if facts.left_blocks else "nothing"
+    left = size(facts.left) if facts.left_blocks else "nothing"
     of = size(facts.total) if facts.total else ""
-    return [facts.label, size(facts.peak), of, left, sums_text(facts.at_peak)]
+    before = size(facts.used) if facts.used else ""
+    return [facts.label, size(facts.peak), of, before, left, sums_text(facts.at_peak)]
 
 
 def _alive(record: Lifetimes, left: list[Alive], width: int) -> list[str]:
