@@ -82,6 +82,7 @@ class Display:
 
     text: str
     html: str = ""
+    widget: Any = None  # what covers a picture of the HTML while a kernel is there
     mermaid: str = ""  # JupyterLab draws it (from 4.1 on), but shows HTML rather where there is any
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
