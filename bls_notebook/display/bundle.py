@@ -137,8 +137,8 @@ def render(
         return Display(call_graph_text(value, width=width), mermaid=call_graph_mermaid(value))
     if isinstance(value, Session) and live and value.spans:
         widget = live_timeline(value, titled=False)
-        html = summary.session_html(value, widget=widget)
-        return Display(summary.session_text(value, width=width), html, widget=widget)
+        shown = summary.session_html(value, widget=widget)
+        return Display(summary.session_text(value, width=width), shown, widget=widget)
     if isinstance(value, Record):
         pair = _ONE.get(type(value))
         if pair is None:
