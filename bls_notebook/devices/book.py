@@ -119,10 +119,13 @@ class Book:
     ----------
     limit : int
         How many are kept.
+    base : int
+        The number before that of the first request.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, base: int = 0) -> None:
         self._limit = limit
+        self._base = base
         self._next = 1
         self._cell = ""
         self._dead: deque[Block] = deque()  # that are kept, in the order of their deaths
@@ -244,7 +247,7 @@ class Book:
     def _request(self, number: int, parent: int, who: Who, options: Any, span: int) -> Request:
         sender = self._known(parent)
         cell = self._cell if sender is None else sender.cell
-        request = self._requests[number] = Request(number, *who, options, sender, span, cell)
+        request = self._requests[number] = Request(number - self._base, *who, options, sender, span, cell)
         self._prune(self._requests)
         return request
 

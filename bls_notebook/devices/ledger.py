@@ -30,6 +30,7 @@ IN, OUT, AGAIN, ALONE, CELL, ALLOCATED, MOVED, EXPORTED, FREED = -1, -2, -3, -4,
 # Instead of a size: that of the elements, as data type and shape say; it is noted elsewhere.
 PLAIN, NOTED = -1, -2
 
+_number = count(1).__next__
 Key = ref[Any] | tuple[str, int]
 Who = tuple[str, int]
 _ndarray, _ref, _getweakrefs, _getweakrefcount = np.ndarray, ref, getweakrefs, getweakrefcount
@@ -47,12 +48,14 @@ class Recording:
         Called when there are more, to take some away.
     """
 
-    __slots__ = ("_died", "_full", "_most", "_note", "log", "number")
+    __slots__ = ("_died", "_full", "_most", "_note", "base", "log", "number")
 
     def __init__(self, most: int, full: Callable[[], None]) -> None:
         # Flat: so a garbage collection has little more to look at than the references.
         self.log: list[Any] = []
-        self.number = count(1).__next__  # numbers the requests
+        # Numbers the requests; no two recordings give the same number, for some are answered in the next one.
+        self.number = _number
+        self.base = _number()
         self._most = most
         self._full = full
         self._note = self.log.extend

@@ -79,6 +79,7 @@ class MemoryTrack(Lived):
         "_began",
         "_book",
         "_end",
+        "_limit",
         "_lock",
         "_most",
         "_record",
@@ -90,6 +91,7 @@ class MemoryTrack(Lived):
 
     def __init__(self, limit: int, name: str = "") -> None:
         self.name = name
+        self._limit = limit
         self._book = Book(limit)
         self._most = max(LEAST_LOG, limit * ITEMS)
         self._lock = threading.Lock()  # of the book
@@ -112,6 +114,7 @@ class MemoryTrack(Lived):
                 )
             recording = ledger.Recording(self._most, self._shorten)
             self._recording = recording
+            self._book = Book(self._limit, recording.base)
             self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             self._used = _in_use()
             self._start = perf_counter_ns()
