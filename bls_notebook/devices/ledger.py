@@ -33,7 +33,7 @@ PLAIN, NOTED = -1, -2
 _number = count(1).__next__
 Key = ref[Any] | tuple[str, int]
 Who = tuple[str, int]
-_ndarray, _ref, _getweakrefs, _getweakrefcount = np.ndarray, ref, getweakrefs, getweakrefcount
+_ndarray, _ref, _getweakrefs = np.ndarray, ref, getweakrefs
 _Tensors = Sequence[Any]
 
 
@@ -86,27 +86,29 @@ class Recording:
             given = before[index]
             index += 1
             array = given._array
-            shape = array.shape
             datatype = got._datatype
-            plain = array.__class__ is _ndarray and array.base is None and datatype != "BYTES"
-            if plain:
-                for source in _getweakrefs(array):
+            if array.__class__ is _ndarray and datatype != "BYTES":
+                owner = array.base
+                if owner is None:
+                    owner, size = array, PLAIN
+                elif owner.__class__ is _ndarray and owner.base is None:
+                    size = owner.nbytes
+                else:
+                    owner = owner_of(array)
+                    size = bytes_of(owner, array)
+                for source in _getweakrefs(owner):
                     if source.__callback__ is died:
                         break
                 else:
-                    source = _ref(array, died)
-                    if _getweakrefcount(array) > 1:
-                        source = self._first(array)
-                size = PLAIN
+                    source = self._watch(owner)
+                if got is given:
+                    target, room = source, size
+                else:  # a copy, which nobody has seen
+                    target, room = _ref(got._array, died), PLAIN
             else:
                 source, size = self._block_of(array)
-            if got is given:
-                target, room = source, size
-            elif plain:
-                target, room = _ref(got._array, died), PLAIN
-            else:
-                target, room = self._block_of(got._array)
-            self._note(head + (got._name, datatype, shape, source, size, target, room))  # noqa: RUF005
+                target, room = (source, size) if got is given else self._block_of(got._array)
+            self._note(head + (got._name, datatype, array.shape, source, size, target, room))  # noqa: RUF005
         if not index and head[0] == IN:
             self._note((ALONE, *head[1:]))
 
@@ -129,13 +131,17 @@ class Recording:
         if not isinstance(array, _ndarray):
             return gpu_block(array)
         owner = array if array.base is None else owner_of(array)
-        if any(known.__callback__ is self._died for known in getweakrefs(owner)):
-            return self._first(owner), NOTED
-        _made = ref(owner, self._died)
-        return self._first(owner), bytes_of(owner, array)
+        for known in getweakrefs(owner):
+            if known.__callback__ is self._died:
+                return known, NOTED
+        return self._watch(owner), bytes_of(owner, array)
 
-    def _first(self, owner: Any) -> ref[Any]:
-        """The first reference that was made to an owner, where two threads were about to: the last listed."""
+    def _watch(self, owner: Any) -> ref[Any]:
+        """A reference to what owns a block that is new."""
+        made = ref(owner, self._died)
+        if getweakrefcount(owner) == 1:
+            return made
+        # Where two threads were about to make one, the first counts for both: the last in this list.
         return next(known for known in reversed(getweakrefs(owner)) if known.__callback__ is self._died)
 
     # -- devices (observer.Observer) -----------------------------------------------------------------
