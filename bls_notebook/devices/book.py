@@ -11,18 +11,32 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-from weakref import ref
 
 from bls_notebook.observe.lifetimes import Maker
 
-from .ledger import AGAIN, ALLOCATED, ALONE, CELL, EXPORTED, FREED, IN, MOVED, OUT, PLAIN, Key, Who
+from .ledger import (
+    AGAIN,
+    ALLOCATED,
+    ALONE,
+    CELL,
+    EXPORTED,
+    FREED,
+    IN,
+    MOVED,
+    OUT,
+    PLAIN,
+    SOURCE,
+    TARGET,
+    WIDTH,
+    Key,
+    Who,
+)
 
 __all__ = ["Block", "Book", "Request", "Stop"]
 
 MOST_REQUESTS = 10_000  # that are known at a time, at least
+RECENT = 5_000  # rows: a request that was answered before is taken for done
 MOST_STOPS = 1_000  # of a block; of one that comes around more often the first and the last half
-FIELDS = 7  # of a tensor: name, data type, shape, source's key and size, target's key and size
-IN_HEAD, OUT_HEAD = 7, 4  # what is said before them
 _ITEM_BYTES = {
     "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8, "INT8": 1, "INT16": 2, "INT32": 4,
     "INT64": 8, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8,
@@ -135,114 +149,112 @@ class Book:
         self._kept = 0
         self._requests: dict[int, Request] = {}
         self._skipped: dict[int, tuple[int, Who, Any, int, str]] = {}  # parent, model, options, span, cell
-        self._early: dict[Index, Key] = {}  # were dropped before the log said that they died
         self.dropped = 0
         self.in_use: Counter[str] = Counter()  # bytes alive, by device
         self.older: Counter[str] = Counter()  # changes to the bytes of a GPU that are in no life
 
     # -- reading the log -----------------------------------------------------------------------------
 
-    def read(self, log: Sequence[Any]) -> None:
-        """Take entries in, which end where an entry ends."""
-        index, end = 0, len(log)
-        while index < end:
-            word = log[index]
-            if word.__class__ is ref:
-                self._died(word, log[index + 1])
-                index += 2
-            elif word == IN:
-                at, number, parent, who, options, span = log[index + 1 : index + IN_HEAD]
+    def read(self, log: Sequence[Any], deaths: Sequence[Any] = ()) -> None:
+        """Take rows in, and the deaths that were noted before the last of them."""
+        early: list[tuple[Key, int]] = []  # of blocks that a later row names: another thread's
+        end, ends = 0, len(deaths)
+        for start in range(0, len(log), WIDTH):
+            word, at, number, other, who, options, span, *fields = log[start : start + WIDTH]
+            while end < ends and deaths[end + 1] <= at:
+                if not self._died(deaths[end], deaths[end + 1]):
+                    early.append((deaths[end], deaths[end + 1]))
+                end += 2
+            if word == IN:
                 request = self._requests.get(number)
                 if request is None:
-                    request = self._request(number, parent, who, options, span)
-                index += IN_HEAD + FIELDS
-                self._crossed(at, "input", request.parent, request, request, log[index - FIELDS : index])
+                    request = self._request(number, other, who, options, span)
+                self._crossed(at, "input", request.parent, request, request, fields)
             elif word in (OUT, AGAIN):
-                at, number, instance = log[index + 1 : index + OUT_HEAD]
-                request = self._known(number)
-                if request is not None and instance:
-                    request.instance = instance
-                index += OUT_HEAD + FIELDS
-                fields = log[index - FIELDS : index]
+                known = self._known(number)
+                if known is not None and other:
+                    known.instance = other
                 if word == AGAIN:
-                    self._crossed(at, "input", request, request, request, fields)
+                    self._crossed(at, "input", known, known, known, fields)
                 else:
-                    parent = None if request is None else request.parent
-                    self._crossed(at, "output", request, request, parent, fields)
+                    self._crossed(at, "output", known, known, None if known is None else known.parent, fields)
+            elif word == ALONE:
+                self._request(number, other, who, options, span)
             else:
-                method, length = _RARE[word]
-                method(self, *log[index + 1 : index + length])
-                index += length
+                _RARE[word](self, at, *number)
+        for key, at in early:
+            self._died(key, at)
+        for index in range(end, ends, 2):
+            self._died(deaths[index], deaths[index + 1])
 
-    def skim(self, log: Sequence[Any], most: int) -> tuple[int, list[Any]] | None:
-        """Drop what is over from the oldest entries of a log, without reading them.
+    def skim(
+        self, log: Sequence[Any], deaths: Sequence[Any], most: int
+    ) -> tuple[list[Any], list[Any]] | None:
+        """Drop what is over from the oldest rows of a log, without reading them.
 
         Parameters
         ----------
         log : sequence
+            It may become longer meanwhile.
+        deaths : sequence
+            Those that were noted before the last row.
         most : int
-            Items to look at; a little more where an entry ends later.
+            Items of the log to look at, a multiple of `WIDTH`.
 
         Returns
         -------
-        tuple of int and list, or None
-            How many items were looked at, and what is to be put in their place; None where there are
-            entries that have to be read.
+        tuple of list and list, or None
+            What is to be put in the place of these items, and of the deaths; None where there are rows that
+            have to be read.
         """
+        # In slices and without a copy of the log: it is far larger than a processor's cache.
+        kinds, sources, targets = (log[column:most:WIDTH] for column in (0, SOURCE, TARGET))
+        if not _SKIMMED.issuperset(kinds) or tuple in {*map(type, sources), *map(type, targets)}:
+            return None
+        recent = {*map(id, log[most + SOURCE :: WIDTH]), *map(id, log[most + TARGET :: WIDTH])}
+        # Rows stay that say where the notebook is, and what became of a block that lives, or is named later.
+        ids = list(map(id, targets))
+        stay = {i for i, key in enumerate(targets) if key is None or key() is not None}
+        stay.update(i for i, key in enumerate(ids) if key in recent)
+        # What lives and is only copied from stays known by its first row.
+        firsts: dict[int, int] = {}
+        for i, key in enumerate(sources):
+            if key is not None and key() is not None:
+                firsts.setdefault(id(key), i)
+        stay.update(i for key, i in firsts.items() if key not in self._living and key not in self._uncounted)
         kept: list[Any] = []
-        ends: list[tuple[Key, int]] = []
-        named: dict[Index, Key] = {}  # in what is kept
-        dropped: dict[Index, Key] = {}  # in nothing that is kept
-        cell = self._cell
-        index = 0
-        while index < most:
-            word = log[index]
-            if word.__class__ is ref:
-                ends.append((word, log[index + 1]))
-                index += 2
-                continue
-            if word not in (IN, OUT):
-                if word != CELL:
-                    return None
-                cell = log[index + 2]
-                kept += log[index : index + 3]
-                index += 3
-                continue
-            end = index + (IN_HEAD if word == IN else OUT_HEAD) + FIELDS
-            source, _, target = log[end - 4 : end - 1]
-            if _lives(target) or (_lives(source) and not self._knows(source) and _index(source) not in named):
-                kept += log[index:end]
-                for key in (source, target):
-                    named[_index(key)] = key
-                    dropped.pop(_index(key), None)
+        for i in sorted(stay):
+            kept += log[i * WIDTH : (i + 1) * WIDTH]
+        named = {id(None), *map(id, kept[SOURCE::WIDTH]), *map(id, kept[TARGET::WIDTH])}
+        gone = {*map(id, sources), *ids} - named - recent
+        gone -= self._living.keys()
+        gone -= self._uncounted.keys()
+        self.dropped += len(gone)
+        self._skip(log, kinds, most)
+        ended: list[Any] = []
+        for at in range(0, len(deaths), 2):
+            if not gone:  # most of them died long ago
+                ended += deaths[at:]
+                break
+            if id(deaths[at]) in gone:
+                gone.discard(id(deaths[at]))
             else:
-                for key in (source, target):
-                    if not self._knows(key) and _index(key) not in named:
-                        dropped[_index(key)] = key
-                if word == IN:
-                    number, *about = log[index + 2 : index + IN_HEAD]
-                    self._skipped[number] = (*about, cell)
-            index = end
-        self.dropped += sum(key not in self._early for key in dropped)
-        for key, at in ends:
-            if self._knows(key) or id(key) in named:
-                kept += (key, at)
-            elif dropped.pop(id(key), None) is None:
-                self._early.pop(id(key), None)
-        for key in named:
-            self._count_again(key)
-        self._early.update(dropped)
+                ended += deaths[at : at + 2]
+        return kept, ended
+
+    def _skip(self, log: Sequence[Any], kinds: Sequence[int], most: int) -> None:
+        """Remember the requests of rows that are not read, where more may be said of them."""
+        numbers = log[2:most:WIDTH]
+        answered = {number for kind, number in zip(kinds, numbers, strict=True) if kind == OUT}
+        late = len(kinds) - RECENT
+        cell = self._cell
+        for i in [i for i, number in enumerate(numbers) if number not in answered or i > late]:
+            if kinds[i] == IN:
+                parent, who, options, span = log[i * WIDTH + 3 : i * WIDTH + 7]
+                self._skipped[numbers[i]] = parent, who, options, span, cell
+            elif kinds[i] == CELL:
+                (cell,) = numbers[i]
         self._prune(self._skipped)
-        return index, kept
-
-    def _knows(self, key: Key) -> bool:
-        """Whether it has read of a block that lives, as far as it has read."""
-        return _index(key) in self._living or _index(key) in self._uncounted
-
-    def _count_again(self, index: Index) -> None:
-        """A block is a life after all."""
-        if self._early.pop(index, None) is not None:
-            self.dropped -= 1
 
     def _request(self, number: int, parent: int, who: Who, options: Any, span: int) -> Request:
         sender = self._known(parent)
@@ -264,9 +276,6 @@ class Book:
         if len(requests) > 2 * self._limit + MOST_REQUESTS:
             for old in list(requests)[: len(requests) // 2]:
                 del requests[old]
-
-    def _alone(self, at: int, number: int, parent: int, who: Who, options: Any, span: int) -> None:
-        self._request(number, parent, who, options, span)
 
     def _crossed(
         self,
@@ -346,7 +355,6 @@ class Book:
     def _add(self, key: Key, size: int, at: int, maker: Request | None) -> Block | None:
         index, device = _index(key), _device(key)
         self.in_use[device] += size
-        self._count_again(index)
         if self._kept >= self._limit:
             self.dropped += 1
             if not self._dead:
@@ -372,8 +380,6 @@ class Book:
         device, size, _ = self._uncounted.pop(index, ("", 0, key))
         if device:
             self.in_use[device] -= size
-        else:
-            self._early.pop(index, None)
         return device != ""
 
     @property
@@ -391,11 +397,11 @@ class Book:
         yield from sorted([*self._dead, *self._living.values()], key=lambda block: (block.born, block.id))
 
 
-_RARE: dict[int, tuple[Callable[..., None], int]] = {  # who reads such an entry, and its length
-    ALONE: (Book._alone, 7),
-    CELL: (Book._in_cell, 3),
-    ALLOCATED: (Book._allocated, 5),
-    FREED: (Book._freed, 4),
-    MOVED: (Book._moved, 9),
-    EXPORTED: (Book._exported, 8),
+_RARE: dict[int, Callable[..., None]] = {
+    CELL: Book._in_cell,
+    ALLOCATED: Book._allocated,
+    FREED: Book._freed,
+    MOVED: Book._moved,
+    EXPORTED: Book._exported,
 }
+_SKIMMED = {IN, OUT, CELL}  # rows that need not be read

@@ -25,11 +25,16 @@ from .owners import bytes_of, gpu_block, owner_of
 
 __all__ = ["Recording", "current_request", "recording", "set_cell", "unwatched"]
 
-# What an entry of the log begins with; a weak reference is the key of a block that has died.
+# The log consists of rows of this many items. A tensor's has what happened, when, the number of the request,
+# four items more of IN (see `Recording.crossed`) or OUT; the tensor's name, data type and shape; source's key
+# and size, target's key and size. Any other's has what happened, when, and a tuple of the rest.
+WIDTH = 14
+SOURCE, TARGET = 10, 12
 IN, OUT, AGAIN, ALONE, CELL, ALLOCATED, MOVED, EXPORTED, FREED = -1, -2, -3, -4, -5, -6, -7, -8, -9
 # Instead of a size: that of the elements, as data type and shape say; it is noted elsewhere.
 PLAIN, NOTED = -1, -2
 
+_NOTHING = (None,) * 7
 _number = count(1).__next__
 Key = ref[Any] | tuple[str, int]
 Who = tuple[str, int]
@@ -48,18 +53,19 @@ class Recording:
         Called when there are more, to take some away.
     """
 
-    __slots__ = ("_died", "_full", "_most", "_note", "base", "log", "number")
+    __slots__ = ("_died", "_full", "_most", "_note", "base", "deaths", "log", "number")
 
     def __init__(self, most: int, full: Callable[[], None]) -> None:
         # Flat: so a garbage collection has little more to look at than the references.
         self.log: list[Any] = []
+        self.deaths: list[Any] = []  # the key of a block that has died, and when; and so on
         # Numbers the requests; no two recordings give the same number, for some are answered in the next one.
         self.number = _number
         self.base = _number()
         self._most = most
         self._full = full
         self._note = self.log.extend
-        self._died = _recorder(self.log)
+        self._died = _recorder(self.deaths)
         if _cell:
             self.in_cell(_cell)
 
@@ -74,7 +80,7 @@ class Recording:
             IN, when (in nanoseconds of `perf_counter_ns`), number of the request, number of the request whose
             `execute` sent it (0 for the notebook), name and version of the model, options (its ID is read
             later), id of its span; or OUT (AGAIN: it is handed to its model once more), when, number, name of
-            the instance that answers.
+            the instance that answers, and three times nothing.
         before, after : list of Tensor
             As they were given, and as their receiver has them.
         """
@@ -110,7 +116,7 @@ class Recording:
                 target, room = (source, size) if got is given else self._block_of(got._array)
             self._note(head + (got._name, datatype, array.shape, source, size, target, room))  # noqa: RUF005
         if not index and head[0] == IN:
-            self._note((ALONE, *head[1:]))
+            self._note((ALONE, *head[1:], *_NOTHING))
 
     def shorten(self) -> None:
         """See to it that the log does not become too long."""
@@ -119,12 +125,12 @@ class Recording:
 
     def answered(self, number: int, instance: str, outputs: _Tensors) -> None:
         """A response has been handed to its requester as it is; `number` is the request's."""
-        self.crossed((OUT, perf_counter_ns(), number, instance), outputs, outputs)
+        self.crossed((OUT, perf_counter_ns(), number, instance, None, None, 0), outputs, outputs)
         self.shorten()
 
     def handed(self, number: int, before: _Tensors, after: _Tensors) -> None:
         """A request is handed to its model once more."""
-        self.crossed((AGAIN, perf_counter_ns(), number, ""), before, after)
+        self.crossed((AGAIN, perf_counter_ns(), number, "", None, None, 0), before, after)
 
     def _block_of(self, array: Any) -> tuple[Key, int]:
         """The key and the size of an array's block."""
@@ -152,7 +158,7 @@ class Recording:
 
     def took(self, device: str, number: int, size: int) -> None:
         """A GPU gave memory, known by a number."""
-        self._note((ALLOCATED, perf_counter_ns(), current_request(), (device, number), size))
+        self._rare(ALLOCATED, current_request(), (device, number), size)
 
     def freed(self, device: Device, key: int, size: int) -> None:
         """Memory of a GPU is free again."""
@@ -160,7 +166,7 @@ class Recording:
 
     def gave_back(self, device: str, number: int, size: int) -> None:
         """Memory of a GPU, known by a number, is free again."""
-        self._note((FREED, perf_counter_ns(), (device, number), size))
+        self._rare(FREED, (device, number), size)
 
     def transferred(self, source: Any, result: Any, from_device: Device, to_device: Device, ns: int) -> None:
         """Data went to another device."""
@@ -171,8 +177,7 @@ class Recording:
         self._moved("copy", 0, source, result)
 
     def _moved(self, how: str, ns: int, source: Any, result: Any) -> None:
-        now, number = perf_counter_ns(), current_request()
-        self._note((MOVED, now, number, how, ns, *self._block_of(source), *self._block_of(result)))
+        self._rare(MOVED, current_request(), how, ns, *self._block_of(source), *self._block_of(result))
 
     # -- the rest ------------------------------------------------------------------------------------
 
@@ -186,11 +191,14 @@ class Recording:
         """A tensor's memory is shared by DLPack from now on."""
         array = tensor._array
         facts = tensor._name, tensor._datatype, tuple(array.shape)
-        self._note((EXPORTED, perf_counter_ns(), current_request(), *facts, *self._block_of(array)))
+        self._rare(EXPORTED, current_request(), *facts, *self._block_of(array))
 
     def in_cell(self, name: str) -> None:
         """A cell of the notebook begins."""
-        self._note((CELL, perf_counter_ns(), name))
+        self._rare(CELL, name)
+
+    def _rare(self, what: int, *about: Any) -> None:
+        self._note((what, perf_counter_ns(), about, None, None, None, None, *_NOTHING))
 
     def unwatched(self, array: Any) -> bool:
         """Whether nobody has a weak reference to an object but the ledger."""
@@ -200,11 +208,12 @@ class Recording:
     def stop(self) -> None:
         """Watch nothing any more."""
         self.log.clear()
+        self.deaths.clear()
 
 
-def _recorder(log: list[Any]) -> Callable[[ref[Any]], None]:
+def _recorder(deaths: list[Any]) -> Callable[[ref[Any]], None]:
     """What is called when a block dies. It may be called anywhere: it takes no lock and raises nothing."""
-    note, now = log.extend, perf_counter_ns
+    note, now = deaths.extend, perf_counter_ns
 
     def died(gone: ref[Any]) -> None:
         note((gone, now()))

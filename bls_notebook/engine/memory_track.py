@@ -195,11 +195,13 @@ class MemoryTrack(Lived):
             self._lock.release()
 
     def _read(self, recording: ledger.Recording) -> None:
-        log = recording.log
-        count = len(log)
-        new = log[:count]
-        del log[:count]
-        self._book.read(new)
+        # Deaths first: what has died by now is named by a row that is there already.
+        log, deaths = recording.log, recording.deaths
+        ended = deaths[: len(deaths)]
+        del deaths[: len(ended)]
+        new = log[: len(log)]
+        del log[: len(new)]
+        self._book.read(new, ended)
 
     def _shorten(self) -> None:
         """The log is long: drop what is over from its older half, unless somebody reads it now."""
@@ -207,10 +209,11 @@ class MemoryTrack(Lived):
         if recording is None or not self._lock.acquire(False):
             return
         try:
-            log = recording.log
-            skimmed = self._book.skim(log, len(log) // 2)
-            if skimmed is not None and len(skimmed[1]) < skimmed[0] // 2:
-                log[: skimmed[0]] = skimmed[1]
+            log, ended = recording.log, recording.deaths[:]
+            most = len(log) // 2 // ledger.WIDTH * ledger.WIDTH
+            skimmed = self._book.skim(log, ended, most)
+            if skimmed is not None and len(skimmed[0]) < most // 2:
+                log[:most], recording.deaths[: len(ended)] = skimmed
             else:
                 self._read(recording)
         finally:

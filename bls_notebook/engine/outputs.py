@@ -147,12 +147,14 @@ def answer(
     if tracked is not None and tensors:
         if ticket is not None:
             name = "" if execution is None else execution.instance_name
-            tracked.crossed((ledger.OUT, perf_counter_ns(), ticket.track, name), tensors, out._outputs)
+            head = ledger.OUT, perf_counter_ns(), ticket.track, name, None, None, 0
+            tracked.crossed(head, tensors, out._outputs)
             tracked.shorten()
         elif execution is not None:
             instance = execution.instance
             name = execution.instance_name if instance is None else instance.name
-            tracked.crossed((ledger.OUT, perf_counter_ns(), execution.track, name), tensors, out._outputs)
+            head = ledger.OUT, perf_counter_ns(), execution.track, name, None, None, 0
+            tracked.crossed(head, tensors, out._outputs)
     if check is not None and check.reshapes:
         reshape_all(out._outputs, check.reshapes)
     return out
