@@ -115,7 +115,7 @@ Index = int | tuple[str, int]  # of a block: its key, or the id of that
 
 
 def _index(key: Key) -> Index:
-    return key if key.__class__ is tuple else id(key)  # type: ignore[return-value]
+    return key if isinstance(key, tuple) else id(key)
 
 
 def _device(key: Key) -> str:
@@ -295,9 +295,9 @@ class Book:
         if target is source:
             got = given
         else:
-            new = _index(target) not in self._living
+            known = self._next
             got = self._seen(target, plain if room == PLAIN else room, at, maker)
-            if got is not None and new:
+            if got is not None and got.id >= known:
                 got.how, got.source = "copy", 0 if given is None else given.id
             if got is not None and not got.stays:
                 got.maker = maker  # the device gave it to whoever was running then
@@ -344,13 +344,26 @@ class Book:
         index = _index(key)
         block = self._living.get(index)
         if block is None and index not in self._uncounted:
-            if index is key:  # it was there before the track
-                self.older[_device(key)] -= max(size, 0)
+            if isinstance(key, tuple):
+                around = self._around(key)
+                if around is not None:
+                    return around
+                self.older[_device(key)] -= max(size, 0)  # it was there before the track
             return self._add(key, max(size, 0), at, maker)
         if block is not None and size > 0 and not block.bytes:  # another thread was first to name it
             block.bytes = size
             self.in_use[block.device] += size
         return block
+
+    def _around(self, key: tuple[str, int]) -> Block | None:
+        """The block of a GPU's pool that an address lies in: where a part of it came over DLPack."""
+        gpu, address = key
+        for block in self._living.values():
+            if isinstance(block.key, tuple) and block.key[0] == gpu:
+                start = block.key[1]
+                if 0 < start <= address < start + block.bytes:
+                    return block
+        return None
 
     def _add(self, key: Key, size: int, at: int, maker: Request | None) -> Block | None:
         index, device = _index(key), _device(key)

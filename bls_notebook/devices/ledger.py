@@ -7,7 +7,7 @@ alive, and the weak references that the ledger holds, one for each block, change
 copies. What was noted becomes lives later, in `book`.
 
 A block in host memory has the weak reference to its owner as its key: the log holds it, so that no two blocks
-in it have the same. One on a GPU has the name of the GPU and a number.
+in it have the same. One on a GPU has the name of the GPU and a number (see `gpu_block`).
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Recording:
         """
         died = self._died
         index = 0
-        source: Key
-        target: Key
+        source: Any
+        target: Any
         for got in after:
             given = before[index]
             index += 1
@@ -154,7 +154,7 @@ class Recording:
 
     def allocated(self, device: Device, memory: Any, size: int) -> None:
         """A GPU gave memory."""
-        self.took(device.name, memory.key, size)
+        self.took(device.name, -memory.key, size)
 
     def took(self, device: str, number: int, size: int) -> None:
         """A GPU gave memory, known by a number."""
@@ -162,7 +162,7 @@ class Recording:
 
     def freed(self, device: Device, key: int, size: int) -> None:
         """Memory of a GPU is free again."""
-        self.gave_back(device.name, key, size)
+        self.gave_back(device.name, -key, size)
 
     def gave_back(self, device: str, number: int, size: int) -> None:
         """Memory of a GPU, known by a number, is free again."""

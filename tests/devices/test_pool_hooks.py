@@ -12,6 +12,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices import ledger, pool_hooks
 from bls_notebook.devices.book import Book
+from bls_notebook.devices.device import CPU
 from bls_notebook.engine.threads import start_in_thread
 
 
@@ -87,6 +88,18 @@ def test_an_address_that_is_given_out_twice_was_free_in_between(pool: Pool) -> N
     book.read(recording.log, recording.deaths)
     assert book.in_use["gpu:0"] == 512
     assert [b.died >= 0 for b in book.blocks()] == [True, False]
+
+
+def test_a_part_of_a_block_is_no_block_of_its_own(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording, book = begun(pool)
+    pool.malloc(4096, 1024)
+    for address in (4096 + 256, 4096 + 1024):  # one within, as CuPy's arrays over DLPack say; one beside
+        monkeypatch.setattr(ledger, "gpu_block", lambda _, at=address: (("gpu:0", at), 64))
+        recording.copied(None, None, CPU)
+    pool.free(4096, 1024)
+    book.read(recording.log, recording.deaths)
+    assert [(b.bytes, b.died >= 0) for b in book.blocks()] == [(1024, True), (64, False)]
+    assert book.older["gpu:0"] == -64
 
 
 def test_what_was_there_before_is_no_life(pool: Pool) -> None:
