@@ -71,18 +71,35 @@ class Recording:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def crossed(self, head: tuple[Any, ...], before: _Tensors, after: _Tensors) -> None:
+    def crossed(
+        self,
+        before: _Tensors,
+        after: _Tensors,
+        what: int,
+        at: int,
+        number: int,
+        other: int | str = "",
+        who: Who | None = None,
+        options: Any = None,
+        span: int = 0,
+    ) -> None:
         """Tensors have been handed over. Every request of a track pays for this.
 
         Parameters
         ----------
-        head : tuple
-            IN, when (in nanoseconds of `perf_counter_ns`), number of the request, number of the request whose
-            `execute` sent it (0 for the notebook), name and version of the model, options (its ID is read
-            later), id of its span; or OUT (AGAIN: it is handed to its model once more), when, number, name of
-            the instance that answers, and three times nothing.
         before, after : list of Tensor
             As they were given, and as their receiver has them.
+        what : int
+            IN, OUT, or AGAIN: it is handed to its model once more.
+        at : int
+            When, in nanoseconds of `perf_counter_ns`.
+        number : int
+            Of the request.
+        other : int or str
+            Of IN, the number of the request whose `execute` sent it (0 for the notebook); of OUT, the name of
+            the instance that answers.
+        who, options, span : tuple, Options, int
+            Of IN: name and version of the model, the request's options (its ID is read later), its span's id.
         """
         died = self._died
         index = 0
@@ -102,9 +119,9 @@ class Recording:
                 else:
                     owner = owner_of(array)
                     size = bytes_of(owner, array)
-                for source in _getweakrefs(owner):
-                    if source.__callback__ is died:
-                        break
+                known = _getweakrefs(owner)
+                if known and known[-1].__callback__ is died:
+                    source = known[-1]
                 else:
                     source = self._watch(owner)
                 if got is given:
@@ -114,9 +131,12 @@ class Recording:
             else:
                 source, size = self._block_of(array)
                 target, room = (source, size) if got is given else self._block_of(got._array)
-            self._note(head + (got._name, datatype, array.shape, source, size, target, room))  # noqa: RUF005
-        if not index and head[0] == IN:
-            self._note((ALONE, *head[1:], *_NOTHING))
+            self._note((
+                what, at, number, other, who, options, span,
+                got._name, datatype, array.shape, source, size, target, room,
+            ))  # fmt: skip
+        if not index and what == IN:
+            self._note((ALONE, at, number, other, who, options, span, *_NOTHING))
 
     def shorten(self) -> None:
         """See to it that the log does not become too long."""
@@ -125,29 +145,31 @@ class Recording:
 
     def answered(self, number: int, instance: str, outputs: _Tensors) -> None:
         """A response has been handed to its requester as it is; `number` is the request's."""
-        self.crossed((OUT, perf_counter_ns(), number, instance, None, None, 0), outputs, outputs)
+        self.crossed(outputs, outputs, OUT, perf_counter_ns(), number, instance)
         self.shorten()
 
     def handed(self, number: int, before: _Tensors, after: _Tensors) -> None:
         """A request is handed to its model once more."""
-        self.crossed((AGAIN, perf_counter_ns(), number, "", None, None, 0), before, after)
+        self.crossed(before, after, AGAIN, perf_counter_ns(), number)
 
     def _block_of(self, array: Any) -> tuple[Key, int]:
         """The key and the size of an array's block."""
         if not isinstance(array, _ndarray):
             return gpu_block(array)
         owner = array if array.base is None else owner_of(array)
-        for known in getweakrefs(owner):
-            if known.__callback__ is self._died:
-                return known, NOTED
-        return self._watch(owner), bytes_of(owner, array)
+        known = getweakrefs(owner)
+        if known and known[-1].__callback__ is self._died:
+            return known[-1], NOTED
+        size = NOTED if any(one.__callback__ is self._died for one in known) else bytes_of(owner, array)
+        return self._watch(owner), size
 
     def _watch(self, owner: Any) -> ref[Any]:
-        """A reference to what owns a block that is new."""
+        """The reference to what owns a block; made where there is none."""
         made = ref(owner, self._died)
         if getweakrefcount(owner) == 1:
             return made
-        # Where two threads were about to make one, the first counts for both: the last in this list.
+        # Others may have references of their own, and two threads may be about to make the ledger's: then the
+        # first that was made counts for both, which is the last of them in this list.
         return next(known for known in reversed(getweakrefs(owner)) if known.__callback__ is self._died)
 
     # -- devices (observer.Observer) -----------------------------------------------------------------

@@ -147,14 +147,12 @@ def answer(
     if tracked is not None and tensors:
         if ticket is not None:
             name = "" if execution is None else execution.instance_name
-            head = ledger.OUT, perf_counter_ns(), ticket.track, name, None, None, 0
-            tracked.crossed(head, tensors, out._outputs)
+            tracked.crossed(tensors, out._outputs, ledger.OUT, perf_counter_ns(), ticket.track, name)
             tracked.shorten()
         elif execution is not None:
             instance = execution.instance
             name = execution.instance_name if instance is None else instance.name
-            head = ledger.OUT, perf_counter_ns(), execution.track, name, None, None, 0
-            tracked.crossed(head, tensors, out._outputs)
+            tracked.crossed(tensors, out._outputs, ledger.OUT, perf_counter_ns(), execution.track, name)
     if check is not None and check.reshapes:
         reshape_all(out._outputs, check.reshapes)
     return out

@@ -96,7 +96,7 @@ def received(
         out._track = number = tracked.number()
         span = out._span and recording.span_id(out._span)
         tracked.crossed(
-            (ledger.IN, arrived, number, sender.track, model.who, out._options, span), inputs, out._inputs
+            inputs, out._inputs, ledger.IN, arrived, number, sender.track, model.who, out._options, span
         )
         if not number & 63:
             tracked.shorten()
