@@ -19,7 +19,9 @@ from .engine.errors import (
     RepositoryClosedError,
 )
 from .engine.profile import Profile, load_session, profile
+from .observe.comparison import Comparison
 from .observe.session import Session
+from .repository.comparing import compare
 from .repository.current import current_repository, set_current_repository
 from .repository.gpus import cupy, list_devices, simulate_gpus
 from .repository.repository import ModelRepository
@@ -29,6 +31,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BLSError",
+    "Comparison",
     "ConfigError",
     "InvalidNameError",
     "ModelLoadError",
@@ -38,6 +41,7 @@ __all__ = [
     "RepositoryClosedError",
     "Response",
     "Session",
+    "compare",
     "cupy",
     "current_repository",
     "list_devices",
