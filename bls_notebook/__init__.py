@@ -18,8 +18,10 @@ from .engine.errors import (
     ModelNotFoundError,
     RepositoryClosedError,
 )
+from .engine.memory_track import track_memory
 from .engine.profile import Profile, load_session, profile
 from .observe.comparison import Comparison
+from .observe.lifetimes_file import load_lifetimes
 from .observe.session import Session
 from .repository.comparing import compare
 from .repository.current import current_repository, set_current_repository
@@ -46,11 +48,13 @@ __all__ = [
     "current_repository",
     "list_devices",
     "load_ipython_extension",
+    "load_lifetimes",
     "load_session",
     "pb_utils",
     "profile",
     "set_current_repository",
     "simulate_gpus",
+    "track_memory",
     "unload_ipython_extension",
 ]
 

@@ -16,7 +16,7 @@ export function columns(data, layout) {
   /** @type {Record<string, any>} */
   const found = {};
   // A message may place the bytes anywhere, typed arrays want multiples of 8.
-  const bytes = data.buffer.slice(data.byteOffset, data.byteOffset + data.byteLength);
+  const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength).slice().buffer;
   for (const [name, type, offset, count] of layout) {
     found[name] = new TYPES[/** @type {keyof typeof TYPES} */ (type)](bytes, offset, count);
   }
@@ -102,6 +102,8 @@ export function make(tag, properties = {}, ...children) {
     else if (value === true) element.setAttribute(name, "");
     else if (value !== false && value != null) element.setAttribute(name, String(value));
   }
+  // Or letters that are pressed on a button would be the notebook's commands.
+  if (tag === "button") element.setAttribute("data-lm-suppress-shortcuts", "true");
   element.append(...children.filter((child) => child != null && child !== false).map((child) => child || ""));
   return element;
 }
@@ -123,12 +125,12 @@ export function isDark(element) {
 }
 
 /**
- * Call back when the theme may have changed.
+ * Call back when the theme has changed, and the page is seen again: JupyterLab hides all of it for a frame.
  * @param {() => void} changed
  * @returns {() => void} ends it
  */
 export function onTheme(changed) {
-  const observer = new MutationObserver(changed);
+  const observer = new MutationObserver(() => requestAnimationFrame(() => requestAnimationFrame(changed)));
   for (const each of [document.documentElement, document.body]) {
     observer.observe(each, { attributes: true, attributeFilter: ["data-jp-theme-light", "class", "theme"] });
   }

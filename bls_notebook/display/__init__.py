@@ -5,6 +5,13 @@ from __future__ import annotations
 from bls_notebook.display.bundle import Display, render, render_config
 from bls_notebook.display.configs import config_html, config_text
 from bls_notebook.display.errors import error_html, error_text
+from bls_notebook.display.lifetimes import (
+    left_behind,
+    lifetimes_figure,
+    lifetimes_html,
+    lifetimes_svg,
+    lifetimes_text,
+)
 from bls_notebook.display.log_lines import left_out_text, log_line_text
 from bls_notebook.display.many import many_html, many_text, stream_html, stream_text
 from bls_notebook.display.messages import message_html, message_text
@@ -22,7 +29,12 @@ __all__ = [
     "config_text",
     "error_html",
     "error_text",
+    "left_behind",
     "left_out_text",
+    "lifetimes_figure",
+    "lifetimes_html",
+    "lifetimes_svg",
+    "lifetimes_text",
     "log_line_text",
     "many_html",
     "many_text",

@@ -9,11 +9,14 @@ from typing import Any
 from bls_notebook.display.configs import config_html, config_text
 from bls_notebook.display.devices import devices_html, devices_text
 from bls_notebook.display.errors import error_html, error_text
+from bls_notebook.display.lifetimes import lifetimes_html, lifetimes_text
+from bls_notebook.display.lifetimes.widget import live_lifetimes
 from bls_notebook.display.many import many_html, many_text, stream_html, stream_text
 from bls_notebook.display.messages import message_html, message_text
 from bls_notebook.display.metrics import metrics_html, metrics_text
 from bls_notebook.display.model_list import models_html, models_text
 from bls_notebook.display.models import model_html, model_text
+from bls_notebook.display.on_top import covered, with_view
 from bls_notebook.display.responses import response_html, response_text
 from bls_notebook.display.session import summary
 from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
@@ -22,6 +25,7 @@ from bls_notebook.display.statistics import statistics_html, statistics_text
 from bls_notebook.display.svg import can_plot
 from bls_notebook.observe.call_graph import CallGraph
 from bls_notebook.observe.difference import Difference
+from bls_notebook.observe.lifetimes import Lifetimes
 from bls_notebook.observe.metric_records import FamilyRecord
 from bls_notebook.observe.plain import Record
 from bls_notebook.observe.records import (
@@ -57,6 +61,7 @@ _ONE: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
     ResponseRecord: (response_text, response_html),
     ErrorRecord: (error_text, error_html),
     MessageRecord: (message_text, message_html),
+    Lifetimes: (lifetimes_text, lifetimes_html),
     Session: (summary.session_text, summary.session_html),
     SessionStatistics: (summary.statistics_text, summary.statistics_html),
     Difference: (difference_text, _difference_html),
@@ -76,18 +81,25 @@ class Display:
 
     text: str
     html: str = ""
+    widget: Any = None  # what covers a picture of the HTML while a kernel is there
     mermaid: str = ""  # JupyterLab draws it (from 4.1 on), but shows HTML rather where there is any
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         forms = {"text/plain": self.text, "text/html": self.html, "text/vnd.mermaid": self.mermaid}
-        return {kind: form for kind, form in forms.items() if form or kind == "text/plain"}
+        shown = {kind: form for kind, form in forms.items() if form or kind == "text/plain"}
+        return with_view(shown, self.widget)
 
     def __str__(self) -> str:
         return self.text
 
 
 def render(
-    value: Drawable, *, stream: bool = False, width: int = 100, empty: type[Record] = ModelRecord
+    value: Drawable,
+    *,
+    stream: bool = False,
+    width: int = 100,
+    empty: type[Record] = ModelRecord,
+    live: bool = False,
 ) -> Display:
     """Draw a record, or a sequence of them, as text and HTML.
 
@@ -101,6 +113,9 @@ def render(
         Terminal cells in a line of the text.
     empty : type
         What an empty sequence is a sequence of; of responses if `stream`.
+    live : bool
+        Whether a widget may cover the picture of a record that has one, where a kernel and anywidget are
+        there.
 
     Returns
     -------
@@ -112,6 +127,11 @@ def render(
     TypeError
         If there is no display for such a value.
     """
+    if isinstance(value, Lifetimes) and live and value.lives:
+        widget = live_lifetimes(value, width=width)
+        html = lifetimes_html(value)
+        over = html if widget is None else covered(html, widget)
+        return Display(lifetimes_text(value, width=width), over, widget=widget)
     if isinstance(value, CallGraph):
         return Display(call_graph_text(value, width=width), mermaid=call_graph_mermaid(value))
     if isinstance(value, Record):

@@ -15,7 +15,7 @@ from typing import Any
 
 from bls_notebook.display.html import Html, tag
 
-__all__ = ["VIEW", "bundle_on_top", "new_place"]
+__all__ = ["VIEW", "bundle_on_top", "covered", "new_place", "with_view"]
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -23,6 +23,19 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 def new_place() -> str:
     """Return a name for the place of a picture: the widget's trait ``place``."""
     return uuid.uuid4().hex
+
+
+def covered(picture: Html, widget: Any) -> Html:
+    """Put a picture into the place that a widget, by its trait ``place``, covers."""
+    return tag("div", picture, **{"data-bls-place": widget.place})
+
+
+def with_view(bundle: dict[str, Any], widget: Any) -> dict[str, Any]:
+    """Add the widget's view to a bundle for frontends that need it."""
+    if widget is None or not _wants_views():
+        return bundle
+    view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
+    return {**bundle, VIEW: view}
 
 
 def bundle_on_top(text: str, html: Html, widget: Any = None) -> dict[str, Any]:
@@ -40,13 +53,8 @@ def bundle_on_top(text: str, html: Html, widget: Any = None) -> dict[str, Any]:
     dict
         By MIME type.
     """
-    if widget is None:
-        return {"text/plain": text, "text/html": html}
-    covered = tag("div", html, **{"data-bls-place": widget.place})
-    bundle: dict[str, Any] = {"text/plain": text, "text/html": covered}
-    if _wants_views():
-        bundle[VIEW] = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
-    return bundle
+    bundle = {"text/plain": text, "text/html": html if widget is None else covered(html, widget)}
+    return with_view(bundle, widget)
 
 
 def _wants_views() -> bool:

@@ -35,7 +35,7 @@ _PURPLE = ("#b9598f", "#de93bd")
 _SKY = ("#56b4e9", "#86ccf5")
 _YELLOW = ("#b8a200", "#f0e442")
 _COLOURS = (_BLUE, _ORANGE, _GREEN, _PURPLE, _SKY, _YELLOW)
-_HATCHES = ("", "///", "...", "xxx", "\\\\\\")
+_HATCHES = ("", "///", "---", "xxx", "\\\\\\")
 
 ALARM = Ink("#d55e00", "#ff8142")
 """What needs attention."""
@@ -46,7 +46,9 @@ NOTEBOOK = Ink("#7a7a7a", "#9a9a9a")
 _CPU = Ink("#9aa3ab", "#7f8a93")
 _GPUS = tuple(
     Ink(*colour, hatch)
-    for colour, hatch in zip((_BLUE, _ORANGE, _GREEN, _PURPLE), ("////", "....", "xxxx", "++++"), strict=True)
+    for colour, hatch in zip(
+        (_BLUE, _ORANGE, _GREEN, _PURPLE), ("////", "\\\\\\\\", "xxxx", "----"), strict=True
+    )
 )
 
 

@@ -129,7 +129,7 @@ _DEVICES = """
 
 _FIGURE = """
 .bls-figure{display:block;max-width:100%;height:auto;margin:6px 0 2px;mix-blend-mode:multiply}
-&dark .bls-figure{filter:invert(1) hue-rotate(180deg);mix-blend-mode:screen}
+&dark .bls-figure{filter:invert(.9333) hue-rotate(180deg);mix-blend-mode:lighten}
 """
 
 _SESSION = """

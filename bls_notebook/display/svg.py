@@ -37,7 +37,7 @@ def can_plot() -> bool:
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Make figures in here: matplotlib's own defaults hold, not the notebook's, and every run's SVG is equal."""
+    """Make figures in here: by matplotlib's defaults, not the notebook's settings, and equal in every run."""
     import matplotlib
 
     fixed = {

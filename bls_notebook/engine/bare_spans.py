@@ -7,9 +7,10 @@ that serves one request alone. Nothing of what is looked at is kept.
 
 from __future__ import annotations
 
-import gc
+import inspect
+import sys
 from collections.abc import Iterable
-from types import CellType, FrameType
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.observe import recording
@@ -40,21 +41,25 @@ def span_of_frame(frame: FrameType | None, instance: Instance | None) -> int:
     if recording.active is None:
         return 0
     while frame is not None:
-        # Not `f_locals`, which would keep what it shows alive in some versions of Python.
-        found = _span_among(gc.get_referents(frame))
+        found = _span_among(_values(frame))
         if found:
             return found
         frame = frame.f_back
     return 0 if instance is None else _span_served(instance)
 
 
+def _values(frame: FrameType) -> list[Any]:
+    """The values of a function's variables."""
+    if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return []  # a module or a class
+    values = list(frame.f_locals.values())
+    if sys.version_info < (3, 13):
+        frame.f_locals.clear()  # it is a copy, which the frame keeps: arrays would live longer by that
+    return values
+
+
 def _span_among(values: Iterable[Any]) -> int:
     for value in values:
-        if isinstance(value, CellType):
-            try:
-                value = value.cell_contents
-            except ValueError:  # empty
-                continue
         if isinstance(value, InferenceRequest):
             found = getattr(value, "_span", 0)
         elif isinstance(value, InferenceResponseSender):

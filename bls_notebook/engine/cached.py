@@ -12,6 +12,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from bls_notebook.devices import ledger
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -64,7 +65,12 @@ class CachingScheduler:
             self._hit(begun + looked - request._arrived, looked)
             if request._span:
                 record_at_once(self._model, parent, request, found, cached=True)
-            return with_warnings(placed(found, requested), self._model, None, parent)
+            out = placed(found, requested)
+            if ledger.recording is not None:
+                ledger.recording.answered(
+                    getattr(request, "_track", 0), "", False, out._outputs, out._outputs
+                )
+            return with_warnings(out, self._model, None, parent)
         box = [request]
         del request  # nobody but the model may hold it
         response = self._inner.call(parent, box.pop())
@@ -93,8 +99,10 @@ class CachingScheduler:
         log = recording.active
         if ticket.span and log is not None:
             log.cached.append(ticket.span)
-        found = placed(found, ticket.requested)
-        ticket.respond(with_warnings(found, self._model, None, ticket.parent), True)
+        out = placed(found, ticket.requested)
+        if ledger.recording is not None:
+            ledger.recording.answered(ticket.track, "", False, out._outputs, out._outputs)
+        ticket.respond(with_warnings(out, self._model, None, ticket.parent), True)
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:
         self._cache.timed(lookup_ns, 0)

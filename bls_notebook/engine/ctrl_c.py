@@ -16,6 +16,8 @@ import signal
 import threading
 from types import CodeType, FrameType
 
+from .frames import NoFrameError, walk_back
+
 __all__ = ["RETRY_SECONDS", "CtrlC", "inside_engine", "may_be_interrupted"]
 
 RETRY_SECONDS = 0.002
@@ -36,13 +38,15 @@ def may_be_interrupted(code: CodeType, waits: bool = False) -> None:
 def inside_engine(frame: FrameType | None) -> bool:
     """Whether a frame is where the engine must not be interrupted."""
     called_out = False
-    while frame is not None:
-        code = frame.f_code
-        if code.co_filename.startswith(_ENGINE):
-            # What it calls out to is model code where it runs some, and a helper of ours elsewhere.
-            return code not in _waiters and not (called_out and code in _callers)
-        called_out = True
-        frame = frame.f_back
+    try:
+        for each in walk_back(frame):
+            code = each.f_code
+            if code.co_filename.startswith(_ENGINE):
+                # What it calls out to is model code where it runs some, and a helper of ours elsewhere.
+                return code not in _waiters and not (called_out and code in _callers)
+            called_out = True
+    except NoFrameError:
+        return True
     return False
 
 

@@ -16,6 +16,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from bls_notebook.devices import ledger
 from bls_notebook.observe import recording
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonError
@@ -119,6 +120,8 @@ class EnsembleRun:
         self._steps_ns = 0
         self.execution = EnsembleExecution(model.server, model, parent)
         self.execution.started = self._started
+        if ledger.recording is not None:
+            self.execution.track = getattr(request, "_track", 0)
         self.execution.span = request._span
         log = recording.active
         if request._span and log is not None:
@@ -227,7 +230,7 @@ class EnsembleRun:
         if problem is not None:
             return self._unsent(member, request, problem)
         try:
-            return received(member, request, True, "ensemble")
+            return received(member, request, True, "ensemble", self.execution)
         except NotReceivedError as error:
             return self._unsent(member, request, str(error))
 
@@ -317,11 +320,20 @@ class EnsembleRun:
         while (made := flow.take_outputs()) is not None:
             tensors, parameters = made
             del made
+            before = tensors
             if self._model.decoupled:  # a later step may still read one of these
                 tensors = hand_over(tensors, True)
+            recording = ledger.recording
+            if recording is not None:
+                recording.paired(before, tensors)
             response = InferenceResponse()
             response._outputs = tensors
+            del before, tensors  # they may be moved
             response = placed(response, self._request._requested)
+            if recording is not None:
+                outputs = response._outputs
+                recording.answered(self.execution.track, self._model.name, False, outputs, outputs)
+                del outputs
             if parameters:
                 plain = parameters["sequence_id"] == 0 and True not in parameters.values()
                 response._parameters = _PLAIN if plain else json.dumps(parameters)

@@ -99,6 +99,7 @@ class Execution:
         "ticket",
         "tickets",
         "timer",
+        "track",
         "warnings",
     )
 
@@ -114,6 +115,7 @@ class Execution:
     tasks: WeakSet[asyncio.Task[Any]] | None
     inferred: int  # when `execute` returned
     timer: Any  # of its GPU, while it is recorded there
+    track: int  # the number of its request, while a memory track is on
     _causes: list[ErrorRecord] | None
     _children: set[Ticket] | None
     _guard: threading.Lock | None
@@ -130,7 +132,7 @@ class Execution:
         # Of a batch, in step; instead of `request` and `ticket`.
         self.requests: tuple[InferenceRequest, ...] = ()
         self.tickets: tuple[Ticket, ...] = ()
-        self.started = self.inferred = self.thread = 0
+        self.started = self.inferred = self.thread = self.track = 0
         self.span = 0  # number of its request in a profile; of a batch, of the first
         self.warnings: Mapping[str, None] = _NO_WARNINGS  # in order, each once
         self.nested_loop: Any = None  # that a sync execute runs itself
@@ -172,7 +174,7 @@ class Execution:
                 return self._refused(request, str(error), decoupled)
         late: list[InferenceRequest] | None = None
         try:
-            response = model.scheduler.call(self, received(model, request, given, "sync"))
+            response = model.scheduler.call(self, received(model, request, given, "sync", self))
         except ModelClosed as closed:  # it was replaced since it was found
             late = [closed.request]
         except NotReceivedError as error:
@@ -208,7 +210,7 @@ class Execution:
                 return self._refused_later(loop, request, problem, decoupled)
         kind = "stream" if decoupled else "async"
         try:
-            ticket = Ticket(model, received(model, request, given, kind), self, copy_context())
+            ticket = Ticket(model, received(model, request, given, kind, self), self, copy_context())
         except NotReceivedError as error:
             return self._refused_later(loop, request, str(error), decoupled)
         future = response_of(ticket, loop, TicketStream(ticket, self) if decoupled else None)
@@ -231,7 +233,7 @@ class Execution:
         return None if memory is None else memory_problem(memory)
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
-        ticket = Ticket(model, received(model, request, given, "stream"), self, copy_context())
+        ticket = Ticket(model, received(model, request, given, "stream", self), self, copy_context())
         self.adopt(ticket)
         model.scheduler.submit(ticket)
         return TicketStream(ticket, self)

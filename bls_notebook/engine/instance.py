@@ -6,6 +6,7 @@ is who occupies it, None while it is idle; it is written under the scheduler's l
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,11 @@ class Instance:
     def loop_thread(self) -> int:
         """Identity of the thread of its loop; 0 while it has none."""
         return 0 if self._loop is None else self._loop.thread
+
+    @property
+    def event_loop(self) -> asyncio.AbstractEventLoop | None:
+        """Its event loop; None while it has none."""
+        return None if self._loop is None else self._loop.loop
 
     def close(self) -> None:
         """Finalize the model's instance and stop its loop; what ends there later finds it stopped.

@@ -19,11 +19,12 @@ from weakref import getweakrefcount
 
 import numpy as np
 
+from bls_notebook.devices.holding import RecordingNumber
+from bls_notebook.devices.ledger import unwatched
 from bls_notebook.devices.moves import copied, to_cpu
 from bls_notebook.devices.registry import backend_of
 from bls_notebook.pb_utils.dtypes import element_bytes
 from bls_notebook.pb_utils.gpu_text import TextOnGPU
-from bls_notebook.pb_utils.holders import RecordingNumber
 from bls_notebook.pb_utils.tensor import Tensor
 
 __all__ = ["hand_over"]
@@ -57,7 +58,7 @@ def _base_unheld(array: np.ndarray[Any, Any]) -> bool:
         and base.flags.owndata
         and base.flags.writeable
         and _getrefcount(base) == _BASE_UNHELD
-        and getweakrefcount(base) == 0
+        and (getweakrefcount(base) == 0 or unwatched(base))
     )
 
 
@@ -112,7 +113,7 @@ def hand_over(tensors: list[Tensor], given: bool, cpu_only: bool = False) -> lis
             and _getrefcount(tensor) == _TENSOR_UNHELD
             and _getrefcount(array) == _ARRAY_UNHELD
             and array.flags.writeable
-            and getweakrefcount(array) == 0
+            and (getweakrefcount(array) == 0 or unwatched(array))
             and getweakrefcount(tensor) == 0
             and _base_unheld(array)
         ) or (

@@ -19,6 +19,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
+from bls_notebook.devices import pool_hooks
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .ctrl_c import may_be_interrupted
@@ -27,7 +28,7 @@ from .interrupt import Interrupted
 if TYPE_CHECKING:
     from .execution import Execution
 
-__all__ = ["Job", "Mailbox", "ModelLoop", "job_of", "loop_is_idle", "mailbox", "watch_loop"]
+__all__ = ["Job", "Mailbox", "ModelLoop", "in_every_loop", "job_of", "loop_is_idle", "mailbox", "watch_loop"]
 
 log = logging.getLogger("bls_notebook")
 
@@ -150,6 +151,8 @@ class _ModelEventLoop(asyncio.SelectorEventLoop):
 
         def call(*arguments: Any) -> Any:
             job.thread, job.state = threading.get_ident(), "running"
+            if pool_hooks.used:
+                pool_hooks.follow()
             try:
                 return func(*arguments)
             finally:
@@ -221,6 +224,7 @@ class ModelLoop:
         self.loop.bls_executions = self.executions
         selector.going_idle = self._going_idle
         self._stopping = False
+        _loops.add(self)
         self._thread = threading.Thread(target=self._run, name=f"bls-loop-{name}", daemon=True)
         self._thread.start()
         self._mailbox = mailbox(self.loop)
@@ -232,6 +236,8 @@ class ModelLoop:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
+        if pool_hooks.used:
+            pool_hooks.follow()
         try:
             while not self._stopping:
                 try:
@@ -239,7 +245,9 @@ class ModelLoop:
                 except Interrupted:
                     pass  # arrived just after the code that it was for
                 except BaseException as error:  # sys.exit in a task goes through asyncio
-                    log.error("%s in %s; its loop goes on", type(error).__name__, self._thread.name)
+                    where = None if isinstance(error, (SystemExit, KeyboardInterrupt)) else error
+                    words = "%s in %s; its loop goes on"
+                    log.error(words, type(error).__name__, self._thread.name, exc_info=where)
         finally:
             pending = [t for t in asyncio.all_tasks(self.loop) if not t.done()]
             for task in pending:
@@ -268,4 +276,11 @@ class ModelLoop:
             pass
 
 
+def in_every_loop(call: Callable[[], None]) -> None:
+    """Run `call()` in the thread of every model's loop, soon."""
+    for loop in list(_loops):
+        loop.post(call)
+
+
+_loops: WeakSet[ModelLoop] = WeakSet()
 may_be_interrupted(ModelLoop._run.__code__)

@@ -71,6 +71,7 @@ class LoadedModel:
         self.spec = spec
         self.name = spec.name
         self.version = version
+        self.who = spec.name, version
         self.directory = directory
         self.instances = tuple(instances)
         self.decoupled = spec.decoupled

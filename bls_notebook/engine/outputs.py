@@ -6,8 +6,9 @@ from sys import getrefcount as _getrefcount
 from typing import TYPE_CHECKING, Any
 from weakref import getweakrefcount
 
+from bls_notebook.devices import ledger
+from bls_notebook.devices.holding import RecordingNumber
 from bls_notebook.pb_utils.errors import TritonModelException
-from bls_notebook.pb_utils.holders import RecordingNumber
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
@@ -17,7 +18,9 @@ from .placement import placed
 from .reshape import reshape_all
 
 if TYPE_CHECKING:
+    from .execution import Execution
     from .output_check import OutputCheck
+    from .ticket import Ticket
 
 _new = InferenceResponse.__new__
 
@@ -74,6 +77,8 @@ def answer(
     requested: tuple[str, ...],
     given: bool,
     check: OutputCheck | None = None,
+    execution: Execution | None = None,
+    ticket: Ticket | None = None,
 ) -> InferenceResponse:
     """Return the response that a requester gets: its outputs, isolated from the model's.
 
@@ -88,6 +93,8 @@ def answer(
         Nobody but the engine and, perhaps, the list's maker holds the list.
     check : OutputCheck, optional
         Compares the outputs with the configuration; what it finds is in the response's warnings.
+    execution, ticket : Execution, Ticket, optional
+        Whose response it is; the ticket counts where there are both.
 
     Notes
     -----
@@ -131,12 +138,31 @@ def answer(
     out._outputs = []
     if requested.__class__ is tuple:
         out._outputs = hand_over(tensors, unheld)
+        if ledger.recording is not None:
+            _note(ledger.recording, execution, ticket, unheld, tensors, out._outputs)
     else:
         out._outputs = tensors
         out = placed(out, requested, unheld)
+        if ledger.recording is not None:
+            _note(ledger.recording, execution, ticket, False, out._outputs, out._outputs)
     if check is not None and check.reshapes:
         reshape_all(out._outputs, check.reshapes)
     return out
+
+
+def _note(
+    recording: ledger.Recording,
+    execution: Execution | None,
+    ticket: Ticket | None,
+    away: bool,
+    before: list[Tensor],
+    after: list[Tensor],
+) -> None:
+    by = execution if ticket is None else ticket
+    if by is not None and after:
+        recording.answered(
+            by.track, "" if execution is None else execution.instance_name, away, before, after
+        )
 
 
 def _calibrate() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.devices import ledger
 from bls_notebook.devices.errors import DeviceError
 from bls_notebook.devices.moves import to_gpu
 from bls_notebook.devices.registry import need_gpu
@@ -60,7 +61,7 @@ def place(tensors: list[Tensor], given: bool, memory: PreferredMemory) -> list[T
         The GPU has not enough memory, or is not there any more.
     """
     if memory._memory_type != MemoryType.TRITONSERVER_MEMORY_GPU:
-        return hand_over(tensors, given, True)
+        return _handed(tensors, given, True)
     index = memory._device_id
     moved: dict[int, Tensor] = {}
     for number in range(len(tensors)):
@@ -68,12 +69,19 @@ def place(tensors: list[Tensor], given: bool, memory: PreferredMemory) -> list[T
         if tensor is not None:
             moved[number] = tensor
     if not moved:
-        return hand_over(tensors, given)
+        return _handed(tensors, given, False)
     for number in reversed(moved):
         del tensors[number]
-    out = hand_over(tensors, given)
+    out = _handed(tensors, given, False)
     for number, tensor in moved.items():
         out.insert(number, tensor)
+    return out
+
+
+def _handed(tensors: list[Tensor], given: bool, cpu_only: bool) -> list[Tensor]:
+    out = hand_over(tensors, given, cpu_only)
+    if ledger.recording is not None:
+        ledger.recording.paired(tensors, out)
     return out
 
 

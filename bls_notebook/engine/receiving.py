@@ -1,4 +1,4 @@
-"""A request on its way to a model: its inputs are handed over, and it gets its number in a profile."""
+"""A request on its way to a model: inputs are handed over, and it gets its numbers in what records it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from bls_notebook.devices import ledger, pool_hooks
 from bls_notebook.devices.registry import gpus_were_seen
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
@@ -17,6 +18,7 @@ from .reshape import reshape_all
 from .spans import note_crossings
 
 if TYPE_CHECKING:
+    from .execution import Execution
     from .model import LoadedModel
 
 __all__ = ["NotReceivedError", "received"]
@@ -28,7 +30,9 @@ class NotReceivedError(Exception):
     """The inputs of a request cannot be handed to its model; the text is the response's error."""
 
 
-def received(model: LoadedModel, request: InferenceRequest, given: bool, kind: str) -> InferenceRequest:
+def received(
+    model: LoadedModel, request: InferenceRequest, given: bool, kind: str, sender: Execution
+) -> InferenceRequest:
     """Return the request as the model receives it: its tensors isolated from the sender's.
 
     Parameters
@@ -37,6 +41,8 @@ def received(model: LoadedModel, request: InferenceRequest, given: bool, kind: s
         Nobody else holds the request.
     kind : str
         How it was sent; see `Span`.
+    sender : Execution
+        Who sent it.
 
     Raises
     ------
@@ -83,6 +89,13 @@ def received(model: LoadedModel, request: InferenceRequest, given: bool, kind: s
                 note_crossings(log, out._span, inputs, out._inputs)
             if out._requested.__class__ is Wanted:
                 out._requested.span = out._span
+    tracked = ledger.recording
+    if tracked is not None:
+        if pool_hooks.used:
+            pool_hooks.follow()
+        out._track = tracked.received(
+            model.who, sender.track, out._options, arrived, given, inputs, out._inputs
+        )
     return out
 
 

@@ -148,7 +148,9 @@ class BatchRunner:
         self._check(execution, returned)
         for index, ticket in enumerate(execution.tickets):
             if returned is not None and returned[index] is not None:
-                response = answer(returned, index, ticket.requested, False, self._model.outputs)
+                response = answer(
+                    returned, index, ticket.requested, False, self._model.outputs, execution, ticket
+                )
                 ticket.finish(with_warnings(response, self._model, execution, ticket.parent))
         self._leave_to_senders(execution, [])
 
@@ -192,7 +194,9 @@ class BatchRunner:
                 # Here and not in a method: one more reference to the list would mean copies.
                 for index, ticket in enumerate(execution.tickets):
                     if returned[index] is not None:
-                        response = answer(returned, index, ticket.requested, True, self._model.outputs)
+                        response = answer(
+                            returned, index, ticket.requested, True, self._model.outputs, execution, ticket
+                        )
                         response = with_warnings(response, self._model, execution, ticket.parent)
                         ticket.finish(response)
             self._leave_to_senders(execution, again)
@@ -270,7 +274,9 @@ class BatchRunner:
             if returned is not None and not self._model.decoupled:
                 for index, ticket in enumerate(execution.tickets):
                     if returned[index] is not None:
-                        response = answer(returned, index, ticket.requested, True, self._model.outputs)
+                        response = answer(
+                            returned, index, ticket.requested, True, self._model.outputs, execution, ticket
+                        )
                         response = with_warnings(response, self._model, execution, ticket.parent)
                         ticket.finish(response)
             self._leave_to_senders(execution, again)
@@ -301,6 +307,7 @@ class BatchRunner:
         execution = Execution(self._model.server, self._model, parent)
         execution.instance = instance
         execution.tickets = tuple(t for t, _ in pairs)
+        execution.track = execution.tickets[0].track
         execution.requests = tuple(r for _, r in pairs)
         execution.started = perf_counter_ns()
         instance.holder = execution

@@ -19,6 +19,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+from bls_notebook.devices import ledger
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -113,22 +114,21 @@ class DefaultScheduler:
             timer = spans.measured(span, instance) if instance.gpu >= 0 else None
         started = perf_counter_ns()
         execution.started = started
+        if ledger.recording is not None:
+            execution.track = getattr(request, "_track", 0)
         try:
             returned = instance.execute([request])
             if returned.__class__ is not list:
                 returned = self._settle(execution, returned)
             inferred = perf_counter_ns()
-            if (
-                returned.__class__ is not list
-                or len(returned) != 1
-                or returned[0].__class__ is not InferenceResponse
-            ):
+            one = returned.__class__ is list and len(returned) == 1
+            if not one or returned[0].__class__ is not InferenceResponse:
                 check_returned(returned, 1)
             requested = request._requested
             execution.request = None
             del request
             if returned[0] is not None and execution.ticket is None:
-                response = answer(returned, 0, requested, True, model.outputs)
+                response = answer(returned, 0, requested, True, model.outputs, execution)
                 if response._warnings:
                     response = with_warnings(response, model, execution, parent)
         except BaseException as error:
@@ -377,6 +377,7 @@ class DefaultScheduler:
         execution = Execution(model.server, model, ticket.parent)
         execution.instance = instance
         execution.tickets = (ticket,)
+        execution.track = ticket.track
         execution.requests = (request,)
         execution.thread = _get_ident()
         execution._guard = self._lock
@@ -402,7 +403,7 @@ class DefaultScheduler:
             ):
                 execution.requests = ()
                 del request
-                response = answer(returned, 0, ticket.requested, True, model.outputs)
+                response = answer(returned, 0, ticket.requested, True, model.outputs, execution, ticket)
                 if response._warnings:
                     response = with_warnings(response, model, execution, ticket.parent)
             else:

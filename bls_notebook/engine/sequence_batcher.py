@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bls_notebook.devices import ledger
 from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -213,7 +214,10 @@ class SequenceBatcher(BatchScheduler):
             request._inputs = [*request._inputs, *extra]
             return take_request(ticket)
         # The request may be run again: what the model does to its tensors must not be seen then.
-        request = with_inputs(request, hand_over(request._inputs, False) + extra)
+        inputs = hand_over(request._inputs, False)
+        if ledger.recording is not None:
+            ledger.recording.handed(ticket.track, request._inputs, inputs)
+        request = with_inputs(request, inputs + extra)
         request._answerable = turn = Turn(ticket)
         with self._lock:
             self._turns[ticket] = turn

@@ -21,7 +21,7 @@ from .failures import describe_exception
 if TYPE_CHECKING:
     from .model import LoadedModel
 
-__all__ = ["Loader", "Server"]
+__all__ = ["Loader", "Server", "servers"]
 
 log = logging.getLogger("bls_notebook")
 
@@ -60,6 +60,7 @@ class Server:
         self._newest: dict[str, LoadedModel] = {}
         self._lock = threading.Lock()
         self.last_failure: BaseException | None = None
+        servers.add(self)
         self._families: dict[tuple[str, str], WeakSet[_Family]] = {}  # by who made them
 
     def set_strict(self, strict: bool) -> None:
@@ -111,6 +112,8 @@ class Server:
                 self._versions.pop(name, None)
                 self._newest.pop(name, None)
             left = [m for m in before.values() if m not in versions.values()]
+        if left:
+            self.last_failure = None  # its traceback holds every variable on the way, and so what models kept
         for model in left:
             model.close()
         return left
@@ -227,3 +230,6 @@ class _Metric:
     def value(self) -> float:
         """Read."""
         return float(self._do("get", self._metric.value))
+
+
+servers: WeakSet[Server] = WeakSet()  # that are in use

@@ -11,6 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
+from bls_notebook.devices import pool_hooks
+
 __all__ = ["start_in_thread"]
 
 IDLE_SECONDS = 10.0
@@ -37,6 +39,8 @@ class _Worker:
         while True:
             job, self._job = self._job, None
             if job is not None:
+                if pool_hooks.used:
+                    pool_hooks.follow()
                 try:
                     job()
                 except BaseException as error:

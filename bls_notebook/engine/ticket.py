@@ -15,6 +15,7 @@ from contextvars import Context
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
 
+from bls_notebook.devices import ledger
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -93,6 +94,7 @@ class Ticket:
         "sent_bytes",
         "serving",
         "span",
+        "track",
     )
 
     arrived: int
@@ -152,6 +154,8 @@ class Ticket:
         # What is to be read: the answer of a request that has one, in a list so that it is taken once,
         # or everything in order.
         self._only = self._responses = None
+        # The number of its request, while a memory track is on.
+        self.track = 0 if ledger.recording is None else getattr(request, "_track", 0)
         if self.span:
             self.sent_bytes = 0
             if context is not None or parent is None:
@@ -224,7 +228,7 @@ class Ticket:
                 out = self._unfinished or InferenceResponse()
                 self._unfinished = None
             else:
-                out = answer([response], 0, self.requested, False, self.model.outputs)
+                out = answer([response], 0, self.requested, False, self.model.outputs, self.execution, self)
                 out = with_warnings(out, self.model, self.execution, self.parent)
                 if not final and not self.model.decoupled:
                     self._unfinished = out

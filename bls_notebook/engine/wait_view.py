@@ -12,10 +12,10 @@ import gc
 import sys
 import threading
 from collections.abc import Iterable
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from .failures import HOME
+from .frames import NoFrameError, walk_back
 from .futures import RequestFuture
 from .loops import Job, job_of, loop_is_idle
 from .ticket import Ticket
@@ -48,11 +48,11 @@ def needs(node: Node) -> Need[Node]:
 
 
 def needs_at_most(node: Node) -> Need[Node]:
-    """As `needs`, as if only its execution could answer a running request."""
+    """As `needs`, if only its execution could answer a running request, and only it could cancel others."""
     if isinstance(node, Ticket) and node.execution is not None and not node.queued:
         free = node.ready or node.granted is not None or node.cancelled or node.refused
         return (LIVE, ()) if free else (ALL, [node.execution])
-    return needs(node)
+    return _needs_of_waiting(node, False) if isinstance(node, Ticket) else needs(node)
 
 
 def _needs_of_ticket(ticket: Ticket) -> Need[Ticket | Execution]:
@@ -70,11 +70,12 @@ def candidates(ticket: Ticket) -> tuple[Instance, ...]:
     return ticket.bound or ticket.model.instances
 
 
-def _needs_of_waiting(ticket: Ticket) -> Need[Ticket | Execution]:
+def _needs_of_waiting(ticket: Ticket, all_of_it: bool = True) -> Need[Ticket | Execution]:
     """A request that no instance has begun: one in a queue, or one that is just being handed over."""
     if ticket.queued and ticket.expires:
         return LIVE, ()
-    if ticket.model.decoupled and ticket.parent is not None and _bare_thread_of(ticket.parent.model):
+    reader = ticket.parent.model if all_of_it and ticket.model.decoupled and ticket.parent else None
+    if _bare_thread_of(reader):
         return LIVE, ()  # it may cancel the iterator
     if ticket.ready or ticket.cancelled:  # or it just has
         return LIVE, ()
@@ -122,11 +123,13 @@ def _bare_thread_of(model: LoadedModel | None) -> bool:
         known.add(instance.loop_thread)
         known.add(getattr(instance.holder, "thread", 0))
     for thread, innermost in sys._current_frames().items():
-        frame: FrameType | None = None if thread in known else innermost
-        while frame is not None:
-            if getattr(frame.f_globals.get(HOME), "owner", None) is model:
+        if thread in known:
+            continue
+        try:
+            if any(getattr(f.f_globals.get(HOME), "owner", None) is model for f in walk_back(innermost)):
                 return True
-            frame = frame.f_back
+        except NoFrameError:
+            return True  # it may be
     return False
 
 
@@ -144,10 +147,10 @@ def _find_elsewhere(ticket: Ticket) -> bool:
             own.add(id(coroutine))
             own.add(id(getattr(coroutine, "cr_frame", None)))
             coroutine = getattr(coroutine, "cr_await", None)  # type: ignore[assignment]
-    frame = sys._current_frames().get(execution.thread)
-    while frame is not None:
-        own.add(id(frame))
-        frame = frame.f_back
+    try:
+        own.update(map(id, walk_back(sys._current_frames().get(execution.thread))))
+    except NoFrameError:
+        return True
     for thing in means:
         if thing is None:
             continue

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-from collections.abc import Callable
 from functools import cache
-from types import CodeType, TracebackType
-from typing import Any
-
-import bls_notebook as bls
 
 from .arguments import Parser, identifier, words_of
+from .cell_body import cell_body
 from .expressions import Variables
-from .failing import display_of
 from .notebook import Notebook
 
 __all__ = ["bls_cell", "parser"]
@@ -27,17 +20,6 @@ _EXAMPLES = """\
   response = await request.async_exec()
   pb_utils.get_output_tensor_by_name(response, "OUTPUT0").as_numpy()
 """
-
-
-class CellSyntaxError(Exception):
-    """A cell that is not Python; shown as IPython shows it, without the frames of this package."""
-
-    def __init__(self, error: SyntaxError, shown: list[str]) -> None:
-        super().__init__(str(error))
-        self._shown = shown
-
-    def _render_traceback_(self) -> list[str]:
-        return self._shown
 
 
 @cache
@@ -61,77 +43,6 @@ def bls_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
     """Run a cell as the body of an `execute`."""
     __tracebackhide__ = True
     arguments = parser().parse([word.plain for word in words_of(parser(), line)])
-    function, file = _function(notebook, cell)
-    try:
-        value = bls.current_repository().run(function)
-    except BaseException as error:
-        _show_from_the_cell_on(notebook, error, file)
-        raise
+    value = cell_body(notebook, "%%bls", cell)()
     notebook.assign(arguments.into, value)
     return value
-
-
-def _function(notebook: Notebook, cell: str) -> tuple[Callable[[], Any], str]:
-    """Return a function that runs the cell, and the name of the cell's file.
-
-    Like any cell, it gives the value of its last line, if that is an expression.
-    """
-    shell: Any = notebook.shell
-    # One line more, so that lines are numbered as they are in the cell, where %%bls is the first.
-    source = "# %%bls\n" + shell.transform_cell(cell)
-    file = str(shell.compile.cache(source, notebook.cell_number, raw_code="%%bls\n" + cell))
-    try:
-        codes = _compile(notebook, source, file)
-    except SyntaxError as error:
-        raise CellSyntaxError(error, shell.SyntaxTB.structured_traceback(SyntaxError, error, [])) from None
-    namespace = shell.user_ns
-
-    def run() -> Any:
-        value = None
-        for code in codes:
-            value = eval(code, namespace)
-        return value
-
-    async def run_async() -> Any:
-        value = None
-        for code in codes:
-            value = eval(code, namespace)
-            if _awaits(code):
-                value = await value
-        return value
-
-    return (run_async if any(map(_awaits, codes)) else run), file
-
-
-def _compile(notebook: Notebook, source: str, file: str) -> list[CodeType]:
-    """Return the cell's code; that of its last line by itself, if it is an expression."""
-    shell: Any = notebook.shell
-    tree = shell.transform_ast(shell.compile.ast_parse(source, filename=file))
-    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
-    flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    codes = [compile(tree, file, "exec", flags, dont_inherit=True)]
-    if isinstance(last, ast.Expr):
-        codes.append(compile(ast.Expression(last.value), file, "eval", flags, dont_inherit=True))
-    return codes
-
-
-def _awaits(code: CodeType) -> bool:
-    return bool(code.co_flags & inspect.CO_COROUTINE)
-
-
-def _show_from_the_cell_on(notebook: Notebook, error: Any, file: str) -> None:
-    """Begin the traceback that is shown at the cell, as if it had been run directly."""
-    first: TracebackType | None = error.__traceback__
-    while first is not None and first.tb_frame.f_code.co_filename != file:
-        first = first.tb_next
-    if first is None or display_of(error) is not None:
-        return
-    traceback = first
-
-    def render() -> list[str]:
-        shown: list[str] = notebook.shell.InteractiveTB.structured_traceback(
-            type(error), error, traceback, tb_offset=0
-        )
-        return shown
-
-    error._render_traceback_ = render

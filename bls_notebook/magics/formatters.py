@@ -9,7 +9,9 @@ from typing import Any
 
 from IPython.core.formatters import DisplayFormatter
 
-from bls_notebook import Response
+from bls_notebook import BLSError, Response
+from bls_notebook.engine.memory_track import MemoryTrack
+from bls_notebook.observe.lifetimes import Lifetimes
 from bls_notebook.observe.records import DeviceTable, ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
 
 from .notebook import Notebook
@@ -19,7 +21,8 @@ __all__ = ["add_formatters", "remove_formatters"]
 
 _LISTS: tuple[type, ...] = (Responses, Models, Statistics, Families)
 _TYPES: tuple[type, ...] = (
-    Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, DeviceTable, *_LISTS,
+    Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, DeviceTable, Lifetimes, MemoryTrack,
+    *_LISTS,
 )  # fmt: skip
 
 
@@ -32,8 +35,11 @@ def _formatter(notebook: Notebook) -> DisplayFormatter:
 def add_formatters(notebook: Notebook) -> None:
     """Make the shell draw responses and records."""
 
-    def bundle(value: Any, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return notebook.draw(value)._repr_mimebundle_()
+    def bundle(value: Any, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        try:
+            return notebook.draw(value)._repr_mimebundle_()
+        except BLSError:  # a track that has not begun
+            raise NotImplementedError from None
 
     def text(value: Any, printer: Any, cycle: bool) -> None:
         printer.text(notebook.draw(value).text)

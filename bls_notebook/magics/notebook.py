@@ -10,6 +10,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import bls_notebook as bls
 from bls_notebook.display import Display, render
+from bls_notebook.observe.lifetimes import Lived
 from bls_notebook.observe.metric_records import FamilyRecord
 from bls_notebook.observe.plain import Record
 from bls_notebook.observe.records import MessageRecord, ModelRecord, ResponseRecord
@@ -50,6 +51,8 @@ class Notebook:
         """Draw a record, a response, or several, by the settings."""
         if isinstance(value, bls.Response):
             value = value.record
+        if isinstance(value, Lived):
+            value = value.record
         if isinstance(value, Responses):
             records = [self._chosen(record) for record in value.records]
             return render(records, stream=value.stream or not records, width=self.settings.width)
@@ -63,7 +66,7 @@ class Notebook:
             value = self._chosen(value)
         if not isinstance(value, Record):
             raise TypeError(f"cannot draw {type(value).__name__}")
-        return render(value, width=self.settings.width)
+        return render(value, width=self.settings.width, live=self.settings.widgets)
 
     def _chosen(self, record: Any) -> Any:
         return record if self.settings.show_warnings else replace(record, warnings=())
@@ -81,7 +84,7 @@ class Notebook:
     def publish(self, display: Display, display_id: str = "", update: bool = False) -> None:
         """Send a display to the notebook; with an id it can be replaced by an update later."""
         transient: dict[str, str] = {"display_id": display_id} if display_id else {}
-        bundle: dict[str, str] = display._repr_mimebundle_()
+        bundle: dict[str, Any] = display._repr_mimebundle_()
         self.shell.display_pub.publish(data=bundle, metadata={}, transient=transient, update=update)
 
     @property

@@ -10,13 +10,14 @@ from typing import Any, cast
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_silenced
 
-from . import body, request, tritonconfig, tritonmodel
+from . import blsmemory, body, request, tritonconfig, tritonmodel
 from .arguments import HelpWanted
 from .cell_log import CellLog
 from .completion import magic_matcher
 from .expressions import Variables
 from .failing import add_handler
 from .formatters import add_formatters, remove_formatters
+from .memory_watch import MemoryWatch
 from .notebook import Notebook
 from .repo import help_text, tritonrepo
 from .settings import BLSNotebook
@@ -42,6 +43,7 @@ MAGICS = (
     Magic("tritonrepo", "line", tritonrepo, help_text),
     Magic("bls", "line", request.bls_line, lambda: request.parser().format_help()),
     Magic("bls", "cell", body.bls_cell, lambda: body.parser().format_help()),
+    Magic("blsmemory", "cell", blsmemory.bls_memory, lambda: blsmemory.parser().format_help()),
 )
 
 
@@ -62,6 +64,7 @@ class Extension:
         self._shell.configurables.append(settings)
         add_formatters(self._notebook)
         self._give_back_handler = add_handler(self._notebook)
+        self._memory = MemoryWatch(self._notebook)
         self._log = CellLog(self._notebook)
         self._log.install()
         self._shell.Completer.custom_matchers.append(magic_matcher)
@@ -74,6 +77,7 @@ class Extension:
             self._shell.configurables.remove(self._notebook.settings)
         remove_formatters(self._notebook)
         self._give_back_handler()
+        self._memory.remove()
         self._log.remove()
         matchers = self._shell.Completer.custom_matchers
         if magic_matcher in matchers:

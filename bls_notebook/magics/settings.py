@@ -29,6 +29,10 @@ class BLSNotebook(Configurable):
         help="Whether what Triton would pass in silence (the warnings of a response) fails the request.",
     ).tag(config=True)
     show_warnings = Bool(True, help="Whether displays show warnings.").tag(config=True)
+    widgets = Bool(
+        True,
+        help="Whether pictures can be zoomed, hovered and searched while the kernel runs (needs anywidget).",
+    ).tag(config=True)
     log_level = CaselessStrEnum(
         [*LEVELS, "off"],
         default_value="info",

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bls_notebook.observe.plain import Record
 
-__all__ = ["SCHEMA", "DeviceSeen", "Holder", "Life", "Lifetimes", "Maker", "Stay"]
+if TYPE_CHECKING:
+    from bls_notebook.observe.memory_use import Level, Peak
+
+__all__ = ["SCHEMA", "DeviceSeen", "Holder", "Life", "Lifetimes", "Lived", "Maker", "Stay"]
 
 SCHEMA = 1
 
@@ -14,6 +19,9 @@ SCHEMA = 1
 @dataclass(frozen=True, slots=True)
 class Maker(Record):
     """Who made a block of memory, or had it; an empty ``model`` is the notebook.
+
+    The engine's copy of an input belongs to the model that received it, its copy of an output to the model
+    that gave it.
 
     ``request`` numbers the requests of the track from 1, 0 for none; ``span`` is the id of the request's
     span where a profile was on too; ``cell`` is the notebook's cell, ``In [3]``.
@@ -32,8 +40,8 @@ class Maker(Record):
 class Stay(Record):
     """One stop of a block on its way: as which tensor it came to whom, and when.
 
-    ``role`` is input (a model's input), output (a response that its requester got) or view (another array or
-    a DLPack export over the same memory).
+    ``role`` is input (a model's input), output (a response that its requester got) or view (it was exported
+    by DLPack). ``shape`` may be that of a part of the block.
     """
 
     ns: int
@@ -87,19 +95,89 @@ class Life(Record):
 
 @dataclass(frozen=True, slots=True)
 class DeviceSeen(Record):
-    """A device during a track; ``total`` is its capacity in bytes, 0 where it is not known."""
+    """A device during a track; ``total`` is its capacity in bytes, 0 where it is not known.
+
+    ``used`` is what was allocated there by this process when the track began: it is in no life.
+    """
 
     name: str
     simulated: bool = False
     total: int = 0
+    used: int = 0
+
+
+class Lived:
+    """What lifetimes answer; for those that have a `Lifetimes` as `record`."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        @property
+        def record(self) -> Lifetimes:
+            """The lifetimes."""
+
+    def alive(self, ns: int = -1) -> tuple[Life, ...]:
+        """Return what was alive at a moment of the track, -1 for its end; the largest first."""
+        from bls_notebook.observe.memory_use import alive
+
+        return alive(self.record, ns)
+
+    def bytes(self, device: str = "", ns: int = -1) -> int:
+        """Return how many bytes were alive at a moment of the track, -1 for its end.
+
+        Parameters
+        ----------
+        device : str
+            ``cpu``, ``gpu:0``; all of them by default.
+        ns : int
+            Nanoseconds since the track began.
+        """
+        from bls_notebook.observe.memory_use import bytes_alive
+
+        return bytes_alive(self.record, device, ns)
+
+    def levels(self, device: str) -> tuple[Level, ...]:
+        """Return the bytes alive on a device over time, a step for each change."""
+        from bls_notebook.observe.memory_use import levels
+
+        return levels(self.record, device)
+
+    def peak(self, device: str) -> Peak:
+        """Return when most bytes were alive on a device, and what they were."""
+        from bls_notebook.observe.memory_use import peak
+
+        return peak(self.record, device)
+
+    def left_behind(self) -> tuple[Life, ...]:
+        """Return what requests made and somebody still holds, the largest first.
+
+        Arrays that the notebook made itself, and sent, are not among them.
+        """
+        from bls_notebook.observe.memory_use import left_behind
+
+        return left_behind(self.record)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the lifetimes to a JSON file, for `load_lifetimes`; compressed where it ends with ``.gz``.
+
+        Returns
+        -------
+        Path
+            Of the file.
+        """
+        from bls_notebook.observe.lifetimes_file import save_lifetimes
+
+        return save_lifetimes(self.record, path)
 
 
 @dataclass(frozen=True, slots=True)
-class Lifetimes(Record):
+class Lifetimes(Record, Lived):
     """Everything that lived while a track was on. Times are nanoseconds since it began.
 
-    ``lives`` are in the order of birth; ``dropped`` counts those that did not fit into the limit, and
-    ``dropped_bytes`` their bytes that are still alive.
+    ``lives`` are in the order of birth. Beyond the track's limit the oldest that are dead are dropped, and
+    where all live, new ones: ``dropped`` counts them, and ``dropped_bytes`` are those of their bytes that
+    are still alive.
     """
 
     lives: tuple[Life, ...] = ()
@@ -110,3 +188,8 @@ class Lifetimes(Record):
     dropped: int = 0
     dropped_bytes: int = 0
     schema: int = SCHEMA
+
+    @property
+    def record(self) -> Lifetimes:
+        """The lifetimes themselves: functions take them, or what has them."""
+        return self

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
+from bls_notebook.devices.holding import RecordingNumber
+
 from ._runtime import caller_var, current_caller
 from .errors import TritonModelException
-from .holders import RecordingNumber
 from .memory import PreferredMemory
 from .parameters import parameters_to_json
 from .refusing import is_sequence, unpicklable
@@ -152,6 +153,7 @@ class InferenceRequest:
         "_requested",
         "_sender",
         "_span",
+        "_track",
     )
 
     _answerable: Answerable | None
@@ -167,6 +169,7 @@ class InferenceRequest:
     # was sent.
     _span: int
     _kind: str
+    _track: int  # its number in a memory track; set only while one is on
 
     def __init__(
         self,

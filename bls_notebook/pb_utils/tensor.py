@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices import dlpack
+from bls_notebook.devices import dlpack, ledger
 from bls_notebook.devices.backend import GPUs
 from bls_notebook.devices.device import CPU, Device
 from bls_notebook.devices.errors import DLPackError
@@ -151,6 +151,8 @@ class Tensor:
         """
         if self._datatype == "BYTES":
             raise TritonModelException("DLPack does not have support for string tensors.")
+        if ledger.recording is not None:
+            ledger.recording.exported(self)
         there = None if isinstance(self._array, _ndarray) else backend_of(self._array)
         capsule = self._writeable().__dlpack__() if there is None else there.capsule(self._array)
         if self._datatype == "BF16":

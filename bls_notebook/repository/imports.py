@@ -71,6 +71,11 @@ class ModuleHome:
         self._builtins = dict(vars(builtins))
         self._builtins["__import__"] = self._import
 
+    @property
+    def modules(self) -> dict[str, ModuleType]:
+        """The instance's own modules, by name."""
+        return self._modules
+
     def load(self, name: str, file: Path) -> ModuleType:
         """Import a file as the instance's main module, named ``<version>.<stem>`` as on Triton."""
         package, _, _ = name.rpartition(".")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
@@ -223,6 +224,11 @@ class _Finalizing:
                 self._inner.finalize()
         finally:
             del self.execute
+
+    @property
+    def model(self) -> Any:
+        """The model's own object, None where there is none."""
+        return getattr(self._inner, "model", None)
 
     def ready(self) -> bool:
         """Ask the model."""

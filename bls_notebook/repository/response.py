@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.devices.holders import kinds
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.preview import tensor_record
 from bls_notebook.observe.records import ErrorRecord, ResponseRecord, TensorRecord
@@ -146,3 +147,6 @@ class Response:
             return f"<Response of {self.model!r}: error {self.error.message().splitlines()[0]!r}>"
         parts = (f"{t._name} {t._datatype}{list(t.shape())}" for t in self._response._outputs)
         return f"<Response of {self.model!r}: {', '.join(parts) or 'no outputs'}>"
+
+
+kinds[Response] = "response"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,31 +51,49 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-@pytest.fixture
-def open_notebook(
-    lab: Lab, browser: Any, request: pytest.FixtureRequest
-) -> Iterator[Callable[..., OpenNotebook]]:
-    """Opens a notebook made of cells, or a copy of a file, and runs it unless ``run=False``."""
-    pages: list[OpenNotebook] = []
+class Opener:
+    """Opens notebooks, each on a page of its own, and closes them."""
 
-    def opened(
-        cells: Sequence[str | Mapping[str, Any]] | Path, *, run: bool = True, theme: str = "Light"
+    def __init__(self, lab: Lab, browser: Any) -> None:
+        self._lab = lab
+        self._browser = browser
+        self._open: list[OpenNotebook] = []
+
+    def __call__(
+        self, cells: Sequence[str | Mapping[str, Any]] | Path, *, run: bool = True, theme: str = "Light"
     ) -> OpenNotebook:
-        folder = lab.root / "notebooks"
-        name = f"{request.node.name.partition('[')[0]}_{len(list(folder.iterdir()))}.ipynb"
+        """Open a notebook made of cells, or a copy of a file, and run it unless ``run=False``."""
+        folder = self._lab.root / "notebooks"
+        name = f"{len(list(folder.iterdir()))}.ipynb"
         text = (
             cells.read_text(encoding="utf-8") if isinstance(cells, Path) else json.dumps(notebook_file(cells))
         )
         (folder / name).write_text(text, encoding="utf-8")
-        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-        notebook = OpenNotebook(lab, page, name)
-        pages.append(notebook)
+        page = self._browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+        notebook = OpenNotebook(self._lab, page, name)
+        self._open.append(notebook)
         notebook.theme(theme)
         if run:
             notebook.run()
         return notebook
 
-    yield opened
-    for notebook in pages:
-        notebook.close()
-    assert [problem for notebook in pages for problem in notebook.problems] == []
+    def close(self) -> None:
+        """Close them all; what went wrong on a page without anybody noticing goes wrong here."""
+        for notebook in self._open:
+            notebook.close()
+        assert [problem for notebook in self._open for problem in notebook.problems] == []
+
+
+@pytest.fixture
+def open_notebook(lab: Lab, browser: Any) -> Iterator[Opener]:
+    opener = Opener(lab, browser)
+    yield opener
+    opener.close()
+
+
+@pytest.fixture(scope="module")
+def open_for_module(lab: Lab, browser: Any) -> Iterator[Opener]:
+    """As `open_notebook`, for notebooks that the tests of a module share."""
+    opener = Opener(lab, browser)
+    yield opener
+    opener.close()

@@ -38,6 +38,11 @@ CASES: list[tuple[str, Mapping[str, Any]]] = [
     ("dlpack_add_sub", PAIR),
     ("dlpack_add_sub", {"INPUT0": A, "INPUT1": B[:3]}),
     ("dlpack_add_sub", {"INPUT0": np.zeros(0, F32), "INPUT1": np.zeros(0, F32)}),
+    *(
+        (model, {"SIGNAL": signal, "NOISE": noise})
+        for model in ("leaky", "tidy")
+        for signal, noise in ((A, B), (A, B[:3]), (np.zeros(0, F32), np.zeros(0, F32)))
+    ),
     ("square_int32", {"IN": np.array([2], I32)}),
     ("bls_sync", named("add_sub", **PAIR)),
     ("bls_sync", named("nobody", **PAIR)),

@@ -1,6 +1,7 @@
 """A GPU for the tests of this folder: a simulated one, and CUDA's where there is one.
 
-They run on a machine with CuPy and a GPU without IPython: `pytest -m gpu tests/devices`.
+On a machine with a GPU, CuPy and pytest, but without IPython and pytest-asyncio, those on the GPU are run by
+`python -m pytest -c /dev/null --rootdir . -m gpu tests/devices`.
 """
 
 from __future__ import annotations

@@ -256,8 +256,8 @@ def execute(self, requests):
 
 def test_during_a_stream(repo: bls.ModelRepository) -> None:
     repo.define("s", STREAM, pbtxt(decoupled=True))
-    got = []
-    with ctrl_c_once(opened("sent")):
+    got: list[int] = []
+    with ctrl_c_once(lambda: len(got) == 3):
         for response in repo.stream("s", ints(3)):
             got.append(value(response))
     assert got == [0, 1, 2]

@@ -30,6 +30,16 @@ from tests.engine.isolated import (
 from tests.engine.seen import address
 
 
+@pytest.fixture(params=["", "tracked"], autouse=True)
+def track(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All of this holds while memory is tracked too: the ledger changes nothing about copies."""
+    if not request.param:
+        yield
+        return
+    with bls.track_memory():
+        yield
+
+
 @pytest.fixture
 def repo() -> Iterator[bls.ModelRepository]:
     seen.notes.clear()

@@ -186,7 +186,6 @@ def test_every_other_data_type(models: bls.ModelRepository, dtype: str) -> None:
         (["X", "Z"], "unexpected inference output 'Z' for model 'm'"),
         (["Z", "W"], "unexpected inference output 'W' for model 'm'"),
         (["x"], "unexpected inference output 'x' for model 'm'"),
-        ([""], "unexpected inference output '' for model 'm'"),
     ],
 )
 def test_requested_outputs(models: bls.ModelRepository, outputs: list[str], expected: str | None) -> None:

@@ -229,7 +229,9 @@ MODELS = {
         _config(f"sequence_batching {{ oldest {{ max_candidate_sequences: 4 }} {_CONTROL} }}", 4),
         "sequence",
     ),
-    "again": Loaded(_source(_AGAIN), _config(f"sequence_batching {{ iterative_sequence: true {_CONTROL} }}", 4), "again"),
+    "again": Loaded(
+        _source(_AGAIN), _config(f"sequence_batching {{ iterative_sequence: true {_CONTROL} }}", 4), "again"
+    ),
     "cached": Loaded(_source(_PLAIN), _config("response_cache { enable: true }"), factor=2),
     "fails": Loaded(_source(_FAILS), _config()),
     "itself": Loaded(_source(_ITSELF), _config(count=3)),

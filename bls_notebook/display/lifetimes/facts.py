@@ -1,4 +1,4 @@
-"""What a memory track amounts to: bytes over time on each device, what was there at the peak, who holds what."""
+"""What a memory track amounts to: bytes over time, what their peak was made of, who holds what."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bls_notebook.display.units import size
-from bls_notebook.observe.lifetimes import Holder, Life, Lifetimes, Maker
+from bls_notebook.observe.lifetimes import DeviceSeen, Holder, Life, Lifetimes, Maker
+from bls_notebook.observe.memory_use import is_left_behind
 
 __all__ = [
-    "DeviceFacts", "Held", "Sum", "alive", "device_facts", "device_label", "end_of", "held", "holder_of",
-    "holder_text", "name_of", "owner", "sums", "sums_text",
+    "Alive", "DeviceFacts", "Held", "Sum", "alive_kinds", "device_facts", "device_label", "end_of",
+    "held", "holder_of", "holder_text", "name_of", "owner", "sums", "sums_text",
 ]  # fmt: skip
 
 # Who is named first where several hold a block: the one that a person can do something about.
@@ -48,20 +49,41 @@ class Sum:
 class DeviceFacts:
     """A device during a track.
 
-    ``steps`` are (ns, bytes, bytes of blocks that were still alive at the end), each from its time on; the
-    first is at 0. ``at_peak`` is what was alive at the peak, largest first.
+    ``used`` is what was in use there before the track; it is in none of the other figures. ``steps`` are (ns,
+    bytes, bytes of blocks that were left behind), each from its time on; the first is at 0. ``left`` are the
+    bytes left behind, in ``left_blocks``. ``at_peak`` is what was alive at the peak, largest first.
     """
 
     name: str
     label: str
     total: int
+    used: int
     blocks: int
     peak: int
     peak_ns: int
-    alive: int
-    alive_blocks: int
+    left: int
+    left_blocks: int
     steps: tuple[tuple[int, int, int], ...]
     at_peak: tuple[Sum, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """Blocks of one kind that were alive at the end: of one name, type, device, maker and holder."""
+
+    lives: tuple[Life, ...]
+    held_by: str
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes they have."""
+        return sum(life.bytes for life in self.lives)
+
+    @property
+    def label(self) -> str:
+        """Their name, and how many there are."""
+        name = name_of(self.lives[0])
+        return name if len(self.lives) == 1 else f"{name} ×{len(self.lives):,}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +121,6 @@ def end_of(record: Lifetimes) -> int:
     return max([1, record.wall, *(max(life.born, life.died) for life in record.lives)])
 
 
-def alive(record: Lifetimes) -> list[Life]:
-    """Return the blocks that were alive at the end, the largest first."""
-    return sorted((life for life in record.lives if life.died < 0), key=lambda life: (-life.bytes, life.id))
-
-
 def device_label(record: Lifetimes, name: str) -> str:
     """Return a device's name, with the word "simulated" where it is."""
     simulated = any(seen.simulated for seen in record.devices if seen.name == name)
@@ -133,15 +150,15 @@ def device_facts(record: Lifetimes) -> list[DeviceFacts]:
     lives: dict[str, list[Life]] = {name: [] for name in names}
     for life in record.lives:
         lives[life.device].append(life)
-    totals = {seen.name: seen.total for seen in record.devices}
-    facts = [_facts(record, name, lives[name], totals.get(name, 0)) for name in names]
+    devices = {seen.name: seen for seen in record.devices}
+    facts = [_facts(record, devices.get(name, DeviceSeen(name)), lives[name]) for name in names]
     return sorted(facts, key=lambda each: (each.name.startswith("cpu"), each.name))
 
 
-def _facts(record: Lifetimes, name: str, lives: list[Life], total: int) -> DeviceFacts:
+def _facts(record: Lifetimes, device: DeviceSeen, lives: list[Life]) -> DeviceFacts:
     # A death comes before a birth at the same moment: the two were never there together.
     events = sorted(
-        [(life.born, 1, life.bytes, life.bytes * (life.died < 0)) for life in lives]
+        [(life.born, 1, life.bytes, life.bytes * is_left_behind(life)) for life in lives]
         + [(life.died, 0, -life.bytes, 0) for life in lives if life.died >= 0]
     )
     steps = [(0, 0, 0)]
@@ -155,14 +172,15 @@ def _facts(record: Lifetimes, name: str, lives: list[Life], total: int) -> Devic
         steps.append((ns, bytes_, left))
     there = [each for each in lives if each.born <= peak_ns and (each.died < 0 or each.died > peak_ns)]
     return DeviceFacts(
-        name,
-        device_label(record, name),
-        total,
+        device.name,
+        device_label(record, device.name),
+        device.total,
+        device.used,
         len(lives),
         peak,
         peak_ns,
         left,
-        sum(life.died < 0 for life in lives),
+        sum(map(is_left_behind, lives)),
         tuple(steps),
         tuple(sums(there)) if peak else (),
     )
@@ -182,14 +200,31 @@ def holder_text(holder: Holder) -> str:
     return " ".join(part for part in (words, holder.name) if part) or UNKNOWN
 
 
-def held(record: Lifetimes) -> list[Held]:
-    """Return what was alive at the end by who held it, the largest first; ``kept[0]``, ``kept[1]`` as one."""
+def held(lives: Iterable[Life]) -> list[Held]:
+    """Return blocks by who holds them, the largest first; ``kept[0]``, ``kept[1]`` as one."""
     groups: dict[tuple[str, str], list[Life]] = {}
-    for life in alive(record):
+    for life in lives:
         holder = holder_of(life)
         groups.setdefault((holder.kind, _INDEX.sub("", holder.name) or holder.name), []).append(life)
-    found = [Held(kind, name, _remedy(lives), tuple(lives)) for (kind, name), lives in groups.items()]
+    found = []
+    for (kind, root), own in groups.items():
+        names = {holder_of(life).name for life in own}
+        found.append(Held(kind, names.pop() if len(names) == 1 else root, _remedy(own), tuple(own)))
     return sorted(found, key=lambda each: (-each.bytes, each.name))
+
+
+def alive_kinds(record: Lifetimes) -> list[Alive]:
+    """Return what was alive at the end, blocks of a kind together, the largest first."""
+    found = []
+    for group in held(record.alive()):
+        kinds: dict[tuple[object, ...], list[Life]] = {}
+        for life in group.lives:
+            key = (name_of(life), life.datatype, life.shape, life.device, life.maker.model)
+            kinds.setdefault(key, []).append(life)
+        for lives in kinds.values():
+            held_by = holder_text(holder_of(lives[0])) if len(lives) == 1 else group.text
+            found.append(Alive(tuple(lives), held_by))
+    return sorted(found, key=lambda each: -each.bytes)
 
 
 def _remedy(lives: list[Life]) -> str:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from bls_notebook.display.lifetimes.facts import DeviceFacts, device_facts, end_of
 from bls_notebook.display.lifetimes.figure_bytes import draw_bytes
-from bls_notebook.display.lifetimes.figure_lives import draw_legend, draw_lives, rows_height
+from bls_notebook.display.lifetimes.figure_legend import LEGEND, draw_legend
+from bls_notebook.display.lifetimes.figure_lives import draw_lives, lives_height
+from bls_notebook.display.lifetimes.figure_parts import PLOT, WIDTH
 from bls_notebook.display.lifetimes.lanes import layout
 from bls_notebook.display.svg import drawing, figure_svg
 from bls_notebook.observe.lifetimes import Lifetimes
@@ -21,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["lifetimes_figure", "lifetimes_svg"]
 
-WIDTH, LEFT, RIGHT = 10.0, 1.75, 1.85  # inches: the figure, and its margins for names and holders
-_PANEL, _GAP, _AXIS, _LEGEND, _TOP = 0.95, 0.24, 0.42, 0.3, 0.06
+_LEFT = 1.9  # inches: the margin for names; on the right there is as much for holders
+_PANEL, _GAP, _AXIS, _TOP = 0.95, 0.22, 0.36, 0.06
 _ROWS, _DEVICES = 36, 4
 
 
@@ -76,9 +78,9 @@ class _Page:
 
     def axes(self, top: float, height: float, **given: Any) -> Any:
         box = (
-            LEFT / WIDTH,
+            _LEFT / WIDTH,
             1 - (top + height) / self.height,
-            (WIDTH - LEFT - RIGHT) / WIDTH,
+            PLOT / WIDTH,
             height / self.height,
         )
         return self.figure.add_axes(box, **given)
@@ -89,8 +91,8 @@ def _figure(record: Lifetimes) -> Figure:
 
     devices = _shown(device_facts(record))
     groups = layout(record, _ROWS)
-    rows = rows_height(groups)
-    height = _TOP + len(devices) * (_PANEL + _GAP) + rows + _AXIS + _LEGEND
+    rows = lives_height(groups)
+    height = _TOP + len(devices) * (_PANEL + _GAP) + rows + _AXIS + LEGEND
     page = _Page(Figure(figsize=(WIDTH, height), facecolor="white"), height)
     end = end_of(record)
     top = _TOP
@@ -100,10 +102,10 @@ def _figure(record: Lifetimes) -> Figure:
         draw_bytes(shared, facts, end)
         top += _PANEL + _GAP
     lives = page.axes(top, max(rows, 0.01), sharex=shared)
-    draw_lives(lives, record, groups, end)
+    draw_lives(lives, groups, end)
     lives.set_xlim(0, end)
     _time_axis(lives, end)
-    draw_legend(page.axes(top + rows + _AXIS, _LEGEND), record, groups)
+    draw_legend(page.axes(top + rows + _AXIS, LEGEND), record, groups)
     return page.figure
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from bls_notebook.display.lifetimes.facts import name_of, owner
 from bls_notebook.display.units import count
 from bls_notebook.observe.lifetimes import Life, Lifetimes
+from bls_notebook.observe.memory_use import is_left_behind
 
 __all__ = ["Group", "Row", "highest", "layout", "pack", "profile"]
 
@@ -63,7 +64,8 @@ def layout(record: Lifetimes, most: int) -> list[Group]:
     Returns
     -------
     list of Group
-        In the order of their first birth; together no more than `most` rows, if that many models fit.
+        In the order of their first birth while every block has a bar; where some are folded, those that left
+        most behind come first, then the largest.
     """
     found: dict[str, dict[tuple[str, str], list[Life]]] = {}
     for life in sorted(record.lives, key=lambda each: (each.born, each.id)):
@@ -75,7 +77,10 @@ def layout(record: Lifetimes, most: int) -> list[Group]:
         for (name, device), lives in names.items()
     ]
     lanes = _fold_names(lanes, most)
-    return _groups(lanes, _shares([len(lane.rows) for lane in lanes], most))
+    shares = dict(zip(map(id, lanes), _shares([len(lane.rows) for lane in lanes], most), strict=True))
+    if any(shares[id(lane)] < len(lane.rows) for lane in lanes):
+        lanes = _heaviest_first(lanes)
+    return _groups(lanes, [shares[id(lane)] for lane in lanes])
 
 
 def pack(lives: Iterable[Life]) -> list[list[Life]]:
@@ -126,7 +131,7 @@ def highest(steps: Sequence[tuple[int, ...]], end: int, most: int) -> list[tuple
 
 
 def _fold_names(lanes: list[_Lane], most: int) -> list[_Lane]:
-    """Join the smallest names until every lane can have a row: of each model's device, of each model, of all."""
+    """Join the smallest names until every lane can have a row: by model and device, by model, or all."""
     if len(lanes) <= most:
         return lanes
     scopes: tuple[Callable[[_Lane], tuple[str, ...]], ...] = (
@@ -156,15 +161,30 @@ def _joined(model: str, lanes: Sequence[_Lane]) -> _Lane:
     devices = {lane.device for lane in lanes}
     return _Lane(
         model,
-        count(len({(lane.model, lane.label) for lane in lanes}), "other name"),
+        f"+{count(len({(lane.model, lane.label) for lane in lanes}), 'name')}",
         devices.pop() if len(devices) == 1 else "",
         [[]] * (len(lives) + 2),  # more than there ever is room for, so that it is folded
         lives,
     )
 
 
+def _heaviest_first(lanes: Sequence[_Lane]) -> list[_Lane]:
+    weights = {id(lane): _weight(lane) for lane in lanes}
+    models: dict[str, tuple[int, int]] = {}
+    for lane in lanes:
+        left, peak = models.get(lane.model, (0, 0))
+        models[lane.model] = (left + weights[id(lane)][0], peak + weights[id(lane)][1])
+    order = sorted(models, key=lambda model: (model != "\0", models[model]), reverse=True)
+    return sorted(
+        lanes,
+        key=lambda lane: (order.index(lane.model), -weights[id(lane)][0], -weights[id(lane)][1]),
+    )
+
+
 def _weight(lane: _Lane) -> tuple[int, int]:
-    return max((bytes_ for _, bytes_ in profile(lane.lives)), default=0), -lane.lives[0].born
+    """Return the bytes that a lane left behind, and had at most."""
+    left = sum(life.bytes for life in lane.lives if is_left_behind(life))
+    return left, max((bytes_ for _, bytes_ in profile(lane.lives)), default=0)
 
 
 def _shares(wanted: list[int], most: int) -> list[int]:

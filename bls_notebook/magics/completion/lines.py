@@ -10,7 +10,7 @@ from bls_notebook.magics.words import UnfinishedError, split_words
 __all__ = ["MagicLine", "magic_line"]
 
 _LINE = re.compile(r"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%(?:bls|tritonrepo))\s(?P<rest>.*)$")
-_CELL = re.compile(r"^(?P<magic>%%(?:bls|tritonmodel|tritonconfig))\s(?P<rest>.*)$")
+_CELL = re.compile(r"^(?P<magic>%%(?:bls|blsmemory|tritonmodel|tritonconfig))\s(?P<rest>.*)$")
 
 
 @dataclass(frozen=True)

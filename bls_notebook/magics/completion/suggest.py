@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import bls_notebook as bls
-from bls_notebook.magics import body, request, tritonconfig, tritonmodel
+from bls_notebook.magics import blsmemory, body, request, tritonconfig, tritonmodel
 from bls_notebook.magics.arguments import Parser
 from bls_notebook.magics.repo import VERBS
 from bls_notebook.magics.request_line import input_name
@@ -15,6 +15,8 @@ from .lines import MagicLine
 
 __all__ = ["suggest"]
 
+_CELLS = {"%%bls": body.parser, "%%blsmemory": blsmemory.parser}
+
 
 def suggest(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[str]]:
     """Return the part of the fragment to replace, and what to replace it with."""
@@ -22,8 +24,9 @@ def suggest(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[s
         return _request(line, models)
     if line.magic == "%tritonrepo":
         return line.fragment, _repository(line, models)
-    if line.magic == "%%bls":
-        return line.fragment, _options(body.parser(), line)
+    if line.magic in _CELLS:
+        parser = _CELLS[line.magic]()
+        return line.fragment, [] if _awaited_option(parser, line) else _options(parser, line)
     parser = tritonmodel.parser() if line.magic == "%%tritonmodel" else tritonconfig.parser()
     if _awaited_option(parser, line):
         return line.fragment, []

@@ -1,0 +1,69 @@
+"""Sees what CuPy's memory pool gives and takes back, on every thread that asks for it.
+
+CuPy calls a hook for what happens on the thread that installed it, and for nothing else. So the engine calls
+`follow` on each of its threads before it runs code of a model there.
+
+Guarantees: without a CUDA GPU, and while no track is on, nothing is installed. A block that is given back on
+a thread that never called `follow` (one that a model starts itself) is taken for alive until its memory is
+used again.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from .ledger import Recording
+
+__all__ = ["begin", "end", "follow", "used"]
+
+used = False  # whether there was ever anything to follow; read before `follow` is called
+_wanted: Any = None  # the hook that every thread should have now
+_own = threading.local()
+
+
+def begin(cupy: Any, recording: Recording) -> None:
+    """Have a recording told of all that CuPy's pool does; see `follow`."""
+    global used, _wanted
+    _wanted = _hook(cupy, recording)
+    used = True
+    follow()
+
+
+def end() -> None:
+    """Have nobody told any more."""
+    global _wanted
+    _wanted = None
+    follow()
+
+
+def follow() -> None:
+    """Have what this thread does seen from now on, or no longer."""
+    installed, wanted = getattr(_own, "hook", None), _wanted
+    if installed is wanted:
+        return
+    if installed is not None:
+        installed.__exit__()
+    if wanted is not None:
+        wanted.__enter__()
+    _own.hook = wanted
+
+
+def _hook(cupy: Any, recording: Recording) -> Any:
+    took, gave_back = recording.took, recording.gave_back
+
+    class LedgerHook(cupy.cuda.MemoryHook):  # type: ignore[misc]
+        """Tells the ledger."""
+
+        name = "bls_notebook.ledger"
+
+        def malloc_postprocess(self, **about: Any) -> None:
+            """The pool gave memory; at address 0 where it had none."""
+            if about["mem_ptr"]:
+                took(f"gpu:{about['device_id']}", about["mem_ptr"], about["mem_size"])
+
+        def free_preprocess(self, **about: Any) -> None:
+            """The pool takes memory back: told before it does, because then another thread may get it."""
+            gave_back(f"gpu:{about['device_id']}", about["mem_ptr"], about["mem_size"])
+
+    return LedgerHook()

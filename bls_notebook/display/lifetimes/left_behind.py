@@ -1,0 +1,48 @@
+"""What a cell left behind, in sentences: how much, where, who holds it, and what to type to let go."""
+
+from __future__ import annotations
+
+from bls_notebook.display.lifetimes.facts import Held, device_label, held
+from bls_notebook.display.units import count, size
+from bls_notebook.observe.lifetimes import Lifetimes
+
+__all__ = ["left_behind"]
+
+_MOST = 5
+
+
+def left_behind(record: Lifetimes) -> list[str]:
+    """Return a warning for each holder of memory that the cell left behind.
+
+    Parameters
+    ----------
+    record : Lifetimes
+
+    Returns
+    -------
+    list of str
+        The largest first; what many small holders have is one sentence at the end. Empty where nothing is
+        left.
+    """
+    groups = held(record.left_behind())
+    said = [_sentence(record, group) for group in groups[:_MOST]]
+    if len(groups) > _MOST:
+        rest = groups[_MOST:]
+        said.append(
+            f"left behind by this cell: {size(sum(group.bytes for group in rest))} more, held by "
+            f"{count(len(rest), 'other')}: {', '.join(group.text for group in rest[:3])}"
+            + (", …" if len(rest) > 3 else "")
+        )
+    if record.dropped_bytes:
+        said.append(
+            f"left behind by this cell: {size(record.dropped_bytes)} in blocks beyond the limit of the record"
+        )
+    return said
+
+
+def _sentence(record: Lifetimes, group: Held) -> str:
+    devices = list(dict.fromkeys(device_label(record, life.device) for life in group.lives))
+    on = f" on {' and '.join(devices)}" if len(devices) < 3 else f" on {len(devices)} devices"
+    blocks = f" in {count(len(group.lives), 'block')}" if len(group.lives) > 1 else ""
+    remedy = f"; to let go: {group.remedy}" if group.remedy else ""
+    return f"left behind by this cell: {size(group.bytes)}{on}{blocks}, held by {group.text}{remedy}"

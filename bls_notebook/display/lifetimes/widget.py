@@ -1,0 +1,86 @@
+"""The memory track as a widget: hover, zoom, filter, click. While a kernel is there it covers the figure.
+
+anywidget is imported when the first widget is made.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from bls_notebook.display.html import Html
+from bls_notebook.display.lifetimes.columns import packed
+from bls_notebook.display.lifetimes.html import lifetimes_html
+from bls_notebook.display.lifetimes.text import lifetimes_text
+from bls_notebook.display.live import live
+from bls_notebook.display.on_top import bundle_on_top, new_place
+from bls_notebook.display.widget_files import widget_source
+from bls_notebook.observe.lifetimes import Life, Lifetimes
+
+__all__ = ["lifetimes_widget", "live_lifetimes"]
+
+
+def live_lifetimes(record: Lifetimes, *, width: int = 100) -> Any:
+    """Return the widget for display on top of its picture, or None where no widget can live."""
+    return live(lambda: lifetimes_widget(record, width=width))
+
+
+def lifetimes_widget(record: Lifetimes, *, width: int = 100) -> Any:
+    """Make the interactive chart of a memory track.
+
+    Parameters
+    ----------
+    record : Lifetimes
+        What to draw, or what has it as ``record``.
+    width : int
+        Terminal cells in a line of the text that comes with it.
+
+    Returns
+    -------
+    anywidget.AnyWidget
+        ``record`` is the track. ``selected`` is the ``id`` of the block that was clicked, 0 for none; it can
+        be set, and observed as any trait. ``life`` is that block. Shown as HTML and text wherever widgets
+        cannot be.
+
+    Raises
+    ------
+    ImportError
+        anywidget is not installed.
+    """
+    return _widget_class()(record, width)
+
+
+@cache
+def _widget_class() -> Any:
+    import anywidget
+    import traitlets
+
+    class LifetimesWidget(anywidget.AnyWidget):  # type: ignore[misc,unused-ignore]
+        """The chart of a memory track; see `lifetimes_widget`."""
+
+        _esm = widget_source("lifetimes.js")
+        _css = widget_source("lifetimes.css")
+
+        data = traitlets.Bytes().tag(sync=True)
+        columns: Any = traitlets.List().tag(sync=True)
+        info = traitlets.Dict().tag(sync=True)
+        place = traitlets.Unicode().tag(sync=True)
+        selected = traitlets.Int(0).tag(sync=True)
+
+        def __init__(self, record: Lifetimes, width: int) -> None:
+            self.record = record
+            self._width = width
+            self._by_id = {life.id: life for life in record.lives}
+            found = packed(record)
+            super().__init__(data=found.data, columns=found.columns, info=found.info, place=new_place())
+
+        @property
+        def life(self) -> Life | None:
+            """The block that is selected."""
+            return self._by_id.get(self.selected)
+
+        def _repr_mimebundle_(self, **_: Any) -> Any:
+            html = Html(lifetimes_html(self.record))
+            return bundle_on_top(lifetimes_text(self.record, width=self._width), html, self)
+
+    return LifetimesWidget

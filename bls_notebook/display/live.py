@@ -1,0 +1,44 @@
+"""Makes widgets where they can live: in a kernel that has anywidget."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["can_live", "live"]
+
+# Each holds its data in the kernel and in the page. The older ones go back to being pictures.
+_MOST = 24
+_alive: deque[Any] = deque()
+
+
+def can_live() -> bool:
+    """Whether a widget can be shown: there is a kernel, and anywidget is installed."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None) is not None and importlib.util.find_spec("anywidget") is not None
+
+
+def live(make: Callable[[], Any]) -> Any:
+    """Return a widget for display on top of its picture, or None where none can live.
+
+    Parameters
+    ----------
+    make : callable
+        Makes it, if it is wanted.
+
+    Returns
+    -------
+    anywidget.AnyWidget or None
+        Of those made here the last two dozen stay alive.
+    """
+    if not can_live():
+        return None
+    widget = make()
+    _alive.append(widget)
+    while len(_alive) > _MOST:
+        _alive.popleft().close()
+    return widget

@@ -1,0 +1,133 @@
+"""``%%blsmemory``: run a cell, and show where its tensors lived, moved and died."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import bls_notebook as bls
+from bls_notebook.devices.holders import Root, providers
+from bls_notebook.display import render
+from bls_notebook.display.lifetimes.widget import lifetimes_widget
+
+from .arguments import Parser, identifier, whole_number, words_of
+from .cell_body import cell_body
+from .expressions import Variables, expanded
+from .failing import reported
+from .notebook import Notebook
+
+__all__ = ["bls_memory", "parser"]
+
+_EXAMPLES = """\
+  %%blsmemory
+  answer = %bls leaky IN=images --device gpu:0
+
+  %%blsmemory --into before --save before.json
+  for image in images:
+      %bls leaky IN=image -q
+"""
+
+
+@cache
+def parser() -> Parser:
+    """Return the parser of ``%%blsmemory``."""
+    parser = Parser(
+        "%%blsmemory",
+        "Runs the cell, which may send requests in any way, await included, and shows the life of every "
+        "tensor that passed through one and of every block of GPU memory: bytes over time on each device "
+        "with what was alive at the peak, a bar for each block, and what the cell left behind, who holds it, "
+        "and what to type to let go. A cell that fails shows what was recorded until then. "
+        "In scripts: with bls.track_memory().",
+        _EXAMPLES,
+    )
+    add = parser.add_argument
+    add("--into", type=identifier, metavar="NAME", help="a variable for what was recorded")
+    add(
+        "--save", metavar="FILE", help="a file for it, for bls.load_lifetimes; compressed if it ends with .gz"
+    )
+    add(
+        "--limit", type=whole_number(1), metavar="N", help="blocks that are kept; older dead ones are dropped"
+    )
+    add("--static", action="store_true", help="a figure, also where a widget can be shown")
+    add("--widget", type=identifier, metavar="NAME", help="a variable for the widget; see its life, selected")
+    add("-q", "--quiet", action="store_true", help="show nothing")
+    return parser
+
+
+def bls_memory(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
+    """Run a cell, and show where its tensors lived, moved and died."""
+    __tracebackhide__ = True
+    arguments = parser().parse([expanded(word.plain, variables) for word in words_of(parser(), line)])
+    _check(arguments)
+    body = cell_body(notebook, "%%blsmemory", cell)
+    limit = {} if arguments.limit is None else {"limit": arguments.limit}
+    track = bls.track_memory(name=f"In [{notebook.cell_number}]", **limit)
+    with reported(notebook):
+        track.__enter__()
+    silenced = cell.rstrip().endswith(";")
+    try:
+        with _ended(notebook, track) as shown:
+            value = body()
+            if silenced:
+                value = None
+            shown.append(value)
+    except BaseException:
+        # Of the two, what went wrong in the cell is what matters: it is what is raised.
+        _finish(notebook, track, arguments)
+        raise
+    _finish(notebook, track, arguments)
+    return value
+
+
+@contextmanager
+def _ended(notebook: Notebook, track: Any) -> Iterator[list[Any]]:
+    """End the track; the cell's value, which Out is about to hold, is known by that name already."""
+    shown: list[Any] = []
+    name = f"Out[{notebook.cell_number}]"
+
+    def roots() -> Iterator[Root]:
+        yield from (Root("variable", name, value, "%reset -f out") for value in shown)
+
+    providers.insert(0, roots)
+    try:
+        yield shown
+    finally:
+        track.__exit__(None, None, None)
+        providers.remove(roots)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse, before the cell has run, what could not be done afterwards."""
+    if arguments.static and arguments.widget:
+        parser().error("--static and --widget exclude each other")
+    if arguments.widget and importlib.util.find_spec("anywidget") is None:
+        parser().error("--widget needs anywidget: pip install anywidget")
+    if arguments.save:
+        folder = Path(arguments.save).expanduser().parent
+        if not folder.is_dir():
+            parser().error(f"--save: got {arguments.save!r}, expected a file in a folder that exists")
+
+
+def _finish(notebook: Notebook, track: Any, arguments: argparse.Namespace) -> None:
+    notebook.assign(arguments.into, track)
+    record, width = track.record, notebook.settings.width
+    if arguments.widget:
+        widget = lifetimes_widget(record, width=width)
+        notebook.assign(arguments.widget, widget)
+        shown: Any = widget
+    else:
+        shown = render(record, width=width) if arguments.static else notebook.draw(record)
+    if not arguments.quiet:
+        notebook.publish(shown)
+    if arguments.save:
+        try:
+            path = track.save(Path(arguments.save).expanduser())
+        except OSError as error:
+            notebook.say(f"%%blsmemory: --save: {arguments.save}: {error.strerror or error}", "error")
+        else:
+            notebook.say(f"saved to {path.name}", hint=f"bls.load_lifetimes({arguments.save!r}) reads it")

@@ -1,0 +1,212 @@
+"""The chart of a memory track in JupyterLab: pixels where blocks are, hover, filter, zoom, click, keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bls_notebook.display.palette import ALARM, device_ink
+from tests.display import lifetimes_samples as samples
+
+pytestmark = pytest.mark.browser
+
+SETUP = (
+    "from tests.display import lifetimes_samples as samples\n"
+    "from bls_notebook.display.lifetimes.widget import lifetimes_widget"
+)
+# As widgets/lifetimes_draw.js places things in a wide notebook.
+LEFT, RIGHT, PANEL, AXIS, HEAD, ROW = 180, 150, 74, 24, 24, 18
+
+# The colours in a box of a canvas: rgb -> how many pixels.
+_COLOURS = """([selector, x, y, w, h]) => {
+  const canvas = document.querySelector(selector), ratio = window.devicePixelRatio;
+  const data = canvas.getContext("2d").getImageData(x * ratio, y * ratio, w * ratio, h * ratio).data;
+  const found = {};
+  for (let i = 0; i < data.length; i += 4) {
+    const key = "#" + [...data.slice(i, i + 3)].map((v) => v.toString(16).padStart(2, "0")).join("");
+    if (data[i + 3] === 255) found[key] = (found[key] ?? 0) + 1;
+  }
+  return found;
+}"""
+
+
+class Chart:
+    """The chart in the second cell of a notebook."""
+
+    def __init__(self, notebook: Any) -> None:
+        self.notebook, self.page = notebook, notebook.page
+        self.root = self.page.locator(".bls-life")
+        self.root.wait_for()
+        self.page.wait_for_function("() => document.querySelector('.bls-life-bars').width > 300")
+        self.frames()
+
+    def frames(self) -> None:
+        """Wait until what was asked for is drawn."""
+        self.page.evaluate(
+            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
+
+    def until(self, holds: Callable[[], bool], tries: int = 100) -> bool:
+        """Wait, for so many frames at most, until something holds."""
+        for _ in range(tries):
+            if holds():
+                return True
+            self.frames()
+        return False
+
+    def x(self, us: float, end: float) -> float:
+        width = self.page.locator(".bls-life-chart").evaluate("(chart) => chart.clientWidth")
+        return LEFT + us / end * (width - LEFT - RIGHT)
+
+    def colours(self, canvas: str, x: float, y: float, w: float = 6, h: float = 6) -> dict[str, int]:
+        self.frames()
+        found: dict[str, int] = self.page.evaluate(_COLOURS, [canvas, x - w / 2, y - h / 2, w, h])
+        return found
+
+    def point(self, x: float, y: float, panels: int) -> tuple[float, float]:
+        """Where a point of the bars is on the page."""
+        box = self.page.locator(".bls-life-chart").bounding_box()
+        return box["x"] + x, box["y"] + panels * PANEL + AXIS + y
+
+
+# In `samples.leak()`: notebook (1 row), leaky (QUERY, then STATES six times), tidy (BEST on each device).
+END = 12_400
+LEAKY = HEAD + ROW + 4 + HEAD
+STATES = [LEAKY + ROW * (1 + n) + ROW / 2 for n in range(6)]
+
+
+@pytest.fixture
+def leak(open_notebook: Any) -> Chart:
+    return Chart(open_notebook([SETUP, "chart = lifetimes_widget(samples.leak())\nchart"]))
+
+
+def test_blocks_are_where_they_lived(leak: Chart) -> None:
+    gpu, cpu = device_ink("gpu:0").light, device_ink("cpu").light
+    for number, y in enumerate(STATES):
+        born = 2000 * number + 500
+        assert gpu in leak.colours("canvas.bls-life-bars", leak.x(born + 1500, END), y)
+        assert gpu not in leak.colours("canvas.bls-life-bars", leak.x(born - 150, END), y)
+    assert cpu in leak.colours("canvas.bls-life-bars", leak.x(1400, END), HEAD + ROW / 2)
+    # What stayed behind fills the device's panel at its end.
+    assert ALARM.light in leak.colours("canvas.bls-life-panels", leak.x(12_000, END), PANEL - 20)
+    assert ALARM.light not in leak.colours("canvas.bls-life-panels", leak.x(200, END), PANEL - 20)
+    assert "held by leaky.kept; to let go: leaky.kept.clear()" in leak.root.inner_text()
+
+
+def test_hover_click_and_filter(leak: Chart) -> None:
+    x, y = leak.point(leak.x(8000, END), STATES[1], 2)
+    leak.page.mouse.move(x, y)
+    tip = leak.page.locator(".bls-life-tip")
+    tip.wait_for(state="visible")
+    assert "STATES 96 MiB on gpu:0 (simulated)" in " ".join(tip.inner_text().split())
+    assert "held by leaky.kept[1]" in tip.inner_text()
+
+    leak.page.mouse.click(x, y)
+    wanted = next(
+        life.id for life in samples.leak().lives if life.tensor == "STATES" and life.born == 2_500_000
+    )
+    assert leak.notebook.ask_until(f"chart.selected == {wanted}")
+    assert leak.notebook.ask("chart.life.holders[0].name") == "leaky.kept[1]"
+    details = leak.page.locator(".bls-life-details").inner_text()
+    assert "made by leaky, request 3" in details
+    assert "input of tidy, request 4" in details
+    assert "leaky.kept.clear()" in details
+
+    # From Python to the page.
+    leak.notebook.ask("[setattr(chart, 'selected', 1), 1][1]")
+    leak.page.locator(".bls-life-details", has_text="QUERY").wait_for()
+    leak.page.locator(".bls-life-details .bls-life-link").first.click()  # to the copy of it
+    assert leak.notebook.ask_until("chart.life.how == 'transfer'")
+    leak.page.locator(".bls-life-close").click()
+    assert leak.notebook.ask_until("chart.selected == 0")
+
+    gpu = device_ink("gpu:0").light
+    chip = leak.page.get_by_role("button", name="gpu:0 (simulated)", exact=True)
+    chip.click()
+    assert chip.get_attribute("aria-pressed") == "false"
+    assert gpu not in leak.colours("canvas.bls-life-bars", 500, 60, 600, 110)
+    chip.click()
+    assert gpu in leak.colours("canvas.bls-life-bars", 500, 120, 600, 110)
+    leak.page.get_by_role("button", name="leaky", exact=True).click()
+    assert ALARM.light not in leak.colours("canvas.bls-life-panels", leak.x(12_000, END), PANEL - 20)
+
+
+def test_zoom_by_wheel_drag_and_keys(leak: Chart) -> None:
+    gpu = device_ink("gpu:0").light
+    at = (leak.x(3000, END), STATES[0])
+    assert gpu in leak.colours("canvas.bls-life-bars", *at)
+    x, y = leak.point(leak.x(500, END), STATES[0], 2)
+    leak.page.mouse.move(x, y)
+    leak.page.keyboard.down("Control")
+    leak.page.mouse.wheel(0, -1500)
+    leak.page.keyboard.up("Control")
+    # What is under the pointer stays there: the block is born at it, so that left of it there is none.
+    assert leak.until(lambda: gpu in leak.colours("canvas.bls-life-bars", leak.x(700, END), STATES[0]))
+    assert gpu not in leak.colours("canvas.bls-life-bars", leak.x(430, END), STATES[0])
+    leak.page.mouse.down()
+    leak.page.mouse.move(x + 300, y, steps=5)
+    leak.page.mouse.up()
+    assert gpu not in leak.colours("canvas.bls-life-bars", leak.x(700, END), STATES[0])
+    assert leak.notebook.ask("chart.selected") == 0  # a drag is no click
+    leak.page.locator(".bls-life-chart").focus()
+    leak.page.keyboard.press("0")
+    assert gpu in leak.colours("canvas.bls-life-bars", *at)
+
+
+def test_keys_go_from_block_to_block_and_say_it(leak: Chart) -> None:
+    leak.page.locator(".bls-life-chart").focus()
+    said = leak.page.locator(".bls-life-said")
+    leak.page.keyboard.press("Home")
+    assert "QUERY 2 MiB on cpu" in " ".join(said.inner_text().split())
+    leak.page.keyboard.press("ArrowDown")
+    leak.page.keyboard.press("ArrowDown")
+    assert "held by leaky.kept[0]" in said.inner_text()
+    leak.page.keyboard.press("Enter")
+    assert leak.notebook.ask_until("chart.life is not None and chart.life.tensor == 'STATES'")
+    leak.page.keyboard.press("Escape")
+    assert leak.notebook.ask_until("chart.selected == 0")
+    label = leak.page.locator(".bls-life-chart").get_attribute("aria-label") or ""
+    assert "memory of In [3]" in label
+    assert "Arrow keys" in label
+
+
+def test_dark_theme_and_thousands_of_blocks(open_notebook: Any) -> None:
+    notebook = open_notebook([SETUP, "chart = lifetimes_widget(samples.many())\nchart"])
+    chart = Chart(notebook)
+    assert "10,000 blocks" in chart.root.inner_text()
+    light = chart.colours("canvas.bls-life-panels", 600, PANEL - 12, 300, 6)
+    assert ALARM.light in light
+    notebook.theme("Dark")
+    box = ("canvas.bls-life-panels", 600, PANEL - 12, 300, 6)
+    assert chart.until(lambda: ALARM.dark in chart.colours(*box))
+    height = chart.page.locator(".bls-life-scroll").evaluate("(el) => [el.clientHeight, el.scrollHeight]")
+    assert height[0] < 500 < height[1]
+    # A folded row opens on a click at its name.
+    x, y = chart.point(100, HEAD + ROW / 2, 3)
+    chart.page.mouse.click(x, y)
+    chart.frames()
+    opened = chart.page.locator(".bls-life-scroll").evaluate("(el) => el.scrollHeight")
+    assert opened > height[1]
+
+
+def test_a_magic_shows_it_and_it_is_still_a_picture_without_a_kernel(open_notebook: Any) -> None:
+    model = "%load_ext bls_notebook\nimport numpy as np\nimages = np.ones(100_000, np.float32)"
+    keeps = (
+        "%%tritonmodel keeps --input IN FP32 [-1] --output OUT FP32 [-1]\n"
+        "import triton_python_backend_utils as pb_utils\n\n\n"
+        "class TritonPythonModel:\n"
+        "    kept = []\n\n"
+        "    def execute(self, requests):\n"
+        "        arrays = [pb_utils.get_input_tensor_by_name(r, 'IN').as_numpy() for r in requests]\n"
+        "        self.kept += arrays\n"
+        "        return [pb_utils.InferenceResponse([pb_utils.Tensor('OUT', a + 1)]) for a in arrays]\n"
+    )
+    cell = "%%blsmemory --widget chart\nfor _ in range(4):\n    %bls keeps IN=images -q"
+    notebook = open_notebook([model, keeps, cell])
+    Chart(notebook)
+    assert notebook.errors() == []
+    text = notebook.output(2).first.inner_text()
+    assert "held by keeps.kept" in text
+    assert notebook.ask("len(chart.record.left_behind())") == 4

@@ -1,0 +1,123 @@
+"""Allocations of CuPy's pool are seen on every thread of the engine, by a hook that each has to install."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.devices import ledger, pool_hooks
+from bls_notebook.devices.book import Book
+from bls_notebook.engine.threads import start_in_thread
+
+
+class Pool:
+    """CuPy's rules in small: hooks are a thread's own, and freed memory is given out again."""
+
+    def __init__(self) -> None:
+        self.own = threading.local()
+        pool = self
+
+        class MemoryHook:
+            name = "MemoryHook"
+
+            def __enter__(self) -> Any:
+                hooks = pool.hooks()
+                if self.name in hooks:
+                    raise KeyError(f"memory hook {self.name} already exists")
+                hooks[self.name] = self
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                del pool.hooks()[self.name]
+
+        self.cupy = SimpleNamespace(cuda=SimpleNamespace(MemoryHook=MemoryHook))
+
+    def hooks(self) -> dict[str, Any]:
+        if not hasattr(self.own, "hooks"):
+            self.own.hooks = {}
+        return self.own.hooks
+
+    def malloc(self, address: int, size: int, device: int = 0) -> None:
+        for hook in self.hooks().values():
+            rounded = -(-size // 512) * 512
+            hook.malloc_postprocess(device_id=device, size=size, mem_size=rounded, mem_ptr=address, pmem_id=1)
+
+    def free(self, address: int, size: int, device: int = 0) -> None:
+        for hook in self.hooks().values():
+            hook.free_preprocess(device_id=device, mem_size=-(-size // 512) * 512, mem_ptr=address, pmem_id=1)
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    yield Pool()
+    pool_hooks.end()
+
+
+def begun(pool: Pool) -> tuple[ledger.Recording, Book]:
+    recording = ledger.Recording(1 << 30, lambda: None)
+    pool_hooks.begin(pool.cupy, recording)
+    return recording, Book(100)
+
+
+def test_blocks_of_the_pool_are_lives(pool: Pool) -> None:
+    recording, book = begun(pool)
+    pool.malloc(4096, 1000)
+    pool.malloc(8192, 512, device=1)
+    pool.malloc(0, 10**12)  # there was not so much
+    pool.free(4096, 1000)
+    pool.malloc(4096, 20)  # the same address, another life
+    book.read(recording.log)
+    assert book.in_use == {"gpu:0": 512, "gpu:1": 512}
+    assert [(b.device, b.bytes, b.died >= 0) for b in book.blocks()] == [
+        ("gpu:0", 1024, True),
+        ("gpu:1", 512, False),
+        ("gpu:0", 512, False),
+    ]
+
+
+def test_an_address_that_is_given_out_twice_was_free_in_between(pool: Pool) -> None:
+    recording, book = begun(pool)
+    pool.malloc(4096, 1000)
+    pool.malloc(4096, 20)  # it was given back on a thread that nobody followed
+    book.read(recording.log)
+    assert book.in_use["gpu:0"] == 512
+    assert [b.died >= 0 for b in book.blocks()] == [True, False]
+
+
+def test_what_was_there_before_is_no_life(pool: Pool) -> None:
+    recording, book = begun(pool)
+    pool.free(4096, 1000)
+    book.read(recording.log)
+    assert not list(book.blocks())
+    assert book.older["gpu:0"] == -1024
+
+
+def test_worker_threads_install_the_hook_and_take_it_away(pool: Pool) -> None:
+    recording, book = begun(pool)
+
+    def in_worker(job: Any) -> None:
+        done = threading.Event()
+        start_in_thread(lambda: (job(), done.set()))
+        assert done.wait(30)
+
+    for address in (1, 2, 3):
+        in_worker(lambda a=address: pool.malloc(a * 512, 100))
+    pool_hooks.end()
+    in_worker(lambda: pool.malloc(9 * 512, 100))
+    seen: list[dict[str, Any]] = []
+    in_worker(lambda: seen.append(dict(pool.hooks())))
+    assert seen == [{}]
+    book.read(recording.log)
+    assert book.in_use["gpu:0"] == 3 * 512
+
+
+def test_without_a_gpu_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_hooks, "used", False)
+    monkeypatch.setattr(pool_hooks, "follow", lambda: pytest.fail("called"))
+    with bls.track_memory(), bls.ModelRepository() as repo:
+        assert repo.index() == []

@@ -1,0 +1,177 @@
+"""What a memory track amounts to, against sums done the slow way."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bls_notebook.display.lifetimes.facts import alive_kinds, device_facts, held, sums_text
+from bls_notebook.display.lifetimes.lanes import highest, layout, pack, profile
+from bls_notebook.display.lifetimes.left_behind import left_behind
+from bls_notebook.observe.lifetimes import Holder, Life, Lifetimes, Maker
+from tests.display import lifetimes_samples as samples
+
+
+@st.composite
+def tracks(draw: st.DrawFn) -> Lifetimes:
+    """Any track, however its lives overlap."""
+    lives = []
+    for number in range(draw(st.integers(0, 40))):
+        born = draw(st.integers(0, 60))
+        lives.append(
+            Life(
+                number + 1,
+                draw(st.sampled_from(["cpu", "gpu:0", "gpu:1"])),
+                draw(st.integers(0, 9)),
+                born,
+                draw(st.one_of(st.just(-1), st.integers(born, 80))),
+                tensor=draw(st.sampled_from("ABC")),
+                maker=Maker(draw(st.sampled_from(["", "one", "two"]))),
+                how=draw(st.sampled_from(["new", "copy"])),
+                source=draw(st.integers(0, number)),
+                holders=draw(st.sampled_from([(), (Holder("variable", "x", "del x"),), (Holder("view"),)])),
+            )
+        )
+    return Lifetimes(tuple(sorted(lives, key=lambda life: (life.born, life.id))), (), 90, name="In [1]")
+
+
+def bytes_at(record: Lifetimes, device: str, ns: int) -> int:
+    return sum(
+        life.bytes
+        for life in record.lives
+        if life.device == device and life.born <= ns and (life.died < 0 or life.died > ns)
+    )
+
+
+@given(tracks())
+def test_bytes_over_time_and_their_peak(record: Lifetimes) -> None:
+    for facts in device_facts(record):
+        steps = {ns: bytes_ for ns, bytes_, _ in facts.steps}
+        assert steps == {ns: bytes_at(record, facts.name, ns) for ns in steps}
+        assert facts.peak == max(bytes_at(record, facts.name, ns) for ns in range(91))
+        assert bytes_at(record, facts.name, facts.peak_ns) == facts.peak
+        assert sum(each.bytes for each in facts.at_peak) == facts.peak
+        assert facts.left == facts.steps[-1][2]
+        mine = [life for life in record.left_behind() if life.device == facts.name]
+        assert (facts.left, facts.left_blocks) == (sum(life.bytes for life in mine), len(mine))
+
+
+@given(tracks())
+def test_what_is_alive_is_there_once(record: Lifetimes) -> None:
+    for groups in (held(record.alive()), alive_kinds(record)):
+        ids = [life.id for group in groups for life in group.lives]
+        assert sorted(ids) == sorted(life.id for life in record.alive())
+        assert [group.bytes for group in groups] == sorted((group.bytes for group in groups), reverse=True)
+
+
+@given(tracks())
+def test_blocks_of_a_row_are_never_there_together(record: Lifetimes) -> None:
+    rows = pack(record.lives)
+    assert sorted(life.id for row in rows for life in row) == sorted(life.id for life in record.lives)
+    for row in rows:
+        for before, after in pairwise(row):
+            assert 0 <= before.died <= after.born
+
+
+@given(tracks(), st.integers(2, 12))
+def test_every_block_is_in_one_row_and_rows_are_few(record: Lifetimes, most: int) -> None:
+    rows = [row for group in layout(record, most) for row in group.rows]
+    assert sorted(life.id for row in rows for life in row.lives) == sorted(life.id for life in record.lives)
+    assert len(rows) <= most
+    for group in layout(record, most):
+        if group.model != "\0":
+            assert {life.maker.model for row in group.rows for life in row.lives} == {group.model}
+
+
+def test_five_blocks_have_a_bar_each() -> None:
+    rows = [row for group in layout(samples.digits(), 36) for row in group.rows]
+    assert [len(row.lives) for row in rows] == [1] * 5
+    assert not any(row.folded for row in rows)
+
+
+def test_thousands_are_folded_and_those_that_left_most_behind_come_first() -> None:
+    groups = layout(samples.many(5000), 36)
+    assert groups[0].label == "cache"
+    assert sum(len(group.rows) for group in groups) <= 36
+    assert any(row.label.startswith("+") for group in groups for row in group.rows)
+
+
+def test_more_models_than_rows() -> None:
+    lives = tuple(Life(n + 1, "cpu", n, n, n + 1, tensor="T", maker=Maker(f"m{n}")) for n in range(50))
+    groups = layout(Lifetimes(lives, (), 60), 10)
+    assert [group.label for group in groups][-1] == "other models"
+    assert len(groups) == 10
+    assert groups[-1].rows[0].label == "+41 names"
+
+
+def test_thinning_keeps_the_highest() -> None:
+    steps = [(ns, ns % 7) for ns in range(1000)]
+    thin = highest(steps, 1000, 50)
+    assert len(thin) <= 51
+    assert max(thin, key=lambda step: step[1])[1] == 6
+    assert thin[-1] == steps[-1]
+    assert highest(steps[:10], 1000, 50) == steps[:10]
+
+
+def test_a_profile_ends_with_what_stays() -> None:
+    record = samples.leak()
+    assert profile(record.lives)[-1][1] == sum(life.bytes for life in record.alive())
+
+
+def test_what_was_left_behind_is_said_with_what_to_type() -> None:
+    assert left_behind(samples.leak()) == [
+        "left behind by this cell: 576 MiB on gpu:0 (simulated) in 6 blocks, held by leaky.kept; "
+        "to let go: leaky.kept.clear()",
+        "left behind by this cell: 16 MiB on cpu, held by best; to let go: del best",
+    ]
+
+
+def test_what_the_notebook_made_itself_was_not_left_behind() -> None:
+    track = samples.Track(samples.CPU)
+    track.make(1, "IN", 1000)
+    assert left_behind(track.record(9)) == []
+    assert device_facts(track.record(9))[0].left == 0
+
+
+@pytest.mark.parametrize(
+    ("holders", "words"),
+    [
+        ([], "held by nothing that was found"),
+        ([("view", "", ""), ("variable", "r", "del r")], "held by r; to let go: del r"),
+        ([("capsule", "", "")], "held by a DLPack capsule"),
+        ([("iterator", "stream", "")], "held by an iterator of responses stream"),
+        ([("attribute", "m.cache['a'][0]", "x")], "held by m.cache['a'][0]; to let go: x"),
+    ],
+)
+def test_who_is_named_of_several_holders(holders: list[tuple[str, str, str]], words: str) -> None:
+    track = samples.Track(samples.CPU)
+    life = track.make(1, "OUT", 1000, "m")
+    for holder in holders:
+        track.hold(life, *holder)
+    assert left_behind(track.record(9))[0].endswith(words)
+
+
+def test_many_holders_are_few_sentences() -> None:
+    track = samples.Track(samples.CPU)
+    for number in range(30):
+        track.hold(track.make(number, "OUT", 4096, "m"), "variable", f"r{number}", f"del r{number}")
+    said = left_behind(track.record(99, dropped=7, dropped_bytes=2048))
+    assert len(said) == 7
+    assert said[5].startswith("left behind by this cell: 100 KiB more, held by 25 others: r")
+    assert "2 KiB in blocks beyond the limit" in said[6]
+
+
+def test_remedies_of_many_blocks() -> None:
+    track = samples.Track(samples.CPU)
+    for number in range(5):
+        track.hold(track.make(number, "OUT", 4096, "m"), "variable", f"r[{number}]", f"r[{number}].clear()")
+    assert left_behind(track.record(99))[0].endswith("held by r; to let go: r[0].clear() (and 4 like it)")
+
+
+def test_sums_are_short() -> None:
+    facts = device_facts(samples.many(500))[0]
+    assert sums_text(facts.at_peak, 2).count(",") == 2
+    assert "more" in sums_text(facts.at_peak, 2)

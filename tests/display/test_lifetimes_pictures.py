@@ -1,0 +1,258 @@
+"""A memory track as text, HTML and figure: the words that matter, the same every time, and no harm done."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+import sys
+import warnings
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from bls_notebook.display import lifetimes_figure, lifetimes_html, lifetimes_svg, lifetimes_text, render
+from bls_notebook.display.lifetimes import html as html_module
+from bls_notebook.display.style import stylesheet
+from bls_notebook.display.svg import drawn, figure_svg
+from bls_notebook.observe.lifetimes import Lifetimes
+from tests.display import lifetimes_samples as samples
+from tests.display.page import Page
+from tests.display.samples import HOSTILE
+from tests.display.test_hostile import ALLOWED_ATTRIBUTES, ALLOWED_STYLES, ALLOWED_TAGS
+from tests.display.test_lifetimes_facts import tracks
+
+
+@pytest.fixture(scope="module")
+def svgs() -> dict[str, str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return {name: lifetimes_svg(make()) for name, make in samples.ALL.items()}
+
+
+# -- text -------------------------------------------------------------------------------------------
+
+
+def test_text_of_a_leak() -> None:
+    lines = lifetimes_text(samples.leak(3)).split("\n")
+    assert lines == [
+        "memory of In [3] · 15 blocks · 2 models · 6.40 ms",
+        "  device                peak  capacity  left behind  alive at the peak",
+        "  gpu:0 (simulated)  304 MiB     2 GiB      288 MiB  leaky/STATES ×3 288 MiB, tidy/BEST 16 MiB",
+        "  cpu                 18 MiB    16 GiB       16 MiB  tidy/BEST 16 MiB, QUERY 2 MiB",
+        "  warning: left behind by this cell: 288 MiB on gpu:0 (simulated) in 3 blocks, held by leaky.kept;",
+        "           to let go: leaky.kept.clear()",
+        "  warning: left behind by this cell: 16 MiB on cpu, held by best; to let go: del best",
+        "",
+        "  lives, from event to event (not to scale) · ▒ cpu · █ gpu:0 (simulated) · ▶ alive at the end",
+        "  notebook  QUERY    2 MiB  cpu    ▒▒▒▒▒▒▒  ▒▒▒▒▒▒▒  ▒▒▒▒▒▒▒",
+        "  leaky     QUERY    2 MiB  gpu:0   ██       ██       ██",
+        "            STATES  96 MiB  gpu:0    ████████████████████████▶",
+        "                    96 MiB  gpu:0             ███████████████▶",
+        "                    96 MiB  gpu:0                      ██████▶",
+        "  tidy      BEST    16 MiB  gpu:0      ██       ██       ██",
+        "            BEST    16 MiB  cpu         ▒▒▒      ▒▒▒      ▒▒▒▶",
+        "",
+        "  alive at the end",
+        "  tensor        size  type             device             made by  held by",
+        "  STATES ×3  288 MiB  FP32 [25165824]  gpu:0 (simulated)  leaky    leaky.kept",
+        "  BEST        16 MiB  FP32 [4194304]   cpu                tidy     best",
+    ]
+
+
+def test_text_does_not_change_with_the_clock() -> None:
+    record = samples.transfers()
+    slower = Lifetimes.from_dict(json.loads(json.dumps(record.to_dict())))
+    data = slower.to_dict()
+    for life in data["lives"]:
+        life["born"] *= 3
+        life["died"] *= 3 if life["died"] > 0 else 1
+    later = Lifetimes.from_dict(data)
+    assert lifetimes_text(later).split("\n")[1:] == lifetimes_text(record).split("\n")[1:]
+
+
+def test_text_of_nothing() -> None:
+    assert lifetimes_text(samples.empty()) == "memory · nothing passed through a request · 1.00 µs"
+
+
+def test_text_of_thousands_says_what_was_folded() -> None:
+    text = lifetimes_text(samples.many(3000))
+    assert "3,000 blocks" in text
+    assert re.search(r"\+\d+ names ×\d", text)
+    assert text.count("\n") < 60
+
+
+@given(tracks())
+def test_any_track_has_text_and_html(record: Lifetimes) -> None:
+    assert lifetimes_text(record).startswith("memory of In [1]")
+    bars = [line for line in lifetimes_text(record).split("\n") if "▶" in line]
+    assert bool(bars) == bool(record.alive())
+
+
+# -- HTML -------------------------------------------------------------------------------------------
+
+
+def test_html_has_the_warning_the_figure_and_the_tables() -> None:
+    page = Page(lifetimes_html(samples.leak()))
+    assert "held by leaky.kept; to let go: leaky.kept.clear()" in page.text
+    [image] = page.find("img", "bls-figure")
+    assert image["alt"] is not None
+    assert "gpu:0 (simulated): peak 592 MiB, leaky/STATES ×6 576 MiB" in image["alt"]
+    assert "STATES ×6" in page.text
+    assert len(page.find("table")) == 2
+
+
+def test_html_of_nothing_has_no_figure() -> None:
+    page = Page(lifetimes_html(samples.empty()))
+    assert page.find("img") == []
+    assert "nothing passed through a request" in page.text
+
+
+def test_html_without_matplotlib_has_a_chart_of_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(html_module, "can_plot", lambda: False)
+    page = Page(lifetimes_html(samples.leak()))
+    assert page.find("img") == []
+    assert "STATES" in page.text
+    assert "███▶" in page.text
+    assert "pip install matplotlib" in page.text
+
+
+def test_hostile_names_do_nothing() -> None:
+    display = render(samples.hostile())
+    page = Page(display.html)
+    assert {tag for tag, _ in page.tags} <= ALLOWED_TAGS | {"img"}
+    assert {name for _, attributes in page.tags for name in attributes} <= ALLOWED_ATTRIBUTES | {"src", "alt"}
+    assert {attributes.get("style", "") for _, attributes in page.tags} <= {"", *ALLOWED_STYLES}
+    assert "<script>alert(1)</script>" in page.text
+    assert "\x1b" not in display.text
+
+
+def test_every_class_in_use_has_a_rule() -> None:
+    sheet = stylesheet("table", "figure")
+    for make in samples.ALL.values():
+        for _, attributes in Page(lifetimes_html(make())).tags:
+            for name in (attributes.get("class") or "").split():
+                assert f".{name}" in sheet or name in (
+                    "bls-out",
+                    "mathjax_ignore",
+                    "tex2jax_ignore",
+                    "bls-chart",
+                )
+
+
+# -- the figure -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(samples.ALL))
+def test_the_figure_is_an_image_that_comes_out_the_same(svgs: dict[str, str], name: str) -> None:
+    svg = svgs[name]
+    root = ET.fromstring(svg)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert lifetimes_svg(samples.ALL[name]()) == svg
+    assert "<script" not in svg.replace("<!--", "").split("<!--")[0]
+    assert len(svg) < 600_000
+    assert "202" not in (root.findtext(".//{http://purl.org/dc/elements/1.1/}date") or "")
+
+
+def test_the_figure_is_the_same_in_another_process_and_with_other_settings(svgs: dict[str, str]) -> None:
+    code = (
+        "import sys, matplotlib; matplotlib.rcParams.update({'font.size': 30, 'lines.linewidth': 9,"
+        " 'axes.facecolor': 'black', 'svg.fonttype': 'none', 'text.usetex': False});"
+        "from tests.display import lifetimes_samples as s; from bls_notebook.display import lifetimes_svg;"
+        "sys.stdout.write(lifetimes_svg(s.leak()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout == svgs["leak"]
+
+
+def test_drawing_leaves_the_settings_of_the_notebook_alone() -> None:
+    import matplotlib
+
+    with matplotlib.rc_context({"font.size": 21.0, "hatch.linewidth": 3.0}):
+        before = dict(matplotlib.rcParams)
+        figure_svg(lifetimes_figure(samples.digits()))
+        assert dict(matplotlib.rcParams) == before
+
+
+def words_in(figure: Any) -> list[str]:
+    from matplotlib.text import Text
+
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
+
+
+def test_the_figure_says_where_the_memory_went() -> None:
+    words = words_in(lifetimes_figure(samples.leak()))
+    assert "592 MiB: leaky/STATES ×6 576 MiB, tidy/BEST 16 MiB" in words
+    assert "576 MiB left behind" in words
+    assert "gpu:0 (simulated)" in words
+    assert {f"leaky.kept[{n}]" for n in range(6)} <= set(words)
+    assert {"notebook", "leaky", "tidy", "transfer", "handed on", "still alive"} <= set(words)
+
+
+def test_a_capacity_that_was_nearly_reached_is_drawn() -> None:
+    from dataclasses import replace
+
+    gpu = replace(samples.GPU, total=700 * samples.MIB, used=50 * samples.MIB)
+    words = words_in(lifetimes_figure(replace(samples.leak(), devices=(gpu,))))
+    assert "╌ of 700 MiB" in words
+    assert "50 MiB before" in words
+    assert "╌ of 2 GiB" not in words_in(lifetimes_figure(samples.leak()))
+
+
+def test_words_stay_within_the_figure_and_apart() -> None:
+    """No label leaves the picture, and labels of one column do not overlap."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    for name in ("leak", "transfers", "digits", "many"):
+        figure = lifetimes_figure(samples.ALL[name]())
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        figure.draw(renderer)
+        texts = [t for t in figure.findobj(Text) if t.get_text().strip() and t.get_visible()]
+        boxes = [(t.get_text(), t.get_window_extent(renderer)) for t in texts]
+        for text, box in boxes:
+            assert box.x0 > -1, (name, text)
+            assert box.x1 < figure.bbox.width + 1, (name, text)
+        for i, (one, a) in enumerate(boxes):
+            for other, b in boxes[i + 1 :]:
+                assert not a.padded(-1.5).overlaps(b.padded(-1.5)), (name, one, other)
+
+
+def test_what_the_font_does_not_have_is_replaced() -> None:
+    assert drawn("a\n✓→漢\x1b") == "a\\n✓→\ufffd\\x1b"
+    assert HOSTILE not in drawn(HOSTILE)
+
+
+def test_dollars_are_no_formulas() -> None:
+    track = samples.Track(samples.CPU)
+    track.make(1, r"$\frac{1}$", 10, "$x^2$")
+    assert len(lifetimes_svg(track.record(10))) > 1000
+
+
+@settings(max_examples=15, deadline=None)
+@given(tracks())
+def test_any_track_can_be_drawn(record: Lifetimes) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert lifetimes_svg(record).startswith("<svg")
+
+
+def test_the_image_holds_the_figure(svgs: dict[str, str]) -> None:
+    [image] = Page(lifetimes_html(samples.digits())).find("img")
+    source = image["src"] or ""
+    assert base64.b64decode(source.removeprefix("data:image/svg+xml;base64,")).decode() == svgs["digits"]
+
+
+def test_a_saved_track_draws_later_without_models() -> None:
+    code = (
+        "import sys, json; from bls_notebook.observe.lifetimes import Lifetimes;"
+        "from bls_notebook.display import render;"
+        "record = Lifetimes.from_dict(json.load(sys.stdin));"
+        "sys.stdout.buffer.write(render(record).html.encode())"
+    )
+    data = json.dumps(samples.transfers().to_dict())
+    done = subprocess.run([sys.executable, "-c", code], input=data.encode(), capture_output=True, check=True)
+    assert done.stdout.decode() == render(samples.transfers()).html

@@ -1,0 +1,376 @@
+"""What a memory track sees of requests of every kind."""
+
+from __future__ import annotations
+
+import colorsys
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.devices import holders as holders_of
+from bls_notebook.devices import ledger, observer
+from bls_notebook.observe.lifetimes import Life
+from tests.devices import memory_models as models
+from tests.engine.harness import until
+
+BIG = 5_000  # elements: larger than what is copied in any case
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine changes nothing about what is found."""
+    monkeypatch.setattr(holders_of, "SECONDS", 60.0)
+    monkeypatch.setattr(holders_of, "UNNAMED_SECONDS", 60.0)
+
+
+@pytest.fixture
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repository:
+        models.load_all(repository)
+        yield repository
+
+
+def ask(repo: bls.ModelRepository, op: int, x: Any, model: str = "worker", **options: Any) -> Any:
+    response = repo.infer(model, {"OP": np.array([op], np.int32), "X": x}, **options)
+    assert response.error is None, response.error.message()
+    return response
+
+
+def of(lives: tuple[Life, ...], tensor: str) -> list[Life]:
+    return [life for life in lives if life.tensor == tensor]
+
+
+def steps(life: Life) -> list[tuple[str, str]]:
+    return [(stay.role, stay.at.model) for stay in life.stays]
+
+
+# -- one request -----------------------------------------------------------------------------------------
+
+
+def test_the_lives_of_one_request(repo: bls.ModelRepository) -> None:
+    x = np.ones(BIG, np.float32)
+    with bls.track_memory(name="one") as lifetimes:
+        response = ask(repo, models.DOUBLE, x, request_id="r1")
+    record = lifetimes.record
+    given, copy = of(record.lives, "X")
+    assert (given.how, given.maker.model, given.died, given.bytes) == ("new", "", -1, x.nbytes)
+    assert (copy.how, copy.source, copy.device, copy.shape) == ("copy", given.id, "cpu", (BIG,))
+    assert (copy.maker.model, copy.maker.version, copy.maker.instance) == ("worker", 1, "worker_0_0")
+    assert (copy.maker.request, copy.maker.request_id) == (1, "r1")
+    assert copy.born <= copy.stays[0].ns <= copy.died <= record.wall
+    assert steps(copy) == [("input", "worker")]
+    (made,) = of(record.lives, "Y")  # it moved: its giver let go of it
+    assert (made.how, made.maker.model, made.died, made.datatype) == ("new", "worker", -1, "FP32")
+    assert steps(made) == [("output", "")]
+    assert [life.id for life in record.left_behind()] == [made.id]
+    assert record.name == "one"
+    assert record.began
+    del response
+
+
+def test_a_response_that_is_let_go_leaves_nothing_behind(repo: bls.ModelRepository) -> None:
+    with bls.track_memory() as lifetimes:
+        response = ask(repo, models.DOUBLE, np.ones(BIG, np.float32))
+        assert lifetimes.bytes("cpu") == BIG * 4
+        del response
+        assert lifetimes.bytes("cpu") == 0
+    assert not lifetimes.alive()
+    assert lifetimes.peak("cpu").bytes >= 2 * BIG * 4
+
+
+def test_the_ledger_keeps_nothing_alive(repo: bls.ModelRepository) -> None:
+    x = np.ones(BIG, np.float32)
+    gone = weakref.ref(x)
+    with bls.track_memory() as lifetimes:
+        response = ask(repo, models.DOUBLE, x)
+        del x
+        assert gone() is None
+        seen = weakref.ref(response["Y"]._array)
+        assert lifetimes.record.alive()
+        del response
+        assert seen() is None
+
+
+def test_a_view_pins_its_whole_base(repo: bls.ModelRepository) -> None:
+    with bls.track_memory() as lifetimes:
+        small = ask(repo, models.PIN, np.ones(BIG, np.float32))
+        del small
+    (base,) = lifetimes.alive()
+    assert base.bytes == 4 * BIG * 4
+    assert base.shape == (BIG,)  # of the part that was sent
+    (holder,) = base.holders
+    assert (holder.kind, holder.name) == ("attribute", "worker.kept[0]")
+    ask(repo, models.FORGET, np.ones(1, np.float32))
+
+
+def test_an_array_that_goes_from_model_to_model_is_one_life_where_it_moves(repo: bls.ModelRepository) -> None:
+    with bls.track_memory() as lifetimes:
+        response = ask(repo, models.NEST, np.ones(BIG, np.float32))
+    (life,) = [life for life in of(lifetimes.record.lives, "Y") if life.died < 0]
+    assert (life.maker.model, life.how) == ("other", "new")
+    assert steps(life) == [("output", "worker"), ("output", "")]
+    assert life.stays[0].at.request == 1
+    assert life.maker.request == 2
+    del response
+
+
+def test_bytes_tensors_count_as_they_are_sent() -> None:
+    source = """
+import numpy as np
+import triton_python_backend_utils as pb
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb.InferenceResponse([pb.Tensor("OUT", pb.get_input_tensor_by_name(r, "IN").as_numpy())])
+                for r in requests]
+"""
+    kinds = "".join(f'{k} [ {{ name: "{n}", data_type: TYPE_STRING, dims: [ -1 ] }} ]\n' for k, n in
+                    (("input", "IN"), ("output", "OUT")))  # fmt: skip
+    with bls.ModelRepository() as repo:
+        repo.define("echo", source, kinds)
+        words = np.array([b"four", b"a" * 1000], np.object_)
+        with bls.track_memory() as lifetimes:
+            response = repo.infer("echo", {"IN": words})
+        assert {life.bytes for life in lifetimes.record.lives} == {4 + 4 + 4 + 1000}
+        sent = response.record.tensors[0]
+        assert lifetimes.left_behind()[0].bytes == sent.bytes
+
+
+def test_a_copy_on_a_gpu_belongs_to_the_model_that_gets_it(repo: bls.ModelRepository) -> None:
+    bls.simulate_gpus(1, even_with_cuda=True)
+    try:
+        x = bls.cupy().ones(BIG, np.float32)
+        with bls.track_memory() as lifetimes:
+            response = ask(repo, models.DOUBLE, x, preferred_memory="cpu")
+    finally:
+        bls.simulate_gpus(0)
+    copy, given = sorted(of(lifetimes.record.lives, "X"), key=lambda life: life.how)
+    assert (given.device, given.maker.model, given.died) == ("gpu:0", "", -1)
+    assert (copy.device, copy.maker.model, copy.how, copy.source) == ("gpu:0", "worker", "copy", given.id)
+    moved = of(lifetimes.record.lives, "Y")[-1]
+    assert (moved.device, moved.maker.model, moved.how) == ("cpu", "worker", "transfer")
+    assert moved.transfer_ns > 0
+    del response
+
+
+# -- other kinds -----------------------------------------------------------------------------------------
+
+
+def test_a_stream_that_is_not_read_to_its_end(repo: bls.ModelRepository) -> None:
+    request = {"OP": np.array([3], np.int32), "X": np.ones(BIG, np.float32)}
+    with bls.track_memory() as lifetimes:
+        responses = repo.stream("streamer", request)
+        first = next(responses)
+        until(lambda: lifetimes.bytes() >= 4 * BIG * 4)  # the input of the notebook, and three answers
+        waiting = [life for life in lifetimes.alive() if life.tensor == "Y"]
+        assert len(waiting) == 3
+        assert {life.maker.model for life in waiting} == {"streamer"}
+        del responses, first
+        until(lambda: lifetimes.bytes() == request["X"].nbytes + 4)
+
+
+def test_async_requests_belong_to_the_request_that_sent_them(repo: bls.ModelRepository) -> None:
+    with bls.track_memory() as lifetimes:
+        response = ask(repo, models.DOUBLE, np.ones(BIG, np.float32), "gatherer")
+        until(lambda: lifetimes.bytes() == response["Y"]._array.nbytes)
+    made = of(lifetimes.record.lives, "Y")
+    assert sorted(life.maker.request for life in made) == [2, 3, 4]
+    assert all(steps(life)[0] == ("output", "gatherer") for life in made)
+
+
+def test_the_copies_that_a_response_cache_gives(repo: bls.ModelRepository) -> None:
+    source = models._WORKER
+    repo.define("cached", source, models._CONFIG.format(count=1, more="response_cache { enable: true }"))
+    x = np.ones(BIG, np.float32)
+    ask(repo, models.DOUBLE, x, "cached")
+    with bls.track_memory() as lifetimes:
+        again = ask(repo, models.DOUBLE, x, "cached")
+    (life,) = of(lifetimes.record.lives, "Y")
+    assert (life.maker.model, life.died, steps(life)) == ("cached", -1, [("output", "")])
+    del again
+
+
+def test_a_tensor_that_is_exported(repo: bls.ModelRepository) -> None:
+    response = ask(repo, models.DOUBLE, np.ones(BIG, np.float32))
+    with bls.track_memory() as lifetimes:
+        array = np.from_dlpack(response["Y"])
+        del response
+    (life,) = lifetimes.alive()
+    assert [stay.role for stay in life.stays] == ["view"]
+    assert life.bytes == array.nbytes
+
+
+def test_requests_of_many_threads(repo: bls.ModelRepository) -> None:
+    held: list[Any] = []
+
+    def work(seed: int) -> None:
+        random = np.random.default_rng(seed)
+        for _ in range(40):
+            op = int(random.choice([models.ECHO, models.DOUBLE, models.NEST, models.KEEP_INPUT]))
+            held.append(ask(repo, op, np.ones(int(random.integers(1, BIG)), np.float32)))
+            if random.random() < 0.5:
+                held.pop(0)
+
+    with bls.track_memory() as lifetimes:
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        until(lambda: all(life.holders for life in lifetimes.alive()[:20]))
+        held.clear()
+        ask(repo, models.FORGET, np.ones(1, np.float32))
+        until(lambda: lifetimes.bytes() == 0)
+    numbers = {stay.at.request for life in lifetimes.record.lives for stay in life.stays} - {0}
+    assert len(numbers) >= 160
+
+
+# -- who holds -------------------------------------------------------------------------------------------
+
+
+def holders(lifetimes: Any, tensor: str = "Y") -> set[tuple[str, str]]:
+    return {(h.kind, h.name) for life in lifetimes.alive() if life.tensor == tensor for h in life.holders}
+
+
+def test_attributes_of_models_are_named_by_their_path(repo: bls.ModelRepository) -> None:
+    with bls.track_memory() as lifetimes:
+        for op in (models.KEEP_INPUT, models.KEEP_OUTPUT, models.CLOSURE):
+            ask(repo, op, np.ones(BIG, np.float32))
+    assert holders(lifetimes, "X") == {("attribute", "worker.kept[0]")}
+    assert holders(lifetimes) == {
+        ("attribute", "worker.kept[1]['made']"),
+        ("attribute", "worker.later[0] (its variable 'made')"),
+    }
+    assert {h.remedy for life in lifetimes.alive() for h in life.holders} == {"repo.reload('worker')"}
+
+
+def test_a_reloaded_model_lets_go(repo: bls.ModelRepository) -> None:
+    with bls.track_memory() as lifetimes:
+        ask(repo, models.KEEP_INPUT, np.ones(BIG, np.float32))
+        assert lifetimes.bytes() == BIG * 4
+        repo.reload("worker")
+        gc.collect()
+        until(lambda: lifetimes.bytes() == 0)
+
+
+def test_variables_of_functions_are_named(repo: bls.ModelRepository) -> None:
+    with bls.track_memory() as lifetimes:
+        kept = {"here": [ask(repo, models.DOUBLE, np.ones(BIG, np.float32))]}
+    where = "test_variables_of_functions_are_named()"
+    assert holders(lifetimes) == {("frame", f"kept in {where}")}
+    del kept
+
+
+def test_what_nothing_with_a_name_holds(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hide() -> Iterator[Any]:
+        hidden = ask(repo, models.DOUBLE, np.ones(BIG, np.float32))
+        yield None
+        del hidden
+
+    hiding = hide()
+    with bls.track_memory() as lifetimes:
+        next(hiding)
+        monkeypatch.setattr(colorsys, "hidden", hiding, raising=False)  # a module, where nobody looks
+        del hiding
+    assert holders(lifetimes) == {("frame", "test_what_nothing_with_a_name_holds.<locals>.hide()")}
+
+
+def test_what_only_garbage_holds_is_not_left_behind(repo: bls.ModelRepository) -> None:
+    with bls.track_memory() as lifetimes:
+        ring: list[Any] = [ask(repo, models.DOUBLE, np.ones(BIG, np.float32))]
+        ring.append(ring)
+        del ring
+    assert not lifetimes.alive()
+    (life,) = of(lifetimes.record.lives, "Y")
+    assert life.died <= lifetimes.record.wall
+
+
+# -- on and off ------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_left_of_a_track(repo: bls.ModelRepository) -> None:
+    x = np.ones(BIG, np.float32)
+    with bls.track_memory():
+        response = ask(repo, models.ECHO, x)
+        assert weakref.getweakrefcount(x) == 1
+        assert ledger.recording is not None
+    assert weakref.getweakrefcount(x) == 0
+    assert weakref.getweakrefcount(response["Y"]._array) == 0
+    assert ledger.recording is None
+    assert observer.current is None
+
+
+def test_one_track_at_a_time() -> None:
+    with bls.track_memory() as outer:
+        with pytest.raises(bls.BLSError, match="one track can be on at a time"), bls.track_memory():
+            pass
+        assert outer.bytes() == 0
+    with bls.track_memory():
+        pass
+
+
+def test_a_track_is_used_once() -> None:
+    track = bls.track_memory()
+    with pytest.raises(bls.BLSError, match="nothing is tracked yet"):
+        track.record
+    with track:
+        pass
+    with pytest.raises(bls.BLSError, match="make a new one"), track:
+        pass
+    assert track.record is track.record
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, 1.5, "9"])
+def test_a_limit_that_makes_no_sense(limit: Any) -> None:
+    with pytest.raises(bls.BLSError, match="limit: got"):
+        bls.track_memory(limit=limit)
+
+
+def test_a_block_that_raises_ends_the_track(repo: bls.ModelRepository) -> None:
+    lifetimes = bls.track_memory()
+    with pytest.raises(ZeroDivisionError), lifetimes:  # noqa: PT012
+        ask(repo, models.DOUBLE, np.ones(3, np.float32))
+        raise ZeroDivisionError
+    assert ledger.recording is None
+    assert len(lifetimes.record.lives) == 6
+
+
+@pytest.mark.parametrize("calls", [60, 4_000])
+def test_memory_of_the_track_itself_is_bounded(repo: bls.ModelRepository, calls: int) -> None:
+    x = np.ones(8, np.float32)
+    with bls.track_memory(limit=50) as lifetimes:
+        ask(repo, models.KEEP_INPUT, np.ones(100, np.float32))
+        for _ in range(calls):
+            ask(repo, models.DOUBLE, x)
+        assert lifetimes._recording is not None
+        assert len(lifetimes._recording.log) < 45_000
+        assert lifetimes.bytes() == 400 + x.nbytes
+    record = lifetimes.record
+    assert len(record.lives) == 50
+    assert record.dropped > calls * 3
+    (kept,) = record.left_behind()
+    assert (kept.bytes, kept.maker.model, kept.maker.request) == (400, "worker", 1)
+
+
+def test_what_lives_beyond_the_limit_is_counted(repo: bls.ModelRepository) -> None:
+    with bls.track_memory(limit=2) as lifetimes:
+        for _ in range(5):
+            ask(repo, models.KEEP_INPUT, np.ones(100, np.float32))
+        assert lifetimes.bytes("cpu") == 5 * 400
+    record = lifetimes.record
+    assert record.bytes("cpu") + record.dropped_bytes == 5 * 400
+    ask(repo, models.FORGET, np.ones(1, np.float32))
+
+
+def test_a_block_that_leaves_in_a_garbage_collection(repo: bls.ModelRepository) -> None:
+    with bls.track_memory() as lifetimes:
+        ring: list[Any] = [ask(repo, models.DOUBLE, np.ones(BIG, np.float32))]
+        ring.append(ring)
+        del ring
+        gc.collect()
+        assert lifetimes.bytes() == 0

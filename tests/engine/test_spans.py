@@ -1,0 +1,651 @@
+"""What a profile records of real requests: one span each, with its parent, its phases and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import threading
+import weakref
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.observe import recording
+from bls_notebook.observe.session import Session, Span
+from tests.engine import gates
+from tests.engine.ensembles import chain
+from tests.engine.harness import (
+    ASYNC_DOUBLE,
+    DOUBLE,
+    Caller,
+    idle,
+    infer,
+    ints,
+    message,
+    model,
+    pbtxt,
+    queued,
+    until,
+    value,
+)
+
+SYNC_CALLER = model("""
+def execute(self, requests):
+    return [answer(value_of(ask("d", number(r)).exec()) + 1) for r in requests]
+""")
+ASYNC_CALLER = model("""
+async def execute(self, requests):
+    out = []
+    for r in requests:
+        responses = await asyncio.gather(*[ask("d", n).async_exec() for n in range(number(r))])
+        out.append(answer(sum(value_of(x) for x in responses)))
+    return out
+""")
+STREAM = model("""
+def execute(self, requests):
+    for r in requests:
+        sender = r.get_response_sender()
+        for n in range(number(r)):
+            sender.send(answer(n))
+        sender.send(flags=FINAL)
+""")
+WAITS = model("""
+def execute(self, requests):
+    gates.open_gate("in")
+    gates.pass_gate("go")
+    return [answer(1) for r in requests]
+""")
+
+
+def check(session: Session) -> None:
+    """What holds of every session, whatever was done."""
+    ids = [s.id for s in session.spans]
+    assert len(set(ids)) == len(ids)
+    by_id = {s.id: s for s in session.spans}
+    assert [s.sent for s in session.spans] == sorted(s.sent for s in session.spans)
+    for span in session.spans:
+        times = (0, span.sent, span.queued, span.started, span.inferred, span.ended, session.wall)
+        assert times == tuple(sorted(times)), span
+        assert span.parent == 0 or span.parent in by_id
+        assert span.ran == (span.released > 0)
+        assert span.state in ("ok", "error", "cancelled", "open")
+        assert bool(span.error) == (span.state == "error" or (span.state == "cancelled" and bool(span.error)))
+        if span.parent:
+            parent = by_id[span.parent]
+            assert parent.started <= span.sent
+            assert parent.ran
+        assert all(span.sent <= m.ns <= span.ended or m.kind == "cancelled" for m in span.marks)
+    figures = session.statistics()
+    assert sum(m.critical for m in figures.models) + figures.notebook == session.wall
+    assert Session.from_dict(session.to_dict()) == session
+
+
+def tree(session: Session) -> list[tuple[str, str, str]]:
+    """Who sent what, and how."""
+    names = {s.id: s.model for s in session.spans} | {0: ""}
+    return [(names[s.parent], s.model, s.kind) for s in session.spans]
+
+
+def only(session: Session, name: str) -> Span:
+    (found,) = (s for s in session.spans if s.model == name)
+    return found
+
+
+def test_a_call_from_a_model_on_the_callers_thread(repo: bls.ModelRepository) -> None:
+    repo.define("d", DOUBLE, pbtxt())
+    repo.define("c", SYNC_CALLER, pbtxt())
+    with bls.profile(name="one") as profile:
+        assert infer(repo, "c", 4) == 9
+    session = profile.record
+    check(session)
+    assert tree(session) == [("", "c", "sync"), ("c", "d", "sync")]
+    outer, inner = session.spans
+    assert outer.started <= inner.sent
+    assert inner.ended <= outer.inferred
+    assert (inner.instance, inner.device, inner.rows, inner.responses) == ("d_0_0", "cpu", 1, 1)
+    assert (inner.bytes_in, inner.bytes_out) == (4, 4)
+    assert inner.thread == outer.thread == threading.get_ident()
+    assert inner.queue == outer.queue == 0
+    assert inner.released == inner.ended
+    assert (session.name, session.dropped) == ("one", 0)
+    assert session.began.endswith("+00:00")
+
+
+def test_models_are_seen_with_their_code_and_config(repo: bls.ModelRepository) -> None:
+    def seen() -> tuple[str, str]:
+        with bls.profile() as profile:
+            infer(repo, "d")
+        (model_seen,) = profile.record.models
+        assert model_seen.name == "d"
+        return model_seen.code, model_seen.config
+
+    repo.define("d", DOUBLE, pbtxt())
+    first = seen()
+    repo.define("d", DOUBLE, pbtxt())
+    assert seen() == first
+    repo.define("d", DOUBLE + "\n# more\n", pbtxt())
+    assert seen()[0] != first[0]
+    assert seen()[1] == first[1]
+    repo.define("d", DOUBLE, pbtxt(count=2))
+    assert seen() != first
+    assert seen()[0] == first[0]
+
+
+def test_gathered_requests_are_children_and_queue(repo: bls.ModelRepository) -> None:
+    repo.define("d", DOUBLE, pbtxt())
+    repo.define("c", ASYNC_CALLER, pbtxt())
+    with bls.profile() as profile:
+        assert infer(repo, "c", 8) == 2 * sum(range(8))
+    session = profile.record
+    check(session)
+    assert Counter(tree(session)) == {("", "c", "sync"): 1, ("c", "d", "async"): 8}
+    children = sorted((s for s in session.spans if s.model == "d"), key=lambda s: s.started)
+    for before, after in itertools.pairwise(children):
+        assert before.released <= after.started  # one instance
+    assert all(s.responses == 1 and s.bytes_in == 4 for s in children)
+    assert session.graph().edges[1].asynchronous == 8
+
+
+def test_async_models_called_in_every_way(repo: bls.ModelRepository) -> None:
+    repo.define("d", ASYNC_DOUBLE, pbtxt())
+    repo.define("c", SYNC_CALLER, pbtxt())
+
+    async def more() -> None:
+        assert value(await repo.infer_async("d", ints(2))) == 4
+
+    with bls.profile() as profile:
+        assert infer(repo, "c", 3) == 7
+        asyncio.run(more())
+    check(profile.record)
+    assert tree(profile.record) == [("", "c", "sync"), ("c", "d", "sync"), ("", "d", "async")]
+    assert all(s.ran and s.state == "ok" for s in profile.record.spans)
+
+
+def test_responses_of_a_stream_are_marks(repo: bls.ModelRepository) -> None:
+    repo.define("s", STREAM, pbtxt(decoupled=True))
+    with bls.profile() as profile:
+        assert [value(r) for r in repo.stream("s", ints(3))] == [0, 1, 2]
+    session = profile.record
+    check(session)
+    span = only(session, "s")
+    assert (span.kind, span.responses, span.bytes_out, span.state) == ("stream", 3, 12, "ok")
+    assert [m.kind for m in span.marks] == ["response", "response", "response", "final"]
+    assert span.marks[-1].ns == span.ended
+
+
+def test_a_bls_stream_has_its_caller_as_parent(repo: bls.ModelRepository) -> None:
+    repo.define("s", STREAM, pbtxt(decoupled=True))
+    repo.define("c", model("""
+def execute(self, requests):
+    return [answer(len([1 for x in ask("s", 2).exec(decoupled=True) if x.output_tensors()]))
+            for r in requests]
+"""), pbtxt())  # fmt: skip
+    with bls.profile() as profile:
+        assert infer(repo, "c") == 2
+    check(profile.record)
+    assert tree(profile.record) == [("", "c", "sync"), ("c", "s", "stream")]
+
+
+def test_async_streams_overlap_on_one_instance(repo: bls.ModelRepository) -> None:
+    repo.define("s", model("""
+async def execute(self, requests):
+    for r in requests:
+        gates.count("in")
+        while gates.counts["in"] < 2:
+            await asyncio.sleep(0)
+        sender = r.get_response_sender()
+        sender.send(answer(1))
+        sender.send(flags=FINAL)
+"""), pbtxt(decoupled=True))  # fmt: skip
+
+    async def both() -> None:
+        async def one() -> None:
+            assert [value(r) async for r in repo.stream_async("s", ints(1))] == [1]
+
+        await asyncio.gather(one(), one())
+
+    with bls.profile() as profile:
+        asyncio.run(both())
+    check(profile.record)
+    first, second = profile.record.spans
+    assert first.instance == second.instance
+    assert max(first.started, second.started) < min(first.ended, second.ended)
+    assert first.released == first.started  # free for the next at once
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "threading.Thread(target=self.answer_later, args=(requests[0].get_response_sender(), 1))",
+        "threading.Thread(target=lambda requests=requests: "
+        "self.answer_later(requests[0].get_response_sender(), 1))",
+    ],
+)
+def test_a_bare_thread_works_for_the_request_whose_sender_it_has(repo: bls.ModelRepository, how: str) -> None:
+    repo.define("d", DOUBLE, pbtxt())
+    repo.define("t", model(f"""
+def execute(self, requests):
+    {how}.start()
+
+def answer_later(self, sender, n):
+    import weakref
+    temporary = np.zeros(5000)
+    seen = weakref.ref(temporary)
+    value_of(ask("d", n).exec())
+    del temporary
+    gates.shared["let go"] = seen() is None
+    gates.count("threads")
+    gates.pass_gate("both")
+    sender.send(answer(value_of(ask("d", n).exec())))
+    sender.send(flags=FINAL)
+"""), pbtxt(decoupled=True))  # fmt: skip
+    with bls.profile() as profile:
+        first = Caller(lambda: [value(r) for r in repo.stream("t", ints(1))])
+        second = Caller(lambda: [value(r) for r in repo.stream("t", ints(1))])
+        until(lambda: gates.counts["threads"] == 2)
+        gates.open_gate("both")
+        assert first.result() == second.result() == [2]
+    check(profile.record)
+    parents = Counter(s.parent for s in profile.record.spans if s.model == "d")
+    assert parents == {s.id: 2 for s in profile.record.spans if s.model == "t"}
+    assert gates.shared["let go"]  # looking for whom a thread works keeps nothing of it alive
+
+
+def test_a_thread_with_nothing_in_hand_works_for_what_its_instance_serves(
+    repo: bls.ModelRepository,
+) -> None:
+    repo.define("d", DOUBLE, pbtxt())
+    repo.define("t", model("""
+def execute(self, requests):
+    thread = threading.Thread(target=self.work)
+    thread.start()
+    thread.join()
+    return [answer(self.found)]
+
+def work(self):
+    self.found = value_of(ask("d", 5).exec())
+"""), pbtxt(count=2))  # fmt: skip
+    with bls.profile() as profile:
+        assert infer(repo, "t") == 10
+    check(profile.record)
+    assert tree(profile.record) == [("", "t", "sync"), ("t", "d", "sync")]
+
+
+BATCHED = """
+max_batch_size: 8
+dynamic_batching { max_queue_delay_microseconds: 100000 preferred_batch_size: [ 3 ] }
+input [ { name: "X" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "Y" data_type: TYPE_INT32 dims: [ 1 ] } ]
+instance_group [ { count: 1 kind: KIND_CPU } ]
+"""
+
+
+def test_requests_of_a_batch_share_it_and_its_callees(repo: bls.ModelRepository) -> None:
+    repo.define("d", DOUBLE, pbtxt())
+    repo.define("b", model("""
+def execute(self, requests):
+    value_of(ask("d", 1).exec())
+    return [pb.InferenceResponse([pb.Tensor("Y", np.zeros((1, 1), np.int32))]) for r in requests]
+"""), BATCHED)  # fmt: skip
+
+    async def three() -> None:
+        row = {"X": np.zeros((1, 1), np.int32)}
+        found = await asyncio.gather(*[repo.infer_async("b", row) for _ in range(3)])
+        assert not any(r.error for r in found)
+
+    with bls.profile() as profile:
+        asyncio.run(three())
+    session = profile.record
+    check(session)
+    batch = [s for s in session.spans if s.model == "b"]
+    assert len(batch) == 3
+    assert {s.batch for s in batch} == {1}
+    assert len({(s.started, s.inferred, s.instance) for s in batch}) == 1
+    assert only(session, "d").parent == batch[0].id
+    assert [m.executions for m in session.statistics().models if m.name == "b"] == [1]
+
+
+def test_steps_of_an_ensemble_are_its_children(repo: bls.ModelRepository) -> None:
+    repo.define("d", DOUBLE, pbtxt())
+    repo.define("d2", DOUBLE, pbtxt())
+    repo.define("e", "", chain("d", "d2"))
+
+    async def later() -> None:
+        assert value(await repo.infer_async("e", ints(3))) == 12
+
+    with bls.profile() as profile:
+        assert infer(repo, "e", 3) == 12
+        asyncio.run(later())
+    session = profile.record
+    check(session)
+    assert tree(session)[0] == ("", "e", "sync")
+    assert Counter(tree(session)) == {
+        ("", "e", "sync"): 1,
+        ("", "e", "async"): 1,
+        ("e", "d", "ensemble"): 2,
+        ("e", "d2", "ensemble"): 2,
+    }
+    assert {s.instance for s in session.spans if s.model == "e"} == {"e"}
+    assert all(s.state == "ok" for s in session.spans)
+    assert [i.model for i in session.statistics().instances] == ["d", "d2"]
+
+
+def test_answers_of_the_cache_never_ran(repo: bls.ModelRepository) -> None:
+    repo.define("d", DOUBLE, pbtxt() + "\nresponse_cache { enable: true }")
+
+    async def later() -> None:
+        assert value(await repo.infer_async("d", ints(3))) == 6
+
+    with bls.profile() as profile:
+        assert infer(repo, "d", 3) == 6
+        assert infer(repo, "d", 3) == 6
+        asyncio.run(later())
+    session = profile.record
+    check(session)
+    assert [(s.cached, s.ran, s.state, s.responses) for s in session.spans] == [
+        (False, True, "ok", 1),
+        (True, False, "ok", 1),
+        (True, False, "ok", 1),
+    ]
+    assert session.statistics().cached == 2
+
+
+def test_refused_requests(repo: bls.ModelRepository) -> None:
+    repo.define("d", DOUBLE, pbtxt())
+    repo.define("s", STREAM, pbtxt(decoupled=True))
+
+    async def later() -> None:
+        assert (await repo.infer_async("nobody", ints(1))).error is not None
+
+    with bls.profile() as profile:
+        assert "not ready" in message(repo.infer("nobody", ints(1)))
+        assert repo.infer("d", {"X": np.zeros(1, np.float32)}).error is not None
+        assert repo.infer("s", ints(1)).error is not None
+        asyncio.run(later())
+    session = profile.record
+    check(session)
+    assert [(s.model, s.version, s.kind, s.state, s.ran) for s in session.spans] == [
+        ("nobody", 0, "sync", "error", False),
+        ("d", 1, "sync", "error", False),
+        ("s", 1, "sync", "error", False),
+        ("nobody", 0, "async", "error", False),
+    ]
+    assert [m.name for m in session.models] == ["d", "s"]
+
+
+FAILS = model("""
+def execute(self, requests):
+    raise ValueError("no good")
+""")
+ANSWERS_ERROR = model("""
+def execute(self, requests):
+    return [pb.InferenceResponse([], pb.TritonError("sorry")) for r in requests]
+""")
+RETURNS_NONE = model("""
+def execute(self, requests):
+    return [None for r in requests]
+""")
+SENDS = model("""
+def execute(self, requests):
+    for r in requests:
+        r.get_response_sender().send(answer(7), FINAL)
+    return None
+""")
+
+
+@pytest.mark.parametrize(
+    ("source", "state"),
+    [(FAILS, "error"), (ANSWERS_ERROR, "error"), (RETURNS_NONE, "error"), (SENDS, "ok")],
+    ids=["raises", "error response", "none", "sender"],
+)
+def test_what_a_model_answers_with_is_its_spans_state(
+    repo: bls.ModelRepository, source: str, state: str
+) -> None:
+    repo.define("m", source, pbtxt())
+
+    async def later() -> None:
+        await repo.infer_async("m", ints(1))
+
+    with bls.profile() as profile:
+        repo.infer("m", ints(1))
+        asyncio.run(later())
+    session = profile.record
+    check(session)
+    assert [(s.state, s.ran, s.responses) for s in session.spans] == [(state, True, int(state == "ok"))] * 2
+
+
+def test_a_cancelled_request_in_the_queue(repo: bls.ModelRepository) -> None:
+    repo.define("w", WAITS, pbtxt())
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(repo.infer_async("w", ints(1)))
+        while not queued(repo, "w"):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while queued(repo, "w"):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+    with bls.profile() as profile:
+        first = Caller(infer, repo, "w")
+        gates.pass_gate("in")
+        asyncio.run(cancelled())
+        gates.open_gate("go")
+        first.result()
+    session = profile.record
+    check(session)
+    states = {s.state: s for s in session.spans}
+    assert set(states) == {"ok", "cancelled"}
+    gone = states["cancelled"]
+    assert not gone.ran
+    assert [m.kind for m in gone.marks] == ["cancelled"]
+    assert gone.queue == gone.ended - gone.queued > 0
+
+
+def test_a_request_that_waits_for_its_turn_on_its_own_thread(repo: bls.ModelRepository) -> None:
+    repo.define("w", WAITS, pbtxt())
+    with bls.profile() as profile:
+        first = Caller(infer, repo, "w")
+        gates.pass_gate("in")
+        second = Caller(infer, repo, "w")
+        until(lambda: queued(repo, "w") == 1)
+        gates.open_gate("go")
+        first.result()
+        second.result()
+    session = profile.record
+    check(session)
+    one, other = session.spans
+    assert other.queue > 0
+    assert one.released <= other.started
+    (blocked,) = (m.blocked for m in session.statistics().models)
+    assert blocked > 0
+
+
+def test_what_is_still_under_way_is_open(repo: bls.ModelRepository) -> None:
+    """In every place where a request can be: running on its thread, on a worker, and in the queue."""
+    repo.define("w", WAITS, pbtxt())
+    repo.define("a", WAITS.replace('"in"', '"in a"'), pbtxt())
+    callers = []
+    with bls.profile() as profile:
+        callers.append(Caller(infer, repo, "w"))
+        gates.pass_gate("in")
+        callers.append(Caller(infer, repo, "w"))
+        until(lambda: queued(repo, "w") == 1)
+        callers.append(Caller(lambda: asyncio.run(repo.infer_async("a", ints(1)))))
+        gates.pass_gate("in a")
+        meanwhile = profile.record
+        assert profile.running
+    gates.open_gate("go")
+    for caller in callers:
+        caller.result()
+    for session in (meanwhile, profile.record):
+        check(session)
+        assert [(s.model, s.kind, s.ran, s.state) for s in session.spans] == [
+            ("w", "sync", True, "open"),
+            ("w", "sync", False, "open"),
+            ("a", "async", True, "open"),
+        ]
+        assert all(s.ended == session.wall for s in session.spans)
+        assert session.statistics().unfinished == 3
+
+
+def test_a_request_from_before_is_not_in_it_and_its_callees_have_no_parent(repo: bls.ModelRepository) -> None:
+    repo.define("d", DOUBLE, pbtxt())
+    repo.define("w", model("""
+def execute(self, requests):
+    gates.open_gate("in")
+    gates.pass_gate("go")
+    return [answer(value_of(ask("d", 2).exec()))]
+"""), pbtxt())  # fmt: skip
+    caller = Caller(infer, repo, "w")
+    gates.pass_gate("in")
+    with bls.profile() as profile:
+        gates.open_gate("go")
+        assert caller.result() == 4
+    check(profile.record)
+    assert tree(profile.record) == [("", "d", "sync")]
+
+
+def test_profiles_nest_and_overlap(repo: bls.ModelRepository) -> None:
+    repo.define("d", DOUBLE, pbtxt())
+    outer, inner = bls.profile(name="outer"), bls.profile(name="inner")
+    with outer:
+        infer(repo, "d")
+        with inner:
+            infer(repo, "d")
+        infer(repo, "d")
+    third = bls.profile()
+    outer2 = bls.profile()
+    outer2.__enter__()
+    infer(repo, "d")
+    third.__enter__()
+    infer(repo, "d")
+    outer2.__exit__(None, None, None)
+    infer(repo, "d")
+    third.__exit__(None, None, None)
+    assert [len(p.record.spans) for p in (outer, inner, outer2, third)] == [3, 1, 2, 2]
+    for profile in (outer, inner, outer2, third):
+        check(profile.record)
+    assert recording.active is None
+
+
+def test_what_does_not_fit_is_counted(repo: bls.ModelRepository) -> None:
+    repo.define("d", DOUBLE, pbtxt())
+    repo.define("s", STREAM, pbtxt(decoupled=True))
+    with bls.profile(limit=3) as profile:
+        for _ in range(5):
+            infer(repo, "d")
+    assert (len(profile.record.spans), profile.record.dropped) == (3, 2)
+    with bls.profile(limit=4) as profile:
+        list(repo.stream("s", ints(50)))
+    (span,) = profile.record.spans
+    assert len(span.marks) <= 4
+    assert span.responses == 50
+    with bls.profile(limit=10) as outer:
+        with bls.profile(limit=2) as inner:
+            for _ in range(4):
+                infer(repo, "d")
+        infer(repo, "d")
+    assert (len(inner.record.spans), inner.record.dropped) == (2, 2)
+    assert (len(outer.record.spans), outer.record.dropped) == (5, 0)
+
+
+@pytest.mark.parametrize("arguments", [{"limit": 0}, {"limit": True}, {"limit": 1.5}, {"name": 3}])
+def test_bad_arguments_get_one_line(arguments: dict[str, object]) -> None:
+    with pytest.raises(bls.BLSError, match="profile: ") as caught:
+        bls.profile(**arguments)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_a_profile_is_used_once(repo: bls.ModelRepository) -> None:
+    profile = bls.profile()
+    assert profile.record.spans == ()
+    with profile, pytest.raises(bls.BLSError, match="used already"):
+        profile.__enter__()
+    with pytest.raises(bls.BLSError, match="used already"):
+        profile.__enter__()
+    assert recording.active is None
+
+
+def test_recording_keeps_no_array_alive(repo: bls.ModelRepository) -> None:
+    repo.define("d", model("""
+def execute(self, requests):
+    import weakref
+    inputs = requests[0].inputs()[0].as_numpy()
+    out = np.zeros(5000, np.int32)
+    gates.shared["seen"] = [weakref.ref(inputs), weakref.ref(out)]
+    return [pb.InferenceResponse([pb.Tensor("Y", out)])]
+"""), pbtxt())  # fmt: skip
+
+    async def later(array: np.ndarray) -> None:
+        response = await repo.infer_async("d", {"X": array})
+        refs.append(weakref.ref(response["Y"].as_numpy()))
+
+    refs: list[weakref.ref[np.ndarray]] = []
+    with bls.profile() as profile:
+        response = repo.infer("d", {"X": np.zeros(5000, np.int32)})
+        refs += gates.shared["seen"]
+        del response
+        asyncio.run(later(np.zeros(5000, np.int32)))
+        refs += gates.shared["seen"]
+        gc.collect()
+        assert [ref() is None for ref in refs] == [True] * len(refs)
+    assert [s.bytes_in for s in profile.record.spans] == [20_000] * 2
+
+
+def test_bytes_of_text_are_those_that_are_sent(repo: bls.ModelRepository) -> None:
+    repo.define("t", model("""
+def execute(self, requests):
+    return [pb.InferenceResponse([pb.Tensor("Y", np.array([b"abc", b""], np.object_))]) for r in requests]
+"""), pbtxt(inputs="X:STRING", outputs="Y:STRING"))  # fmt: skip
+    with bls.profile() as profile:
+        assert repo.infer("t", {"X": np.array([b"12345"], np.object_)}).error is None
+    (span,) = profile.record.spans
+    assert (span.bytes_in, span.bytes_out) == (4 + 5, 4 + 3 + 4)
+
+
+def test_request_ids_are_kept(repo: bls.ModelRepository) -> None:
+    repo.define("d", DOUBLE, pbtxt())
+    with bls.profile() as profile:
+        repo.infer("d", ints(1), request_id="mine")
+    assert profile.record.spans[0].request_id == "mine"
+
+
+def test_span_id_is_known_while_the_profile_is_on(repo: bls.ModelRepository) -> None:
+    repo.define("d", DOUBLE, pbtxt())
+    with bls.profile():
+        infer(repo, "d")
+    with bls.profile() as profile:
+        log = recording.active
+        assert log is not None
+        infer(repo, "d")
+        numbers = [log.whole[0]]
+        assert [recording.span_id(n) for n in numbers] == [1]
+    assert [s.id for s in profile.record.spans] == [1]
+    assert recording.span_id(0) == 0
+    assert recording.span_id(log.base) == 0
+
+
+def test_ctrl_c_leaves_cancelled_spans(repo: bls.ModelRepository) -> None:
+    from tests.engine.harness import press_ctrl_c
+
+    repo.define("w", model("""
+def execute(self, requests):
+    gates.open_gate("in")
+    while not gates.over[0]:
+        time.sleep(0.001)
+    return [answer(1)]
+"""), pbtxt())  # fmt: skip
+    presser = Caller(lambda: (gates.pass_gate("in"), press_ctrl_c()))
+    with bls.profile() as profile, pytest.raises(KeyboardInterrupt):
+        repo.infer("w", ints(1))
+    presser.result()
+    gates.over[0] = True
+    until(lambda: idle(repo, "w") == 1)
+    session = profile.record
+    check(session)
+    assert [(s.state, s.ran) for s in session.spans] == [("cancelled", True)]

@@ -1,0 +1,210 @@
+"""``%%blsmemory`` in a real shell: shows what a cell left behind, whatever the cell does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.observe.lifetimes import Lifetimes
+
+KEEPS = """\
+%%tritonmodel keeps
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.set_max_batch_size(0)
+        config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1]})
+        return config
+
+    def initialize(self, args):
+        self.kept = []
+
+    def execute(self, requests):
+        arrays = [pb_utils.get_input_tensor_by_name(each, "IN").as_numpy() for each in requests]
+        self.kept += arrays
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array + 1)]) for array in arrays]
+"""
+
+
+@pytest.fixture
+def sender(cells):
+    cells.model()
+    cells("import numpy as np\nimages = np.ones(1000, np.float32)")
+    return cells
+
+
+def test_it_shows_what_is_left_and_who_holds_it(sender) -> None:
+    shown = sender("%%blsmemory\nfor _ in range(3):\n    answer = %bls times IN=images")
+    assert shown.success
+    assert shown.value is None
+    [bundle] = shown.bundles
+    assert set(bundle) == {"text/plain", "text/html"}
+    assert "left behind by this cell: 3.9 KiB on cpu in 2 blocks, held by answer; to let go: del answer" in (
+        " ".join(bundle["text/plain"].split())
+    )
+    assert 'class="bls-figure"' in bundle["text/html"]
+    assert bundle["text/plain"].startswith("memory of In [3] · ")
+
+
+def test_it_finds_what_a_model_keeps(sender) -> None:
+    sender(KEEPS)
+    shown = sender("%%blsmemory\nfor _ in range(3):\n    %bls keeps IN=images -q")
+    assert "held by keeps.kept" in " ".join(shown.text.split())
+
+
+def test_a_tidy_cell_leaves_nothing(sender) -> None:
+    shown = sender("%%blsmemory\n%bls times IN=images -q;\nNone")
+    assert "left behind by" not in shown.text
+    assert "nothing" in shown.text
+
+
+def test_the_value_of_the_cell_is_its_value_and_known_as_out(sender) -> None:
+    shown = sender("%%blsmemory\n%bls times IN=[1.0]")
+    assert shown.value["OUT"].as_numpy().tolist() == [2.0]
+    assert "held by Out[3]" in " ".join(shown.text.split())
+    silent = sender("%%blsmemory\n%bls times IN=[1.0];")
+    assert silent.value is None
+    assert "Out[" not in silent.text
+
+
+def test_await_at_the_top_level(sender) -> None:
+    shown = sender(
+        "%%blsmemory\nimport asyncio, bls_notebook as bls\nrepo = bls.current_repository()\n"
+        "answers = await asyncio.gather(*(repo.infer_async('times', {'IN': images}) for _ in range(4)))\n"
+        "len(answers)"
+    )
+    assert shown.value == 4
+    assert "held by answers" in " ".join(shown.text.split())
+
+
+def test_into_keeps_what_was_recorded_and_it_draws_as_a_value(sender) -> None:
+    sender("%%blsmemory --into before -q\nanswer = %bls times IN=images")
+    track = sender("before").value
+    assert isinstance(track.record, Lifetimes)
+    assert track.record.name == "In [3]"
+    shown = sender("before")
+    assert shown.text.startswith("memory of In [3]")
+    assert 'class="bls-figure"' in shown.html
+    assert sender("before.record").text == shown.text
+    assert "<MemoryTrack" in sender("[before]").text
+
+
+def test_quiet_shows_nothing(sender) -> None:
+    assert sender("%%blsmemory -q\nx = 1").bundles == []
+
+
+def test_save_writes_a_file_that_draws_later(sender, tmp_path: Path) -> None:
+    shown = sender(f"%%blsmemory --save {tmp_path / 'm.json.gz'}\nanswer = %bls times IN=images")
+    assert "saved to m.json.gz" in shown.text
+    record = bls.load_lifetimes(tmp_path / "m.json.gz")
+    assert sender(f"bls.load_lifetimes({str(tmp_path / 'm.json.gz')!r})") is not None
+    assert [life.tensor for life in record.left_behind()] == ["OUT", "COUNT"]
+
+
+def test_a_file_that_cannot_be_written_loses_nothing(sender, tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    shown = sender(f"%%blsmemory --into kept --save {tmp_path / 'taken'}\n40 + 2")
+    assert shown.value == 42
+    assert "--save" in shown.text
+    assert "irectory" in shown.text
+    assert sender("kept.record.name").value == "In [3]"
+
+
+def test_limit(sender) -> None:
+    sender("%%blsmemory --limit 4 --into few -q\nfor _ in range(9):\n    %bls times IN=images -q")
+    record = sender("few.record").value
+    assert len(record.lives) <= 4
+    assert record.dropped > 0
+
+
+def test_a_cell_that_raises_shows_what_was_recorded(sender) -> None:
+    failed = sender("%%blsmemory --into seen\nanswer = %bls times IN=images\nanswer.nothing")
+    assert isinstance(failed.error, AttributeError)
+    assert "held by answer" in " ".join(failed.text.split())
+    assert "answer.nothing" in failed.stdout
+    assert "blsmemory.py" not in failed.stdout
+    assert len(sender("seen.record.lives").value) > 0
+    assert sender("%%blsmemory\n1").success  # it has ended
+
+
+def test_a_syntax_error_tracks_nothing(sender) -> None:
+    failed = sender("%%blsmemory\nx = = 2")
+    assert "SyntaxError" in failed.stdout
+    assert failed.bundles == []
+    assert sender("%%blsmemory\n1").success
+
+
+def test_one_track_at_a_time(sender) -> None:
+    failed = sender("%%blsmemory\nimport bls_notebook as bls\nwith bls.track_memory():\n    pass")
+    assert "one track can be on at a time" in failed.stdout
+    with bls.track_memory():
+        failed = sender("%%blsmemory\n1")
+    assert not failed.success
+    assert "one track can be on at a time" in failed.text
+    assert failed.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--limt 3", "%%blsmemory: unknown option '--limt'; did you mean --limit?"),
+        ("--limit 0", "%%blsmemory: --limit: got '0', expected a whole number from 1."),
+        ("--into a-b", "%%blsmemory: --into: got 'a-b', expected the name of a variable"),
+        ("--save no/such/a.json", "%%blsmemory: --save: got 'no/such/a.json', expected a file in a folder"),
+        ("--static --widget w", "%%blsmemory: --static and --widget exclude each other."),
+        ("leaky", "%%blsmemory: got 'leaky', which is one word too many."),
+    ],
+)  # fmt: skip
+def test_a_bad_argument_gets_one_line_and_runs_nothing(cells, options: str, message: str) -> None:
+    failed = cells(f"%%blsmemory {options}\nran = True")
+    assert failed.stderr.startswith(f"UsageError: {message}")
+    assert failed.stderr.count("\n") == 1
+    assert "ran" not in cells.shell.user_ns
+
+
+def test_help(cells) -> None:
+    assert "what the cell left behind" in " ".join(cells("%%blsmemory -h\n1").stdout.split())
+    assert "--save FILE" in cells.shell.find_cell_magic("blsmemory").__doc__
+
+
+def test_options_complete(complete) -> None:
+    assert complete("%%blsmemory --st") == ["%%blsmemory --static"]
+    assert complete("%%blsmemory --into a --s") == [
+        "%%blsmemory --into a --save",
+        "%%blsmemory --into a --static",
+    ]
+
+
+def test_a_widget_that_was_asked_for(sender) -> None:
+    pytest.importorskip("anywidget")
+    shown = sender("%%blsmemory --widget chart\nanswer = %bls times IN=images")
+    widget = sender("chart").value
+    assert f'data-bls-place="{widget.place}"' in shown.html
+    assert widget.life is None
+    widget.selected = widget.record.alive()[0].id
+    assert widget.life == widget.record.alive()[0]
+    assert "held by answer" in " ".join(shown.text.split())
+
+
+def test_a_widget_needs_anywidget(cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    failed = cells("%%blsmemory --widget chart\nran = True")
+    assert "--widget needs anywidget: pip install anywidget" in failed.stderr
+    assert "ran" not in cells.shell.user_ns
+
+
+def test_where_there_is_a_frontend_a_widget_covers_the_figure(
+    sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("anywidget")
+    monkeypatch.setattr("bls_notebook.display.live.can_live", lambda: True)
+    assert "data-bls-place" in sender("%%blsmemory\nanswer = %bls times IN=images").html
+    assert "data-bls-place" not in sender("%%blsmemory --static\nanswer = %bls times IN=images").html
+    sender("%config BLSNotebook.widgets = False")
+    assert "data-bls-place" not in sender("%%blsmemory\nanswer = %bls times IN=images").html

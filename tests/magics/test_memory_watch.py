@@ -1,0 +1,68 @@
+"""A memory track in a notebook: cells, variables and the output history are named, with what to type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import bls_notebook as bls
+from bls_notebook.devices import holders, ledger
+
+TRACK = """\
+import numpy as np
+import bls_notebook as bls
+with bls.track_memory() as lifetimes:
+    {}
+"""
+ASK = 'bls.current_repository().infer("times", {"IN": np.ones(9, np.float32)})'
+
+
+def left(cells: Any) -> dict[str, str]:
+    lives = cells.shell.user_ns["lifetimes"].left_behind()
+    return {holder.name: holder.remedy for life in lives for holder in life.holders}
+
+
+def patient(monkeypatch: Any) -> None:
+    monkeypatch.setattr(holders, "SECONDS", 60.0)
+
+
+def test_a_variable(cells: Any, monkeypatch: Any) -> None:
+    patient(monkeypatch)
+    cells.model()
+    assert cells(TRACK.format(f"answers = {{'one': [{ASK}]}}")).success
+    assert left(cells) == {"answers['one'][0]": "del answers['one'][0]"}
+
+
+def test_the_output_history(cells: Any, monkeypatch: Any) -> None:
+    patient(monkeypatch)
+    cells.model()
+    cells("import numpy as np; import bls_notebook as bls; track = bls.track_memory(); track.__enter__();")
+    number = cells.shell.execution_count
+    cells(ASK)
+    cells("track.__exit__(None, None, None); lifetimes = track")
+    found = left(cells)
+    assert found[f"Out[{number}]"] == found["_"] == "%reset -f out"
+    (life, *_) = cells.shell.user_ns["lifetimes"].left_behind()
+    assert life.maker.cell == f"In [{number}]"
+
+
+def test_a_model_is_let_go_by_a_reload(cells: Any, monkeypatch: Any) -> None:
+    patient(monkeypatch)
+    cells("""%%tritonmodel times --input "IN FP32 [-1]" --output "OUT FP32 [-1]"
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    kept = []
+    def execute(self, requests):
+        self.kept += requests
+        outputs = [pb_utils.Tensor("OUT", r.inputs()[0].as_numpy() * 2) for r in requests]
+        return [pb_utils.InferenceResponse([output]) for output in outputs]
+""")
+    assert cells(TRACK.format(f"x = {ASK}; del x")).success
+    assert left(cells) == {"times.kept[0]": "%tritonrepo reload times"}
+
+
+def test_nothing_stays_when_the_extension_is_unloaded(cells: Any) -> None:
+    before = len(holders.providers)
+    cells("%unload_ext bls_notebook")
+    assert len(holders.providers) == before - 1
+    assert ledger._cell == ""
+    assert bls.current_repository().index() == []

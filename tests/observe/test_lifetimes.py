@@ -1,0 +1,123 @@
+"""What lifetimes answer, and how they are saved."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bls_notebook as bls
+from bls_notebook.observe.lifetimes import DeviceSeen, Holder, Life, Lifetimes, Maker, Stay
+
+MODEL, NOTEBOOK = Maker("model", 1, "model_0", 2, cell="In [3]"), Maker(cell="In [3]")
+RECORD = Lifetimes(
+    lives=(
+        Life(1, "cpu", 100, born=10, maker=NOTEBOOK, tensor="X"),
+        Life(
+            2,
+            "cpu",
+            100,
+            born=10,
+            died=40,
+            maker=MODEL,
+            source=1,
+            how="copy",
+            stays=(Stay(10, "input", "X"),),
+        ),
+        Life(3, "gpu:0", 512, born=20, died=30, maker=MODEL, kind="allocation"),
+        Life(4, "gpu:0", 300, born=30, maker=MODEL, holders=(Holder("variable", "r", "del r"),)),
+        Life(5, "cpu", 0, born=35, maker=MODEL),
+        Life(6, "cpu", 7, born=50, died=50, maker=MODEL),
+    ),
+    devices=(DeviceSeen("cpu"), DeviceSeen("gpu:0", True, 1024, 8)),
+    wall=60,
+    name="test",
+)
+
+
+def ids(lives: tuple[Life, ...]) -> list[int]:
+    return [life.id for life in lives]
+
+
+def test_what_is_alive_when() -> None:
+    assert ids(RECORD.alive()) == [4, 1, 5]
+    assert ids(RECORD.alive(15)) == [1, 2]
+    assert ids(RECORD.alive(30)) == [4, 1, 2]  # what dies in a moment is gone, what is born in it is there
+    assert RECORD.bytes() == 400
+    assert RECORD.bytes("cpu") == 100
+    assert RECORD.bytes("gpu:0", 25) == 512
+
+
+def test_levels_and_peak() -> None:
+    assert [(level.ns, level.bytes) for level in RECORD.levels("cpu")] == [(0, 0), (10, 200), (40, 100)]
+    assert [(level.ns, level.bytes) for level in RECORD.levels("gpu:0")] == [(0, 0), (20, 512), (30, 300)]
+    peak = RECORD.peak("gpu:0")
+    assert (peak.ns, peak.bytes, ids(peak.lives)) == (20, 512, [3])
+    assert RECORD.peak("gpu:1").bytes == 0
+
+
+def test_left_behind_is_what_requests_made() -> None:
+    assert ids(RECORD.left_behind()) == [4]
+
+
+LIVES = st.builds(
+    lambda number, size, born, length: Life(number, "cpu", size, born, -1 if length < 0 else born + length),
+    st.integers(1, 99),
+    st.integers(0, 50),
+    st.integers(0, 30),
+    st.integers(-1, 30),
+)
+
+
+@given(st.lists(LIVES, max_size=12))
+def test_levels_agree_with_what_is_alive(lives: list[Life]) -> None:
+    record = Lifetimes(tuple(lives))
+    levels = record.levels("cpu")
+    for ns in range(61):
+        at = [level.bytes for level in levels if level.ns <= ns][-1]
+        assert at == record.bytes("cpu", ns)
+    assert record.peak("cpu").bytes == max(record.bytes("cpu", ns) for ns in range(61))
+    assert [level.ns for level in levels] == sorted({level.ns for level in levels})
+
+
+@pytest.mark.parametrize("name", ["track.json", "track.json.gz"])
+def test_saved_and_loaded(tmp_path: Path, name: str) -> None:
+    file = RECORD.save(tmp_path / name)
+    assert file == tmp_path / name
+    assert bls.load_lifetimes(file) == RECORD
+    assert (file.read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"not json", "it is no JSON"),
+        (b"\x1f\x8bxx", "it is no JSON"),
+        (b"[1, 2]", "it has no kind"),
+        (b'{"a": 1}', "it has no kind"),
+        (b'{"kind": "bls_notebook.session"}', "its kind is 'bls_notebook.session'"),
+        (b'{"kind": "bls_notebook.lifetimes", "schema": 99}', "lifetimes of schema 99, expected 1"),
+        (b'{"kind": "bls_notebook.lifetimes", "schema": 1, "more": 2}', "no field 'more'"),
+        (b'{"kind": "bls_notebook.lifetimes", "schema": 1, "lives": [{"id": "x"}]}', "lives"),
+    ],
+)
+def test_a_file_of_something_else(tmp_path: Path, content: bytes, problem: str) -> None:
+    file = tmp_path / "other.json"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"^other\.json: ") as caught:
+        bls.load_lifetimes(file)
+    assert problem in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_is_plain_json(tmp_path: Path) -> None:
+    plain: Any = json.loads(RECORD.save(tmp_path / "x.json").read_text())
+    assert plain["kind"] == "bls_notebook.lifetimes"
+    assert plain["schema"] == 1
+    packed = RECORD.save(tmp_path / "x.json.gz").read_bytes()
+    assert json.loads(gzip.decompress(packed)) == plain
