@@ -20,10 +20,12 @@ from bls_notebook.display.on_top import covered, with_view
 from bls_notebook.display.responses import response_html, response_text
 from bls_notebook.display.session import summary
 from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
+from bls_notebook.display.session.comparison import comparison_html, comparison_text
 from bls_notebook.display.session.difference import difference_html, difference_text
 from bls_notebook.display.statistics import statistics_html, statistics_text
 from bls_notebook.display.svg import can_plot
 from bls_notebook.observe.call_graph import CallGraph
+from bls_notebook.observe.comparison import Comparison
 from bls_notebook.observe.difference import Difference
 from bls_notebook.observe.lifetimes import Lifetimes
 from bls_notebook.observe.metric_records import FamilyRecord
@@ -65,6 +67,7 @@ _ONE: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
     Session: (summary.session_text, summary.session_html),
     SessionStatistics: (summary.statistics_text, summary.statistics_html),
     Difference: (difference_text, _difference_html),
+    Comparison: (comparison_text, comparison_html),
     DeviceTable: (devices_text, devices_html),
 }
 _MANY: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {

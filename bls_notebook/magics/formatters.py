@@ -11,6 +11,7 @@ from IPython.core.formatters import DisplayFormatter
 
 from bls_notebook import BLSError, Response
 from bls_notebook.engine.memory_track import MemoryTrack
+from bls_notebook.observe.comparison import Comparison
 from bls_notebook.observe.lifetimes import Lifetimes
 from bls_notebook.observe.records import DeviceTable, ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
 
@@ -22,7 +23,7 @@ __all__ = ["add_formatters", "remove_formatters"]
 _LISTS: tuple[type, ...] = (Responses, Models, Statistics, Families)
 _TYPES: tuple[type, ...] = (
     Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, DeviceTable, Lifetimes, MemoryTrack,
-    *_LISTS,
+    Comparison, *_LISTS,
 )  # fmt: skip
 
 
