@@ -24,6 +24,7 @@ from bls_notebook.display.session.comparison import comparison_html, comparison_
 from bls_notebook.display.session.difference import difference_html, difference_text
 from bls_notebook.display.statistics import statistics_html, statistics_text
 from bls_notebook.display.svg import can_plot
+from bls_notebook.display.timeline.live import live_timeline
 from bls_notebook.observe.call_graph import CallGraph
 from bls_notebook.observe.comparison import Comparison
 from bls_notebook.observe.difference import Difference
@@ -137,6 +138,10 @@ def render(
         return Display(lifetimes_text(value, width=width), over, widget=widget)
     if isinstance(value, CallGraph):
         return Display(call_graph_text(value, width=width), mermaid=call_graph_mermaid(value))
+    if isinstance(value, Session) and live and value.spans:
+        widget = live_timeline(value, titled=False)
+        figures = summary.session_html(value, widget=widget)
+        return Display(summary.session_text(value, width=width), figures, widget=widget)
     if isinstance(value, Record):
         pair = _ONE.get(type(value))
         if pair is None:

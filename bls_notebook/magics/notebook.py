@@ -49,7 +49,7 @@ class Notebook:
 
     def draw(self, value: object) -> Display:
         """Draw a record, a response, or several, by the settings."""
-        if isinstance(value, bls.Response):
+        if isinstance(value, (bls.Response, bls.Profile)):
             value = value.record
         if isinstance(value, Lived):
             value = value.record

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from bls_notebook.display import parts, text
 from bls_notebook.display.html import Html, join, row, table, tag
 from bls_notebook.display.session.words import ns, percent, some_ns
+from bls_notebook.display.timeline.html import timeline_html
+from bls_notebook.display.timeline.text import timeline_lines
 from bls_notebook.display.units import count, size
 from bls_notebook.observe.session import Session
 from bls_notebook.observe.session_statistics import ModelStatistics, SessionStatistics
 
 __all__ = ["session_figures", "session_html", "session_text", "statistics_html", "statistics_text"]
 
+_NO_PICTURE = Html()
 _NONE = "no requests: nothing was sent to a model while the profile was on"
 
 # Heading, what it means.
@@ -40,30 +46,37 @@ def session_text(session: Session, *, width: int = 100) -> str:
     str
         A line of figures, a row for each model, and notes on what needs attention.
     """
-    return statistics_text(session.statistics(), name=session.name, width=width)
+    lines = timeline_lines([session], width=width) if session.spans else ()
+    return statistics_text(session.statistics(), name=session.name, width=width, picture=lines)
 
 
-def session_html(session: Session) -> str:
+def session_html(session: Session, *, widget: Any = None) -> str:
     """Describe a session as HTML.
 
     Parameters
     ----------
     session : Session
+    widget : Timeline, optional
+        What covers the picture of the timeline while a kernel is there.
 
     Returns
     -------
     str
         One ``div`` with its stylesheet.
     """
-    return statistics_html(session.statistics(), name=session.name)
+    picture = timeline_html(session, widget=widget) if session.spans else Html()
+    return statistics_html(session.statistics(), name=session.name, picture=picture)
 
 
-def statistics_text(figures: SessionStatistics, *, name: str = "", width: int = 100) -> str:
-    """Describe a session's figures as plain text; as `session_text`."""
+def statistics_text(
+    figures: SessionStatistics, *, name: str = "", width: int = 100, picture: Sequence[str] = ()
+) -> str:
+    """Describe a session's figures as plain text, the lines of a picture among them; as `session_text`."""
     title = text.head(name or "session", ns(figures.wall))
     if not figures.requests:
         return f"{title}\n  {_NONE}"
     lines = [title, "  " + text.facts(*(f"{label} {value}" for label, value, _ in session_figures(figures)))]
+    lines += picture
     rows = [[model, *(cell for cell in cells)] for model, cells in _rows(figures)]
     heads = ["model", *(head for head, _ in _COLUMNS)]
     lines += text.table(rows, heads=heads, right=" rttttrr", width=width, last="wrap")
@@ -72,8 +85,8 @@ def statistics_text(figures: SessionStatistics, *, name: str = "", width: int = 
     return "\n".join(lines)
 
 
-def statistics_html(figures: SessionStatistics, *, name: str = "") -> str:
-    """Describe a session's figures as HTML; as `session_html`."""
+def statistics_html(figures: SessionStatistics, *, name: str = "", picture: Html = _NO_PICTURE) -> str:
+    """Describe a session's figures as HTML, with a picture among them; as `session_html`."""
     top = parts.line(parts.name(name or "session"))
     if not figures.requests:
         return parts.output(top, parts.line(parts.quiet(_NONE)), styles="session")
@@ -90,7 +103,7 @@ def statistics_html(figures: SessionStatistics, *, name: str = "") -> str:
         for model, cells in _rows(figures)
     )  # fmt: skip
     whole = table("Models of the session", heads, body)
-    return parts.output(top, tiles, whole, _note_list(figures), styles="table session")
+    return parts.output(top, tiles, picture, whole, _note_list(figures), styles="table session figure")
 
 
 def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:

@@ -1,0 +1,231 @@
+"""Where each span of a session is drawn: which lane, which row of it, which row of the queue above it.
+
+A lane is an instance, and one more for each GPU that spans have device time on. Requests that never ran
+have a lane of their model without an instance. Within a lane the spans that overlap, as those of a
+decoupled model's event loop do, lie in rows above each other; those of one batch share a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from bls_notebook.observe.session import Session, Span
+
+__all__ = ["Lane", "Layout", "lay_out"]
+
+# A wait is a row of its own above the lane if it is so long, as a part of the session or of the run after
+# it; shorter ones are drawn where the run begins, under what is there.
+_OF_SESSION = 1 / 400
+_OF_RUN = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One line of the timeline.
+
+    ``kind`` is instance, refused (requests of a model that never ran) or gpu; ``name`` is the instance's or
+    the device's; ``rows`` and ``waits`` count its rows of blocks and of queued requests.
+    """
+
+    kind: str
+    name: str
+    model: str = ""
+    version: int = 0
+    rows: int = 1
+    waits: int = 0
+
+    @property
+    def label(self) -> str:
+        """What tells the lane from the others of its model."""
+        if self.kind == "refused":
+            return "never ran"
+        short = self.name.removeprefix(self.model).strip("_") if self.name != self.model else ""
+        return short.removeprefix("0_") if self.kind == "instance" else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The places of a session's spans, all in the order of `Session.spans`.
+
+    Attributes
+    ----------
+    lanes : tuple of Lane
+        From top to bottom: callers above those they call, lanes of one model together, GPUs at the end.
+    lane, row : sequence of int
+        Where each span runs.
+    wait : sequence of int
+        The row of its queueing, counted upwards from the blocks; -1 if it waited next to nothing.
+    part, parts : sequence of int
+        Which share of its row a span has, of how many: those of a batch share one.
+    device, device_row : sequence of int
+        The lane of the GPU with its device time, -1 for none, and the row there.
+    parent : sequence of int
+        The index of its caller; -1 for the notebook, or where the caller was not recorded.
+    """
+
+    lanes: tuple[Lane, ...]
+    lane: Sequence[int]
+    row: Sequence[int]
+    wait: Sequence[int]
+    part: Sequence[int]
+    parts: Sequence[int]
+    device: Sequence[int]
+    device_row: Sequence[int]
+    parent: Sequence[int]
+
+
+def lay_out(session: Session) -> Layout:
+    """Place the spans of a session.
+
+    Parameters
+    ----------
+    session : Session
+        Spans in any order.
+
+    Returns
+    -------
+    Layout
+        The same for equal sessions.
+    """
+    spans = session.spans
+    index = {span.id: i for i, span in enumerate(spans)}
+    parent = [index.get(span.parent, -1) if span.parent else -1 for span in spans]
+    keys = _lanes(session, parent)
+    number = {key: i for i, key in enumerate(keys)}
+    lane = [number[_key(span)] for span in spans]
+    device = [number[("gpu", span.device, "", 0)] if span.device_ns >= 0 else -1 for span in spans]
+    places = _Places(spans, session.wall)
+    rows, waits = [1] * len(keys), [0] * len(keys)
+    for which, members in enumerate(_by_lane(lane, len(keys))):
+        rows[which] = places.blocks(members)
+        if keys[which][0] == "instance":
+            waits[which] = places.waits(members)
+    for which, members in enumerate(_by_lane(device, len(keys))):
+        if members:
+            rows[which] = places.on_device(members)
+    lanes = tuple(
+        Lane(kind, name, model, version, rows[i], waits[i])
+        for i, (kind, name, model, version) in enumerate(keys)
+    )
+    return Layout(lanes, lane, places.row, places.wait, places.part, places.parts, device, places.on, parent)
+
+
+_Key = tuple[str, str, str, int]
+
+
+def _key(span: Span) -> _Key:
+    if span.instance:
+        return ("instance", span.instance, span.model, span.version)
+    return ("refused", "", span.model, span.version)
+
+
+def _lanes(session: Session, parent: Sequence[int]) -> list[_Key]:
+    """The lanes in order: models by how deep they are called at most, then by their first request."""
+    spans = session.spans
+    depth = [0] * len(spans)
+    for i in sorted(range(len(spans)), key=lambda i: (spans[i].sent, spans[i].id)):
+        if parent[i] >= 0:
+            depth[i] = depth[parent[i]] + 1
+    seen: set[_Key] = set()
+    deepest: dict[tuple[str, int], tuple[int, int]] = {}
+    for i, span in enumerate(spans):
+        seen.add(_key(span))
+        model = (span.model, span.version)
+        level, first = deepest.get(model, (0, span.sent))
+        deepest[model] = (max(level, depth[i]), min(first, span.sent))
+    for known in session.models:  # instances without work are worth seeing too
+        if (known.name, known.version) in deepest:
+            seen.update(("instance", name, known.name, known.version) for name in known.instances)
+
+    def order(key: _Key) -> tuple[object, ...]:
+        kind, name, model, version = key
+        return (*deepest[model, version], model, version, kind != "instance", _numbers(name))
+
+    gpus: set[_Key] = {("gpu", span.device, "", 0) for span in spans if span.device_ns >= 0}
+    return [*sorted(seen, key=order), *sorted(gpus)]
+
+
+def _numbers(name: str) -> tuple[tuple[int, str], ...]:
+    """So that `m_0_10` comes after `m_0_9`."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in name.split("_"))
+
+
+def _by_lane(lane: Sequence[int], count: int) -> list[list[int]]:
+    members: list[list[int]] = [[] for _ in range(count)]
+    for i, which in enumerate(lane):
+        if which >= 0:
+            members[which].append(i)
+    return members
+
+
+class _Places:
+    """The rows of blocks and of waits, filled in lane by lane."""
+
+    def __init__(self, spans: Sequence[Span], wall: int) -> None:
+        self._spans, count = spans, len(spans)
+        self.row, self.wait = [0] * count, [-1] * count
+        self.part, self.parts, self.on = [0] * count, [1] * count, [0] * count
+        self._sent = [span.sent for span in spans]
+        self._started = [span.started for span in spans]
+        self._until = [span.ended for span in spans]
+        self._long = wall * _OF_SESSION
+        self._batch: dict[int, list[int]] = {}
+        together: dict[tuple[str, int], list[int]] = {}
+        for i, span in enumerate(spans):
+            if span.batch and span.instance:
+                self._batch[i] = together.setdefault((span.instance, span.batch), [])
+                self._batch[i].append(i)
+
+    def blocks(self, members: Iterable[int]) -> int:
+        """Give each span of a lane its row, and return how many there are."""
+        rows, started, until = _Rows(), self._started, self._until
+        for i in sorted(members, key=started.__getitem__):
+            batch = self._batch.get(i, ())
+            if len(batch) < 2:
+                self.row[i] = rows.take(started[i], until[i])
+            elif self.parts[i] == 1:
+                place = rows.take(started[i], max(until[j] for j in batch))
+                for k, j in enumerate(batch):
+                    self.row[j], self.part[j], self.parts[j] = place, k, len(batch)
+        return max(rows.count, 1)
+
+    def waits(self, members: Iterable[int]) -> int:
+        """Give each wait of a lane that is worth a row its row, and return how many there are."""
+        rows, sent, started, until = _Rows(), self._sent, self._started, self._until
+        for i in sorted(members, key=sent.__getitem__):
+            waited = started[i] - sent[i]
+            if waited > 0 and (waited >= self._long or waited >= (until[i] - started[i]) * _OF_RUN):
+                self.wait[i] = rows.take(sent[i], started[i])
+        return rows.count
+
+    def on_device(self, members: Iterable[int]) -> int:
+        """Give each stretch of device time of a GPU its row, and return how many there are.
+
+        When within its `execute` the device was at work is not known; it is drawn from the start of it.
+        """
+        rows, started = _Rows(), self._started
+        for i in sorted(members, key=started.__getitem__):
+            self.on[i] = rows.take(started[i], started[i] + self._spans[i].device_ns)
+        return max(rows.count, 1)
+
+
+class _Rows:
+    """Gives each interval, in the order of their beginnings, the lowest row that is free."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._free: list[int] = []
+        self._busy: list[tuple[int, int]] = []
+
+    def take(self, begin: int, end: int) -> int:
+        while self._busy and self._busy[0][0] <= begin:
+            heappush(self._free, heappop(self._busy)[1])
+        if self._free:
+            place = heappop(self._free)
+        else:
+            place = self.count
+            self.count += 1
+        heappush(self._busy, (max(end, begin), place))
+        return place

@@ -1,0 +1,57 @@
+"""The figures of a part of a session's time; ``widgets/timeline_data.js`` works them out in the browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bls_notebook.observe.intervals import Interval, total
+from bls_notebook.observe.relations import Relations, serving
+from bls_notebook.observe.session import Session
+from bls_notebook.observe.visible import visible
+
+__all__ = ["range_figures"]
+
+
+def range_figures(session: Session, begin: float, end: float) -> dict[str, Any]:
+    """Return what happened between two moments.
+
+    Parameters
+    ----------
+    session : Session
+    begin, end : float
+        Nanoseconds since the session began.
+
+    Returns
+    -------
+    dict
+        ``requests`` and ``failed`` count the requests that were under way; ``queued`` sums their waits for an
+        instance within the range, ``work`` the work on them, both in ns (``work / (end - begin)`` is how many
+        were worked on at once, on average). ``models`` has the same for each model by its name, ``busy``
+        summing over its instances instead of ``work``.
+    """
+    relations = Relations(session)
+
+    def within(pieces: list[Interval]) -> int:
+        return total((max(a, int(begin)), min(b, int(end))) for a, b in pieces if a < end and b > begin)
+
+    models: dict[str, dict[str, Any]] = {}
+    versions = {(span.model, span.version) for span in session.spans}
+    several = {name for name, version in versions if any(n == name and v != version for n, v in versions)}
+    for span in session.spans:
+        if span.sent > end or span.ended < begin:
+            continue
+        name = visible(f"{span.model} v{span.version}" if span.model in several else span.model)
+        model = models.setdefault(name, {"model": name, "requests": 0, "failed": 0, "busy": 0, "queued": 0})
+        model["requests"] += 1
+        model["failed"] += span.state == "error"
+        model["queued"] += within([(span.queued, span.started)])
+        if relations.execution(span.id) == span.id:
+            model["busy"] += within([serving(span)])
+    figures = list(models.values())
+    return {
+        "requests": sum(model["requests"] for model in figures),
+        "failed": sum(model["failed"] for model in figures),
+        "queued": sum(model["queued"] for model in figures),
+        "work": within(relations.working()),
+        "models": figures,
+    }

@@ -1,0 +1,128 @@
+"""The timeline as text: a line for each lane, a character for each stretch of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bls_notebook.display.text import cells, clip
+from bls_notebook.display.timeline.bins import Bins
+from bls_notebook.display.timeline.lanes import Lane, Layout, lay_out
+from bls_notebook.display.units import duration
+from bls_notebook.observe.intervals import Interval
+from bls_notebook.observe.relations import Relations, serving
+from bls_notebook.observe.session import Session
+from bls_notebook.observe.visible import visible
+
+__all__ = ["timeline_lines", "timeline_text"]
+
+WORK, CALLS, NEVER = "█", "▒", "×"
+_HEIGHTS = " ▁▂▃▄▅▆▇█"
+_LANES = 24
+_LABEL = 28
+_LEAST = 20  # characters of the plot, however narrow the terminal
+
+
+def timeline_text(session: Session, other: Session | None = None, *, width: int = 100) -> str:
+    """Draw one session, or two on one axis, as plain text.
+
+    Parameters
+    ----------
+    session, other : Session
+    width : int
+        Terminal cells in a line.
+
+    Returns
+    -------
+    str
+        For each session a line for each lane, and above those with a queue how many wait.
+    """
+    return "\n".join(timeline_lines([session] if other is None else [session, other], width=width))
+
+
+def timeline_lines(sessions: Sequence[Session], *, width: int = 100) -> list[str]:
+    """Draw sessions on one axis; see `timeline_text`."""
+    layouts = [lay_out(session) for session in sessions]
+    wall = max((session.wall for session in sessions), default=0) or 1
+    labels = [[_label(lane) for lane in layout.lanes[:_LANES]] for layout in layouts]
+    left = min(_LABEL, max((cells(label) for each in labels for label in each), default=0)) + 4
+    room = max(_LEAST, width - left)
+    lines: list[str] = []
+    seen: set[str] = set()
+    for number, (session, layout) in enumerate(zip(sessions, layouts, strict=True), 1):
+        if len(sessions) > 1:
+            title = visible(session.name) or f"session {number}"
+            lines.append(f"{title}  {duration(session.wall / 1e9)}")
+        drawn = _lanes(session, layout, wall, room)
+        for lane, (queue, row) in zip(layout.lanes[:_LANES], drawn, strict=False):
+            label = clip(_label(lane), left - 4)
+            if queue.strip():
+                lines.append(f"{' ' * left}{queue}".rstrip())
+            lines.append(f"  {label}{' ' * (left - 2 - cells(label))}{row}".rstrip())
+            seen.update(WORK if char in _HEIGHTS.strip() else char for char in row)
+            seen.update("1" if queue.strip() else "")
+        if len(layout.lanes) > _LANES:
+            lines.append(f"  and {len(layout.lanes) - _LANES} more lanes")
+    end = duration(wall / 1e9)
+    lines.append(f"{' ' * left}0{' ' * max(1, room - 1 - len(end))}{end}")
+    signs = {
+        WORK: f"{WORK} at work",
+        CALLS: f"{CALLS} its calls run",
+        "1": "1-9 waiting in the queue",
+        NEVER: f"{NEVER} never ran",
+    }
+    legend = "   ".join(words for sign, words in signs.items() if sign in seen)
+    return [*lines, f"{' ' * left}{legend}"] if legend else lines
+
+
+def _label(lane: Lane) -> str:
+    if lane.kind == "gpu":
+        return f"{lane.name} · device"
+    return visible(f"{lane.model} · {lane.label}" if lane.label else lane.model)
+
+
+def _lanes(session: Session, layout: Layout, wall: int, room: int) -> list[tuple[str, str]]:
+    """For each lane the line of its queue and that of its blocks."""
+    own = [Bins(room, wall) for _ in layout.lanes]
+    busy = [Bins(room, wall) for _ in layout.lanes]
+    waits = [Bins(room, wall) for _ in layout.lanes]
+    relations = Relations(session)
+    for i, span in enumerate(session.spans):
+        lane = layout.lane[i]
+        if layout.wait[i] >= 0:
+            waits[lane].add(span.sent, span.started)
+        if not span.ran:
+            busy[lane].add(span.sent, span.ended)
+        elif layout.part[i] == 0:
+            busy[lane].add(span.started, span.ended)
+            for piece in _own(relations, span.id, serving(span)):
+                own[lane].add(*piece)
+        if layout.device[i] >= 0:
+            for bins in (own, busy):
+                bins[layout.device[i]].add(span.started, span.started + span.device_ns)
+    return [
+        (
+            "".join(map(_depth, waits[k].covered)),
+            "".join(map(_block, own[k].covered, busy[k].covered))
+            if lane.kind != "refused"
+            else "".join(NEVER if part else " " for part in busy[k].covered),
+        )
+        for k, lane in enumerate(layout.lanes[:_LANES])
+    ]
+
+
+def _own(relations: Relations, span: int, whole: Interval) -> list[Interval]:
+    return relations.own(relations.execution(span)) if relations.children.get(span) else [whole]
+
+
+def _depth(waiting: float) -> str:
+    number = round(waiting)
+    if waiting < 0.2:
+        return " "
+    return str(min(max(number, 1), 9))
+
+
+def _block(own: float, busy: float) -> str:
+    """Full blocks for a stretch that is all work, lower ones for less."""
+    if busy < 0.02:
+        return " "
+    return _HEIGHTS[min(8, max(1, round(busy * 8)))] if own >= busy / 2 else CALLS

@@ -1,0 +1,279 @@
+"""The timeline of a session: where things lie, what the browser gets, the text, the figure."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from bls_notebook.display import render
+from bls_notebook.display.palette import model_inks
+from bls_notebook.display.timeline import (
+    Layout,
+    lay_out,
+    range_figures,
+    timeline_alt,
+    timeline_html,
+    timeline_svg,
+    timeline_text,
+)
+from bls_notebook.display.timeline.bins import Bins
+from bls_notebook.display.timeline.columns import path_columns, session_columns
+from bls_notebook.observe.session import Session, Span
+from tests.display.samples import HOSTILE
+from tests.display.sessions import MS, Made, everything, many, pipeline
+from tests.observe.strategies import sessions
+
+FORMATS = {"f8": "d", "f4": "f", "u4": "I", "i4": "i", "u2": "H", "u1": "B"}
+
+
+def names(layout: Layout) -> list[tuple[str, str]]:
+    return [(lane.model or lane.name, lane.label) for lane in layout.lanes]
+
+
+def columns(encoded: dict[str, Any]) -> dict[str, tuple[float, ...]]:
+    """What the browser reads."""
+    return {
+        name: struct.unpack_from(f"<{count}{FORMATS[kind]}", encoded["data"], offset)
+        for name, kind, offset, count in encoded["columns"]
+    }
+
+
+# -- lanes ----------------------------------------------------------------------------------------------
+
+
+def test_a_lane_an_instance_with_callers_above_those_they_call() -> None:
+    assert names(lay_out(pipeline(True))) == [
+        ("reader", "0"), ("resize", "0"), ("classify", "0"), ("classify", "1"),
+    ]  # fmt: skip
+
+
+def test_lanes_of_gpus_ensembles_and_requests_that_never_ran() -> None:
+    assert names(lay_out(everything())) == [
+        ("reader", "0"), ("flow", ""), ("detect", "0"), ("detect", "1"), ("speak", "0"),
+        ("speak", "never ran"), ("embed", "0"), ("embed", "never ran"), ("gpu:0", "gpu:0"),
+    ]  # fmt: skip
+
+
+def test_an_idle_instance_has_a_lane_and_the_tenth_comes_after_the_ninth() -> None:
+    made = Made(busy=11)
+    made.call("busy", 0, MS)
+    labels = [lane.label for lane in lay_out(made.session()).lanes]
+    assert labels == [str(number) for number in range(11)]
+
+
+def test_queued_requests_lie_in_rows_of_their_own_the_first_to_run_lowest() -> None:
+    layout = lay_out(pipeline(True))
+    resized = [i for i, span in enumerate(pipeline(True).spans) if span.model == "resize"]
+    assert [layout.wait[i] for i in resized] == [-1, 0, 1, 2, 3, 4, 5, 6]
+    assert layout.lanes[1].waits == 7
+
+
+def test_streams_that_overlap_lie_above_each_other_and_a_batch_shares_a_row() -> None:
+    session = everything()
+    layout = lay_out(session)
+    streams = [i for i, span in enumerate(session.spans) if span.kind == "stream"]
+    assert [layout.row[i] for i in streams] == [0, 1, 2]
+    batch = [i for i, span in enumerate(session.spans) if span.batch == 3]
+    assert {layout.row[i] for i in batch} == {0}
+    assert [(layout.part[i], layout.parts[i]) for i in batch] == [(0, 4), (1, 4), (2, 4), (3, 4)]
+
+
+@given(sessions())
+def test_nothing_lies_on_anything_else(session: Session) -> None:
+    layout = lay_out(session)
+    rows: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    waits: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for i, span in enumerate(session.spans):
+        assert layout.row[i] < layout.lanes[layout.lane[i]].rows
+        assert layout.wait[i] < max(layout.lanes[layout.lane[i]].waits, 1)
+        if layout.part[i] == 0:
+            place = (layout.lane[i], layout.row[i])
+            rows.setdefault(place, []).append((span.started, span.ended))
+        if layout.wait[i] >= 0:
+            waits.setdefault((layout.lane[i], layout.wait[i]), []).append((span.sent, span.started))
+        if layout.parent[i] >= 0:
+            assert session.spans[layout.parent[i]].id == span.parent
+    for taken in (*rows.values(), *waits.values()):
+        taken.sort()
+        assert all(a[1] <= b[0] or a[0] == a[1] for a, b in itertools.pairwise(taken)), taken
+
+
+# -- what the browser gets ------------------------------------------------------------------------------
+
+
+def test_columns_hold_every_span() -> None:
+    session = everything()
+    encoded = session_columns(session, model_inks(span.model for span in session.spans))
+    found = columns(encoded)
+    for i, span in enumerate(session.spans):
+        for name in ("id", "sent", "queued", "started", "inferred", "ended", "bytes_in", "device_ns", "rows"):
+            assert found[name][i] == getattr(span, name), name
+        assert encoded["models"][int(found["model"][i])]["name"] == span.model
+        assert encoded["kinds"][int(found["kind"][i])] == span.kind
+        assert encoded["states"][int(found["state"][i])] == span.state
+        ends = [0, *(int(end) for end in found["text_end"])]
+        at = int(found["error"][i])
+        assert encoded["texts"][ends[at] : ends[at + 1]].decode() == span.error
+        at = int(found["request"][i])
+        assert encoded["texts"][ends[at] : ends[at + 1]].decode() == span.request_id
+    marks = [(i, mark.ns) for i, span in enumerate(session.spans) for mark in span.marks]
+    assert list(zip(found["mark_span"], found["mark_ns"], strict=True)) == marks
+    assert encoded["dropped"] == 12
+
+
+def test_the_path_names_spans_by_their_place() -> None:
+    session = pipeline(True)
+    steps = session.critical_path()
+    encoded = path_columns(session, steps)
+    found = columns(encoded)
+    ids = [session.spans[int(i)].id if i >= 0 else 0 for i in found["span"]]
+    assert ids == [step.span for step in steps]
+    assert [encoded["phases"][int(k)] for k in found["phase"]] == [step.phase for step in steps]
+
+
+def test_versions_of_a_model_are_told_apart() -> None:
+    spans = (Span(1, "m", 1, instance="m_0", ended=5), Span(2, "m", 2, instance="m_0", ended=5))
+    encoded = session_columns(Session(spans, wall=5), model_inks(["m"]))
+    assert [model["name"] for model in encoded["models"]] == ["m v1", "m v2"]
+    assert len(encoded["lanes"]) == 2
+
+
+def test_hostile_text_is_made_visible_before_it_leaves() -> None:
+    span = Span(
+        1, HOSTILE, instance=HOSTILE, device=HOSTILE, device_ns=3, ended=9, request_id=HOSTILE, error=HOSTILE
+    )
+    session = Session((span,), wall=9, name=HOSTILE)
+    encoded = session_columns(session, model_inks([HOSTILE]))
+    said = [encoded["name"], encoded["models"][0]["name"], encoded["texts"].decode()]
+    said += [lane[key] for lane in encoded["lanes"] for key in ("label", "name")]
+    assert not any(char in text for text in said for char in "\x1b\x00\u202e\u2066\ud800\n")
+
+
+# -- text -----------------------------------------------------------------------------------------------
+
+
+def test_text_of_two_sessions_on_one_axis() -> None:
+    lines = timeline_text(pipeline(False), pipeline(True), width=80).splitlines()
+    assert lines[0] == "sequential  271 ms"
+    assert lines[5] == "gathered  119 ms"
+    ends = [len(line) for line in lines]
+    assert max(ends[:5]) == 80
+    assert max(ends[6:11]) == 16 + 29  # on the scale of the other: 64 * 119 / 271 cells
+    [waiting] = lines[7].split()
+    assert waiting[1:] == "".join(sorted(waiting[1:], reverse=True))  # fewer and fewer, from seven on
+    assert waiting[1] == "7"
+    assert "its calls run" in lines[-1]
+    assert "waiting" in lines[-1]
+
+
+def test_text_of_many_lanes_is_folded() -> None:
+    made = Made(**{f"model{i}": 1 for i in range(40)})
+    for i in range(40):
+        made.call(f"model{i}", i * MS, MS)
+    assert "and 16 more lanes" in timeline_text(made.session())
+
+
+def test_bins_cover_what_was_added() -> None:
+    bins = Bins(4, 40)
+    bins.add(5, 35)
+    bins.add(12, 13)
+    assert bins.covered == pytest.approx([0.5, 1.1, 1, 0.5])
+
+
+# -- figure ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "session", [pipeline(True), everything(), many(1500), Session()], ids=lambda s: s.name
+)
+def test_the_figure_is_the_same_each_time(session: Session) -> None:
+    svg = timeline_svg(session)
+    assert svg.startswith("<svg")
+    assert svg == timeline_svg(session)
+    assert len(svg) < 500_000
+
+
+def test_the_figure_lights_the_critical_path() -> None:
+    one, two = pipeline(False), pipeline(True)
+    lit = timeline_svg(one, two, critical=[one.critical_path(), two.critical_path()])
+    assert lit != timeline_svg(one, two)
+
+
+def test_hostile_names_are_text_in_the_figure() -> None:
+    span = Span(1, HOSTILE, instance="x", ended=9, request_id=HOSTILE)
+    session = Session((span,), wall=9, name=HOSTILE)
+    assert "<script" not in timeline_html(session)
+    assert "<script" not in timeline_svg(session)
+    assert "<script" not in render(session).html
+
+
+def test_the_figure_in_words() -> None:
+    assert timeline_alt(pipeline(False), pipeline(True)) == (
+        "Timeline. sequential: 17 requests in 271 ms (classify 8, reader 1, resize 8). "
+        "gathered: 17 requests in 119 ms (classify 8, reader 1, resize 8)."
+    )
+
+
+def test_without_matplotlib_the_text_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bls_notebook.display.timeline.html.can_plot", lambda: False)
+    html = timeline_html(pipeline(True))
+    assert html.startswith("<pre>")
+    assert "█" in html
+
+
+# -- ranges ---------------------------------------------------------------------------------------------
+
+
+def test_the_figures_of_all_of_a_session_are_its_statistics() -> None:
+    session = everything()
+    statistics = session.statistics()
+    figures = range_figures(session, 0, session.wall)
+    assert figures["requests"] == statistics.requests
+    assert figures["failed"] == statistics.failed
+    assert figures["queued"] == statistics.queued
+    assert figures["work"] == statistics.work
+    served = {model["model"]: model for model in figures["models"]}
+    for model in statistics.models:
+        assert served[model.name]["queued"] == model.queued
+        assert served[model.name]["requests"] == model.requests
+
+
+def test_the_figures_of_a_range_are_cut_at_its_ends() -> None:
+    figures = range_figures(pipeline(True), 20 * MS, 30 * MS)
+    resize = next(model for model in figures["models"] if model["model"] == "resize")
+    assert resize["requests"] == 7  # two run one after the other, the others wait
+    assert resize["busy"] == pytest.approx(10 * MS, rel=0.01)
+    assert 50 * MS <= resize["queued"] <= 70 * MS
+
+
+# -- as the value of a cell -----------------------------------------------------------------------------
+
+
+def test_a_session_shows_its_figures_and_its_timeline() -> None:
+    shown = render(pipeline(True))
+    assert "at once" in shown.text
+    assert "its calls run" in shown.text
+    assert "data:image/svg+xml" in shown.html
+    assert "data-bls-place" not in shown.html  # there is no kernel here
+    assert set(shown._repr_mimebundle_()) == {"text/plain", "text/html"}
+
+
+def test_a_session_without_requests() -> None:
+    shown = render(Session(name="quiet"))
+    assert "no requests" in shown.text
+    assert "<img" not in shown.html
+
+
+def test_two_sessions_share_the_inks_of_their_models() -> None:
+    one, two = pipeline(False), replace(pipeline(True), name="b")
+    inks = model_inks({span.model for session in (one, two) for span in session.spans})
+    first, second = (
+        {model["name"]: model["light"] for model in session_columns(session, inks)["models"]}
+        for session in (one, two)
+    )
+    assert first == second

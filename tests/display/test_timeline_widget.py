@@ -1,0 +1,67 @@
+"""The widget's half in Python, without a browser; the other half is tested in tests/browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bls_notebook.display.on_top import VIEW, with_view
+from bls_notebook.display.timeline import live, live_timeline
+from tests.display.sessions import many, pipeline
+
+pytest.importorskip("anywidget")
+
+from bls_notebook.display.timeline.widget import Timeline
+
+
+def test_it_draws_one_session_or_two() -> None:
+    assert [raw["name"] for raw in Timeline(pipeline(False), pipeline(True)).sessions] == [
+        "sequential",
+        "gathered",
+    ]
+    assert Timeline(pipeline(True)).records == (pipeline(True),)
+
+
+def test_the_critical_path_of_many_requests_waits_until_it_is_wanted() -> None:
+    assert len(Timeline(pipeline(True)).paths) == 1
+    timeline = Timeline(many(3500))
+    assert timeline.paths == []
+    timeline.wants_paths = True  # as the browser does
+    assert len(timeline.paths) == 1
+
+
+def test_what_is_selected_in_the_browser_is_known_as_spans() -> None:
+    timeline = Timeline(pipeline(True))
+    assert timeline.selected == (pipeline(True).spans,)
+    timeline.selection = {"begin": 0, "end": 0, "sessions": []}
+    [spans] = timeline.selected
+    assert [span.model for span in spans] == ["reader"]
+
+
+def test_its_bundle_is_text_and_a_picture_that_it_covers() -> None:
+    timeline = Timeline(pipeline(True))
+    bundle = timeline._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html"}
+    assert f'data-bls-place="{timeline.place}"' in bundle["text/html"]
+    assert "data:image/svg+xml" in bundle["text/html"]
+
+
+def test_frontends_that_start_widgets_for_their_view_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VSCODE_PID", "1")
+    timeline = Timeline(pipeline(True))
+    assert with_view({}, timeline)[VIEW]["model_id"] == timeline.model_id
+    assert with_view({}, None) == {}
+
+
+def test_without_a_kernel_there_is_nothing_live() -> None:
+    assert live_timeline(pipeline(True)) is None
+
+
+def test_of_many_only_the_latest_stay_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Any] = []
+    monkeypatch.setattr(live, "_in_kernel", lambda: True)
+    monkeypatch.setattr(live, "_alive", type(live._alive)())
+    monkeypatch.setattr(Timeline, "close", lambda self: closed.append(self.place))
+    made = [live_timeline(pipeline(True)) for _ in range(14)]
+    assert closed == [widget.place for widget in made[:2]]
