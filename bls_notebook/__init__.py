@@ -21,6 +21,7 @@ from .engine.errors import (
 from .engine.memory_track import track_memory
 from .engine.profile import Profile, load_session, profile
 from .observe.comparison import Comparison
+from .observe.comparison_file import load_comparison
 from .observe.lifetimes_file import load_lifetimes
 from .observe.session import Session
 from .repository.comparing import compare
@@ -47,6 +48,7 @@ __all__ = [
     "cupy",
     "current_repository",
     "list_devices",
+    "load_comparison",
     "load_ipython_extension",
     "load_lifetimes",
     "load_session",

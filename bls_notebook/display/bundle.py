@@ -138,6 +138,10 @@ def render(
         return Display(lifetimes_text(value, width=width), over, widget=widget)
     if isinstance(value, CallGraph):
         return Display(call_graph_text(value, width=width), mermaid=call_graph_mermaid(value))
+    if isinstance(value, Comparison) and live and value.gathered.spans:
+        widget = live_timeline(value.sequential, value.gathered)
+        drawn = comparison_html(value, widget=widget)
+        return Display(comparison_text(value, width=width), drawn, widget=widget)
     if isinstance(value, Session) and live and value.spans:
         widget = live_timeline(value, titled=False)
         figures = summary.session_html(value, widget=widget)

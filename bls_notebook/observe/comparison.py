@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from bls_notebook.observe.plain import Record
 from bls_notebook.observe.session import Session
 from bls_notebook.observe.spread import NONE, Spread
 
-__all__ = ["CAUSES", "Comparison", "Measured", "Setting", "Verdict", "Verification", "WhatIf"]
+__all__ = ["CAUSES", "SCHEMA", "Comparison", "Measured", "Setting", "Verdict", "Verification", "WhatIf"]
+
+SCHEMA = 1
 
 CAUSES = {
     "helped": "async helped, about as much as it can",
@@ -133,6 +136,7 @@ class Comparison(Record):
     settings: tuple[Setting, ...]
     verdict: Verdict
     verification: Verification | None = None
+    schema: int = SCHEMA
 
     @property
     def sequential(self) -> Session:
@@ -148,3 +152,15 @@ class Comparison(Record):
     def speedup(self) -> float:
         """How many times as fast gathered was, with the models as they are."""
         return self.settings[0].measured.speedup
+
+    def save(self, path: str | Path) -> Path:
+        """Write the comparison to a JSON file, for `load_comparison`; compressed where it ends with ``.gz``.
+
+        Returns
+        -------
+        Path
+            Of the file.
+        """
+        from bls_notebook.observe.comparison_file import save_comparison
+
+        return save_comparison(self, path)

@@ -1,4 +1,4 @@
-"""A comparison of `exec` with `async_exec`: the sentence, figures, both timelines on one axis, and what if."""
+"""A comparison of `exec` with `async_exec`: the sentence, figures, timelines on one axis, and what if."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ def _what_if(comparison: Comparison) -> tuple[list[tuple[str, str]], list[list[s
 def _verified(verification: Verification) -> str:
     whom = " and ".join(f"`{model}`" for model in verification.models)
     return (
-        f"with {count(verification.count, 'instance')} of {whom}: predicted {times(verification.predicted)}×, "
-        f"measured {times(verification.measured)}× ({verification.off:.0%} off)"
+        f"with {count(verification.count, 'instance')} of {whom}: predicted "
+        f"{times(verification.predicted)}×, measured {times(verification.measured)}× ({verification.off:.0%} off)"
     )
 
 
