@@ -13,7 +13,7 @@ import bls_notebook as bls
 from bls_notebook.observe.session import Session
 from tests.engine import gates
 from tests.engine.harness import Caller, ints, model, pbtxt
-from tests.engine.test_spans import check
+from tests.engine.span_checks import check
 
 NAMES = "abcd"
 Call = tuple[str, tuple[str, ...]]  # how: exec, stream or gather; and whom

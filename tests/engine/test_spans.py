@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
 import threading
-import weakref
 from collections import Counter
 
 import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.observe import recording
-from bls_notebook.observe.session import Session, Span
 from tests.engine import gates
 from tests.engine.ensembles import chain
 from tests.engine.harness import (
     ASYNC_DOUBLE,
     DOUBLE,
     Caller,
-    idle,
     infer,
     ints,
     message,
@@ -31,67 +26,7 @@ from tests.engine.harness import (
     until,
     value,
 )
-
-SYNC_CALLER = model("""
-def execute(self, requests):
-    return [answer(value_of(ask("d", number(r)).exec()) + 1) for r in requests]
-""")
-ASYNC_CALLER = model("""
-async def execute(self, requests):
-    out = []
-    for r in requests:
-        responses = await asyncio.gather(*[ask("d", n).async_exec() for n in range(number(r))])
-        out.append(answer(sum(value_of(x) for x in responses)))
-    return out
-""")
-STREAM = model("""
-def execute(self, requests):
-    for r in requests:
-        sender = r.get_response_sender()
-        for n in range(number(r)):
-            sender.send(answer(n))
-        sender.send(flags=FINAL)
-""")
-WAITS = model("""
-def execute(self, requests):
-    gates.open_gate("in")
-    gates.pass_gate("go")
-    return [answer(1) for r in requests]
-""")
-
-
-def check(session: Session) -> None:
-    """What holds of every session, whatever was done."""
-    ids = [s.id for s in session.spans]
-    assert len(set(ids)) == len(ids)
-    by_id = {s.id: s for s in session.spans}
-    assert [s.sent for s in session.spans] == sorted(s.sent for s in session.spans)
-    for span in session.spans:
-        times = (0, span.sent, span.queued, span.started, span.inferred, span.ended, session.wall)
-        assert times == tuple(sorted(times)), span
-        assert span.parent == 0 or span.parent in by_id
-        assert span.ran == (span.released > 0)
-        assert span.state in ("ok", "error", "cancelled", "open")
-        assert bool(span.error) == (span.state == "error" or (span.state == "cancelled" and bool(span.error)))
-        if span.parent:
-            parent = by_id[span.parent]
-            assert parent.started <= span.sent
-            assert parent.ran
-        assert all(span.sent <= m.ns <= span.ended or m.kind == "cancelled" for m in span.marks)
-    figures = session.statistics()
-    assert sum(m.critical for m in figures.models) + figures.notebook == session.wall
-    assert Session.from_dict(session.to_dict()) == session
-
-
-def tree(session: Session) -> list[tuple[str, str, str]]:
-    """Who sent what, and how."""
-    names = {s.id: s.model for s in session.spans} | {0: ""}
-    return [(names[s.parent], s.model, s.kind) for s in session.spans]
-
-
-def only(session: Session, name: str) -> Span:
-    (found,) = (s for s in session.spans if s.model == name)
-    return found
+from tests.engine.span_checks import ASYNC_CALLER, STREAM, SYNC_CALLER, WAITS, check, only, tree
 
 
 def test_a_call_from_a_model_on_the_callers_thread(repo: bls.ModelRepository) -> None:
@@ -463,189 +398,3 @@ def test_a_request_that_waits_for_its_turn_on_its_own_thread(repo: bls.ModelRepo
     assert one.released <= other.started
     (blocked,) = (m.blocked for m in session.statistics().models)
     assert blocked > 0
-
-
-def test_what_is_still_under_way_is_open(repo: bls.ModelRepository) -> None:
-    """In every place where a request can be: running on its thread, on a worker, and in the queue."""
-    repo.define("w", WAITS, pbtxt())
-    repo.define("a", WAITS.replace('"in"', '"in a"'), pbtxt())
-    callers = []
-    with bls.profile() as profile:
-        callers.append(Caller(infer, repo, "w"))
-        gates.pass_gate("in")
-        callers.append(Caller(infer, repo, "w"))
-        until(lambda: queued(repo, "w") == 1)
-        callers.append(Caller(lambda: asyncio.run(repo.infer_async("a", ints(1)))))
-        gates.pass_gate("in a")
-        meanwhile = profile.record
-        assert profile.running
-    gates.open_gate("go")
-    for caller in callers:
-        caller.result()
-    for session in (meanwhile, profile.record):
-        check(session)
-        assert [(s.model, s.kind, s.ran, s.state) for s in session.spans] == [
-            ("w", "sync", True, "open"),
-            ("w", "sync", False, "open"),
-            ("a", "async", True, "open"),
-        ]
-        assert all(s.ended == session.wall for s in session.spans)
-        assert session.statistics().unfinished == 3
-
-
-def test_a_request_from_before_is_not_in_it_and_its_callees_have_no_parent(repo: bls.ModelRepository) -> None:
-    repo.define("d", DOUBLE, pbtxt())
-    repo.define("w", model("""
-def execute(self, requests):
-    gates.open_gate("in")
-    gates.pass_gate("go")
-    return [answer(value_of(ask("d", 2).exec()))]
-"""), pbtxt())  # fmt: skip
-    caller = Caller(infer, repo, "w")
-    gates.pass_gate("in")
-    with bls.profile() as profile:
-        gates.open_gate("go")
-        assert caller.result() == 4
-    check(profile.record)
-    assert tree(profile.record) == [("", "d", "sync")]
-
-
-def test_profiles_nest_and_overlap(repo: bls.ModelRepository) -> None:
-    repo.define("d", DOUBLE, pbtxt())
-    outer, inner = bls.profile(name="outer"), bls.profile(name="inner")
-    with outer:
-        infer(repo, "d")
-        with inner:
-            infer(repo, "d")
-        infer(repo, "d")
-    third = bls.profile()
-    outer2 = bls.profile()
-    outer2.__enter__()
-    infer(repo, "d")
-    third.__enter__()
-    infer(repo, "d")
-    outer2.__exit__(None, None, None)
-    infer(repo, "d")
-    third.__exit__(None, None, None)
-    assert [len(p.record.spans) for p in (outer, inner, outer2, third)] == [3, 1, 2, 2]
-    for profile in (outer, inner, outer2, third):
-        check(profile.record)
-    assert recording.active is None
-
-
-def test_what_does_not_fit_is_counted(repo: bls.ModelRepository) -> None:
-    repo.define("d", DOUBLE, pbtxt())
-    repo.define("s", STREAM, pbtxt(decoupled=True))
-    with bls.profile(limit=3) as profile:
-        for _ in range(5):
-            infer(repo, "d")
-    assert (len(profile.record.spans), profile.record.dropped) == (3, 2)
-    with bls.profile(limit=4) as profile:
-        list(repo.stream("s", ints(50)))
-    (span,) = profile.record.spans
-    assert len(span.marks) <= 4
-    assert span.responses == 50
-    with bls.profile(limit=10) as outer:
-        with bls.profile(limit=2) as inner:
-            for _ in range(4):
-                infer(repo, "d")
-        infer(repo, "d")
-    assert (len(inner.record.spans), inner.record.dropped) == (2, 2)
-    assert (len(outer.record.spans), outer.record.dropped) == (5, 0)
-
-
-@pytest.mark.parametrize("arguments", [{"limit": 0}, {"limit": True}, {"limit": 1.5}, {"name": 3}])
-def test_bad_arguments_get_one_line(arguments: dict[str, object]) -> None:
-    with pytest.raises(bls.BLSError, match="profile: ") as caught:
-        bls.profile(**arguments)  # type: ignore[arg-type]
-    assert "\n" not in str(caught.value)
-
-
-def test_a_profile_is_used_once(repo: bls.ModelRepository) -> None:
-    profile = bls.profile()
-    assert profile.record.spans == ()
-    with profile, pytest.raises(bls.BLSError, match="used already"):
-        profile.__enter__()
-    with pytest.raises(bls.BLSError, match="used already"):
-        profile.__enter__()
-    assert recording.active is None
-
-
-def test_recording_keeps_no_array_alive(repo: bls.ModelRepository) -> None:
-    repo.define("d", model("""
-def execute(self, requests):
-    import weakref
-    inputs = requests[0].inputs()[0].as_numpy()
-    out = np.zeros(5000, np.int32)
-    gates.shared["seen"] = [weakref.ref(inputs), weakref.ref(out)]
-    return [pb.InferenceResponse([pb.Tensor("Y", out)])]
-"""), pbtxt())  # fmt: skip
-
-    async def later(array: np.ndarray) -> None:
-        response = await repo.infer_async("d", {"X": array})
-        refs.append(weakref.ref(response["Y"].as_numpy()))
-
-    refs: list[weakref.ref[np.ndarray]] = []
-    with bls.profile() as profile:
-        response = repo.infer("d", {"X": np.zeros(5000, np.int32)})
-        refs += gates.shared["seen"]
-        del response
-        asyncio.run(later(np.zeros(5000, np.int32)))
-        refs += gates.shared["seen"]
-        gc.collect()
-        assert [ref() is None for ref in refs] == [True] * len(refs)
-    assert [s.bytes_in for s in profile.record.spans] == [20_000] * 2
-
-
-def test_bytes_of_text_are_those_that_are_sent(repo: bls.ModelRepository) -> None:
-    repo.define("t", model("""
-def execute(self, requests):
-    return [pb.InferenceResponse([pb.Tensor("Y", np.array([b"abc", b""], np.object_))]) for r in requests]
-"""), pbtxt(inputs="X:STRING", outputs="Y:STRING"))  # fmt: skip
-    with bls.profile() as profile:
-        assert repo.infer("t", {"X": np.array([b"12345"], np.object_)}).error is None
-    (span,) = profile.record.spans
-    assert (span.bytes_in, span.bytes_out) == (4 + 5, 4 + 3 + 4)
-
-
-def test_request_ids_are_kept(repo: bls.ModelRepository) -> None:
-    repo.define("d", DOUBLE, pbtxt())
-    with bls.profile() as profile:
-        repo.infer("d", ints(1), request_id="mine")
-    assert profile.record.spans[0].request_id == "mine"
-
-
-def test_span_id_is_known_while_the_profile_is_on(repo: bls.ModelRepository) -> None:
-    repo.define("d", DOUBLE, pbtxt())
-    with bls.profile():
-        infer(repo, "d")
-    with bls.profile() as profile:
-        log = recording.active
-        assert log is not None
-        infer(repo, "d")
-        numbers = [log.whole[0]]
-        assert [recording.span_id(n) for n in numbers] == [1]
-    assert [s.id for s in profile.record.spans] == [1]
-    assert recording.span_id(0) == 0
-    assert recording.span_id(log.base) == 0
-
-
-def test_ctrl_c_leaves_cancelled_spans(repo: bls.ModelRepository) -> None:
-    from tests.engine.harness import press_ctrl_c
-
-    repo.define("w", model("""
-def execute(self, requests):
-    gates.open_gate("in")
-    while not gates.over[0]:
-        time.sleep(0.001)
-    return [answer(1)]
-"""), pbtxt())  # fmt: skip
-    presser = Caller(lambda: (gates.pass_gate("in"), press_ctrl_c()))
-    with bls.profile() as profile, pytest.raises(KeyboardInterrupt):
-        repo.infer("w", ints(1))
-    presser.result()
-    gates.over[0] = True
-    until(lambda: idle(repo, "w") == 1)
-    session = profile.record
-    check(session)
-    assert [(s.state, s.ran) for s in session.spans] == [("cancelled", True)]

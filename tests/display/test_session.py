@@ -1,0 +1,223 @@
+"""Sessions in figures, call graphs and comparisons, as text, HTML, Mermaid and a picture."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from bls_notebook.display.bundle import render
+from bls_notebook.display.session import words
+from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
+from bls_notebook.display.session.difference import code_sentence, difference_html, difference_text
+from bls_notebook.display.session.summary import session_figures, session_html, session_text
+from bls_notebook.observe.session import ModelSeen, Session, Span
+from tests.observe.simulated import Model, session
+from tests.observe.strategies import sessions
+
+MS = 1_000_000
+
+
+def pipeline(instances: int = 1, name: str = "") -> Session:
+    models = {
+        "reader": Model([MS, "preprocess", ("classifier",) * 8], code="a"),
+        "preprocess": Model([3 * MS], code="b"),
+        "classifier": Model([4 * MS], instances, code=f"c{instances}"),
+    }
+    found = session(models, 2 * MS, "reader", MS)
+    seen = tuple(replace(m, config="x") for m in found.models)
+    return replace(found, models=seen, name=name)
+
+
+HOSTILE = '<img src=x onerror=alert(1)>"]; click\n\u202e'
+ATTACK = Session(
+    (
+        Span(1, HOSTILE, instance="a", started=0, inferred=9, ended=9, bytes_in=3 << 20, crossings=2),
+        Span(2, HOSTILE, parent=1, instance="a", started=1, inferred=8, ended=8, kind="async"),
+        Span(
+            3, "b", parent=2, state="error", error=HOSTILE, sent=3, queued=3, started=4, inferred=4, ended=4
+        ),
+    ),
+    (ModelSeen(HOSTILE, code="1", config="1"), ModelSeen("b", code="1", config="1")),
+    wall=9,
+    name=HOSTILE,
+    dropped=3,
+)
+
+
+def lines(text: str) -> dict[str, str]:
+    return {line.split()[0]: line for line in text.splitlines() if line.split()}
+
+
+def test_a_session_as_text() -> None:
+    text = session_text(pipeline(name="before"))
+    assert text.splitlines()[0] == "before  39.0 ms"
+    rows = lines(text)
+    assert "requests 10" in rows["wall"]
+    assert "queued 112 ms" in rows["wall"]
+    assert re.search(r"classifier +8 .*\b112 ms\b.*\b82% +82%", rows["classifier"])
+    assert "no request was under way" in rows["notebook"]
+    order = [name for name in rows if name in ("classifier", "preprocess", "reader", "notebook")]
+    assert order == ["classifier", "preprocess", "reader", "notebook"]  # by their part of the wall time
+
+
+def test_a_session_as_html() -> None:
+    html = session_html(pipeline())
+    assert html.count("<tr") == 5
+    assert "bls-tile" in html
+    assert ">82%<" in html
+
+
+def test_what_needs_attention_is_told() -> None:
+    text = session_text(ATTACK, width=200)
+    assert "note: 3 requests did not fit" in text
+    assert "1 error" in text
+    assert "2 tensors moved between devices" in text
+    assert "3 MiB in, 0 B out" in text
+    labels = [label for label, *_ in session_figures(ATTACK.statistics())]
+    assert labels[-1] == "errors"
+
+
+def test_nothing_is_shown_as_such() -> None:
+    for record in (Session(), Session().statistics()):
+        found = render(record)
+        assert "no requests" in found.text
+        assert "no requests" in found.html
+    graph = render(Session().graph())
+    assert "no calls" in graph.text
+    assert graph.mermaid.startswith("flowchart LR\n")
+    assert "no requests" in render(Session().diff(Session())).html
+
+
+def test_a_call_graph_as_text() -> None:
+    text = call_graph_text(pipeline().graph())
+    assert text.splitlines()[0] == "notebook"
+    assert re.search(r"→ reader +1 infer +own", text)
+    assert re.search(r"→ classifier +8 async_exec, all in parallel +own .*, queued 112 ms", text)
+    assert re.search(r"→ preprocess +1 exec ", text)
+
+
+def test_a_call_graph_as_mermaid() -> None:
+    graph = pipeline().graph()
+    mermaid = call_graph_mermaid(graph)
+    first, *rest = mermaid.splitlines()
+    assert first == "flowchart LR"
+    nodes = {
+        line.split('["')[0].split("(")[0].strip() for line in rest if "-->" not in line and "-.->" not in line
+    }
+    edges = [re.fullmatch(r'  (n\d+) (-->|-\.->)\|"[^"]*"\| (n\d+)', line) for line in rest[len(nodes) :]]
+    assert len(nodes) == 4
+    assert len(edges) == len(graph.edges)
+    assert all(e and {e[1], e[3]} <= nodes for e in edges)
+    assert '-.->|"8 async_exec, all in parallel<br/>queued 112 ms"|' in mermaid
+    assert "linkStyle" not in mermaid
+
+
+def test_circles_are_red_and_hostile_names_are_words() -> None:
+    mermaid = call_graph_mermaid(ATTACK.graph())
+    assert "stroke:#d64545" in mermaid
+    assert "<img" not in mermaid
+    assert re.search(r"linkStyle \d+ stroke", mermaid)
+    for line in mermaid.splitlines():
+        if not line.strip().startswith(("linkStyle", "classDef", "class ", "flowchart")):
+            assert line.count('"') == 2
+            assert set(re.findall(r"<[^>]*>", line)) <= {"<br/>", "<b>", "</b>"}
+    assert "↻" in call_graph_text(ATTACK.graph())
+
+
+def test_a_call_graph_is_shown_as_mermaid_or_text_but_not_as_html() -> None:
+    assert set(render(pipeline().graph())._repr_mimebundle_()) == {"text/plain", "text/vnd.mermaid"}
+
+
+def test_a_large_graph_is_cut_to_what_mermaid_takes() -> None:
+    spans = [
+        Span(i, f"m{i}", parent=i - 1, instance="x", started=i, inferred=2000, ended=2000)
+        for i in range(1, 900)
+    ]
+    mermaid = call_graph_mermaid(Session(tuple(spans), wall=2000).graph())
+    assert mermaid.count("-->") == 200
+
+
+def test_a_difference() -> None:
+    found = pipeline(1, "one").diff(pipeline(4, "four"))
+    text = difference_text(found, width=200)
+    assert text.splitlines()[0].startswith("one → four  first request to last answer 36.0 ms → 12.0 ms")
+    assert "changed between the two: code of classifier" in text
+    row = lines(text)["classifier"]
+    assert "▲" in row
+    assert "faster" in row
+    assert "1 to 4 instances, new code" in row
+    assert "≈ within the spread" in lines(text)["preprocess"]
+    assert "reader → classifier" in text
+    html = difference_html(found)
+    assert "bls-faster" in html
+    assert 'scope="rowgroup"' in html
+
+
+def test_whether_it_was_the_same_code() -> None:
+    one = pipeline()
+    assert code_sentence(one.diff(one)) == "the same code and configuration of every model"
+    other = replace(one, models=tuple(replace(m, config="y") for m in one.models))
+    assert "configuration of classifier, preprocess, reader" in code_sentence(one.diff(other))
+    assert code_sentence(one.diff(Session())) == "in one of the two only: classifier, preprocess, reader"
+    bare = replace(one, models=())
+    assert "not known" in code_sentence(bare.diff(bare))
+
+
+def test_hostile_names_do_no_harm() -> None:
+    for record in (ATTACK, ATTACK.statistics(), ATTACK.diff(ATTACK), ATTACK.graph()):
+        found = render(record)
+        assert "<img src=x" not in found.html.replace("data:image", "")
+        assert "\u202e" not in found.text + found.html + found.mermaid
+        assert "onerror=alert" not in re.sub(r"&lt;img.*?&gt;", "", found.html)
+
+
+def test_the_picture_of_a_difference_is_reproducible() -> None:
+    pytest.importorskip("matplotlib")
+    from bls_notebook.display.session.difference_figure import (
+        difference_alt,
+        difference_figure,
+        difference_picture,
+    )
+    from bls_notebook.display.svg import figure_svg
+
+    found = pipeline(1, "one").diff(pipeline(4, HOSTILE))
+    svg = figure_svg(difference_figure(found))
+    assert svg.startswith("<svg")
+    assert figure_svg(difference_figure(found)) == svg
+    assert "classifier 18.0 ms to 6.00 ms" in difference_alt(found)
+    assert difference_picture(found).startswith("<img")
+    figure = difference_figure(found)
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["reader", "classifier", "preprocess"]
+    assert {t.get_text() for t in axes.texts} == {"3.00× faster", "within the spread"}
+    assert figure_svg(difference_figure(ATTACK.diff(Session()))).startswith("<svg")
+
+
+@given(sessions())
+def test_every_session_can_be_shown(record: Session) -> None:
+    for thing in (record, record.statistics(), record.graph()):
+        found = render(thing)
+        assert found.text
+        assert all(len(line) < 200 for line in found.text.splitlines())
+    found = record.diff(record)
+    assert difference_text(found)
+    assert difference_html(found)
+
+
+@pytest.mark.parametrize(
+    ("value", "spelled"),
+    [(4.0, "4.00× faster"), (1.0, "1.00× faster"), (0.5, "2.00× slower"), (25.0, "25× faster"), (0.0, "")],
+)
+def test_factors(value: float, spelled: str) -> None:
+    assert words.factor(value) == spelled
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "spelled"),
+    [(1, 2, "50%"), (0, 0, "0%"), (1, 1000, "<1%"), (0, 5, "0%"), (5, 5, "100%")],
+)
+def test_percents(part: float, whole: float, spelled: str) -> None:
+    assert words.percent(part, whole) == spelled
