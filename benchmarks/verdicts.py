@@ -2,8 +2,8 @@
 
     python benchmarks/verdicts.py [--runs 20] [--quick] [--check] [--json PATH]
 
-For each workload: how often the sentence named a true cause, and how far predicted speed-ups were from measured
-ones. See README.md.
+For each workload: how often the sentence named a true cause, and how far predicted speed-ups were from
+measured ones. See README.md.
 """
 
 from __future__ import annotations

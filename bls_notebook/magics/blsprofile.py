@@ -39,9 +39,9 @@ def parser() -> Parser:
     parser = Parser(
         "%blsprofile",
         "Runs one workload in two ways, N requests by exec one after the other and by async_exec all at "
-        "once, and shows both on one time axis, with a sentence that says why async helped, or did not, and what "
-        "would. Warmed up, repeated in random order; medians are compared. %%blsprofile profiles a cell. "
-        "In scripts: bls.compare().",
+        "once, and shows both on one time axis, with a sentence that says why async helped, or did not, "
+        "and what would. Warmed up, repeated in random order; medians are compared. %%blsprofile profiles a "
+        "cell. In scripts: bls.compare().",
         _EXAMPLES,
     )
     parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"

@@ -50,7 +50,7 @@ def test_the_sentence_comes_first_then_figures_timelines_and_what_if() -> None:
 def test_html_has_the_sentence_large_and_is_one_block() -> None:
     html = render(comparison()).html
     assert html.count('class="bls-verdict"') == 1
-    assert html.index("bls-verdict") < html.index("bls-tiles") < html.index("<img")
+    assert html.index('class="bls-verdict"') < html.index('class="bls-tiles"') < html.index("<img")
     assert "<code>a</code>" in html
     assert "verified" not in html
 

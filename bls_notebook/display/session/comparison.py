@@ -148,7 +148,8 @@ def _verified(verification: Verification) -> str:
     whom = " and ".join(f"`{model}`" for model in verification.models)
     return (
         f"with {count(verification.count, 'instance')} of {whom}: predicted "
-        f"{times(verification.predicted)}×, measured {times(verification.measured)}× ({verification.off:.0%} off)"
+        f"{times(verification.predicted)}×, measured {times(verification.measured)}× "
+        f"({verification.off:.0%} off)"
     )
 
 
