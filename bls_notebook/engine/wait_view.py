@@ -48,7 +48,7 @@ def needs(node: Node) -> Need[Node]:
 
 
 def needs_at_most(node: Node) -> Need[Node]:
-    """As `needs`, if only its execution could answer a running request, and only it could cancel others."""
+    """As `needs`, as if only its execution could answer a running request, or cancel those it sent."""
     if isinstance(node, Ticket) and node.execution is not None and not node.queued:
         free = node.ready or node.granted is not None or node.cancelled or node.refused
         return (LIVE, ()) if free else (ALL, [node.execution])

@@ -49,9 +49,7 @@ class Notebook:
 
     def draw(self, value: object) -> Display:
         """Draw a record, a response, or several, by the settings."""
-        if isinstance(value, (bls.Response, bls.Profile)):
-            value = value.record
-        if isinstance(value, Lived):
+        if isinstance(value, (bls.Response, bls.Profile, Lived)):
             value = value.record
         if isinstance(value, Responses):
             records = [self._chosen(record) for record in value.records]

@@ -186,9 +186,8 @@ def test_dark_theme_and_thousands_of_blocks(open_notebook: Any) -> None:
     # A folded row opens on a click at its name.
     x, y = chart.point(100, HEAD + ROW / 2, 3)
     chart.page.mouse.click(x, y)
-    chart.frames()
-    opened = chart.page.locator(".bls-life-scroll").evaluate("(el) => el.scrollHeight")
-    assert opened > height[1]
+    rows = chart.page.locator(".bls-life-scroll")
+    assert chart.until(lambda: rows.evaluate("(el) => el.scrollHeight") > height[1])
 
 
 def test_a_magic_shows_it_and_it_is_still_a_picture_without_a_kernel(open_notebook: Any) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from bls_notebook.display.on_top import VIEW, with_view
-from bls_notebook.display.timeline import live, live_timeline
+from bls_notebook.display.timeline import live_timeline
 from tests.display.sessions import many, pipeline
 
 pytest.importorskip("anywidget")
@@ -58,10 +56,12 @@ def test_without_a_kernel_there_is_nothing_live() -> None:
     assert live_timeline(pipeline(True)) is None
 
 
-def test_of_many_only_the_latest_stay_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed: list[Any] = []
-    monkeypatch.setattr(live, "_in_kernel", lambda: True)
-    monkeypatch.setattr(live, "_alive", type(live._alive)())
-    monkeypatch.setattr(Timeline, "close", lambda self: closed.append(self.place))
-    made = [live_timeline(pipeline(True)) for _ in range(14)]
-    assert closed == [widget.place for widget in made[:2]]
+def test_in_a_kernel_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bls_notebook.display.live.can_live", lambda: True)
+    session = pipeline(True)
+    plain, lit = (
+        live_timeline(session),
+        live_timeline(session, critical=[session.critical_path()], titled=False),
+    )
+    assert (plain.lit, plain.titled) == (False, True)
+    assert (lit.lit, lit.titled) == (True, False)

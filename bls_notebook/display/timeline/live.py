@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections import deque
 from typing import Any
 
+from bls_notebook.display.live import live
 from bls_notebook.display.timeline.figure import Critical
 
 __all__ = ["live_timeline"]
-
-# Each holds its session in the kernel and in the page. The older ones go back to being pictures.
-_MOST = 12
-_alive: deque[Any] = deque()
 
 
 def live_timeline(
@@ -32,20 +26,12 @@ def live_timeline(
     Returns
     -------
     Timeline or None
-        Of those made here the last dozen stay alive.
+        See `live` for how long it lives.
     """
-    if not _in_kernel() or importlib.util.find_spec("anywidget") is None:
-        return None
-    from bls_notebook.display.timeline.widget import Timeline
 
-    widget = Timeline(session, other, critical=critical, lit=critical is not None, titled=titled)
-    _alive.append(widget)
-    while len(_alive) > _MOST:
-        _alive.popleft().close()
-    return widget
+    def make() -> Any:
+        from bls_notebook.display.timeline.widget import Timeline
 
+        return Timeline(session, other, critical=critical, lit=critical is not None, titled=titled)
 
-def _in_kernel() -> bool:
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None
+    return live(make)
