@@ -205,9 +205,9 @@ def _models(
         busy[instance.model, instance.version] += instance.busy
     critical: Counter[tuple[str, int]] = Counter()
     blocked: Counter[tuple[str, int]] = Counter()
-    for begin, end, span, phase, model, version, _, behind in steps:
+    for begin, end, of, phase, model, version, _, behind in steps:
         critical[model, version] += end - begin
-        waiting = span if phase == "queue" else behind
+        waiting = of if phase == "queue" else behind
         if waiting:
             waiter = relations.spans[waiting]
             blocked[waiter.model, waiter.version] += end - begin
