@@ -25,6 +25,7 @@ _SAMPLES = 12
 _LONGEST = 0.5
 
 _TASKS = Path("/proc/self/task")
+_OWN = Path("/proc/thread-self/schedstat")
 
 
 def cores() -> int:
@@ -146,12 +147,11 @@ class _Own:
     """How long the thread that makes this has waited for a processor since it was asked last, s."""
 
     def __init__(self) -> None:
-        self._file = Path("/proc/thread-self/schedstat")
         self._before = 0
         self.waited()
 
     def waited(self) -> float:
         before = self._before
         with contextlib.suppress(OSError, ValueError, IndexError):
-            self._before = int(self._file.read_text().split()[1])
+            self._before = int(_OWN.read_text().split()[1])
         return (self._before - before) / 1e9

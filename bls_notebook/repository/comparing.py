@@ -194,13 +194,13 @@ def _measure_with(
 def _measure(workload: _Workload, count: int, repeat: int, held: float) -> Setting:
     runs: dict[bool, list[_Run]] = {False: [], True: []}
     speeds: list[tuple[float, float]] = []
-    processors = cores()
+    threads = min(cores(), _THREADS)
     for _ in range(repeat):
         for together in random.sample((False, True), 2):
             runs[together].append(workload.gathered() if together else workload.sequential())
         last = runs[False][-1]
         if count == 0 and last.used + last.waited > _BUSY * last.session.wall:
-            speeds.append((rate(1), rate(min(processors, _THREADS))))
+            speeds.append((rate(1), rate(threads)))
     one, all_ = (sorted(runs[together], key=lambda r: r.session.wall) for together in (False, True))
     middle = (repeat - 1) // 2
     sequential, gathered = one[middle], all_[middle]
@@ -213,8 +213,8 @@ def _measure(workload: _Workload, count: int, repeat: int, held: float) -> Setti
         cpu_gathered=gathered.used,
         waited_sequential=sequential.waited,
         waited_gathered=gathered.waited,
-        cores=processors,
-        parallel=_ratio(speeds),
+        cores=cores(),
+        parallel=_ratio(speeds, threads),
         held=held,
     )
     return Setting(
@@ -223,7 +223,7 @@ def _measure(workload: _Workload, count: int, repeat: int, held: float) -> Setti
     )  # fmt: skip
 
 
-def _ratio(speeds: list[tuple[float, float]]) -> float:
+def _ratio(speeds: list[tuple[float, float]], threads: int) -> float:
     """Return how many times as much as one thread several got done; 0 where that was not measured."""
     alone, together = (sum(each) for each in zip(*speeds, strict=True)) if speeds else (0.0, 0.0)
-    return max(1.0, together / alone) if alone else 0.0
+    return min(max(1.0, together / alone), float(threads)) if alone else 0.0
