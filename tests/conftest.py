@@ -8,9 +8,9 @@ import os
 import hypothesis
 import pytest
 
-# A shared machine is slow at odd moments, so no deadline; in CI the same examples on every run.
+# A shared machine is slow at odd moments, so no deadline; in CI the same examples on every run, and fewer.
 hypothesis.settings.register_profile("default", deadline=None)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, max_examples=50)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
