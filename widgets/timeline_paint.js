@@ -43,7 +43,7 @@ export function findPlaces(sessions) {
       model = lane.model;
       const waitHeight = lane.waits ? Math.max(3, Math.min(7, 36 / lane.waits)) : 0;
       const waitsHeight = session.depth[index] ? 36 : lane.waits * waitHeight;
-      const blockHeight = lane.rows === 1 ? 18 : Math.max(3, Math.min(13, 110 / lane.rows));
+      const blockHeight = lane.kind === "idle" ? 12 : lane.rows === 1 ? 18 : Math.max(3, Math.min(13, 110 / lane.rows));
       const waitsY = y + gap;
       const blocksY = waitsY + waitsHeight + (waitsHeight ? 2 : 0);
       const height = blocksY + lane.rows * blockHeight + 5 - y;

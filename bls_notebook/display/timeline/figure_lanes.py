@@ -19,7 +19,7 @@ from bls_notebook.observe.session import Session, Span
 
 __all__ = ["Panel", "draw_panel"]
 
-_TITLE, _WORK, _ROW, _THIN, _WAIT, _QUEUE = 0.26, 0.34, 0.185, 0.1, 0.055, 0.34  # inches
+_TITLE, _WORK, _ROW, _IDLE, _THIN, _WAIT, _QUEUE = 0.26, 0.34, 0.185, 0.15, 0.1, 0.055, 0.34  # inches
 _LANES = 40
 _CALLS = 150  # requests up to which the lines of calls are drawn
 _ALONE = 1_200  # requests up to which each is drawn by itself
@@ -67,6 +67,7 @@ class Panel:
             model = (lane.model, lane.version)
             wait = min(_WAIT, _QUEUE / lane.waits) if lane.waits else 0.0
             row = _ROW if lane.rows == 1 else min(_THIN, 1.0 / lane.rows)
+            row = _IDLE if lane.kind == "idle" else row
             blocks = y + lane.waits * wait + (0.02 if lane.waits else 0)
             places.append(Place(lane, y, wait, blocks, row))
             y = places[-1].bottom
@@ -129,6 +130,7 @@ def _labels(axes: Any, panel: Panel, inks: dict[str, Ink], end: int) -> None:
         lane = place.lane
         same, model = (lane.model, lane.version) == model, (lane.model, lane.version)
         middle = place.blocks + min(lane.rows * place.row, _ROW) / 2
+        same = same or lane.kind == "idle"
         which = "device" if lane.kind == "gpu" else lane.label
         words = " · ".join(filter(None, (lane.model or lane.name, which)))
         if lane.model in inks:
