@@ -60,7 +60,9 @@ def test_a_session_as_text() -> None:
     assert re.search(r"classifier +8 .*\b112 ms\b.*\b82% +82%", rows["classifier"])
     assert "no request was under way" in rows["notebook"]
     table = text.splitlines()
-    table = table[next(at for at, line in enumerate(table) if line.split()[:2] == ["model", "requests"]) + 1 :]
+    table = table[
+        next(at for at, line in enumerate(table) if line.split()[:2] == ["model", "requests"]) + 1 :
+    ]
     order = [line.split()[0] for line in table]
     assert order == ["classifier", "preprocess", "reader", "notebook"]  # by their part of the wall time
 

@@ -36,9 +36,7 @@ def test_the_true_cause_is_named(workload: Workload) -> None:
 def test_instance_counts_are_run_and_put_back() -> None:
     with bls.ModelRepository() as repo:
         define(repo, named("sleeps, 1 instance"))
-        found = bls.compare(
-            "sleeper", {"IN": [1.0]}, n=4, repeat=1, instances=(2, 1), verify=True, repo=repo
-        )
+        found = bls.compare("sleeper", {"IN": [1.0]}, n=4, repeat=1, instances=(2, 1), verify=True, repo=repo)
         assert count_of(repo, "sleeper") == 1
         assert repo.infer("sleeper", {"IN": [1.0]}).error is None
     assert [s.count for s in found.settings] == [0, 1, 2]

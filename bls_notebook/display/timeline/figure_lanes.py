@@ -9,7 +9,7 @@ from typing import Any
 
 from bls_notebook.display.palette import ALARM, Ink
 from bls_notebook.display.timeline.bins import Bins
-from bls_notebook.display.timeline.figure_parts import DIM, INK, PLOT, readable, width_of, write
+from bls_notebook.display.timeline.figure_parts import DIM, INK, LEFT, PLOT, readable, width_of, write
 from bls_notebook.display.timeline.lanes import Lane, Layout
 from bls_notebook.display.units import duration
 from bls_notebook.observe.critical_path import Step
@@ -120,9 +120,10 @@ def draw_panel(axes: Any, panel: Panel, inks: dict[str, Ink], end: int, path: li
 def _labels(axes: Any, panel: Panel, inks: dict[str, Ink], end: int) -> None:
     if panel.titled:
         name = panel.session.name or f"session {panel.number + 1}"
-        where = (0, panel.top + _TITLE / 2)
-        write(axes, name, where, (-10, 0), ha="right", fontsize=10, fontweight="bold")
-        write(axes, duration(panel.session.wall / 1e9), (panel.session.wall, where[1]), (0, -2),
+        y = panel.top + _TITLE / 2
+        write(axes, name, (0, y), (-72 * (LEFT - 0.06), 0), ha="left", fontsize=10, fontweight="bold")
+        room = width_of(name, 11) + 0.1 - LEFT  # of the plot, in inches, that the name takes
+        write(axes, duration(panel.session.wall / 1e9), (max(panel.session.wall, room * end / PLOT), y), (0, -2),
               ha="right" if panel.session.wall > end / 2 else "left", fontweight="bold")  # fmt: skip
     write(axes, "at work", (0, panel.work + 0.16), (-10, 0), ha="right", color=DIM, fontsize=7.5)
     model = None

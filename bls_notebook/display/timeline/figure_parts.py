@@ -6,9 +6,9 @@ from typing import Any
 
 from bls_notebook.display.svg import drawn
 
-__all__ = ["DIM", "INK", "PLOT", "WIDTH", "readable", "width_of", "write"]
+__all__ = ["DIM", "INK", "LEFT", "PLOT", "WIDTH", "readable", "width_of", "write"]
 
-WIDTH, PLOT = 10.0, 8.1  # inches: of the figure, and of its time axis
+WIDTH, LEFT, PLOT = 10.0, 1.75, 8.0  # inches: of the figure, left of its time axis, and of that
 INK, DIM = "#222222", "#666666"
 
 
