@@ -123,7 +123,8 @@ def _labels(axes: Any, panel: Panel, inks: dict[str, Ink], end: int) -> None:
         y = panel.top + _TITLE / 2
         write(axes, name, (0, y), (-72 * (LEFT - 0.06), 0), ha="left", fontsize=10, fontweight="bold")
         room = width_of(name, 11) + 0.1 - LEFT  # of the plot, in inches, that the name takes
-        write(axes, duration(panel.session.wall / 1e9), (max(panel.session.wall, room * end / PLOT), y), (0, -2),
+        x = max(panel.session.wall, room * end / PLOT)
+        write(axes, duration(panel.session.wall / 1e9), (x, y), (0, -2),
               ha="right" if panel.session.wall > end / 2 else "left", fontweight="bold")  # fmt: skip
     write(axes, "at work", (0, panel.work + 0.16), (-10, 0), ha="right", color=DIM, fontsize=7.5)
     model = None

@@ -1,8 +1,9 @@
 """Where each span of a session is drawn: which lane, which row of it, which row of the queue above it.
 
 A lane is an instance, and one more for each GPU that spans have device time on. Requests that never ran
-have a lane of their model without an instance, and the instances of a model that did nothing share one. Within a lane the spans that overlap, as those of a
-decoupled model's event loop do, lie in rows above each other; those of one batch share a row.
+have a lane of their model without an instance, and the instances of a model that did nothing share one.
+Within a lane the spans that overlap, as those of a decoupled model's event loop do, lie in rows above each
+other; those of one batch share a row.
 """
 
 from __future__ import annotations
