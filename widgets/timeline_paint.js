@@ -639,7 +639,13 @@ export class Painter {
     context.font = `600 ${this.font}`;
     context.textBaseline = "middle";
     const { width } = context.measureText(text);
-    context.fillText(text, at + 6 + width < view.width ? at + 5 : at - width - 5, panel.workY + 8);
+    const left = at + 6 + width < view.width ? at + 5 : at - width - 5;
+    // It may stand on the curve of those at work: a rim of paper keeps it apart.
+    context.strokeStyle = theme.paper;
+    context.lineWidth = 4;
+    context.lineJoin = "round";
+    context.strokeText(text, left, panel.workY + 8);
+    context.fillText(text, left, panel.workY + 8);
   }
 }
 
