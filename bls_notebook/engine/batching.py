@@ -98,7 +98,7 @@ class BatchScheduler:
         raise NotImplementedError
 
     def _wake_at(self, now: int) -> int | None:
-        """When time will do something next; None for never."""
+        """When time will do something next, after `now`; None for never."""
         raise NotImplementedError
 
     def _over(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
@@ -313,6 +313,8 @@ class BatchScheduler:
 
     def _set_alarm(self, now: int) -> None:
         """Have `_pump` called when time does something; the lock is held."""
+        if self._closed and not self._open:
+            return  # nobody is left to wait for it, and it would keep the model
         when = self._wake_at(now)
         if when is not None:
             self._alarm.at_latest(when)

@@ -143,7 +143,9 @@ class DynamicBatcher(BatchScheduler):
             answers.append((entry.item, error_response(timeout_expired(), ErrorCode.UNAVAILABLE)))
 
     def _wake_at(self, now: int) -> int | None:
-        times = (self._waiting.next_rejection(), self._grows_at if self._idle else None)
+        # Without a queue it is that of a batch that has been answered otherwise.
+        grows_at = self._grows_at if self._idle and self._queue else None
+        times = (self._waiting.next_rejection(), grows_at)
         return min((t for t in times if t is not None), default=None)
 
     def settled(self, ticket: Ticket) -> None:

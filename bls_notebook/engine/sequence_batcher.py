@@ -283,7 +283,8 @@ class SequenceBatcher(BatchScheduler):
             answers.append((step.item, cancelled_response(self._model.name)))
 
     def _wake_at(self, now: int) -> int | None:
-        times = [t for i, t in self._wait_until.items() if i in self._idle]
+        # Without a queue they are those of batches that have been answered otherwise.
+        times = [t for i, t in self._wait_until.items() if i in self._idle] if self._queue else []
         next_time = self._sequences.next_time()
         return min(times if next_time is None else [*times, next_time], default=None)
 
