@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ from tests.conformance.sides import Sides
 ROOT = Path(__file__).parents[2]
 FOLDERS = (ROOT / "model_repository", Path(__file__).parent / "model_repository")
 NO_BACKEND = {"digit_classifier_onnx"}  # that server has no onnxruntime
-LOADED_BY_TESTS = {"recast"}
+SAME_TIME = [f"recast{number}" for number in range(4)]  # copies of recast, to be loaded at the same time
+LOADED_BY_TESTS = {"recast", *SAME_TIME}
 CACHE = 1 << 20
 
 
@@ -51,6 +53,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if model.is_dir() and model.name not in NO_BACKEND:
                 ignored = shutil.ignore_patterns("__pycache__")
                 shutil.copytree(model, folder / model.name, ignore=ignored)
+    for name in SAME_TIME:
+        shutil.copytree(folder / "recast", folder / name)
     # written here, so that nothing else trips over it
     (folder / "bad_syntax" / "1" / "model.py").write_text("class TritonPythonModel\n")
     return folder
@@ -66,11 +70,15 @@ def sides(environment: ServerEnvironment, models: Path) -> Iterator[Sides]:
         options=[f"--cache-config=local,size={CACHE}"],
         start_timeout=240,
     )
-    server.start()
     try:
-        with bls.ModelRepository(models, cache_bytes=CACHE) as here:
+        with (
+            bls.ModelRepository(models, cache_bytes=CACHE) as here,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            starting = pool.submit(server.start)  # most of its time a server waits for its models' processes
             for name in names:
                 here.load(name)
+            starting.result()
             yield Sides(here, server)
     finally:
         # Killed: it would wait half a minute for the requests that it has lost.

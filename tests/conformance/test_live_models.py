@@ -178,6 +178,19 @@ def test_what_initialize_is_given(sides: Sides) -> None:
     assert configs[0] == configs[1]
 
 
+@pytest.mark.parametrize("call", [False, True])
+@pytest.mark.parametrize("values", [[], [1.0, -2.5, float("inf"), 3e38, 1e-40, -0.0]])
+def test_bfloat16(sides: Sides, values: list[float], call: bool) -> None:
+    """It has DLPack only, on both; a web client sees what `as_numpy` gives here: float32."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    array = np.array(values, ml_dtypes.bfloat16)
+    answer = sides.same("bfloat", {"IN": array, **({"CALL": np.array([True])} if call else {})})
+    assert answer.outputs["OUT"].tolist() == array.astype(F32).tolist()
+    seen = json.loads(answer.outputs["REPORT"][0])
+    assert len(seen) == 1 + call
+    assert all(each[2:5] == [4, 16, 1] for each in seen)  # kDLBfloat
+
+
 @pytest.mark.parametrize("model", ["sums_direct", "sums_oldest"])
 def test_sequences(sides: Sides, model: str) -> None:
     steps = [(1, 11, 1), (5, 12, 1), (2, 11, 0), (3, 12, 2), (4, 11, 1), (6, 11, 2), (7, 11, 0), (8, 12, 3)]
