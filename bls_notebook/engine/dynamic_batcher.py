@@ -19,7 +19,7 @@ from .batching import Answers, BatchScheduler
 from .clock import Clock
 from .failures import error_response
 from .messages import queue_full, timeout_expired
-from .ordering import Ordering, release
+from .ordering import Ordering
 from .spec import ModelSpec
 from .threads import start_in_thread
 from .ticket import Ticket
@@ -148,10 +148,5 @@ class DynamicBatcher(BatchScheduler):
         times = (self._waiting.next_rejection(), grows_at)
         return min((t for t in times if t is not None), default=None)
 
-    def settled(self, ticket: Ticket) -> None:
-        """Count a ticket as answered, and give the answers that were held back for it."""
-        if self._ordering is not None:
-            with self._lock:
-                self._ordering.settled(ticket)
-            release(self._ordering, self._lock)
-        super().settled(ticket)
+    def _ordering_of(self, ticket: Ticket) -> Ordering | None:
+        return self._ordering

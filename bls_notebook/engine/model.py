@@ -104,10 +104,9 @@ class LoadedModel:
         for instance in self.instances:
             instance.place = (seen, instance.name, instance.device)
 
-    def settled(self, ticket: Ticket) -> None:
-        """A request has been answered."""
-        if not ticket.outside:
-            self.scheduler.settled(ticket)
+    def settled(self, ticket: Ticket) -> Callable[[], None] | None:
+        """A request has been answered; what to call once who waits for it has been told."""
+        return None if ticket.outside else self.scheduler.settled(ticket)
 
     def pass_on(self, ticket: Ticket) -> None:
         """Give a request that came too late to the version that has taken this one's place."""
