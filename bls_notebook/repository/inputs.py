@@ -64,7 +64,8 @@ def _tensor(name: str, value: Any, spec: ModelSpec | None) -> Tensor:
             return Tensor.from_dlpack(name, value)
         wanted = spec.inputs.get(name) if spec is not None else None
         is_bfloat16 = wanted is not None and wanted.datatype == "BF16"
-        value = _array(value, np.dtype(np.float32) if is_bfloat16 else wanted and wanted.dtype)
+        dtype = wanted.dtype if wanted is not None else None
+        value = _array(value, np.dtype(np.float32) if is_bfloat16 else dtype)
         if value.ndim == 0 and wanted is not None:  # one number or text stands for one element
             value = value.reshape((1,) * len(wanted.shape))
         if is_bfloat16:
