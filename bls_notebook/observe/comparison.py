@@ -34,9 +34,11 @@ CAUSES = {
 class Measured(Record):
     """What was measured beside the spans, of medians of runs; times in ns.
 
-    ``cpu_sequential`` and ``cpu_gathered`` are processor time of the whole process, ``cores`` the processors
-    that it may use. ``held`` is the part of the sequential run in which Python's lock (the GIL) was held,
-    -1 where that was not measured. ``requests`` is how many were sent.
+    ``cpu_sequential`` and ``cpu_gathered`` are processor time of the whole process; ``waited_sequential`` and
+    ``waited_gathered`` the sum of what its threads waited while others had the processors. ``cores`` are the
+    processors that it may use, ``parallel`` how many times as much as one thread they got done, 0 where that
+    was not measured. ``held`` is the part of the sequential run in which Python's lock (the GIL) was held, -1
+    where that was not measured. ``requests`` is how many were sent.
     """
 
     requests: int
@@ -44,7 +46,10 @@ class Measured(Record):
     gathered: int
     cpu_sequential: int = 0
     cpu_gathered: int = 0
+    waited_sequential: int = 0
+    waited_gathered: int = 0
     cores: int = 1
+    parallel: float = 0.0
     held: float = -1.0
 
     @property
@@ -74,7 +79,8 @@ class Verdict(Record):
     the one that it is about. ``best`` is the best possible speed-up, of which ``chain`` (ns, the longest of
     the requests by itself) is one bound. ``queued`` is the part of the gathered wall time in which a request
     waited for ``model``. ``models`` are those whose instance counts the ``what_ifs`` change, ``count`` is the
-    count that gets nearest, 0 where none helps, and ``predicted`` the speed-up that it brings.
+    count that gets nearest, 0 where none helps, and ``predicted`` the speed-up that it brings. ``note`` says
+    what makes the figures rough, if something does.
     """
 
     cause: str
@@ -89,6 +95,7 @@ class Verdict(Record):
     count: int = 0
     predicted: float = 0.0
     what_ifs: tuple[WhatIf, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from bls_notebook.observe.replay import (
     replay,
 )
 from bls_notebook.observe.session import ModelSeen, Session
-from bls_notebook.observe.verdict_words import Facts, advice, sentence
+from bls_notebook.observe.verdict_words import Facts, advice, note, sentence
 
 __all__ = ["COUNTS", "verdict"]
 
@@ -77,8 +77,10 @@ class _Case:
         first = roots[0].sent if roots else 0
         self.sent = [s.sent - first for s in roots]
         held = self._held()
-        self.python = min(round(held * measured.sequential), measured.cpu_sequential)
-        self.cpu = round(measured.cpu_sequential / max(1, measured.cores))
+        # What one thread needs to be at work all the time, while others want the processors too.
+        needed = measured.cpu_sequential + measured.waited_sequential
+        self.python = min(round(held * measured.sequential), needed)
+        self.cpu = round(needed / max(1.0, measured.parallel or measured.cores))
         self.bounds = _Bounds(max(self.python, self.cpu), self.cpu)
         # A batch is worked on once: what its requests cost one by one is no bound.
         if self.batches:
@@ -243,7 +245,7 @@ class _Case:
         )
         return Verdict(
             cause, sentence(facts), advice(facts), facts.model, self.speedup, best, chain, part, facts.models,
-            count, facts.predicted, what_ifs,
+            count, facts.predicted, what_ifs, note(facts),
         )  # fmt: skip
 
     def _by_code(self, cause: str) -> float:
@@ -275,27 +277,35 @@ class _Case:
             return "one", root
         if self.batches and speedup > GAIN:
             return "batched", max(self.batches, key=lambda key: self.batches[key][0])
-        if measured.sequential / measured.requests < LITTLE and speedup < 1.5:
+        alone = measured.sequential - measured.waited_sequential
+        if alone / measured.requests < LITTLE and speedup < 1.5:
             return "little", root
+        now = self._wall(capacities(self.gathered, self.serial_now))
         for key in self.sync_callers:
             wall = self._wall(capacities(self.gathered, self.serial_now - {key}), self._gathering())
-            if wall * GAIN < measured.gathered:
+            if wall * GAIN < now:
                 return "sync_exec", key
-        # What Python's lock allows is not much less than what there was: nothing else can help here.
-        if self.python > max(0.6 * measured.gathered, 1.2 * self.cpu):
-            return "gil", self._burner()
-        busy = 0.85 * measured.cores * measured.gathered
-        if self.cpu > 0.75 * measured.gathered or (measured.cores > 1 and measured.cpu_gathered > busy):
-            return ("helped" if speedup > NEAR * best and speedup > GAIN else "cores"), self._burner()
+        # Where Python's lock or the processors allow no less than there is, nothing else can help.
+        if self.bounds.here * GAIN > now:
+            # The lock first: without it, there would still be the processors, but not the other way round.
+            if self.python * GAIN > self.cpu:
+                return "gil", self._burner()
+            return ("helped" if self._near(best) else "cores"), self._burner()
         for key in self.serial_now:
             return "blocking", key
         if limits:
             model = self.models[limits[0]]
             waiting = model.is_async and not model.decoupled and len(model.instances) == 1
             return ("one_at_a_time" if waiting else "queue"), limits[0]
-        if speedup > NEAR * best and speedup > GAIN:
+        if self._near(best):
             return "helped", root
         return ("partly" if speedup > GAIN else "chain"), root
+
+    def _near(self, best: float) -> bool:
+        """Whether async helped as much as it can, but for what other programs took."""
+        measured = self.measured
+        wall = measured.sequential / best + measured.waited_gathered
+        return self.speedup > GAIN and NEAR * measured.gathered < wall
 
     def _burner(self) -> Key | None:
         """The model with most work of its own."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from bls_notebook.observe.comparison import Measured
 from bls_notebook.observe.session import ModelSeen
 
-__all__ = ["Facts", "advice", "sentence", "times"]
+__all__ = ["Facts", "advice", "note", "sentence", "times"]
+
+ROUGH = 0.2  # of the time: without a processor
 
 
 @dataclass(frozen=True)
@@ -145,6 +147,20 @@ def advice(f: Facts) -> str:
         case "little":
             return "Put more into a request (a batch), or leave it at exec."
     return more
+
+
+def note(f: Facts) -> str:
+    """Return what makes the figures rough, empty where nothing does."""
+    part = max(
+        f.measured.waited_sequential / max(1, f.measured.sequential),
+        f.measured.waited_gathered / max(1, f.measured.gathered * f.measured.cores),
+    )
+    if part < ROUGH:
+        return ""
+    return (
+        f"Other programs kept the processors busy: for {min(1.0, part):.0%} of the time a thread that could "
+        "have worked had none. The figures are rough; compare again on a quiet machine."
+    )
 
 
 def _time(ns: float) -> str:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.processor_time import Needed, cores, held_part
+from bls_notebook.engine.processor_time import Processors, cores, held_part, rate
 from bls_notebook.engine.profile import profile
 from bls_notebook.observe.comparison import Comparison, Measured, Setting, Verification
 from bls_notebook.observe.session import Session
@@ -26,6 +26,8 @@ from .repository import ModelRepository
 __all__ = ["compare"]
 
 _Inputs = Mapping[str, Any]
+_THREADS = 8  # at most, to see what the processors get done in parallel
+_BUSY = 0.2  # of the time at work: that matters
 
 
 def compare(
@@ -91,8 +93,8 @@ def compare(
     verification = None
     if verify and found.count:
         changed = settings.get(found.count) or _measure_with(workload, models, found.count, repeat, held)
-        speedup = now.measured.sequential / max(1, changed.measured.gathered)
-        verification = Verification(models, found.count, found.predicted, speedup)
+        # Against exec at the same time: what else the machine does may have changed since.
+        verification = Verification(models, found.count, found.predicted, changed.measured.speedup)
     return Comparison(
         model, n, repeat, tuple(settings[c] for c in sorted(settings)), found, verification
     )  # fmt: skip
@@ -122,6 +124,14 @@ def _each(inputs: Any, n: int) -> list[_Inputs]:
     return [inputs[i % len(inputs)] for i in range(n)]
 
 
+class _Run(NamedTuple):
+    """A session, the processor time that it took, and what its threads waited for processors (ns)."""
+
+    session: Session
+    used: int
+    waited: int
+
+
 class _Workload:
     """The requests of one caller, to be sent in either way; each returns the session of its run."""
 
@@ -129,26 +139,26 @@ class _Workload:
         self.repository, self._model, self._inputs = repository, model, inputs
         self._decoupled = repository.record(model).decoupled
 
-    def sequential(self) -> tuple[Session, int]:
-        """Send one after the other; return the session, and the processor time that it took (ns)."""
+    def sequential(self) -> _Run:
+        """Send one after the other."""
         repository, model = self.repository, self._model
 
-        def run() -> tuple[Session, int]:
+        def run() -> _Run:
             with profile(name="exec, one after the other") as session:
-                needed = Needed()
+                processors = Processors()
                 for inputs in self._inputs:
                     if self._decoupled:
                         for _ in repository.stream(model, inputs):
                             pass
                     else:
                         repository.infer(model, inputs)
-                taken = needed.ns()
-            return session.record, taken
+                used, waited = processors.used(), processors.waited()
+            return _Run(session.record, used, waited)
 
         return self._of(run)
 
-    def gathered(self) -> tuple[Session, int]:
-        """Send all at once; return the session, and the processor time that it took (ns)."""
+    def gathered(self) -> _Run:
+        """Send all at once."""
         repository, model = self.repository, self._model
 
         async def one(inputs: _Inputs) -> None:
@@ -158,17 +168,17 @@ class _Workload:
             else:
                 await repository.infer_async(model, inputs)
 
-        async def run() -> tuple[Session, int]:
+        async def run() -> _Run:
             with profile(name="async_exec, gathered") as session:
-                needed = Needed()
+                processors = Processors()
                 await asyncio.gather(*map(one, self._inputs))
-                taken = needed.ns()
-            return session.record, taken
+                used, waited = processors.used(), processors.waited()
+            return _Run(session.record, used, waited)
 
         return self._of(run)
 
-    def _of(self, run: Callable[[], Any]) -> tuple[Session, int]:
-        found: tuple[Session, int] = self.repository.run(run)
+    def _of(self, run: Callable[[], Any]) -> _Run:
+        found: _Run = self.repository.run(run)
         return found
 
 
@@ -182,18 +192,38 @@ def _measure_with(
 
 
 def _measure(workload: _Workload, count: int, repeat: int, held: float) -> Setting:
-    runs: dict[bool, list[tuple[Session, int]]] = {False: [], True: []}
+    runs: dict[bool, list[_Run]] = {False: [], True: []}
+    speeds: list[tuple[float, float]] = []
+    threads = min(cores(), _THREADS)
     for _ in range(repeat):
         for together in random.sample((False, True), 2):
             runs[together].append(workload.gathered() if together else workload.sequential())
-    one, all_ = (sorted(runs[together], key=lambda r: r[0].wall) for together in (False, True))
+        last = runs[False][-1]
+        if count == 0 and last.used + last.waited > _BUSY * last.session.wall:
+            speeds.append((rate(1), rate(threads)))
+    one, all_ = (sorted(runs[together], key=lambda r: r.session.wall) for together in (False, True))
     middle = (repeat - 1) // 2
-    (sequential, cpu_sequential), (gathered, cpu_gathered) = one[middle], all_[middle]
-    walls = [tuple(session.wall for session, _ in runs[together]) for together in (False, True)]
+    sequential, gathered = one[middle], all_[middle]
+    walls = [tuple(run.session.wall for run in runs[together]) for together in (False, True)]
     measured = Measured(
-        sum(not s.parent for s in sequential.spans), sequential.wall, gathered.wall,
-        cpu_sequential, cpu_gathered, cores(), held,
-    )  # fmt: skip
-    return Setting(
-        count, sequential, gathered, measured, walls[0], walls[1], spread(walls[0]), spread(walls[1])
+        requests=sum(not s.parent for s in sequential.session.spans),
+        sequential=sequential.session.wall,
+        gathered=gathered.session.wall,
+        cpu_sequential=sequential.used,
+        cpu_gathered=gathered.used,
+        waited_sequential=sequential.waited,
+        waited_gathered=gathered.waited,
+        cores=cores(),
+        parallel=_ratio(speeds, threads),
+        held=held,
     )
+    return Setting(
+        count, sequential.session, gathered.session, measured, walls[0], walls[1], spread(walls[0]),
+        spread(walls[1]),
+    )  # fmt: skip
+
+
+def _ratio(speeds: list[tuple[float, float]], threads: int) -> float:
+    """Return how many times as much as one thread several got done; 0 where that was not measured."""
+    alone, together = (sum(each) for each in zip(*speeds, strict=True)) if speeds else (0.0, 0.0)
+    return min(max(1.0, together / alone), float(threads)) if alone else 0.0

@@ -38,6 +38,7 @@ def comparison_text(comparison: Comparison, *, width: int = 100) -> str:
     lines = [text.head(comparison.model, _what(comparison))]
     lines += text.wrap(verdict.sentence, width, "  ")
     lines += text.wrap(verdict.advice, width, "  ") if verdict.advice else []
+    lines += text.wrap(verdict.note, width, "  ") if verdict.note else []
     lines.append("  " + text.facts(*(f"{label} {value}" for label, value, _ in _figures(comparison))))
     if comparison.gathered.spans:
         lines += ["", *timeline_lines([comparison.sequential, comparison.gathered], width=width), ""]
@@ -68,6 +69,7 @@ def comparison_html(comparison: Comparison, *, widget: Any = None) -> str:
         parts.line(parts.name(comparison.model), parts.quiet(_what(comparison))),
         tag("div", _code(verdict.sentence), cls="verdict"),
         tag("div", _code(verdict.advice), cls="advice") if verdict.advice else Html(),
+        parts.line(parts.quiet(verdict.note)) if verdict.note else Html(),
         tag("div", *(_tile(*figure) for figure in _figures(comparison)), cls="tiles"),
     ]
     if comparison.gathered.spans:
