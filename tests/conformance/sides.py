@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,18 +90,22 @@ class Sides:
     def __init__(self, here: bls.ModelRepository, real: TritonServer) -> None:
         self.here = here
         self.real = real
+        self._reviving = threading.Lock()
 
     def on_real(self, action: Callable[[], Any]) -> Any:
         """Do something with the server, a second time where it died of it."""
+        before = self.real.pid
         try:
             return action()
         except TritonRequestError:
             raise
         except TritonServerError:
-            if self.real.pid is not None:
-                raise
-            self.real.stop(graceful=False)
-            self.real.start()
+            with self._reviving:
+                if self.real.pid is None:
+                    self.real.stop(graceful=False)
+                    self.real.start()
+                elif self.real.pid == before:
+                    raise
             return action()
 
     def ask_here(self, model: str, inputs: Mapping[str, Any], **more: Any) -> Answer:
@@ -170,6 +176,15 @@ class Sides:
             got = str(error)
         assert (got is None) == (wanted is None), f"here {got!r}, real {wanted!r}"
         return wanted
+
+    def same_loads(self, configs: Mapping[str, Mapping[str, Any] | None]) -> dict[str, str | None]:
+        """Load models on both at the same time; the error of each, None for those that both take."""
+        while True:
+            server = self.real.pid
+            with ThreadPoolExecutor(len(configs)) as pool:
+                errors = list(pool.map(self.same_load, configs, configs.values()))
+            if self.real.pid == server:  # else it has been started again, without the models that it had
+                return dict(zip(configs, errors, strict=True))
 
 
 def _plain(value: Any) -> Any:

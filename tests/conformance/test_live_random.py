@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from bls_notebook.repository.config import to_json
+from tests.conformance.conftest import SAME_TIME
 from tests.conformance.sides import Sides
 
 pytestmark = pytest.mark.triton
@@ -119,7 +120,11 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
             sizes = sorted(draw(st.sets(st.integers(1, batch + 1), min_size=1, max_size=2)))
             config["dynamic_batching"]["preferred_batch_size"] = sizes
     if draw(st.booleans()):
-        config["instance_group"] = [{"kind": "KIND_CPU", "count": draw(st.integers(1, 2))}]
+        group: dict[str, Any] = {"kind": "KIND_CPU", "count": draw(st.integers(1, 2))}
+        if draw(st.booleans()):  # off by default, on both sides: carried along and otherwise without effect
+            resource = {"name": "R", "count": draw(st.integers(1, 3)), "global": draw(st.booleans())}
+            group["rate_limiter"] = {"resources": [resource], "priority": draw(st.integers(0, 2))}
+        config["instance_group"] = [group]
     if draw(st.booleans()):
         config["parameters"] = {
             draw(st.sampled_from(["a", "b c"])): {"string_value": draw(st.text('aé"\\', max_size=3))}
@@ -132,16 +137,23 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
     return config
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-@given(config=configs(), data=st.data())
-def test_configurations(sides: Sides, config: dict[str, Any], data: st.DataObject) -> None:
-    # Never the configuration of before but for what a server changes without loading: it keeps the rest then.
-    config.setdefault("parameters", {})["load"] = {"string_value": str(next(LOADS))}
-    if sides.same_load("recast", config) is not None:
-        return
-    assert json.loads(to_json(sides.here.config("recast"))) == sides.on_real(
-        lambda: sides.real.config("recast")
-    )
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(drawn=st.lists(configs(), min_size=len(SAME_TIME), max_size=len(SAME_TIME)), data=st.data())
+def test_configurations(sides: Sides, drawn: list[dict[str, Any]], data: st.DataObject) -> None:
+    """Some at a time: a server waits for the process of each model longer than all else takes."""
+    for config in drawn:
+        # Never the configuration of before but for what a server changes without loading: then it keeps
+        # the rest.
+        config.setdefault("parameters", {})["load"] = {"string_value": str(next(LOADS))}
+    by_name = dict(zip(SAME_TIME, drawn, strict=True))
+    refused = sides.same_loads(by_name)
+    for name, config in by_name.items():
+        if refused[name] is None:
+            same_answers(sides, name, config, data)
+
+
+def same_answers(sides: Sides, name: str, config: dict[str, Any], data: st.DataObject) -> None:
+    assert json.loads(to_json(sides.here.config(name))) == sides.on_real(lambda: sides.real.config(name))
     for _ in range(3):
         least = int(len(config["input"]) > 1)  # of two inputs of no rows either may be told
         limit = config["max_batch_size"]
@@ -154,4 +166,4 @@ def test_configurations(sides: Sides, config: dict[str, Any], data: st.DataObjec
             dims = [length if length > 0 else data.draw(st.integers(1, 3)) for length in tensor["dims"]]
             dims[0] += data.draw(st.sampled_from([0, 0, 0, 1]))
             inputs[tensor["name"]] = data.draw(arrays(tensor["data_type"][5:], (*batch, *dims)))
-        sides.same("recast", inputs)
+        sides.same(name, inputs)
