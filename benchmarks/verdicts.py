@@ -56,6 +56,7 @@ def measure(workload: Workload, runs: int) -> dict[str, Any]:
         "off_most": max(off) if off else None,
         "off": [round(value, 3) for value in off],
         "rough": rough,
+        "load": round(_load(), 1),
     }
 
 
@@ -74,6 +75,16 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def result(rows: list[dict[str, Any]], busy: int) -> dict[str, Any]:
+    """Return what goes into the file: on which machine, beside how many that compute, and the rows."""
+    machine = {"processors": os.cpu_count(), "python": platform.python_version()}
+    return {"machine": machine, "busy": busy, "rows": rows}
+
+
+def _load() -> float:
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
 def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -90,16 +101,15 @@ def main() -> int:
         for workload in WORKLOADS:
             rows.append(measure(workload, runs))
             print(table(rows[-1:]).splitlines()[-1], flush=True)
+            if arguments.json or not arguments.quick:
+                (arguments.json or RESULTS).write_text(
+                    json.dumps(result(rows, arguments.busy), indent=1) + "\n"
+                )
     finally:
         for other in others:
             other.kill()
     print("\n" + table(rows))
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    print(f"\n{os.cpu_count()} processors, load {load:.1f}, Python {platform.python_version()}")
-    if not arguments.quick or arguments.json:
-        machine = {"processors": os.cpu_count(), "python": platform.python_version(), "load": round(load, 1)}
-        found = {"machine": machine, "busy": arguments.busy, "rows": rows}
-        (arguments.json or RESULTS).write_text(json.dumps(found, indent=1) + "\n")
+    print(f"\n{os.cpu_count()} processors, load {_load():.1f}, Python {platform.python_version()}")
     good = all(row["true"] == runs and (row["off_median"] or 0) <= TARGET for row in rows)
     return 0 if good or not arguments.check else 1
 

@@ -1,7 +1,8 @@
 """`compare`: one workload by `exec` one after the other, and by `async_exec` all at once; and why.
 
 Guarantees: models whose instance counts are changed for it are as they were afterwards, also on an error and
-on Ctrl-C. The runs of both kinds alternate in random order, so that what else the machine does hits both.
+on Ctrl-C (`instances`). The runs of both kinds alternate in random order, so that what else the machine does
+hits both.
 """
 
 from __future__ import annotations
@@ -92,9 +93,16 @@ def compare(
         settings[count] = _measure_with(workload, models, count, repeat, held)
     verification = None
     if verify and found.count:
-        changed = settings.get(found.count) or _measure_with(workload, models, found.count, repeat, held)
-        # Against exec at the same time: what else the machine does may have changed since.
-        verification = Verification(models, found.count, found.predicted, changed.measured.speedup)
+        try:
+            changed = settings.get(found.count) or _measure_with(workload, models, found.count, repeat, held)
+        except BLSError as error:
+            # What was measured until now is worth being seen.
+            verification = Verification(models, found.count, found.predicted, 0.0, str(error))
+        else:
+            # Against exec at the same time: what else the machine does may have changed since.
+            problem = next((s.error for s in changed.gathered.spans if s.state != "ok"), "")
+            speedup = 0.0 if problem else changed.measured.speedup
+            verification = Verification(models, found.count, found.predicted, speedup, problem)
     return Comparison(
         model, n, repeat, tuple(settings[c] for c in sorted(settings)), found, verification
     )  # fmt: skip

@@ -60,4 +60,5 @@ def test_a_system_that_does_not_say_who_waited(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(processor_time, "_TASKS", tmp_path / "none")
     assert Processors().waited() == 0
     monkeypatch.setattr(processor_time, "_OWN", tmp_path / "none")
-    assert processor_time._Own().waited() == 0.0
+    with processor_time._Own() as own:
+        assert own.waited() == 0.0

@@ -41,7 +41,7 @@ _BURNER = """
 class TritonPythonModel:
     def execute(self, requests):
         total = 0
-        for i in range(400_000):
+        for i in range(200_000):
             total += i * i
         return answer(requests)
 """
@@ -53,7 +53,7 @@ class TritonPythonModel:
         self.out = np.empty_like(self.values)
 
     def execute(self, requests):
-        for _ in range(150):
+        for _ in range(80):
             np.sin(self.values, out=self.out)  # lets go of the lock meanwhile
         return answer(requests)
 """

@@ -148,6 +148,9 @@ def _what_if(comparison: Comparison) -> tuple[list[tuple[str, str]], list[list[s
 
 def _verified(verification: Verification) -> str:
     whom = " and ".join(f"`{model}`" for model in verification.models)
+    if verification.error:
+        with_them = f"{count(verification.count, 'instance')} of {whom}"
+        return f"could not be run with {with_them}: {verification.error}"
     return (
         f"with {count(verification.count, 'instance')} of {whom}: predicted "
         f"{times(verification.predicted)}×, measured {times(verification.measured)}× "
