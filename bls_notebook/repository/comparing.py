@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bls_notebook.engine.ctrl_c import CtrlC
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.processor_time import Processors, cores, held_part, rate
 from bls_notebook.engine.profile import profile
@@ -82,13 +83,19 @@ def compare(
     repository = current_repository() if repo is None else repo
     repository.config(model)  # a name that is not there is told now
     workload = _Workload(repository, model, _each(inputs, n))
+    # Within this, Ctrl-C ends models and waits, and nothing between them.
+    with CtrlC():
+        return _compare(workload, counts, repeat, verify)
+
+
+def _compare(workload: _Workload, counts: list[int], repeat: int, verify: bool) -> Comparison:
     workload.sequential()
     workload.gathered()
     held = held_part(workload.sequential)
     now = _measure(workload, 0, repeat, held)
     found = verdict(now.sequential, now.gathered, now.measured, {*COUNTS, *counts})
     settings = {0: now}
-    models = found.models or (model,)
+    models = found.models or (workload.model,)
     for count in random.sample(counts, len(counts)):
         settings[count] = _measure_with(workload, models, count, repeat, held)
     verification = None
@@ -104,7 +111,8 @@ def compare(
             speedup = 0.0 if problem else changed.measured.speedup
             verification = Verification(models, found.count, found.predicted, speedup, problem)
     return Comparison(
-        model, n, repeat, tuple(settings[c] for c in sorted(settings)), found, verification
+        workload.model, workload.count, repeat, tuple(settings[c] for c in sorted(settings)), found,
+        verification,
     )  # fmt: skip
 
 
@@ -144,12 +152,13 @@ class _Workload:
     """The requests of one caller, to be sent in either way; each returns the session of its run."""
 
     def __init__(self, repository: ModelRepository, model: str, inputs: list[_Inputs]) -> None:
-        self.repository, self._model, self._inputs = repository, model, inputs
+        self.repository, self.model, self._inputs = repository, model, inputs
+        self.count = len(inputs)
         self._decoupled = repository.record(model).decoupled
 
     def sequential(self) -> _Run:
         """Send one after the other."""
-        repository, model = self.repository, self._model
+        repository, model = self.repository, self.model
 
         def run() -> _Run:
             with profile(name="exec, one after the other") as session:
@@ -167,7 +176,7 @@ class _Workload:
 
     def gathered(self) -> _Run:
         """Send all at once."""
-        repository, model = self.repository, self._model
+        repository, model = self.repository, self.model
 
         async def one(inputs: _Inputs) -> None:
             if self._decoupled:
