@@ -11,6 +11,8 @@ PYTHON ?= python3
 LAB_ARGS ?=
 # More options for pytest, e.g. PYTEST_ARGS="-x -k tensor"
 PYTEST_ARGS ?=
+# Processes that the tests are spread over; 0 for the one that you may want a debugger in
+PYTEST_WORKERS ?= 2
 
 ifeq ($(OS),Windows_NT)
 BIN := .venv/Scripts
@@ -71,7 +73,7 @@ notebook: .venv/installed-notebook
 
 # pytest comes last, so that its summary closes the output.
 test: lint check-notebooks
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .

@@ -20,8 +20,11 @@ from .engine.errors import (
 )
 from .engine.memory_track import track_memory
 from .engine.profile import Profile, load_session, profile
+from .observe.comparison import Comparison
+from .observe.comparison_file import load_comparison
 from .observe.lifetimes_file import load_lifetimes
 from .observe.session import Session
+from .repository.comparing import compare
 from .repository.current import current_repository, set_current_repository
 from .repository.gpus import cupy, list_devices, simulate_gpus
 from .repository.repository import ModelRepository
@@ -31,6 +34,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BLSError",
+    "Comparison",
     "ConfigError",
     "InvalidNameError",
     "ModelLoadError",
@@ -40,9 +44,11 @@ __all__ = [
     "RepositoryClosedError",
     "Response",
     "Session",
+    "compare",
     "cupy",
     "current_repository",
     "list_devices",
+    "load_comparison",
     "load_ipython_extension",
     "load_lifetimes",
     "load_session",

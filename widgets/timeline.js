@@ -12,6 +12,7 @@ import { TimelineView } from "./timeline_view.js";
 function render({ model, el }) {
   const sessions = model.get("sessions").map(readSession);
   const root = make("div", { class: "bls-timeline" });
+  root.style.setProperty("--t-labels", `${labelWidth(sessions)}px`);
   el.append(root);
 
   let wanted = false;
@@ -48,6 +49,16 @@ function render({ model, el }) {
     silence();
     view.close();
   };
+}
+
+/**
+ * The room for the names of lanes, in px: as much as they need, within limits.
+ * @param {import("./timeline_data.js").Session[]} sessions
+ */
+function labelWidth(sessions) {
+  const characters = sessions.flatMap(({ raw }) =>
+    raw.lanes.map((lane) => (lane.model < 0 ? lane.name : raw.models[lane.model].name).length + lane.label.length));
+  return Math.round(Math.min(250, Math.max(168, 84 + 6.8 * Math.max(0, ...characters))));
 }
 
 export default onTop(render);

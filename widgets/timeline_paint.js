@@ -43,7 +43,7 @@ export function findPlaces(sessions) {
       model = lane.model;
       const waitHeight = lane.waits ? Math.max(3, Math.min(7, 36 / lane.waits)) : 0;
       const waitsHeight = session.depth[index] ? 36 : lane.waits * waitHeight;
-      const blockHeight = lane.rows === 1 ? 18 : Math.max(3, Math.min(13, 110 / lane.rows));
+      const blockHeight = lane.kind === "idle" ? 12 : lane.rows === 1 ? 18 : Math.max(3, Math.min(13, 110 / lane.rows));
       const waitsY = y + gap;
       const blocksY = waitsY + waitsHeight + (waitsHeight ? 2 : 0);
       const height = blocksY + lane.rows * blockHeight + 5 - y;
@@ -639,7 +639,13 @@ export class Painter {
     context.font = `600 ${this.font}`;
     context.textBaseline = "middle";
     const { width } = context.measureText(text);
-    context.fillText(text, at + 6 + width < view.width ? at + 5 : at - width - 5, panel.workY + 8);
+    const left = at + 6 + width < view.width ? at + 5 : at - width - 5;
+    // It may stand on the curve of those at work: a rim of paper keeps it apart.
+    context.strokeStyle = theme.paper;
+    context.lineWidth = 4;
+    context.lineJoin = "round";
+    context.strokeText(text, left, panel.workY + 8);
+    context.fillText(text, left, panel.workY + 8);
   }
 }
 

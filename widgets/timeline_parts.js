@@ -128,7 +128,7 @@ function makeLabels(sessions, places, chips) {
       put(make("div", { class: "bls-tl-label", title: lane.name || name }, chip,
         make("b", { class: lane.model === last ? "bls-tl-again" : null }, name),
         which ? make("span", { class: "bls-tl-dim" }, `· ${which}`) : null,
-        lane.kind === "refused" ? null : make("span", { class: "bls-tl-share", title: "part of the time that it is busy" },
+        ["refused", "idle"].includes(lane.kind) ? null : make("span", { class: "bls-tl-share", title: "part of the time that it is busy" },
           share ? `${share < 0.01 ? "<1" : Math.round(share * 100)}%` : "idle")),
       place.blocksY + Math.min(place.height - (place.blocksY - place.y) - 5, 18) / 2 - 9);
       last = lane.model;

@@ -20,11 +20,13 @@ from bls_notebook.display.on_top import covered, with_view
 from bls_notebook.display.responses import response_html, response_text
 from bls_notebook.display.session import summary
 from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
+from bls_notebook.display.session.comparison import compared_sessions, comparison_html, comparison_text
 from bls_notebook.display.session.difference import difference_html, difference_text
 from bls_notebook.display.statistics import statistics_html, statistics_text
 from bls_notebook.display.svg import can_plot
 from bls_notebook.display.timeline.live import live_timeline
 from bls_notebook.observe.call_graph import CallGraph
+from bls_notebook.observe.comparison import Comparison
 from bls_notebook.observe.difference import Difference
 from bls_notebook.observe.lifetimes import Lifetimes
 from bls_notebook.observe.metric_records import FamilyRecord
@@ -66,6 +68,7 @@ _ONE: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
     Session: (summary.session_text, summary.session_html),
     SessionStatistics: (summary.statistics_text, summary.statistics_html),
     Difference: (difference_text, _difference_html),
+    Comparison: (comparison_text, comparison_html),
     DeviceTable: (devices_text, devices_html),
 }
 _MANY: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
@@ -135,6 +138,10 @@ def render(
         return Display(lifetimes_text(value, width=width), over, widget=widget)
     if isinstance(value, CallGraph):
         return Display(call_graph_text(value, width=width), mermaid=call_graph_mermaid(value))
+    if isinstance(value, Comparison) and live and value.gathered.spans:
+        widget = live_timeline(*compared_sessions(value))
+        drawn = comparison_html(value, widget=widget)
+        return Display(comparison_text(value, width=width), drawn, widget=widget)
     if isinstance(value, Session) and live and value.spans:
         widget = live_timeline(value, titled=False)
         figures = summary.session_html(value, widget=widget)

@@ -29,6 +29,7 @@ from .blocking import first_response
 from .clock import Clock, NextAlarm, system_clock
 from .failures import error_response
 from .messages import not_ready
+from .ordering import Ordering, release
 from .runner import BatchRunner, take_request
 from .threads import start_in_thread
 from .ticket import Ticket
@@ -98,7 +99,7 @@ class BatchScheduler:
         raise NotImplementedError
 
     def _wake_at(self, now: int) -> int | None:
-        """When time will do something next; None for never."""
+        """When time will do something next, after `now`; None for never."""
         raise NotImplementedError
 
     def _over(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
@@ -191,10 +192,28 @@ class BatchScheduler:
         self._pump()
         return True
 
-    def settled(self, ticket: Ticket) -> None:
+    def settled(self, ticket: Ticket) -> Callable[[], None] | None:
         """Count a ticket as answered."""
         if ticket.context is None:
-            return  # made by the scheduler itself
+            return None  # made by the scheduler itself
+        ordering = self._ordering_of(ticket)
+        if ordering is None:
+            self._count_off()
+            return None
+        with self._lock:
+            ordering.settled(ticket)
+        return partial(self._go_on, ordering, ticket)
+
+    def _ordering_of(self, ticket: Ticket) -> Ordering | None:
+        """The line that a ticket stands in, where answers are to come in order."""
+        return None
+
+    def _go_on(self, ordering: Ordering, ticket: Ticket) -> None:
+        """Give the answers that were held back for one that has been given."""
+        release(ordering, ticket, self._lock)
+        self._count_off()
+
+    def _count_off(self) -> None:
         with self._lock:
             self._open -= 1
             drained = self._drained()
@@ -313,6 +332,8 @@ class BatchScheduler:
 
     def _set_alarm(self, now: int) -> None:
         """Have `_pump` called when time does something; the lock is held."""
+        if self._closed and not self._open:
+            return  # nobody is left to wait for it, and it would keep the model
         when = self._wake_at(now)
         if when is not None:
             self._alarm.at_latest(when)

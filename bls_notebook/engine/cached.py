@@ -124,9 +124,9 @@ class CachingScheduler:
         """Take a request out of the queue."""
         return self._inner.withdraw(ticket)
 
-    def settled(self, ticket: Ticket) -> None:
+    def settled(self, ticket: Ticket) -> Callable[[], None] | None:
         """A ticket has been answered."""
-        self._inner.settled(ticket)
+        return self._inner.settled(ticket)
 
     def close(self, on_drained: Callable[[], None]) -> None:
         """Accept no more requests, and let go of the answers."""

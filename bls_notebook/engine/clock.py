@@ -1,8 +1,9 @@
 """What time it is, and being called at a time: the one place where schedulers meet the clock.
 
 Guarantees: `call_at` never waits and never calls early; the calls run one after the other in a thread of
-their own, so they must be short; a cancelled alarm is not called any more, unless it is being called
-already. Nothing polls: the thread sleeps until the next alarm.
+their own, so they must be short; what is asked for a time that has passed comes after what is late already,
+so nobody keeps others from being called; a cancelled alarm is not called any more, unless it is being called
+already, and takes no memory for long. Nothing polls: the thread sleeps until the next alarm.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ class Clock(Protocol):
         """Run `call()` once the time is `when` or later."""
 
 
+_FEW = 64  # alarms that are not worth a look at which of them have been cancelled
+
+
 class _Alarm:
-    """One entry of the heap; cancelled ones are dropped when their time comes."""
+    """One entry of the heap; cancelled ones are dropped when their time comes, or when there are many."""
 
     __slots__ = ("call",)
 
@@ -58,6 +62,7 @@ class SystemClock:
         self._heap: list[tuple[int, int, _Alarm]] = []
         self._number = itertools.count()
         self._started = False
+        self._tidy_at = _FEW  # how long the heap may become
 
     def now(self) -> int:
         """Return the time, in nanoseconds since some fixed moment."""
@@ -67,7 +72,11 @@ class SystemClock:
         """Run `call()` in the clock's thread, once it is `when`."""
         alarm = _Alarm(call)
         with self._changed:
-            heapq.heappush(self._heap, (when, next(self._number), alarm))
+            if len(self._heap) >= self._tidy_at:
+                self._heap = [entry for entry in self._heap if entry[2].call is not None]
+                heapq.heapify(self._heap)
+                self._tidy_at = max(_FEW, 2 * len(self._heap))
+            heapq.heappush(self._heap, (max(when, self.now()), next(self._number), alarm))
             first = self._heap[0][2] is alarm
             if not self._started:
                 self._started = True

@@ -19,7 +19,7 @@ from .batching import Answers, BatchScheduler
 from .clock import Clock
 from .failures import error_response
 from .messages import queue_full, timeout_expired
-from .ordering import Ordering, release
+from .ordering import Ordering
 from .spec import ModelSpec
 from .threads import start_in_thread
 from .ticket import Ticket
@@ -143,13 +143,10 @@ class DynamicBatcher(BatchScheduler):
             answers.append((entry.item, error_response(timeout_expired(), ErrorCode.UNAVAILABLE)))
 
     def _wake_at(self, now: int) -> int | None:
-        times = (self._waiting.next_rejection(), self._grows_at if self._idle else None)
+        # Without a queue it is that of a batch that has been answered otherwise.
+        grows_at = self._grows_at if self._idle and self._queue else None
+        times = (self._waiting.next_rejection(), grows_at)
         return min((t for t in times if t is not None), default=None)
 
-    def settled(self, ticket: Ticket) -> None:
-        """Count a ticket as answered, and give the answers that were held back for it."""
-        if self._ordering is not None:
-            with self._lock:
-                self._ordering.settled(ticket)
-            release(self._ordering, self._lock)
-        super().settled(ticket)
+    def _ordering_of(self, ticket: Ticket) -> Ordering | None:
+        return self._ordering

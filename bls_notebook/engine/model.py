@@ -1,8 +1,9 @@
 """`LoadedModel`: one version of a model, loaded and serving.
 
 Guarantees: it serves from when it is made until `close`; `close` answers what is in flight first, waits
-for the ensembles that hold it, and finalizes every instance exactly once; what a `finalize` raises is
-logged, never lost and never in the way of the others.
+for the ensembles that hold it, and finalizes every instance exactly once, never in the thread of a request,
+whose caller would wait for it; what a `finalize` raises is logged, never lost and never in the way of the
+others.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from .reshape import input_reshapes, reshape_all
 from .schedulers import scheduler_for
 from .scheduling import Scheduler
 from .statistics import Statistics
+from .threads import start_in_thread
 from .validate import RequestCheck
 
 if TYPE_CHECKING:
@@ -102,10 +104,9 @@ class LoadedModel:
         for instance in self.instances:
             instance.place = (seen, instance.name, instance.device)
 
-    def settled(self, ticket: Ticket) -> None:
-        """A request has been answered."""
-        if not ticket.outside:
-            self.scheduler.settled(ticket)
+    def settled(self, ticket: Ticket) -> Callable[[], None] | None:
+        """A request has been answered; what to call once who waits for it has been told."""
+        return None if ticket.outside else self.scheduler.settled(ticket)
 
     def pass_on(self, ticket: Ticket) -> None:
         """Give a request that came too late to the version that has taken this one's place."""
@@ -141,15 +142,28 @@ class LoadedModel:
             self._holds -= 1
             last = self._closing and not self._holds
         if last:
-            self.scheduler.close(self._finalize)
+            self.scheduler.close(self._finalize_elsewhere)
 
     def close(self) -> None:
-        """Accept no more requests; finalize once the last one is answered. Does not wait."""
+        """Accept no more requests; finalize once the last one is answered. Does not wait for that."""
         with self._lock:
             held = self._closing or self._holds > 0
             self._closing = True
-        if not held:
-            self.scheduler.close(self._finalize)
+        if held:
+            return
+        closer: int | None = threading.get_ident()
+
+        def drained() -> None:
+            if threading.get_ident() == closer:  # nothing was in flight
+                self._finalize()
+            else:
+                self._finalize_elsewhere()
+
+        self.scheduler.close(drained)
+        closer = None
+
+    def _finalize_elsewhere(self) -> None:
+        start_in_thread(self._finalize)
 
     def _finalize(self) -> None:
         for instance in self.instances:

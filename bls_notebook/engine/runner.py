@@ -79,11 +79,14 @@ def failure(execution: Execution, error: BaseException, inline: bool = False) ->
     return failed_response(model, message, error, execution.causes)
 
 
-async def _put_in(box: list[Any], coroutine: Any) -> BaseException | None:
+async def _put_in(box: list[Any], coroutine: Any, began: Callable[[], None] | None) -> BaseException | None:
     """Await what `execute` returns, and keep it where it can be taken from: a task holds its result.
 
-    What would end the loop with the task (`sys.exit`) is returned instead.
+    What would end the loop with the task (`sys.exit`) is returned instead. `began` is called first: another
+    coroutine may have kept the loop until now.
     """
+    if began is not None:
+        began()
     try:
         box.append(await coroutine)
     except (SystemExit, KeyboardInterrupt) as error:
@@ -225,7 +228,7 @@ class BatchRunner:
             Otherwise it is over already, and `ended` is not called.
         """
         context = next((t.context for t in tickets if t.context is not None), None)
-        execution = None if context is None else self._start(instance, tickets)
+        execution = None if context is None else self._start(instance, tickets, placed=False)
         if context is None or execution is None:
             self._cancel(tickets)
             return False
@@ -241,7 +244,11 @@ class BatchRunner:
                     f"async execute returned a {type(coroutine).__name__} instead of a coroutine"
                 )
             box: list[Any] = []
-            task = context.run(loop.create_task, _put_in(box, coroutine))
+            log = recording.active
+            began = (
+                partial(self._record_place, log, execution) if log is not None and execution.span else None
+            )
+            task = context.run(loop.create_task, _put_in(box, coroutine, began))
         except BaseException as error:
             instance.loop.executions.discard(execution)
             execution.finished = True
@@ -292,8 +299,11 @@ class BatchRunner:
 
     # -- both ----------------------------------------------------------------------------------------
 
-    def _start(self, instance: Instance, tickets: Sequence[Ticket]) -> Execution | None:
-        """An execution of a batch, known to its tickets and its instance; None for nothing to run."""
+    def _start(self, instance: Instance, tickets: Sequence[Ticket], placed: bool = True) -> Execution | None:
+        """An execution of a batch, known to its tickets and its instance; None for nothing to run.
+
+        For a profile it begins now if it is `placed` by that, else with its coroutine.
+        """
         if all(t.cancelled or t.done for t in tickets if t.context is not None):
             self._cancel(tickets)
             return None
@@ -316,24 +326,24 @@ class BatchRunner:
                 request.get_response_sender()  # dropped with the request: so its end is noticed
             ticket.execution = execution
         log = recording.active
-        if log is not None:
-            self._record_start(log, execution, [(t, r) for t, r in pairs if t.span])
+        spans = [t.span for t, _ in pairs if t.span]
+        if log is not None and spans:
+            execution.span = spans[0]
+            if instance.gpu >= 0:
+                execution.timer = log.measure(spans, instance.gpu)
+            if placed:
+                self._record_place(log, execution, execution.started)
         return execution
 
-    def _record_start(
-        self, log: recording.Log, execution: Execution, pairs: list[tuple[Ticket, InferenceRequest]]
-    ) -> None:
-        """Record for a profile that a batch has begun."""
-        instance = execution.instance
-        if not pairs or instance is None:
-            return
-        execution.span = first = pairs[0][0].span
-        for ticket, request in pairs:
+    def _record_place(self, log: recording.Log, execution: Execution, now: int = 0) -> None:
+        """Record for a profile that a batch has begun, by default just now."""
+        now = now or perf_counter_ns()
+        assert execution.instance is not None
+        recorded = [p for p in zip(execution.tickets, execution.requests, strict=True) if p[0].span]
+        batch = execution.span if len(recorded) > 1 else 0
+        for ticket, request in recorded:
             rows = rows_of(request) if self._batching else 1
-            batch = first if len(pairs) > 1 else 0
-            log.place(ticket.span, instance.place, rows, execution.started, batch)
-        if instance.gpu >= 0:
-            execution.timer = log.measure([t.span for t, _ in pairs], instance.gpu)
+            log.place(ticket.span, execution.instance.place, rows, now, batch)
 
     def _record_end(self, log: recording.Log, execution: Execution, inferred: int, ended: int) -> None:
         """Record for a profile that `execute` of a batch has returned."""

@@ -31,8 +31,8 @@ class Scheduler(Protocol):
     def withdraw(self, ticket: Ticket) -> bool:
         """Take a request out of the queue; False where it is not there any more."""
 
-    def settled(self, ticket: Ticket) -> None:
-        """A ticket has been answered."""
+    def settled(self, ticket: Ticket) -> Callable[[], None] | None:
+        """A ticket has been answered; what to call once who waits for it has been told."""
 
     def close(self, on_drained: Callable[[], None]) -> None:
         """Accept no more; call `on_drained` when all has been answered."""

@@ -29,7 +29,7 @@ from .dynamic_batcher import ShapeKey, rows_of
 from .failures import cancelled_response, error_response
 from .isolation import hand_over
 from .iterative import Turn, in_sequence
-from .ordering import Ordering, release
+from .ordering import Ordering
 from .runner import take_request
 from .sequences import Sequences, Slot, Step
 from .threads import start_in_thread
@@ -283,15 +283,12 @@ class SequenceBatcher(BatchScheduler):
             answers.append((step.item, cancelled_response(self._model.name)))
 
     def _wake_at(self, now: int) -> int | None:
-        times = [t for i, t in self._wait_until.items() if i in self._idle]
+        # Without a queue they are those of batches that have been answered otherwise.
+        times = [t for i, t in self._wait_until.items() if i in self._idle] if self._queue else []
         next_time = self._sequences.next_time()
         return min(times if next_time is None else [*times, next_time], default=None)
 
-    def settled(self, ticket: Ticket) -> None:
-        """Count a ticket as answered, and give the answers that were held back for it."""
-        if self._orderings is not None and ticket.bound:
-            ordering = self._orderings[self._place[ticket.bound[0]]]
-            with self._lock:
-                ordering.settled(ticket)
-            release(ordering, self._lock)
-        super().settled(ticket)
+    def _ordering_of(self, ticket: Ticket) -> Ordering | None:
+        if self._orderings is None or not ticket.bound:
+            return None
+        return self._orderings[self._place[ticket.bound[0]]]

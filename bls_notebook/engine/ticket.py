@@ -336,8 +336,9 @@ class Ticket:
             self._responses.extend(responses)
 
     def _wake(self, parkers: list[Parker] | None, final: bool) -> None:
+        then = None
         if final:  # first: who is woken may send the next request at once
-            self.model.settled(self)
+            then = self.model.settled(self)
             if self.parent is not None:
                 self.parent.forget(self)
         for parker in parkers or ():
@@ -345,6 +346,8 @@ class Ticket:
         callback = self.on_response
         if callback is not None and not self.held:
             callback()
+        if then is not None:
+            then()
 
     def let_go(self) -> None:
         """Give the responses that were held back; what comes now is given at once."""

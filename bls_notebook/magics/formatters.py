@@ -11,6 +11,7 @@ from IPython.core.formatters import DisplayFormatter
 
 from bls_notebook import BLSError, Profile, Response
 from bls_notebook.engine.memory_track import MemoryTrack
+from bls_notebook.observe.comparison import Comparison
 from bls_notebook.observe.lifetimes import Lifetimes
 from bls_notebook.observe.records import DeviceTable, ErrorRecord, MessageRecord, ModelRecord, ResponseRecord
 from bls_notebook.observe.session import Session
@@ -23,7 +24,7 @@ __all__ = ["add_formatters", "remove_formatters"]
 _LISTS: tuple[type, ...] = (Responses, Models, Statistics, Families)
 _TYPES: tuple[type, ...] = (
     Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, DeviceTable, Lifetimes, MemoryTrack,
-    Session, Profile, *_LISTS,
+    Session, Profile, Comparison, *_LISTS,
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_silenced
 
-from . import blsmemory, body, request, tritonconfig, tritonmodel
+from . import blsmemory, blsprofile, body, request, tritonconfig, tritonmodel
 from .arguments import HelpWanted
 from .cell_log import CellLog
 from .completion import magic_matcher
@@ -43,6 +43,8 @@ MAGICS = (
     Magic("tritonrepo", "line", tritonrepo, help_text),
     Magic("bls", "line", request.bls_line, lambda: request.parser().format_help()),
     Magic("bls", "cell", body.bls_cell, lambda: body.parser().format_help()),
+    Magic("blsprofile", "line", blsprofile.blsprofile_line, lambda: blsprofile.parser().format_help()),
+    Magic("blsprofile", "cell", blsprofile.blsprofile_cell, lambda: blsprofile.cell_parser().format_help()),
     Magic("blsmemory", "cell", blsmemory.bls_memory, lambda: blsmemory.parser().format_help()),
 )
 

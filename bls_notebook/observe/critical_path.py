@@ -20,7 +20,7 @@ from bls_notebook.observe.plain import Record
 from bls_notebook.observe.relations import Relations, holds
 from bls_notebook.observe.session import Session, Span
 
-__all__ = ["Step", "critical_path"]
+__all__ = ["Fields", "Step", "critical_path", "path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +42,54 @@ class Step(Record):
     behind: int = 0
 
 
-def critical_path(session: Session) -> tuple[Step, ...]:
-    """Return the steps that bounded the wall time of a session, in order."""
-    return _Search(session).steps()
+Fields = tuple[int, int, int, str, str, int, str, int]
+"""The fields of a step, in order."""
+
+
+def critical_path(session: Session, relations: Relations | None = None) -> tuple[Step, ...]:
+    """Return the steps that bounded the wall time of a session, in order.
+
+    Parameters
+    ----------
+    session : Session
+    relations : Relations, optional
+        Its relations, where they are known already.
+    """
+    return tuple(Step(*fields) for fields in path(session, relations or Relations(session)))
+
+
+def path(session: Session, relations: Relations) -> list[Fields]:
+    """Return the steps as tuples: where there are many, records take as long as finding them."""
+    return _Search(session, relations).steps()
 
 
 class _Search:
     """Goes back from the end; what is still to be looked into is kept in a list, as calls may be deep."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, relations: Relations) -> None:
         self._wall = session.wall
-        self._relations = relations = Relations(session)
-        self._found: list[Step] = []
+        self._relations = relations
+        self._found: list[Fields] = []
         self._todo: list[tuple[Span | None, int, int, int, bool]] = []
-        # Of each execution, when the requests that it sent gave an answer: in order.
-        self._answers: dict[int, list[tuple[int, int]]] = {}
+        # A moment is ns * ids + the id of a span: such numbers are in order of time, and the garbage
+        # collector never looks at them.
+        self._ids = max(relations.spans, default=0) + 1
+        self._answered: dict[int, list[int]] = {}
         # Of each instance, who left it when: in order.
-        self._left: dict[tuple[str, int, str], list[tuple[int, int]]] = {}
-        for execution, children in relations.children.items():
-            answers = [(c.ended, c.id) for c in children]
-            answers += [(m.ns, c.id) for c in children for m in c.marks if m.kind == "response"]
-            self._answers[execution] = sorted(answers)
+        self._left: dict[tuple[str, int, str], list[int]] = {}
         for members in relations.members.values():
             span = members[0]
-            if span.ran and not relations.is_ensemble(span):
+            if span.instance and not relations.is_ensemble(span):
                 place = (span.model, span.version, span.instance)
-                self._left.setdefault(place, []).append((holds(span)[1], span.id))
+                moment = holds(span)[1] * self._ids + span.id
+                if place in self._left:
+                    self._left[place].append(moment)
+                else:
+                    self._left[place] = [moment]
         for left in self._left.values():
             left.sort()
 
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> list[Fields]:
         """Return the path."""
         self._scope(None, 0, self._wall, 0, "notebook")
         while self._todo:
@@ -81,17 +99,15 @@ class _Search:
                 self._holder(span, begin, end, behind)
             else:
                 self._request(span, begin, end, behind)
-        return tuple(_joined(sorted(self._found, key=lambda s: (s.begin, s.end))))
+        return _joined(sorted(self._found))
 
     def _add(self, span: Span | None, phase: str, begin: int, end: int, behind: int) -> None:
         if begin >= end:
             return
         if span is None:
-            self._found.append(Step(begin, end))
+            self._found.append((begin, end, 0, "notebook", "", 0, "", 0))
         else:
-            self._found.append(
-                Step(begin, end, span.id, phase, span.model, span.version, span.instance, behind)
-            )
+            self._found.append((begin, end, span.id, phase, span.model, span.version, span.instance, behind))
 
     def _request(self, span: Span, begin: int, end: int, behind: int) -> None:
         """Look into a request, between two moments of its life."""
@@ -114,11 +130,12 @@ class _Search:
         """Look into a model's `execute`, or the notebook: whom did it wait for?"""
         now = end
         execution = 0 if span is None else self._relations.execution(span.id)
-        answers = self._answers.get(execution, [])
-        at = bisect_right(answers, (now, 1 << 62))
+        answers = self._answers(execution)
+        ids = self._ids
+        at = bisect_right(answers, now * ids + ids - 1)
         while at and now > begin:
             at -= 1
-            answered, child_id = answers[at]
+            answered, child_id = divmod(answers[at], ids)
             if answered <= begin:
                 break
             child = self._relations.spans[child_id]
@@ -126,18 +143,34 @@ class _Search:
                 continue
             self._add(span, phase, answered, now, behind)
             now = max(begin, child.sent)
-            at = bisect_right(answers, (now, 1 << 62), 0, at)
+            at = bisect_right(answers, now * ids + ids - 1, 0, at)
             self._todo.append((child, now, answered, behind, False))
         self._add(span, phase, begin, now, behind)
+
+    def _answers(self, execution: int) -> list[int]:
+        """Return when the requests that an execution sent gave an answer, and whose it was: in order."""
+        answers = self._answered.get(execution)
+        if answers is None:
+            ids, children = self._ids, self._relations.children.get(execution)
+            if not children:
+                return []
+            answers = [child.ended * ids + child.id for child in children]
+            answers += [m.ns * ids + c.id for c in children for m in c.marks if m.kind == "response"]
+            answers.sort()
+            self._answered[execution] = answers
+        return answers
 
     def _queue(self, span: Span, begin: int, end: int, behind: int) -> None:
         """Look into a wait for an instance: what did that do meanwhile?"""
         now = end
+        if begin >= end:
+            return
         left = self._left.get((span.model, span.version, span.instance), [])
-        at = bisect_right(left, (now, 1 << 62))
+        ids = self._ids
+        at = bisect_right(left, now * ids + ids - 1)
         while at and now > begin:
             at -= 1
-            gone, holder_id = left[at]
+            gone, holder_id = divmod(left[at], ids)
             if gone <= begin:
                 break
             holder = self._relations.spans[holder_id]
@@ -146,23 +179,16 @@ class _Search:
                 continue
             self._add(span, "queue", gone, now, behind)
             now = max(begin, holder.started)
-            at = bisect_right(left, (now, 1 << 62), 0, at)
+            at = bisect_right(left, now * ids + ids - 1, 0, at)
             self._todo.append((holder, now, gone, behind or span.id, True))
         self._add(span, "queue", begin, now, behind)
 
 
-def _joined(steps: list[Step]) -> list[Step]:
+def _joined(steps: list[Fields]) -> list[Fields]:
     """Put neighbours together that say the same."""
-    out: list[Step] = []
+    out: list[Fields] = []
     for step in steps:
-        last = out[-1] if out else None
-        if last is not None and last.end == step.begin:
-            same = (last.span, last.phase, last.behind) == (step.span, step.phase, step.behind)
-            if same:
-                out[-1] = Step(
-                    last.begin, step.end, step.span, step.phase, step.model, step.version, step.instance,
-                    step.behind,
-                )  # fmt: skip
-                continue
+        if out and out[-1][1] == step[0] and out[-1][2:] == step[2:]:
+            step = (out.pop()[0], *step[1:])
         out.append(step)
     return out

@@ -6,7 +6,7 @@ first span; 0 is the notebook.
 
 from __future__ import annotations
 
-from bls_notebook.observe.intervals import Interval, minus
+from bls_notebook.observe.intervals import Interval, events, gaps
 from bls_notebook.observe.session import Session, Span
 
 __all__ = ["Relations", "holds", "serving"]
@@ -49,15 +49,24 @@ class Relations:
         self.spans = {span.id: span for span in session.spans}
         self._ensembles = {(m.name, m.version) for m in session.models if m.scheduler == "ensemble"}
         first: dict[int, int] = {}
-        self._execution: dict[int, int] = {}
+        execution: dict[int, int] = {}
+        self._execution = execution
         self.members: dict[int, list[Span]] = {}
         for span in session.spans:
             key = first.setdefault(span.batch, span.id) if span.batch else span.id
-            self._execution[span.id] = key
-            self.members.setdefault(key, []).append(span)
+            execution[span.id] = key
+            if key in self.members:
+                self.members[key].append(span)
+            else:
+                self.members[key] = [span]
         self.children: dict[int, list[Span]] = {}
         for span in session.spans:
-            self.children.setdefault(self.execution(span.parent), []).append(span)
+            key = execution.get(span.parent, 0)
+            if key in self.children:
+                self.children[key].append(span)
+            else:
+                self.children[key] = [span]
+        self._own: dict[int, list[Interval]] = {}
 
     def execution(self, span: int) -> int:
         """Return the execution that a span is of, by its id; 0 for one that is not in the session."""
@@ -73,7 +82,16 @@ class Relations:
 
     def own(self, execution: int) -> list[Interval]:
         """Return when an execution was at work itself: its model ran, and none of its callees did."""
-        return minus([serving(self.members[execution][0])], self.in_flight(execution))
+        found = self._own.get(execution)
+        if found is None:
+            begin, end = serving(self.members[execution][0])
+            children = self.children.get(execution)
+            if children:
+                found = gaps(begin, end, [(c.sent, c.ended) for c in children])
+            else:
+                found = [(begin, end)] if begin < end else []
+            self._own[execution] = found
+        return found
 
     def working(self) -> list[Interval]:
         """Return every piece of work, one after the other for each execution; pieces may overlap."""
@@ -81,4 +99,21 @@ class Relations:
         for execution, spans in self.members.items():
             out += self.own(execution)
             out += [(s.sent, s.queued) for s in spans if s.sent < s.queued]
+        return out
+
+    def working_events(self) -> list[int]:
+        """Return the same as `events`, for `occupied`: much quicker where there are many."""
+        out: list[int] = []
+        add = out.append
+        for execution, spans in self.members.items():
+            span = spans[0]
+            if self.children.get(execution):
+                out += events(self.own(execution))
+            elif span.instance and span.started < span.ended:
+                add(2 * span.started + 1)
+                add(2 * span.ended)
+            for span in spans:
+                if span.sent < span.queued:
+                    add(2 * span.sent + 1)
+                    add(2 * span.queued)
         return out

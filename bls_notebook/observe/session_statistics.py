@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from bls_notebook.observe.critical_path import Step, critical_path
-from bls_notebook.observe.intervals import Interval, levels, total, union
+from bls_notebook.observe.critical_path import Fields, path
+from bls_notebook.observe.intervals import events, levels, occupied, total
 from bls_notebook.observe.plain import Record
 from bls_notebook.observe.relations import Relations, serving
 from bls_notebook.observe.session import ModelSeen, Session, Span
@@ -142,14 +142,12 @@ def concurrency(session: Session) -> tuple[Level, ...]:
 def session_statistics(session: Session) -> SessionStatistics:
     """Return the figures of a session."""
     relations = Relations(session)
-    pieces = relations.working()
-    work = levels(pieces)
-    waits = [(s.queued, s.started) for s in session.spans]
-    steps = critical_path(session)
+    work = occupied(relations.working_events())
+    waits = occupied(events([(s.queued, s.started) for s in session.spans if s.started > s.queued]))
+    steps = path(session, relations)
     instances = _instances(session, relations)
     models = _models(session, relations, steps, instances)
-    ends = [when for when, _ in work[1:]]
-    states = Counter(span.state for span in session.spans)
+    states = Counter([span.state for span in session.spans])
     return SessionStatistics(
         wall=session.wall,
         requests=len(session.spans),
@@ -158,13 +156,13 @@ def session_statistics(session: Session) -> SessionStatistics:
         unfinished=states["open"],
         cached=sum(s.cached for s in session.spans),
         dropped=session.dropped,
-        busy=total(union(pieces)),
-        work=total(pieces),
-        overlap=sum(end - when for (when, level), end in zip(work, ends, strict=False) if level > 1),
-        peak=max((level for _, level in work), default=0),
-        queued=total(waits),
-        waited=total(union(waits)),
-        notebook=sum(s.end - s.begin for s in steps if s.phase == "notebook"),
+        busy=work.once,
+        work=work.sum,
+        overlap=work.twice,
+        peak=work.most,
+        queued=waits.sum,
+        waited=waits.once,
+        notebook=sum([end - begin for begin, end, _, phase, *_ in steps if phase == "notebook"]),
         models=models,
         instances=instances,
     )
@@ -176,11 +174,15 @@ def _instances(session: Session, relations: Relations) -> tuple[InstanceStatisti
         for name in model.instances:
             seen.setdefault((model.name, model.version, name), [])
     for span in session.spans:
-        if span.ran and not relations.is_ensemble(span):
-            seen.setdefault((span.model, span.version, span.instance), []).append(span)
+        if span.instance and not relations.is_ensemble(span):
+            place = (span.model, span.version, span.instance)
+            if place in seen:
+                seen[place].append(span)
+            else:
+                seen[place] = [span]
     out = []
     for (model_name, version, name), spans in sorted(seen.items()):
-        busy = total(union(serving(s) for s in spans))
+        busy = occupied(events([(s.started, s.ended) for s in spans])).once
         executions = len({relations.execution(s.id) for s in spans})
         share = busy / session.wall if session.wall else 0.0
         device = spans[0].device if spans else "cpu"
@@ -191,7 +193,7 @@ def _instances(session: Session, relations: Relations) -> tuple[InstanceStatisti
 def _models(
     session: Session,
     relations: Relations,
-    steps: tuple[Step, ...],
+    steps: list[Fields],
     instances: tuple[InstanceStatistics, ...],
 ) -> tuple[ModelStatistics, ...]:
     spans: dict[tuple[str, int], list[Span]] = {}
@@ -203,11 +205,12 @@ def _models(
         busy[instance.model, instance.version] += instance.busy
     critical: Counter[tuple[str, int]] = Counter()
     blocked: Counter[tuple[str, int]] = Counter()
-    for step in steps:
-        critical[step.model, step.version] += step.end - step.begin
-        waiter = relations.spans.get(step.span if step.phase == "queue" else step.behind)
-        if waiter is not None:
-            blocked[waiter.model, waiter.version] += step.end - step.begin
+    for begin, end, of, phase, model, version, _, behind in steps:
+        critical[model, version] += end - begin
+        waiting = of if phase == "queue" else behind
+        if waiting:
+            waiter = relations.spans[waiting]
+            blocked[waiter.model, waiter.version] += end - begin
     return tuple(
         _model(key, group, relations, seen.get(key), busy[key], critical[key], blocked[key])
         for key, group in sorted(spans.items())
@@ -224,13 +227,16 @@ def _model(
     blocked: int,
 ) -> ModelStatistics:
     ran = [s for s in spans if s.ran]
-    executions = sorted({relations.execution(s.id) for s in ran})
-    own: list[Interval] = []
+    executions = {relations.execution(s.id) for s in ran}
+    own = served = 0
+    measured = []
     for execution in executions:
-        own += relations.own(execution)
-    served = total(serving(relations.members[e][0]) for e in executions)
-    states = Counter(s.state for s in spans)
-    measured = [relations.members[e][0].device_ns for e in executions]
+        first = relations.members[execution][0]
+        begin, end = serving(first)
+        served += end - begin
+        own += total(relations.own(execution)) if execution in relations.children else end - begin
+        measured.append(first.device_ns)
+    states = Counter([s.state for s in spans])
     return ModelStatistics(
         name=key[0],
         version=key[1],
@@ -244,14 +250,14 @@ def _model(
         responses=sum(s.responses for s in spans),
         instances=len(seen.instances) if seen is not None else len({s.instance for s in ran}),
         busy=busy,
-        own=total(own),
-        waiting=served - total(own),
-        queued=sum(s.queue for s in spans),
-        duration=spread(s.duration for s in spans),
-        compute_input=spread(s.compute_input for s in ran),
-        queue=spread(s.queue for s in ran),
-        compute_infer=spread(s.compute_infer for s in ran),
-        compute_output=spread(s.compute_output for s in ran),
+        own=own,
+        waiting=served - own,
+        queued=sum([s.started - s.queued for s in spans]),
+        duration=spread([s.ended - s.sent for s in spans]),
+        compute_input=spread([s.queued - s.sent for s in ran]),
+        queue=spread([s.started - s.queued for s in ran]),
+        compute_infer=spread([s.inferred - s.started for s in ran]),
+        compute_output=spread([s.ended - s.inferred for s in ran]),
         device_ns=sum(ns for ns in measured if ns >= 0) if max(measured, default=-1) >= 0 else -1,
         bytes_in=sum(s.bytes_in for s in spans),
         bytes_out=sum(s.bytes_out for s in spans),

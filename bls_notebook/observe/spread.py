@@ -33,7 +33,7 @@ NONE = Spread()
 
 def spread(values: Iterable[float]) -> Spread:
     """Return the quartiles of values; between two of them by linear interpolation."""
-    ordered = sorted(float(v) for v in values)
+    ordered = sorted(map(float, values))
     if not ordered:
         return NONE
 

@@ -120,7 +120,8 @@ class Tensor:
             raise TritonModelException(_ON_GPU)
         if self._datatype == "BF16":
             raise TritonModelException(
-                "Tensor dtype is BF16 and cannot be converted to NumPy. Use to_dlpack or __dlpack__."
+                "Tensor dtype is BF16 and cannot be converted to NumPy. "
+                "Use to_dlpack() and from_dlpack() instead."
             )
 
     def triton_dtype(self) -> DataType:

@@ -13,6 +13,8 @@ from bls_notebook.engine.spec import ModelSpec
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor, TritonModelException
 from bls_notebook.pb_utils.dtypes import element_bytes
 
+from .bfloat16 import to_bits
+
 __all__ = ["preferred_memory_of", "tensors_of"]
 
 
@@ -25,7 +27,7 @@ def tensors_of(model: str, inputs: Mapping[str, Any], spec: ModelSpec | None) ->
         Name of the model, for messages.
     inputs : mapping of str to value
         NumPy arrays and tensors are sent as they are, also of a wrong dtype; lists, numbers and text
-        take the input's data type.
+        take the input's data type. Arrays of ml_dtypes.bfloat16 are BF16.
     spec : ModelSpec or None
         Of the model, where it is ready.
 
@@ -61,9 +63,15 @@ def _tensor(name: str, value: Any, spec: ModelSpec | None) -> Tensor:
         if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
             return Tensor.from_dlpack(name, value)
         wanted = spec.inputs.get(name) if spec is not None else None
-        value = _array(value, wanted.dtype if wanted is not None else None)
+        is_bfloat16 = wanted is not None and wanted.datatype == "BF16"
+        dtype = wanted.dtype if wanted is not None else None
+        value = _array(value, np.dtype(np.float32) if is_bfloat16 else dtype)
         if value.ndim == 0 and wanted is not None:  # one number or text stands for one element
             value = value.reshape((1,) * len(wanted.shape))
+        if is_bfloat16:
+            return Tensor._of(name, to_bits(value), "BF16")
+    if value.dtype.name == "bfloat16":
+        return Tensor._of(name, to_bits(value), "BF16")
     if value.dtype.kind == "U":
         value = value.astype(np.object_)
     if value.dtype.kind == "O":

@@ -14,6 +14,8 @@ from bls_notebook.observe.preview import tensor_record
 from bls_notebook.observe.records import ErrorRecord, ResponseRecord, TensorRecord
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 
+from .bfloat16 import from_bits
+
 __all__ = ["Response"]
 
 
@@ -103,6 +105,8 @@ class Response:
     def as_numpy(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return every output as an array, by name; empty where the request failed.
 
+        BF16, which NumPy lacks, becomes float32.
+
         Raises
         ------
         BLSError
@@ -114,7 +118,10 @@ class Response:
                     f"model {self.model!r}, output {tensor._name!r} is on {tensor._device()}: ask for it "
                     f'with preferred_memory="cpu", or take response[{tensor._name!r}].to_dlpack()'
                 )
-        return {t._name: t.as_numpy() for t in self._response._outputs}
+        return {
+            t._name: from_bits(t._array) if t._datatype == "BF16" else t.as_numpy()
+            for t in self._response._outputs
+        }
 
     @property
     def record(self) -> ResponseRecord:

@@ -270,10 +270,9 @@ def test_it_can_be_used_by_keys_alone_and_speaks(one: Shown) -> None:
     ):
         one.page.keyboard.press(key)
         assert said in live.inner_text()
-    focus = one.notebook.ask_until("one.focus")
     told = live.inner_text()
-    span = next(span for span in pipeline(True).spans if span.id == focus["id"])
-    assert f"{span.model} “{span.request_id}”" in told
+    [span] = [s for s in pipeline(True).spans if told.startswith(f"{s.model} “{s.request_id}”")]
+    assert one.notebook.ask_until(f"one.focus.get('id') == {span.id}")
     assert one.tip.is_visible()
     one.page.keyboard.press("p")
     assert "reader “page 7”" in live.inner_text()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,16 +21,36 @@ from bls_notebook.triton.tritonserver import (
 )
 from tests.conformance.sides import Sides
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 ROOT = Path(__file__).parents[2]
+DIVERGENCES = Path(__file__).parent / "live_divergences.toml"
 FOLDERS = (ROOT / "model_repository", Path(__file__).parent / "model_repository")
 NO_BACKEND = {"digit_classifier_onnx"}  # that server has no onnxruntime
-LOADED_BY_TESTS = {"recast"}
+SAME_TIME = [f"recast{number}" for number in range(4)]  # copies of recast, to be loaded at the same time
+LOADED_BY_TESTS = {"recast", *SAME_TIME}
 CACHE = 1 << 20
 
 
 def is_loaded_at_start(name: str) -> bool:
     """Whether a model runs on both sides from the start."""
     return name not in NO_BACKEND | LOADED_BY_TESTS and not name.startswith("bad_")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What differs on purpose is expected to."""
+    for item in items:
+        if item.path.parent == DIVERGENCES.parent and item.name in divergences():
+            item.add_marker(pytest.mark.xfail(reason=divergences()[item.name], strict=True))
+
+
+@cache
+def divergences() -> dict[str, str]:
+    """Why an answer differs from a live server's on purpose, by the name of the test."""
+    return tomllib.loads(DIVERGENCES.read_text())
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +74,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if model.is_dir() and model.name not in NO_BACKEND:
                 ignored = shutil.ignore_patterns("__pycache__")
                 shutil.copytree(model, folder / model.name, ignore=ignored)
+    for name in SAME_TIME:
+        shutil.copytree(folder / "recast", folder / name)
     # written here, so that nothing else trips over it
     (folder / "bad_syntax" / "1" / "model.py").write_text("class TritonPythonModel\n")
     return folder
@@ -66,11 +91,15 @@ def sides(environment: ServerEnvironment, models: Path) -> Iterator[Sides]:
         options=[f"--cache-config=local,size={CACHE}"],
         start_timeout=240,
     )
-    server.start()
     try:
-        with bls.ModelRepository(models, cache_bytes=CACHE) as here:
+        with (
+            bls.ModelRepository(models, cache_bytes=CACHE) as here,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            starting = pool.submit(server.start)  # most of its time a server waits for its models' processes
             for name in names:
                 here.load(name)
+            starting.result()
             yield Sides(here, server)
     finally:
         # Killed: it would wait half a minute for the requests that it has lost.

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +16,11 @@ import bls_notebook as bls
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.triton.tritonserver import TritonRequestError, TritonServer, TritonServerError
 
-__all__ = ["Answer", "Sides", "normal"]
+__all__ = ["Answer", "Sides", "normal", "without_newer"]
 
 SECONDS = 30.0
+# Fields of a configuration that newer servers have, and this one does not.
+NEWER = {"max_inflight_requests"}
 # What only one of the two entrances says: HTTP has "[request id: ...]" before some errors; a request from the
 # notebook comes in as a model's calls do, and what is wrong with it is told as they are told.
 PREFIX = re.compile(r"^(Model \S+ - Error when running inference: )?(\[request id: [^\]]*\] )?")
@@ -88,18 +92,22 @@ class Sides:
     def __init__(self, here: bls.ModelRepository, real: TritonServer) -> None:
         self.here = here
         self.real = real
+        self._reviving = threading.Lock()
 
     def on_real(self, action: Callable[[], Any]) -> Any:
         """Do something with the server, a second time where it died of it."""
+        before = self.real.pid
         try:
             return action()
         except TritonRequestError:
             raise
         except TritonServerError:
-            if self.real.pid is not None:
-                raise
-            self.real.stop(graceful=False)
-            self.real.start()
+            with self._reviving:
+                if self.real.pid is None:
+                    self.real.stop(graceful=False)
+                    self.real.start()
+                elif self.real.pid == before:
+                    raise
             return action()
 
     def ask_here(self, model: str, inputs: Mapping[str, Any], **more: Any) -> Answer:
@@ -171,6 +179,15 @@ class Sides:
         assert (got is None) == (wanted is None), f"here {got!r}, real {wanted!r}"
         return wanted
 
+    def same_loads(self, configs: Mapping[str, Mapping[str, Any] | None]) -> dict[str, str | None]:
+        """Load models on both at the same time; the error of each, None for those that both take."""
+        while True:
+            server = self.real.pid
+            with ThreadPoolExecutor(len(configs)) as pool:
+                errors = list(pool.map(self.same_load, configs, configs.values()))
+            if self.real.pid == server:  # else it has been started again, without the models that it had
+                return dict(zip(configs, errors, strict=True))
+
 
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
@@ -180,3 +197,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return value
+
+
+def without_newer(value: Any) -> Any:
+    """A configuration without the fields that this server does not know."""
+    if isinstance(value, dict):
+        return {key: without_newer(item) for key, item in value.items() if key not in NEWER}
+    return [without_newer(item) for item in value] if isinstance(value, list) else value

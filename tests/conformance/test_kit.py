@@ -21,7 +21,8 @@ else:
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 DIVERGENCES = HERE / "divergences.toml"
-MOST = 5  # divergences on purpose
+LIVE = HERE / "live_divergences.toml"
+MOST = 5  # divergences on purpose, in each file
 WORDING = 90  # percent of the error texts
 
 
@@ -59,8 +60,9 @@ def test_every_recorded_outcome_is_the_same_here() -> None:
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-def test_divergences_are_few_and_each_has_a_reason() -> None:
-    table = tomllib.loads(DIVERGENCES.read_text())
+@pytest.mark.parametrize("file", [DIVERGENCES, LIVE])
+def test_divergences_are_few_and_each_has_a_reason(file: Path) -> None:
+    table = tomllib.loads(file.read_text())
     assert len(table) <= MOST
     assert all(isinstance(reason, str) and len(reason.split()) >= 5 for reason in table.values())
 
@@ -71,3 +73,12 @@ def test_divergences_name_recorded_scenarios() -> None:
 
     known = json.loads((kit() / "golden.json").read_text())["scenarios"]
     assert tomllib.loads(DIVERGENCES.read_text()).keys() <= known.keys()
+
+
+def test_divergences_of_the_live_server_name_tests() -> None:
+    files = [*HERE.glob("test_live_*.py"), *HERE.glob("model_repository/script*/1/deeds.py")]
+    source = "".join(file.read_text() for file in files)
+    for name in tomllib.loads(LIVE.read_text()):
+        function, _, case = name.partition("[")
+        assert f"def {function}(" in source
+        assert case.rstrip("]").rpartition("-")[2] in source

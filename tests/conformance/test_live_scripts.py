@@ -13,27 +13,12 @@ from tests.conformance.sides import Sides
 
 pytestmark = pytest.mark.triton
 FOLDER = Path(__file__).parent / "model_repository"
-# Why the answers differ, where they do.
-DIFFERENT = {
-    "script.calls_without_the_required_input": "the server counts inputs only, so that a model lacks one",
-}
 
 
 def deeds(model: str) -> list[Any]:
     tree = ast.parse((FOLDER / model / "1" / "deeds.py").read_text())
     names = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-    return [
-        pytest.param(
-            model,
-            name,
-            id=f"{model}-{name}",
-            marks=[pytest.mark.xfail(reason=DIFFERENT[f"{model}.{name}"], strict=True)]
-            if f"{model}.{name}" in DIFFERENT
-            else [],
-        )
-        for name in names
-        if not name.startswith("_")
-    ]
+    return [pytest.param(model, name, id=f"{model}-{name}") for name in names if not name.startswith("_")]
 
 
 @pytest.mark.parametrize(("model", "name"), [*deeds("script"), *deeds("script_async")])

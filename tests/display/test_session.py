@@ -59,10 +59,7 @@ def test_a_session_as_text() -> None:
     assert "queued 112 ms" in rows["wall"]
     assert re.search(r"classifier +8 .*\b112 ms\b.*\b82% +82%", rows["classifier"])
     assert "no request was under way" in rows["notebook"]
-    table = text.splitlines()
-    table = table[
-        next(at for at, line in enumerate(table) if line.split()[:2] == ["model", "requests"]) + 1 :
-    ]
+    table = text[text.index("model  ") :].splitlines()[1:]
     order = [line.split()[0] for line in table]
     assert order == ["classifier", "preprocess", "reader", "notebook"]  # by their part of the wall time
 

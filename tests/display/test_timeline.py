@@ -59,11 +59,20 @@ def test_lanes_of_gpus_ensembles_and_requests_that_never_ran() -> None:
     ]  # fmt: skip
 
 
-def test_an_idle_instance_has_a_lane_and_the_tenth_comes_after_the_ninth() -> None:
-    made = Made(busy=11)
-    made.call("busy", 0, MS)
-    labels = [lane.label for lane in lay_out(made.session()).lanes]
-    assert labels == [str(number) for number in range(11)]
+def test_idle_instances_share_a_lane_and_the_tenth_comes_after_the_ninth() -> None:
+    made = Made(busy=12)
+    for instance in (1, 10, 9):
+        made.add("busy", 0, 0, MS, instance)
+    lanes = lay_out(made.session()).lanes
+    assert [lane.label for lane in lanes] == ["1", "9", "10", "0, 2–8, 11 idle"]
+    assert {lane.kind for lane in lanes} == {"instance", "idle"}
+
+
+def test_scattered_idle_instances_are_counted() -> None:
+    made = Made(busy=8)
+    for instance in (1, 3, 5):
+        made.add("busy", 0, 0, MS, instance)
+    assert lay_out(made.session()).lanes[-1].label == "5 others idle"
 
 
 def test_queued_requests_lie_in_rows_of_their_own_the_first_to_run_lowest() -> None:

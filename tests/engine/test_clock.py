@@ -35,6 +35,34 @@ def test_an_alarm_that_fails_is_nothing_to_the_next() -> None:
     assert rings.wait(10)
 
 
+def test_one_that_is_always_late_keeps_nobody_waiting() -> None:
+    clock, rings = SystemClock(), threading.Event()
+
+    def again() -> None:
+        if not rings.is_set():
+            clock.call_at(0, again)
+
+    clock.call_at(0, again)
+    clock.call_at(clock.now() + MILLISECOND, rings.set)
+    rung = rings.wait(10)
+    rings.set()
+    assert rung
+
+
+def test_cancelled_alarms_of_a_far_day_are_forgotten() -> None:
+    clock = SystemClock()
+    far = clock.now() + 10**15
+    kept = [clock.call_at(far, lambda: None) for _ in range(10)]
+    for _ in range(1000):
+        clock.call_at(far, lambda: None).cancel()
+    assert len(clock._heap) < 100
+    for alarm in kept:
+        assert any(entry[2] is alarm for entry in clock._heap)
+    rings = threading.Event()
+    clock.call_at(0, rings.set)
+    assert rings.wait(10)
+
+
 def test_a_scheduler_has_one_alarm_for_the_earliest() -> None:
     clock, rung = FakeClock(), []
     alarm = NextAlarm(clock, lambda: rung.append(clock.now()))

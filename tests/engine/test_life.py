@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import bls_notebook as bls
 from bls_notebook.engine import wait_view
 from bls_notebook.engine.parking import Parker
 from tests.engine import gates
+from tests.engine.ensembles import chain
 from tests.engine.harness import (
     DOUBLE,
     Caller,
@@ -73,6 +75,68 @@ def test_unload_finishes_what_is_in_flight(repo: bls.ModelRepository, callers: i
     assert [value(c.result()) for c in calls] == list(range(callers))
     unloading.result()
     assert sorted(gates.logged()) == ["a_0_0", "a_0_1"]
+
+
+WAYS: dict[str, Callable[[bls.ModelRepository], Any]] = {
+    "sync": lambda repo: repo.infer("a", ints(3)),
+    "stream": lambda repo: next(iter(repo.stream("a", ints(3)))),
+    "async": lambda repo: asyncio.run(repo.infer_async("a", ints(3))),
+}
+MORE = {
+    "default": "",
+    "dynamic": "dynamic_batching { }",
+    "cached": "response_cache { enable: true }",
+}
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize("more", MORE)
+@pytest.mark.parametrize("way", WAYS)
+def test_no_caller_waits_for_finalize(repo: bls.ModelRepository, way: str, more: str, kind: str) -> None:
+    """The last request of a model that leaves is answered at once, however long its finalize takes."""
+    repo.define("a", model(f"""
+{kind} execute(self, requests):
+    gates.open_gate("begun")
+    gates.pass_gate("go on")
+    return [answer(number(r)) for r in requests]
+
+def finalize(self):
+    gates.open_gate("finalizing")
+    gates.pass_gate("caller has its answer")
+"""), pbtxt() + MORE[more])  # fmt: skip
+    caller = Caller(WAYS[way], repo)
+    gates.pass_gate("begun")
+    unloading = Caller(repo.unload, "a")
+    until(lambda: not repo.ready("a"))
+    gates.open_gate("go on")
+    gates.pass_gate("finalizing")
+    assert value(caller.result()) == 3
+    assert not unloading.done
+    gates.open_gate("caller has its answer")
+    unloading.result()
+
+
+def test_nor_does_the_caller_of_an_ensemble(repo: bls.ModelRepository) -> None:
+    repo.define("a", model("""
+def execute(self, requests):
+    return [answer(number(r)) for r in requests]
+
+def finalize(self):
+    gates.open_gate("finalizing")
+    gates.pass_gate("caller has its answer")
+"""), pbtxt())  # fmt: skip
+    repo.define("b", WAITS, pbtxt())
+    repo.define("e", "", chain("b", "a"))
+    caller = Caller(infer, repo, "e", 3)
+    gates.pass_gate("begun")
+    unloading = Caller(repo.unload, "a")
+    until(lambda: not repo.ready("a"))
+    gates.open_gate("go on")
+    gates.pass_gate("finalizing")
+    assert caller.result() == 3
+    assert not unloading.done
+    gates.open_gate("caller has its answer")
+    unloading.result()
 
 
 def test_late_answers_count_as_in_flight(repo: bls.ModelRepository) -> None:

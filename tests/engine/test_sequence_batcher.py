@@ -1,4 +1,4 @@
-"""Sequences: who has which slot (against invariants), and what models see of it."""
+"""Sequences: what models see of them. (Who has which slot: test_sequences.)"""
 
 from __future__ import annotations
 
@@ -8,119 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.engine import batching
-from bls_notebook.engine.sequences import Sequences, Slot, Step
 from tests.engine import gates
 from tests.engine.fake_clock import FakeClock
 from tests.engine.harness import Caller, assert_all_idle, message, model, queued, until
 
 START, END = 1, 2
-IDLE = 10
-
-# -- the table of sequences ---------------------------------------------------------------------------
-
-EVENTS = st.lists(
-    st.tuples(
-        st.sampled_from(["step", "step", "step", "run", "run", "cancel", "time"]),
-        st.integers(1, 5),
-        st.booleans(),
-        st.booleans(),
-    ),
-    max_size=60,
-)
-
-
-@given(st.integers(1, 2), st.integers(1, 2), EVENTS)
-def test_slots_are_given_fairly_and_come_back(
-    places: int, slots: int, events: list[tuple[str, int, bool, bool]]
-) -> None:
-    slot_of: dict[Step, Slot] = {}
-    table = Sequences(places, slots, IDLE, lambda step, slot: slot_of.__setitem__(step, slot))
-    everything = [slot for place in table.slots for slot in place]
-    waiting: list[Step] = []
-    ran: list[Step] = []
-    gone: list[Step] = []
-    now = 100
-
-    def run(slot: Slot) -> None:
-        step = table.front(slot)
-        if step is None:
-            return
-        assert slot_of[step] is slot
-        slot.queue.popleft()
-        waiting.remove(step)
-        ran.append(step)
-        if step.end:
-            table.release(slot)
-
-    def forget_dropped() -> None:
-        for step in table.dropped:
-            waiting.remove(step)
-        table.dropped = []
-
-    for what, number, first, second in events:
-        if what == "step":
-            step = Step(object(), number, second, since=now)
-            if table.enter(step, first, now):
-                waiting.append(step)
-            else:
-                assert not first
-        elif what == "run":
-            run(everything[number % len(everything)])
-        elif what == "cancel" and waiting:
-            step = waiting.pop(number % len(waiting))
-            step.gone = True
-            gone.append(step)
-        elif what == "time":
-            now += number
-            for slot in table.reap(now):
-                table.front(slot)
-        forget_dropped()
-        # What has a slot waits in it, and each slot serves one sequence at a time.
-        for slot in everything:
-            steps = [s for s in slot.queue if s is not None]
-            assert len({s.sequence for s in steps}) <= 1
-            assert not any(s.end for s in steps[:-1])
-
-    # Steps of a sequence ran in order, none twice.
-    for number in range(1, 6):
-        order = [s.since for s in ran if s.sequence == number]
-        assert order == sorted(order)
-    assert len(set(map(id, ran))) == len(ran)
-    # However it went, time and work give every slot back, and everything is served or dropped.
-    for _ in range(len(waiting) + len(gone) + 10):
-        now += IDLE
-        table.reap(now)
-        for slot in everything:
-            while any(s is not None for s in slot.queue):
-                before = len(slot.queue), len(ran)
-                run(slot)
-                forget_dropped()
-                assert (len(slot.queue), len(ran)) != before
-            table.front(slot)
-            forget_dropped()
-    assert waiting == []
-    free = set()
-    for n in range(100, 100 + len(everything)):  # as many new sequences as slots find one at once
-        step = Step(object(), n)
-        assert table.enter(step, True, now)
-        free.add(slot_of[step])
-    assert free == set(everything)
-
-
-def test_low_slots_first_so_that_batches_are_short() -> None:
-    got: list[tuple[int, int]] = []
-    table = Sequences(2, 2, IDLE, lambda step, slot: got.append((slot.place, slot.number)))
-    for n in range(1, 5):
-        table.enter(Step(None, n), True, 0)
-    assert got == [(0, 0), (1, 0), (0, 1), (1, 1)]
-
-
-# -- models ---------------------------------------------------------------------------------------------
 
 REPORT = """
 def initialize(self, args):

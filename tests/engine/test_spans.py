@@ -151,6 +151,33 @@ async def execute(self, requests):
     assert first.released == first.started  # free for the next at once
 
 
+def test_coroutines_behind_one_that_blocks_have_not_begun(repo: bls.ModelRepository) -> None:
+    repo.define("s", model("""
+async def execute(self, requests):
+    gates.pass_gate("all sent")
+    for r in requests:
+        r.get_response_sender().send(answer(1), flags=FINAL)
+"""), pbtxt(decoupled=True))  # fmt: skip
+
+    async def several() -> None:
+        async def one() -> None:
+            assert [value(r) async for r in repo.stream_async("s", ints(1))] == [1]
+
+        async def opener() -> None:
+            gates.open_gate("all sent")
+
+        await asyncio.gather(*(one() for _ in range(4)), opener())
+
+    with bls.profile() as profile:
+        asyncio.run(several())
+    check(profile.record)
+    spans = sorted(profile.record.spans, key=lambda s: s.started)
+    assert len(spans) == 4
+    for before, after in itertools.pairwise(spans):
+        assert before.ended <= after.started
+        assert after.queued <= before.ended  # and it was there: it had to wait for its turn
+
+
 @pytest.mark.parametrize(
     "how",
     [

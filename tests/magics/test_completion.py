@@ -83,7 +83,7 @@ def test_the_old_way_to_ask(cells) -> None:
 def test_only_where_the_cursor_is_in_one_of_the_magics() -> None:
     assert magic_line("%%tritonmodel a", first_line=False) is None
     assert magic_line("x = 100 % bls ", first_line=True) is None
-    assert magic_line("%blsprofile m", first_line=True) is None
+    assert magic_line("%blsnothing m", first_line=True) is None
     assert magic_line("%bls m A='x", first_line=True) is None
 
 

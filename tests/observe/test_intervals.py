@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.observe.intervals import levels, minus, overlapping, total, union
+from bls_notebook.observe.intervals import events, gaps, levels, minus, occupied, overlapping, total, union
 
 intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda t: (min(t), max(t))))
 
@@ -29,6 +29,22 @@ def test_minus(some: list[tuple[int, int]], holes: list[tuple[int, int]]) -> Non
     out = minus(some, holes)
     assert moments(out) == moments(some) - moments(holes)
     assert total(out) == len(moments(out))
+
+
+@given(intervals, intervals)
+def test_gaps_are_what_minus_finds(some: list[tuple[int, int]], holes: list[tuple[int, int]]) -> None:
+    for begin, end in some:
+        assert gaps(begin, end, holes) == minus([(begin, end)], holes)
+
+
+@given(intervals)
+def test_occupied(some: list[tuple[int, int]]) -> None:
+    found = occupied(events(some))
+    at = [sum(begin <= t < end for begin, end in some) for t in range(31)]
+    assert found.once == sum(level > 0 for level in at) == total(union(some))
+    assert found.twice == sum(level > 1 for level in at)
+    assert found.sum == sum(at)
+    assert found.most == max(at)
 
 
 @given(intervals)

@@ -125,3 +125,29 @@ def test_figures_agree_with_each_other(record: Session) -> None:
     assert queue == figures.queued
     assert total(union(Relations(record).working())) == figures.busy
     assert SessionStatistics.from_dict(json.loads(json.dumps(figures.to_dict()))) == figures
+
+
+@given(sessions())
+def test_figures_are_those_counted_moment_by_moment(record: Session) -> None:
+    executions: dict[tuple[int, int], list[Span]] = {}
+    for span in record.spans:
+        executions.setdefault((span.batch, 0) if span.batch else (0, span.id), []).append(span)
+    ran = {m[0].id: m for m in executions.values()}
+    sent = {e: [c for c in record.spans if c.parent in {s.id for s in m}] for e, m in ran.items()}
+    own = dict.fromkeys({s.model for s in record.spans}, 0)
+    level, waiting = [], 0
+    for t in range(record.wall):
+        at_work = [
+            m[0].model
+            for e, m in ran.items()
+            if m[0].started <= t < m[0].ended and not any(c.sent <= t < c.ended for c in sent[e])
+        ]
+        for model in at_work:
+            own[model] += 1
+        level.append(len(at_work) + sum(s.sent <= t < s.queued for s in record.spans))
+        waiting += any(s.queued <= t < s.started for s in record.spans)
+    figures = record.statistics()
+    assert {m.name: m.own for m in figures.models} == own
+    assert (figures.busy, figures.work) == (sum(n > 0 for n in level), sum(level))
+    assert (figures.overlap, figures.peak) == (sum(n > 1 for n in level), max(level, default=0))
+    assert figures.waited == waiting

@@ -89,7 +89,7 @@ def test_any_sequence_of_tensors(outputs: Any) -> None:
         ({"parameters": {1: "a"}}, TritonModelException),
         ({"unknown": 1}, TypeError),
     ],
-    ids=str,
+    ids=lambda v: str(v).split(" object at ")[0],
 )
 def test_an_argument_of_a_wrong_kind(options: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error) as info:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor
+from bls_notebook.repository.bfloat16 import from_bits, to_bits
 from tests.repository.models import HEAD
 
 TYPES = {
@@ -187,7 +188,7 @@ def test_any_text_arrives_exactly(repo: bls.ModelRepository, values: list[str | 
         ("STRING1", np.array(["\ud800"], object)),
         ("STRING1", [["a"], "b"]),
     ],
-    ids=lambda v: ascii(v)[:30],
+    ids=lambda v: ascii(v).split(" at 0x")[0][:30],
 )
 def test_a_value_that_is_none_is_one_clear_line(repo: bls.ModelRepository, model: str, value: Any) -> None:
     with pytest.raises(bls.BLSError) as info:
@@ -294,3 +295,60 @@ def test_an_unknown_model_is_an_error_response(repo: bls.ModelRepository) -> Non
         error = repo.infer(name, {"IN": [1.0], "TEXT": ["a"]}).error
         assert error is not None
         assert error.message().endswith(f"Model '{name}' is not ready.")
+
+
+# -- BF16 ------------------------------------------------------------------------------------------------
+
+BRAIN = f"""{HEAD}
+class TritonPythonModel:
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", r.inputs()[0])]) for r in requests
+        ]
+"""
+BRAIN_CONFIG = """
+input {{ name: "IN" data_type: TYPE_BF16 dims: [ {dims} ] }}
+output {{ name: "OUT" data_type: TYPE_BF16 dims: [ {dims} ] }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "got"),
+    [
+        ([1.0, -2.5], [1.0, -2.5]),
+        ([1, 257], [1.0, 256.0]),  # a tie, to even
+        ([1 + 3 / 256], [1 + 4 / 256]),  # the other way
+        ([3.4e38, float("-inf")], [float("inf"), float("-inf")]),
+        (7, [7.0]),
+        (np.float32(0.5), [0.5]),
+    ],
+)
+def test_numbers_for_bf16_are_rounded(repo: bls.ModelRepository, given: Any, got: list[float]) -> None:
+    repo.define("m", BRAIN, BRAIN_CONFIG.format(dims="-1"))
+    answer = repo.infer("m", {"IN": given})
+    assert answer.error is None
+    assert answer["OUT"].triton_dtype().name == "BF16"
+    outputs = answer.as_numpy()
+    assert outputs["OUT"].dtype == np.float32
+    assert outputs["OUT"].tolist() == got
+
+
+def test_arrays_of_bfloat16_are_bf16(repo: bls.ModelRepository) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    repo.define("m", BRAIN, BRAIN_CONFIG.format(dims="-1, 2"))
+    values = np.arange(8).reshape(2, 4).astype(ml_dtypes.bfloat16)
+    assert repo.infer("m", {"IN": values.T}).as_numpy()["OUT"].tolist() == values.T.astype(float).tolist()
+    refused = repo.infer("m", {"IN": np.zeros((1, 2), np.float32)})  # an array is sent as it is
+    assert refused.error is not None
+    assert "'FP32', but model 'm' expects 'BF16'" in refused.error.message()
+
+
+@given(st.lists(st.floats(width=32), max_size=20))
+def test_bf16_is_rounded_as_others_round_it(values: list[float]) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    array = np.array(values, np.float32)
+    bits = to_bits(array)
+    wanted = array.astype(ml_dtypes.bfloat16)
+    got = from_bits(bits)
+    assert np.array_equal(got, wanted.astype(np.float32), equal_nan=True)
+    assert to_bits(got).tolist() == bits.tolist()

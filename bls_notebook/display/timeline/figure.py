@@ -15,7 +15,7 @@ from bls_notebook.display.palette import model_inks
 from bls_notebook.display.svg import drawing, figure_html, figure_svg
 from bls_notebook.display.timeline.figure_lanes import Panel, draw_panel
 from bls_notebook.display.timeline.figure_legend import LEGEND, draw_legend
-from bls_notebook.display.timeline.figure_parts import PLOT, WIDTH
+from bls_notebook.display.timeline.figure_parts import LEFT, PLOT, WIDTH
 from bls_notebook.display.timeline.lanes import lay_out
 from bls_notebook.display.units import count, duration
 from bls_notebook.observe.critical_path import Step
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["timeline_alt", "timeline_figure", "timeline_picture", "timeline_svg"]
 
-_LEFT, _TOP, _AXIS = 1.75, 0.04, 0.3  # inches
+_TOP, _AXIS = 0.04, 0.3  # inches
 
 Critical = Sequence[Iterable[Step]]
 
@@ -96,7 +96,7 @@ def _figure(sessions: Sequence[Session], critical: Critical | None) -> Figure:
         height += panel.height
     whole = height + _AXIS + LEGEND
     figure = Figure(figsize=(WIDTH, whole), facecolor="white")
-    axes: Any = figure.add_axes((_LEFT / WIDTH, 1 - height / whole, PLOT / WIDTH, height / whole))
+    axes: Any = figure.add_axes((LEFT / WIDTH, 1 - height / whole, PLOT / WIDTH, height / whole))
     end = max((session.wall for session in sessions), default=0) or 1
     axes.set_xlim(0, end * 1.004)
     axes.set_ylim(height, 0)
@@ -104,7 +104,7 @@ def _figure(sessions: Sequence[Session], critical: Critical | None) -> Figure:
     for panel in panels:
         path = list(critical[panel.number]) if critical is not None else None
         draw_panel(axes, panel, inks, end, path)
-    legend = figure.add_axes((_LEFT / WIDTH, 0, PLOT / WIDTH, LEGEND / whole))
+    legend = figure.add_axes((LEFT / WIDTH, 0, PLOT / WIDTH, LEGEND / whole))
     draw_legend(legend, sessions, inks, lit=critical is not None)
     return figure
 

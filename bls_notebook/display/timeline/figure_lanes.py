@@ -9,7 +9,7 @@ from typing import Any
 
 from bls_notebook.display.palette import ALARM, Ink
 from bls_notebook.display.timeline.bins import Bins
-from bls_notebook.display.timeline.figure_parts import DIM, INK, PLOT, readable, width_of, write
+from bls_notebook.display.timeline.figure_parts import DIM, INK, LEFT, PLOT, readable, width_of, write
 from bls_notebook.display.timeline.lanes import Lane, Layout
 from bls_notebook.display.units import duration
 from bls_notebook.observe.critical_path import Step
@@ -19,7 +19,7 @@ from bls_notebook.observe.session import Session, Span
 
 __all__ = ["Panel", "draw_panel"]
 
-_TITLE, _WORK, _ROW, _THIN, _WAIT, _QUEUE = 0.26, 0.34, 0.185, 0.1, 0.055, 0.34  # inches
+_TITLE, _WORK, _ROW, _IDLE, _THIN, _WAIT, _QUEUE = 0.26, 0.34, 0.185, 0.15, 0.1, 0.055, 0.34  # inches
 _LANES = 40
 _CALLS = 150  # requests up to which the lines of calls are drawn
 _ALONE = 1_200  # requests up to which each is drawn by itself
@@ -67,6 +67,7 @@ class Panel:
             model = (lane.model, lane.version)
             wait = min(_WAIT, _QUEUE / lane.waits) if lane.waits else 0.0
             row = _ROW if lane.rows == 1 else min(_THIN, 1.0 / lane.rows)
+            row = _IDLE if lane.kind == "idle" else row
             blocks = y + lane.waits * wait + (0.02 if lane.waits else 0)
             places.append(Place(lane, y, wait, blocks, row))
             y = places[-1].bottom
@@ -119,9 +120,11 @@ def draw_panel(axes: Any, panel: Panel, inks: dict[str, Ink], end: int, path: li
 def _labels(axes: Any, panel: Panel, inks: dict[str, Ink], end: int) -> None:
     if panel.titled:
         name = panel.session.name or f"session {panel.number + 1}"
-        where = (0, panel.top + _TITLE / 2)
-        write(axes, name, where, (-10, 0), ha="right", fontsize=10, fontweight="bold")
-        write(axes, duration(panel.session.wall / 1e9), (panel.session.wall, where[1]), (0, -2),
+        y = panel.top + _TITLE / 2
+        write(axes, name, (0, y), (-72 * (LEFT - 0.06), 0), ha="left", fontsize=10, fontweight="bold")
+        room = width_of(name, 11) + 0.1 - LEFT  # of the plot, in inches, that the name takes
+        x = max(panel.session.wall, room * end / PLOT)
+        write(axes, duration(panel.session.wall / 1e9), (x, y), (0, -2),
               ha="right" if panel.session.wall > end / 2 else "left", fontweight="bold")  # fmt: skip
     write(axes, "at work", (0, panel.work + 0.16), (-10, 0), ha="right", color=DIM, fontsize=7.5)
     model = None
@@ -129,6 +132,7 @@ def _labels(axes: Any, panel: Panel, inks: dict[str, Ink], end: int) -> None:
         lane = place.lane
         same, model = (lane.model, lane.version) == model, (lane.model, lane.version)
         middle = place.blocks + min(lane.rows * place.row, _ROW) / 2
+        same = same or lane.kind == "idle"
         which = "device" if lane.kind == "gpu" else lane.label
         words = " · ".join(filter(None, (lane.model or lane.name, which)))
         if lane.model in inks:

@@ -1,8 +1,9 @@
 """Where each span of a session is drawn: which lane, which row of it, which row of the queue above it.
 
 A lane is an instance, and one more for each GPU that spans have device time on. Requests that never ran
-have a lane of their model without an instance. Within a lane the spans that overlap, as those of a
-decoupled model's event loop do, lie in rows above each other; those of one batch share a row.
+have a lane of their model without an instance, and the instances of a model that did nothing share one.
+Within a lane the spans that overlap, as those of a decoupled model's event loop do, lie in rows above each
+other; those of one batch share a row.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ __all__ = ["Lane", "Layout", "lay_out"]
 # it; shorter ones are drawn where the run begins, under what is there.
 _OF_SESSION = 1 / 400
 _OF_RUN = 0.5
+_RUNS = 3  # of numbers of idle instances: more are only counted
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
     """One line of the timeline.
 
-    ``kind`` is instance, refused (requests of a model that never ran) or gpu; ``name`` is the instance's or
-    the device's; ``rows`` and ``waits`` count its rows of blocks and of queued requests.
+    ``kind`` is instance, idle (all instances of a model that did nothing), refused (requests of a model that
+    never ran) or gpu; ``name`` is the instance's, says which are idle, or is the device's; ``rows`` and
+    ``waits`` count its rows of blocks and of queued requests.
     """
 
     kind: str
@@ -41,8 +44,15 @@ class Lane:
         """What tells the lane from the others of its model."""
         if self.kind == "refused":
             return "never ran"
-        short = self.name.removeprefix(self.model).strip("_") if self.name != self.model else ""
-        return short.removeprefix("0_") if self.kind == "instance" else self.name
+        if self.kind == "idle":
+            return f"{self.name} idle"
+        return _short(self.name, self.model) if self.kind == "instance" else self.name
+
+
+def _short(instance: str, model: str) -> str:
+    """Return what tells an instance from the others of its model: ``3`` of ``resize_0_3``."""
+    short = instance.removeprefix(model).strip("_") if instance != model else ""
+    return short.removeprefix("0_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +147,33 @@ def _lanes(session: Session, parent: Sequence[int]) -> list[_Key]:
         deepest[model] = (max(level, depth[i]), min(first, span.sent))
     for known in session.models:  # instances without work are worth seeing too
         if (known.name, known.version) in deepest:
-            seen.update(("instance", name, known.name, known.version) for name in known.instances)
+            idle = [i for i in known.instances if ("instance", i, known.name, known.version) not in seen]
+            if idle:
+                seen.add(("idle", _which(idle, known.name), known.name, known.version))
 
     def order(key: _Key) -> tuple[object, ...]:
         kind, name, model, version = key
-        return (*deepest[model, version], model, version, kind != "instance", _numbers(name))
+        kinds = ("instance", "idle", "refused").index(kind)
+        return (*deepest[model, version], model, version, kinds, _numbers(name))
 
     gpus: set[_Key] = {("gpu", span.device, "", 0) for span in spans if span.device_ns >= 0}
     return [*sorted(seen, key=order), *sorted(gpus)]
+
+
+def _which(instances: Sequence[str], model: str) -> str:
+    """Say which instances of a model these are, in few words: ``0, 4–15``."""
+    names = [_short(instance, model) for instance in instances]
+    if not all(name.isdecimal() for name in names):
+        return f"{len(names)} others" if len(names) > 1 else names[0]
+    runs: list[list[int]] = []
+    for number in sorted(map(int, names)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    if len(runs) > _RUNS:
+        return f"{len(names)} others"
+    return ", ".join(f"{first}" if first == last else f"{first}–{last}" for first, last in runs)
 
 
 def _numbers(name: str) -> tuple[tuple[int, str], ...]:

@@ -9,8 +9,8 @@ from bls_notebook.magics.words import UnfinishedError, split_words
 
 __all__ = ["MagicLine", "magic_line"]
 
-_LINE = re.compile(r"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%(?:bls|tritonrepo))\s(?P<rest>.*)$")
-_CELL = re.compile(r"^(?P<magic>%%(?:bls|blsmemory|tritonmodel|tritonconfig))\s(?P<rest>.*)$")
+_LINE = re.compile(r"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%(?:bls|blsprofile|tritonrepo))\s(?P<rest>.*)$")
+_CELL = re.compile(r"^(?P<magic>%%(?:bls|blsmemory|blsprofile|tritonmodel|tritonconfig))\s(?P<rest>.*)$")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import bls_notebook as bls
-from bls_notebook.magics import blsmemory, body, request, tritonconfig, tritonmodel
+from bls_notebook.magics import blsmemory, blsprofile, body, request, tritonconfig, tritonmodel
 from bls_notebook.magics.arguments import Parser
 from bls_notebook.magics.repo import VERBS
 from bls_notebook.magics.request_line import input_name
@@ -15,12 +15,13 @@ from .lines import MagicLine
 
 __all__ = ["suggest"]
 
-_CELLS = {"%%bls": body.parser, "%%blsmemory": blsmemory.parser}
+_CELLS = {"%%bls": body.parser, "%%blsmemory": blsmemory.parser, "%%blsprofile": blsprofile.cell_parser}
+_REQUESTS = {"%bls": request.parser, "%blsprofile": blsprofile.parser}
 
 
 def suggest(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[str]]:
     """Return the part of the fragment to replace, and what to replace it with."""
-    if line.magic == "%bls":
+    if line.magic in _REQUESTS:
         return _request(line, models)
     if line.magic == "%tritonrepo":
         return line.fragment, _repository(line, models)
@@ -36,7 +37,7 @@ def suggest(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[s
 
 
 def _request(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[str]]:
-    parser = request.parser()
+    parser = _REQUESTS[line.magic]()
     name, fragment = _model(parser, line.words), line.fragment
     model = next((m for m in models if m.name == name and m.state == "READY"), None)
     option = _awaited_option(parser, line)

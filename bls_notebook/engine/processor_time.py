@@ -1,0 +1,166 @@
+"""What a run gets of the processors, and whether it held Python's lock (the GIL) meanwhile.
+
+Guarantees: outside `held_part` nothing is changed or slowed; that one raises the interpreter's switch
+interval while it runs, and puts it back whatever happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["Processors", "cores", "held_part", "rate"]
+
+_SWITCH = 0.015  # seconds that a thread which wants the lock waits before it asks for it
+_SLEEP = 0.001
+_LATE = _SLEEP + 0.7 * _SWITCH
+_BLOCK = bytes(1 << 17)
+_SAMPLES = 12
+_LONGEST = 0.5
+
+_TASKS = Path("/proc/self/task")
+_OWN = Path("/proc/thread-self/schedstat")
+
+
+def cores() -> int:
+    """Return how many processors this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on Linux
+        return os.cpu_count() or 1
+
+
+class Processors:
+    """What this process gets of the processors from when this is made; times in ns."""
+
+    def __init__(self) -> None:
+        self._waited = _waited()
+        self._used = time.process_time_ns()
+
+    def used(self) -> int:
+        """Return how much processor time it has had."""
+        return time.process_time_ns() - self._used
+
+    def waited(self) -> int:
+        """Return how long its threads were kept from working because others had the processors.
+
+        Known on Linux alone, of threads that live on; 0 elsewhere.
+        """
+        return sum(max(0, ns - self._waited.get(task, 0)) for task, ns in _waited().items())
+
+
+def rate(threads: int, seconds: float) -> float:
+    """Return how much several threads get done in a second just now, together, without Python's lock.
+
+    Twice as many threads get less than twice as much done where they share a core, where other programs
+    keep the processors busy, or where a container may not use them all.
+    """
+    rates: list[float] = []
+    ready = threading.Barrier(threads)
+
+    def work() -> None:
+        ready.wait()
+        done, begun = 0, time.perf_counter()
+        while (now := time.perf_counter() - begun) < seconds:
+            hashlib.sha256(_BLOCK)  # lets go of the lock
+            done += 1
+        rates.append(done / now)
+
+    started = [threading.Thread(target=work, name="bls-parallel-probe", daemon=True) for _ in range(threads)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    return sum(rates)
+
+
+def _waited() -> dict[str, int]:
+    """Return how long each thread has waited for a processor, ns; none where the system does not say."""
+    try:
+        tasks = list(_TASKS.iterdir())
+    except OSError:
+        return {}
+    waited = {}
+    for task in tasks:
+        # A thread may have ended meanwhile.
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            waited[task.name] = int((task / "schedstat").read_text().split()[1])
+    return waited
+
+
+def held_part(run: Callable[[], object]) -> float:
+    """Return the part of the time of a run in which somebody held Python's lock.
+
+    Another thread wakes up again and again. Where it gets the lock late, the lock was held: a thread that
+    computes in Python gives it up only when asked, after the switch interval. Where it is late because
+    other programs had the processors, that says nothing.
+
+    Parameters
+    ----------
+    run : callable
+        Called again until there are samples enough, or half a second has gone.
+
+    Returns
+    -------
+    float
+        0 to 1; -1 if there were too few samples.
+    """
+    samples: list[tuple[float, bool]] = []
+    stop = threading.Event()
+
+    def sample() -> None:
+        with _Own() as own:
+            now, waited = time.perf_counter(), own.waited()
+            while not stop.is_set():
+                time.sleep(_SLEEP)
+                # The clock and the wait of the same moment, as asking may itself have to wait for the lock.
+                before, had_waited = now, waited
+                now, waited = time.perf_counter(), own.waited()
+                took = now - before - (waited - had_waited)
+                samples.append((took, took > _LATE))
+
+    thread = threading.Thread(target=sample, name="bls-lock-probe", daemon=True)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH)
+    try:
+        thread.start()
+        begun = time.perf_counter()
+        while True:
+            run()
+            if len(samples) >= _SAMPLES or time.perf_counter() - begun > _LONGEST:
+                break
+        seen = samples[:]
+    finally:
+        stop.set()
+        sys.setswitchinterval(before)
+        thread.join()
+    if len(seen) < 3:
+        return -1.0
+    return sum(took for took, late in seen if late) / sum(took for took, _ in seen)
+
+
+class _Own:
+    """How long the thread that enters this has waited for processors; 0 where the system does not say."""
+
+    _file: int | None = None
+
+    def __enter__(self) -> _Own:
+        with contextlib.suppress(OSError):
+            self._file = os.open(_OWN, os.O_RDONLY)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            os.close(self._file)
+
+    def waited(self) -> float:
+        """Return how long until now, s."""
+        if self._file is None:
+            return 0.0
+        return int(os.pread(self._file, 80, 0).split()[1]) / 1e9

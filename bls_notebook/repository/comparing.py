@@ -1,0 +1,248 @@
+"""`compare`: one workload by `exec` one after the other, and by `async_exec` all at once; and why.
+
+Guarantees: models whose instance counts are changed for it are as they were afterwards, also on an error and
+on Ctrl-C (`instances`). The runs of both kinds alternate in random order, so that what else the machine does
+hits both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bls_notebook.engine.ctrl_c import CtrlC
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.processor_time import Processors, cores, held_part, rate
+from bls_notebook.engine.profile import profile
+from bls_notebook.observe.comparison import Comparison, Measured, Setting, Verification
+from bls_notebook.observe.session import Session
+from bls_notebook.observe.spread import spread
+from bls_notebook.observe.verdict import COUNTS, DISTURBED, verdict
+
+from .current import current_repository
+from .instances import with_instances
+from .repository import ModelRepository
+
+__all__ = ["compare"]
+
+_Inputs = Mapping[str, Any]
+_THREADS = 8  # at most, to see what the processors get done in parallel
+_SHORT, _LONG = 0.02, 0.1  # seconds, on a quiet machine and beside other programs
+_BUSY = 0.2  # of the time at work: that matters
+
+
+def compare(
+    model: str,
+    inputs: _Inputs | Sequence[_Inputs],
+    n: int = 8,
+    instances: Iterable[int] | None = None,
+    repeat: int = 5,
+    verify: bool = False,
+    repo: ModelRepository | None = None,
+) -> Comparison:
+    """Compare sequential `exec` with gathered `async_exec`, and say why the one is, or is not, faster.
+
+    Parameters
+    ----------
+    model : str
+        Name of the model that the requests go to; it may call others.
+    inputs : mapping of str to array, or sequence of these
+        As `ModelRepository.infer` takes them; of a sequence, the requests take one after the other.
+    n : int
+        How many requests, from one caller.
+    instances : iterable of int, optional
+        Instance counts to measure too, such as ``(1, 2, 4)``: of the models that requests queue for, else of
+        `model`. They are loaded again for it, and are as they were afterwards.
+    repeat : int
+        How often each is run; medians are compared.
+    verify : bool
+        Whether to run the change that is predicted to help most, if it is one of instance counts.
+    repo : ModelRepository, optional
+        By default the current one.
+
+    Returns
+    -------
+    Comparison
+        Its `verdict.sentence` says it; `sequential` and `gathered` are the sessions of the median runs.
+
+    Raises
+    ------
+    BLSError
+        A bad argument, or a model that is not loaded or cannot be loaded with other instance counts.
+
+    Examples
+    --------
+    >>> found = bls.compare("digit_reader", {"IMAGE": image}, n=8, verify=True)
+    >>> print(found.verdict.sentence)
+    """
+    for name, value, least in (("n", n, 1), ("repeat", repeat, 1)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise BLSError(f"compare: {name}: got {value!r}, expected a whole number from {least} on")
+    counts = _counts(instances)
+    repository = current_repository() if repo is None else repo
+    repository.config(model)  # a name that is not there is told now
+    workload = _Workload(repository, model, _each(inputs, n))
+    # Within this, Ctrl-C ends models and waits, and nothing between them.
+    with CtrlC():
+        return _compare(workload, counts, repeat, verify)
+
+
+def _compare(workload: _Workload, counts: list[int], repeat: int, verify: bool) -> Comparison:
+    workload.sequential()
+    workload.gathered()
+    held = held_part(workload.sequential)
+    now = _measure(workload, 0, repeat, held)
+    found = verdict(now.sequential, now.gathered, now.measured, {*COUNTS, *counts})
+    settings = {0: now}
+    models = found.models or (workload.model,)
+    for count in random.sample(counts, len(counts)):
+        settings[count] = _measure_with(workload, models, count, repeat, held)
+    verification = None
+    if verify and found.count:
+        try:
+            changed = settings.get(found.count) or _measure_with(workload, models, found.count, repeat, held)
+        except BLSError as error:
+            # What was measured until now is worth being seen.
+            verification = Verification(models, found.count, found.predicted, 0.0, str(error))
+        else:
+            # Against exec at the same time: what else the machine does may have changed since.
+            problem = next((s.error for s in changed.gathered.spans if s.state != "ok"), "")
+            speedup = 0.0 if problem else changed.measured.speedup
+            verification = Verification(models, found.count, found.predicted, speedup, problem)
+    return Comparison(
+        workload.model, workload.count, repeat, tuple(settings[c] for c in sorted(settings)), found,
+        verification,
+    )  # fmt: skip
+
+
+def _counts(instances: Iterable[int] | None) -> list[int]:
+    if instances is None:
+        return []
+    try:
+        counts = sorted(set(instances))
+        good = all(isinstance(c, int) and not isinstance(c, bool) and 1 <= c <= 64 for c in counts)
+    except TypeError:
+        good = False
+    if not good:
+        raise BLSError(f"compare: instances: got {instances!r}, expected counts from 1 to 64, as (1, 2, 4)")
+    return counts
+
+
+def _each(inputs: Any, n: int) -> list[_Inputs]:
+    if isinstance(inputs, Mapping):
+        return [inputs] * n
+    if not isinstance(inputs, Sequence) or not inputs or not all(isinstance(i, Mapping) for i in inputs):
+        raise BLSError(
+            f"compare: inputs: got {type(inputs).__name__}, expected a dict of names to arrays, or a list of "
+            "such"
+        )
+    return [inputs[i % len(inputs)] for i in range(n)]
+
+
+class _Run(NamedTuple):
+    """A session, the processor time that it took, and what its threads waited for processors (ns)."""
+
+    session: Session
+    used: int
+    waited: int
+
+
+class _Workload:
+    """The requests of one caller, to be sent in either way; each returns the session of its run."""
+
+    def __init__(self, repository: ModelRepository, model: str, inputs: list[_Inputs]) -> None:
+        self.repository, self.model, self._inputs = repository, model, inputs
+        self.count = len(inputs)
+        self._decoupled = repository.record(model).decoupled
+
+    def sequential(self) -> _Run:
+        """Send one after the other."""
+        repository, model = self.repository, self.model
+
+        def run() -> _Run:
+            with profile(name="exec, one after the other") as session:
+                processors = Processors()
+                for inputs in self._inputs:
+                    if self._decoupled:
+                        for _ in repository.stream(model, inputs):
+                            pass
+                    else:
+                        repository.infer(model, inputs)
+                used, waited = processors.used(), processors.waited()
+            return _Run(session.record, used, waited)
+
+        return self._of(run)
+
+    def gathered(self) -> _Run:
+        """Send all at once."""
+        repository, model = self.repository, self.model
+
+        async def one(inputs: _Inputs) -> None:
+            if self._decoupled:
+                async for _ in repository.stream_async(model, inputs):
+                    pass
+            else:
+                await repository.infer_async(model, inputs)
+
+        async def run() -> _Run:
+            with profile(name="async_exec, gathered") as session:
+                processors = Processors()
+                await asyncio.gather(*map(one, self._inputs))
+                used, waited = processors.used(), processors.waited()
+            return _Run(session.record, used, waited)
+
+        return self._of(run)
+
+    def _of(self, run: Callable[[], Any]) -> _Run:
+        found: _Run = self.repository.run(run)
+        return found
+
+
+def _measure_with(
+    workload: _Workload, models: Sequence[str], count: int, repeat: int, held: float
+) -> Setting:
+    with with_instances(workload.repository, models, count):
+        workload.sequential()
+        workload.gathered()
+        return _measure(workload, count, repeat, held)
+
+
+def _measure(workload: _Workload, count: int, repeat: int, held: float) -> Setting:
+    runs: dict[bool, list[_Run]] = {False: [], True: []}
+    speeds: list[tuple[float, float]] = []
+    threads = min(cores(), _THREADS)
+    for _ in range(repeat):
+        for together in random.sample((False, True), 2):
+            runs[together].append(workload.gathered() if together else workload.sequential())
+        last = runs[False][-1]
+        if count == 0 and last.used + last.waited > _BUSY * last.session.wall:
+            seconds = _LONG if last.waited > DISTURBED * last.used else _SHORT
+            speeds.append((rate(1, seconds), rate(threads, seconds)))
+    one, all_ = (sorted(runs[together], key=lambda r: r.session.wall) for together in (False, True))
+    middle = (repeat - 1) // 2
+    sequential, gathered = one[middle], all_[middle]
+    walls = [tuple(run.session.wall for run in runs[together]) for together in (False, True)]
+    measured = Measured(
+        requests=sum(not s.parent for s in sequential.session.spans),
+        sequential=sequential.session.wall,
+        gathered=gathered.session.wall,
+        cpu_sequential=sequential.used,
+        cpu_gathered=gathered.used,
+        waited_sequential=sequential.waited,
+        waited_gathered=gathered.waited,
+        cores=cores(),
+        parallel=_ratio(speeds, threads),
+        held=held,
+    )
+    return Setting(
+        count, sequential.session, gathered.session, measured, walls[0], walls[1], spread(walls[0]),
+        spread(walls[1]),
+    )  # fmt: skip
+
+
+def _ratio(speeds: list[tuple[float, float]], threads: int) -> float:
+    """Return how many times as much as one thread several got done; 0 where that was not measured."""
+    alone, together = (sum(each) for each in zip(*speeds, strict=True)) if speeds else (0.0, 0.0)
+    return min(max(1.0, together / alone), float(threads)) if alone else 0.0

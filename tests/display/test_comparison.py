@@ -1,0 +1,76 @@
+"""A comparison as text and HTML."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from bls_notebook.display import render
+from bls_notebook.observe.comparison import Comparison, Measured, Setting, Verification
+from bls_notebook.observe.session import Session
+from bls_notebook.observe.spread import spread
+from bls_notebook.observe.verdict import verdict
+from tests.observe.simulated import Model, session
+
+MS = 1_000_000
+HOSTILE = "<script>alert(1)</script>`&\u202e"
+
+
+def setting(count: int, models: dict[str, Model], n: int = 4) -> Setting:
+    one, all_ = session(models, *("a",) * n), session(models, ("a",) * n)
+    walls = (one.wall,), (all_.wall,)
+    return Setting(
+        count, replace(one, name="exec"), replace(all_, name="async_exec"), Measured(n, one.wall, all_.wall),
+        *walls, spread(walls[0]), spread(walls[1]),
+    )  # fmt: skip
+
+
+def comparison(verification: Verification | None = None) -> Comparison:
+    now = setting(0, {"a": Model([10 * MS])})
+    two = setting(2, {"a": Model([10 * MS], instances=2)})
+    found = verdict(now.sequential, now.gathered, now.measured)
+    return Comparison("a", 4, 1, (now, two), found, verification)
+
+
+def test_the_sentence_comes_first_then_figures_timelines_and_what_if() -> None:
+    text = render(comparison(Verification(("a",), 4, 4.0, 3.5))).text
+    places = [
+        text.index(words)
+        for words in ("3 requests queued on the one", "sequential exec 40.0 ms", "async_exec  40.0 ms",
+                      "instances of a  predicted", "verified: with 4 instances of `a`")
+    ]  # fmt: skip
+    assert places == sorted(places)
+    rows = [line.split() for line in text.splitlines() if re.match(r" +[124]  +\d", line)]
+    assert [row[0] for row in rows] == ["1", "2", "4"]
+    assert "2.0×" in rows[1][-1]  # measured with two
+    assert len(rows[2]) < len(rows[1])  # with four nothing was run
+    assert "14% off" in text
+
+
+def test_html_has_the_sentence_large_and_is_one_block() -> None:
+    html = render(comparison()).html
+    assert html.count('class="bls-verdict"') == 1
+    assert html.index('class="bls-verdict"') < html.index('class="bls-tiles"') < html.index("<img")
+    assert "<code>a</code>" in html
+    assert "verified" not in html
+
+
+def test_nothing_of_a_model_reaches_html_unescaped() -> None:
+    found = comparison()
+    hostile = replace(
+        found,
+        model=HOSTILE,
+        verdict=replace(found.verdict, sentence=f"`{HOSTILE}`", advice=HOSTILE, models=(HOSTILE,)),
+    )
+    html = render(hostile).html
+    assert "<script" not in html
+    assert "\u202e" not in html
+    assert "\u202e" not in render(hostile).text
+
+
+def test_no_requests() -> None:
+    empty = Setting(0, Session(), Session(), Measured(0, 0, 0))
+    found = verdict(Session(), Session(), Measured(0, 0, 0))
+    shown = render(Comparison("a", 0, 1, (empty,), found))
+    assert "nothing to overlap" in shown.text
+    assert "nothing to overlap" in shown.html

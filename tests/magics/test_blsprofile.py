@@ -1,0 +1,166 @@
+"""``%blsprofile`` and ``%%blsprofile`` in a real shell."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import bls_notebook as bls
+
+SLEEPER = """\
+%%tritonmodel sleeper
+import time
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.set_max_batch_size(0)
+        config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1]})
+        return config
+
+    def execute(self, requests):
+        time.sleep(0.02)
+        return [
+            pb_utils.InferenceResponse(
+                [pb_utils.Tensor("OUT", pb_utils.get_input_tensor_by_name(each, "IN").as_numpy())]
+            )
+            for each in requests
+        ]
+"""
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.fixture
+def sender(cells):
+    cells.model()
+    cells("import numpy as np\nimages = np.ones(1000, np.float32)")
+    return cells
+
+
+def test_a_comparison_says_why_and_draws_both(sender) -> None:
+    sender(SLEEPER)
+    shown = sender("found = %blsprofile sleeper IN=[1.0] -n 3 --repeat 1 --instances 1, 2 --verify\nfound")
+    assert shown.success
+    found = shown.value
+    assert isinstance(found, bls.Comparison)
+    assert (found.verdict.cause, found.verdict.model) == ("queue", "sleeper")
+    [bundle] = shown.bundles
+    text = words(bundle["text/plain"])
+    assert text.startswith("sleeper 3 requests, exec against async_exec; 1 run of each, medians")
+    assert "2 requests queued on the one instance of `sleeper` for" in text
+    assert "exec, one after the other" in text
+    assert "verified: with" in text
+    assert '<div class="bls-verdict">' in bundle["text/html"]
+    assert "<code>sleeper</code>" in bundle["text/html"]
+    assert [s.count for s in found.settings] == [0, 1, 2]
+    groups = bls.current_repository().config("sleeper").instance_group
+    assert sum(group.count for group in groups) == 1
+
+
+def test_into_save_and_quiet(sender, tmp_path: Path) -> None:
+    file = tmp_path / "c.json.gz"
+    shown = sender(f"%blsprofile times IN=images -n 2 --repeat 1 -q --into kept --save {file}")
+    assert shown.value is None
+    assert "saved to c.json.gz" in shown.text
+    assert bls.load_comparison(file) == sender("kept").value
+    with pytest.raises(ValueError, match="not a comparison"):
+        bls.load_comparison(__file__)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "%blsprofile: "),
+        ("times IN=images --instances 1,x", "--instances: got '1,x', expected counts from 1 to 64"),
+        ("times IN=images --instances 0", "--instances: got '0', expected counts from 1 to 64"),
+        ("times IN=images -n 0", "-n: got '0', expected a whole number from 1"),
+        ("times IN=images --repat 3", "unknown option '--repat'; did you mean --repeat?"),
+        ("times IN=nothing", "%blsprofile: input IN"),
+        (
+            "times IN=images --save no/such/a.json",
+            "--save: got 'no/such/a.json', expected a file in a folder",
+        ),
+    ],
+)
+def test_a_bad_argument_gets_one_line(sender, line: str, message: str) -> None:
+    failed = sender(f"%blsprofile {line}")
+    assert message in failed.stderr
+    assert failed.stderr.count("\n") == 1
+
+
+def test_a_model_that_is_not_there(sender) -> None:
+    failed = sender("%blsprofile nobody IN=images")
+    assert not failed.success
+    assert "'nobody' is not loaded" in failed.text
+
+
+def test_a_cell_is_profiled(sender, tmp_path: Path) -> None:
+    file = tmp_path / "s.json"
+    shown = sender(
+        f"%%blsprofile --into seen --save {file}\n"
+        "import asyncio, bls_notebook as bls\nrepo = bls.current_repository()\n"
+        "answers = await asyncio.gather(*(repo.infer_async('times', {'IN': images}) for _ in range(4)))\n"
+        "len(answers)"
+    )
+    assert shown.value == 4
+    assert "requests 4" in words(shown.text)
+    assert "times" in shown.html
+    assert len(sender("seen.record.spans").value) == 4
+    assert len(bls.load_session(file).spans) == 4
+    assert sender("seen").text.startswith("In [3]")
+
+
+def test_a_cell_that_raises_shows_what_was_recorded(sender) -> None:
+    failed = sender("%%blsprofile --into seen\nanswer = %bls times IN=images\nanswer.nothing")
+    assert isinstance(failed.error, AttributeError)
+    assert "requests 1" in words(failed.text)
+    assert "answer.nothing" in failed.stdout
+    assert "blsprofile.py" not in failed.stdout
+    assert not sender("seen").value.running
+
+
+def test_a_limit_and_a_file_that_cannot_be_written_lose_nothing(sender) -> None:
+    shown = sender(
+        "%%blsprofile --limit 2 --into few --save few.xyz -q\n"
+        "for _ in range(5):\n    %bls times IN=images -q\n40 + 2"
+    )
+    assert shown.value == 42
+    assert "--save: few.xyz" in shown.text
+    record = sender("few.record").value
+    assert (len(record.spans), record.dropped) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--limt 3", "%%blsprofile: unknown option '--limt'; did you mean --limit?"),
+        ("--limit 0", "%%blsprofile: --limit: got '0', expected a whole number from 1."),
+        ("times", "%%blsprofile: got 'times', which is one word too many."),
+    ],
+)
+def test_a_bad_argument_of_a_cell_gets_one_line_and_runs_nothing(cells, options: str, message: str) -> None:
+    failed = cells(f"%%blsprofile {options}\nran = True")
+    assert failed.stderr.startswith(f"UsageError: {message}")
+    assert failed.stderr.count("\n") == 1
+    assert "ran" not in cells.shell.user_ns
+
+
+def test_help(cells) -> None:
+    assert "why async helped" in words(cells("%blsprofile -h").stdout)
+    assert "--verify" in cells.shell.find_line_magic("blsprofile").__doc__
+    assert "--limit N" in cells.shell.find_cell_magic("blsprofile").__doc__
+
+
+def test_models_inputs_and_options_complete(sender, complete) -> None:
+    assert complete("%blsprofile ti") == ["%blsprofile times"]
+    assert complete("%blsprofile times I") == ["%blsprofile times IN="]
+    assert complete("%blsprofile times IN=images --ver") == ["%blsprofile times IN=images --verify"]
+    assert complete("%%blsprofile --li") == ["%%blsprofile --limit"]

@@ -1,0 +1,254 @@
+"""The verdict names the cause, on workloads whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bls_notebook.observe.comparison import CAUSES, Measured, Verdict
+from bls_notebook.observe.replay import UNLIMITED, capacities, recipes, replay
+from bls_notebook.observe.session import Session, Span
+from bls_notebook.observe.verdict import verdict
+from tests.observe.simulated import Model, session
+
+MS = 1_000_000
+N = 8
+
+
+def runs(models: Mapping[str, Model], step: str = "a", n: int = N) -> tuple[Session, Session]:
+    """The workload one after the other, and all at once."""
+    return session(models, *(step,) * n), session(models, (step,) * n)
+
+
+def seen(record: Session, model: str, **changes: Any) -> Session:
+    models = tuple(replace(m, **changes) if m.name == model else m for m in record.models)
+    return replace(record, models=models)
+
+
+def judged(
+    pair: tuple[Session, Session],
+    *,
+    cpu: float = 0.0,
+    cores: int = 16,
+    held: float = 0.0,
+    n: int = N,
+    waited: tuple[float, float] = (0.0, 0.0),
+    parallel: float = 0.0,
+) -> Verdict:
+    """The verdict, where `cpu` is the part of the time that the process was at work."""
+    one, all_ = pair
+    measured = Measured(
+        n,
+        one.wall,
+        all_.wall,
+        round(cpu * one.wall),
+        round(cpu * one.wall),
+        round(waited[0] * one.wall),
+        round(waited[1] * all_.wall),
+        cores=cores,
+        parallel=parallel,
+        held=held,
+    )
+    return verdict(one, all_, measured)
+
+
+PIPELINES: dict[str, tuple[dict[str, Model], str]] = {
+    "one model": ({"a": Model([10 * MS])}, "a"),
+    "two instances": ({"a": Model([10 * MS], instances=2)}, "a"),
+    "a pipeline": ({"a": Model([MS, "b", "c", MS], 4), "b": Model([5 * MS]), "c": Model([7 * MS], 2)}, "a"),
+    "a gather inside": ({"a": Model([MS, ("b", "c"), MS], 3), "b": Model([5 * MS]), "c": Model([MS])}, "a"),
+}
+
+
+@pytest.mark.parametrize(("models", "step"), PIPELINES.values(), ids=PIPELINES)
+def test_a_replay_takes_as_long_as_the_truth_whatever_the_instances(
+    models: dict[str, Model], step: str
+) -> None:
+    one, _ = runs(models, step)
+    for count in (1, 2, 4):
+        changed = {name: replace(m, instances=count) for name, m in models.items()}
+        truth = runs(changed, step)[1].wall
+        found = replay(recipes(one), dict.fromkeys(capacities(one), count))
+        assert found == pytest.approx(truth, rel=0.01)
+
+
+def test_a_replay_of_batches() -> None:
+    models = {"a": Model([10 * MS], batch=4)}
+    one, all_ = runs(models)
+    assert replay(recipes(one), {("a", 1): 1}, batches={("a", 1): (4, 10 * MS)}) == pytest.approx(
+        all_.wall, rel=0.01
+    )
+
+
+def test_requests_queue_for_one_instance() -> None:
+    found = judged(runs({"a": Model([10 * MS])}))
+    assert (found.cause, found.model, found.count) == ("queue", "a", 4)
+    assert "7 requests queued on the one instance of `a` for 87% of the time" in found.sentence
+    assert "async brought nothing" in found.sentence
+    assert "until `instance_group.count` > 1" in found.sentence
+    assert [round(w.speedup, 1) for w in found.what_ifs] == [1.0, 2.0, 4.0]
+    assert found.predicted == pytest.approx(4, rel=0.02)
+    assert found.best == pytest.approx(8, rel=0.02)
+    assert found.chain == pytest.approx(10 * MS, rel=0.01)
+
+
+def test_who_waits_for_no_other_request_is_not_counted() -> None:
+    one, all_ = runs({"a": Model([10 * MS])}, n=2)
+    # The first one's thread woke up late, and so all came later.
+    late = 5 * MS
+    spans = tuple(
+        replace(s, **{k: getattr(s, k) + late for k in ("started", "inferred", "ended", "released")})
+        for s in all_.spans
+    )
+    found = judged((one, replace(all_, spans=spans, wall=all_.wall + late)), n=2)
+    assert found.sentence.startswith("1 request queued on the one instance of `a` for 40% of the time")
+
+
+def test_two_instances_help_and_four_would_more() -> None:
+    found = judged(runs({"a": Model([10 * MS], instances=2)}))
+    assert (found.cause, found.count) == ("queue", 4)
+    assert "6 requests queued on the 2 instances of `a`" in found.sentence
+    assert "2.0 times as fast" in found.sentence
+
+
+def test_the_callee_that_is_waited_for_is_named_not_its_caller() -> None:
+    found = judged(runs({"a": Model([MS, "b"], instances=8), "b": Model([10 * MS])}))
+    assert (found.cause, found.model, found.models) == ("queue", "b", ("b",))
+
+
+def test_a_caller_and_a_callee_that_hold_each_other_back_are_both_named() -> None:
+    found = judged(runs({"a": Model(["b"]), "b": Model([10 * MS])}))
+    assert found.cause == "queue"
+    assert set(found.models) == {"a", "b"}
+    assert found.predicted == pytest.approx(4, rel=0.05)
+
+
+def test_async_helped() -> None:
+    found = judged(runs({"a": Model([10 * MS], instances=8)}))
+    assert (found.cause, found.count) == ("helped", 0)
+    assert "8.0 times as fast, of 8.0 at best" in found.sentence
+
+
+@pytest.mark.parametrize("instances", [1, 4])
+def test_pure_python_is_named_whatever_the_instances(instances: int) -> None:
+    one = runs({"a": Model([10 * MS])})
+    # With four instances each is slowed down by as much as there are: turns are taken.
+    slow = runs({"a": Model([40 * MS], instances=4)})
+    pair = one if instances == 1 else (one[0], slow[1])
+    found = judged(pair, cpu=1.0, held=1.0)
+    assert (found.cause, found.model, found.count) == ("gil", "a", 0)
+    assert "process of its own" in found.advice
+    assert [round(w.speedup, 1) for w in found.what_ifs] == [1.0, 1.0, 1.0]
+    assert found.what_ifs[-1].on_server == pytest.approx(4, rel=0.05)
+
+
+def test_pure_python_is_seen_from_spans_where_the_lock_was_not_measured() -> None:
+    one = session({"a": Model([10 * MS], instances=4)}, *("a",) * N)
+    all_ = session({"a": Model([40 * MS], instances=4)}, ("a",) * N)
+    assert judged((one, all_), cpu=1.0, held=-1.0).cause == "gil"
+    freed = session({"a": Model([10 * MS], instances=4)}, ("a",) * N)
+    assert judged((one, freed), cpu=1.0, held=-1.0).cause != "gil"
+
+
+def test_numpy_that_lets_go_of_the_lock_fills_the_cores() -> None:
+    one = session({"a": Model([10 * MS], instances=4)}, *("a",) * N)
+    all_ = session({"a": Model([20 * MS], instances=4)}, ("a",) * N)
+    found = judged((one, all_), cpu=1.0, cores=2, held=0.02)
+    assert found.cause == "helped"
+    assert found.best == pytest.approx(2, rel=0.05)
+    on_one = judged((one, one), cpu=1.0, cores=1, held=0.02)
+    assert on_one.cause == "cores"
+
+
+def test_numpy_on_one_instance_queues_and_cores_bound_the_prediction() -> None:
+    found = judged(runs({"a": Model([10 * MS])}), cpu=1.0, cores=2, held=0.02)
+    assert (found.cause, found.count) == ("queue", 2)
+    assert [round(w.speedup, 1) for w in found.what_ifs] == [1.0, 2.0, 2.0]
+
+
+def test_processors_that_share_a_core_bound_the_prediction() -> None:
+    found = judged(runs({"a": Model([10 * MS])}), cpu=1.0, cores=2, held=0.02, parallel=1.3)
+    assert (found.cause, found.count) == ("queue", 2)
+    assert found.predicted == pytest.approx(1.3, rel=0.02)
+
+
+def test_other_programs_do_not_change_the_cause_and_are_told() -> None:
+    # Half of the time the burner had no processor; both ways took twice as long.
+    burner = judged(
+        runs({"a": Model([20 * MS])}), cpu=0.5, held=1.0, cores=2, parallel=1.1, waited=(0.5, 0.5)
+    )
+    assert burner.cause == "gil"
+    assert "for 50% of the time" in burner.note
+    one = runs({"a": Model([10 * MS])})[0]
+    late = session({"a": Model([15 * MS], instances=8)}, ("a",) * N)
+    helped = judged((one, late), cores=2, waited=(0.0, 0.5))
+    assert helped.cause == "helped"
+    assert helped.note
+    assert judged((one, late), cores=2).cause == "partly"
+    assert judged(runs({"a": Model([10 * MS])})).note == ""
+    # NumPy on one instance, where two threads got no more done just now: on a quiet machine they would.
+    numpy = runs({"a": Model([10 * MS])})
+    assert judged(numpy, cpu=0.4, cores=2, parallel=1.0, waited=(0.6, 0.6)).cause == "queue"
+    assert judged(numpy, cpu=1.0, cores=2, parallel=1.0).cause == "cores"
+
+
+def test_sync_exec_in_an_async_execute() -> None:
+    models = {"a": Model([MS, "b", "b", "b"]), "b": Model([10 * MS], instances=64)}
+    found = judged(tuple(seen(s, "a", is_async=True) for s in runs(models)))  # type: ignore[arg-type]
+    assert (found.cause, found.model) == ("sync_exec", "a")
+    assert found.predicted == pytest.approx(31 / 11, rel=0.05)
+    decoupled = tuple(seen(s, "a", is_async=True, decoupled=True) for s in runs(models))
+    found = judged(decoupled)  # type: ignore[arg-type]
+    assert found.cause == "sync_exec"
+    assert found.predicted == pytest.approx(8 * 31 / 11, rel=0.05)
+
+
+def test_a_coroutine_that_blocks() -> None:
+    pair = tuple(seen(s, "a", is_async=True, decoupled=True) for s in runs({"a": Model([10 * MS])}))
+    found = judged(pair)  # type: ignore[arg-type]
+    assert (found.cause, found.model) == ("blocking", "a")
+    assert found.predicted == pytest.approx(8, rel=0.05)
+
+
+def test_an_async_execute_that_is_not_decoupled_serves_one_at_a_time() -> None:
+    pair = tuple(seen(s, "a", is_async=True) for s in runs({"a": Model([10 * MS])}))
+    found = judged(pair)  # type: ignore[arg-type]
+    assert (found.cause, found.count) == ("one_at_a_time", 4)
+    assert "decoupled" in found.advice
+
+
+def test_too_little_work() -> None:
+    found = judged(runs({"a": Model([20_000])}), cpu=1.0)
+    assert (found.cause, found.count) == ("little", 0)
+    assert "a request takes 20 µs" in found.sentence
+    # It does not become more by waiting for a processor.
+    assert judged(runs({"a": Model([900_000])}), cpu=0.1, waited=(0.9, 0.9)).cause == "little"
+
+
+def test_a_batcher() -> None:
+    pair = (
+        session({"a": Model([10 * MS])}, *("a",) * N),
+        session({"a": Model([12 * MS], batch=8)}, ("a",) * N),
+    )
+    found = judged(pair)
+    assert (found.cause, found.model) == ("batched", "a")
+    assert "up to 8 requests by one execute" in found.sentence
+
+
+def test_one_request_and_failed_ones() -> None:
+    assert judged(runs({"a": Model([MS])}, n=1), n=1).cause == "one"
+    bad = Span(1, "a", sent=0, queued=1, started=1, inferred=2, ended=3, state="error", error="no <b>")
+    record = replace(runs({"a": Model([MS])})[0], spans=(bad, replace(bad, id=2)), wall=3)
+    found = judged((record, record), n=2)
+    assert found.cause == "failed"
+    assert "2 of 2 requests to `a` failed: no <b>" in found.sentence
+
+
+def test_every_verdict_survives_json_and_has_a_known_cause() -> None:
+    found = judged(runs({"a": Model([10 * MS])}))
+    assert Verdict.from_dict(found.to_dict()) == found
+    assert found.cause in CAUSES
+    assert UNLIMITED not in {w.count for w in found.what_ifs}
