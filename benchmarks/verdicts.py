@@ -1,6 +1,6 @@
 """Whether the verdict of a comparison is true: workloads whose truth is known, again and again.
 
-    python benchmarks/verdicts.py [--runs 20] [--quick] [--check] [--json PATH]
+    python benchmarks/verdicts.py [--runs 20] [--busy N] [--quick] [--check] [--json PATH]
 
 For each workload: how often the sentence named a true cause, and how far predicted speed-ups were from
 measured ones. See README.md.
@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any
 import bls_notebook as bls
 
 HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results" / "verdicts.json"
 sys.path.insert(0, str(HERE.parent))
 
 from tests.repository.workloads import WORKLOADS, Workload, define  # noqa: E402
@@ -33,12 +35,14 @@ def measure(workload: Workload, runs: int) -> dict[str, Any]:
     causes: Counter[str] = Counter()
     off: list[float] = []
     speedups: list[float] = []
+    rough = 0
     for _ in range(runs):
         with bls.ModelRepository() as repo:
             define(repo, workload)
-            found = bls.compare(workload.model, workload.inputs, repeat=3, verify=True, repo=repo)
+            found = bls.compare(workload.model, workload.inputs, verify=True, repo=repo)
         causes[found.verdict.cause] += 1
         speedups.append(found.speedup)
+        rough += bool(found.verdict.note)
         if found.verification is not None:
             off.append(found.verification.off)
     return {
@@ -50,40 +54,62 @@ def measure(workload: Workload, runs: int) -> dict[str, Any]:
         "speedup": median(speedups),
         "off_median": median(off) if off else None,
         "off_most": max(off) if off else None,
+        "off": [round(value, 3) for value in off],
+        "rough": rough,
+        "load": round(_load(), 1),
     }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Lay the rows out."""
-    lines = [f"{'workload':<26}{'true':>8}{'speed-up':>10}{'off by, median':>16}{'most':>7}  causes named"]
+    heads = f"{'workload':<26}{'true':>8}{'speed-up':>10}{'off by, median':>16}{'most':>7}{'rough':>7}"
+    lines = [heads + "  causes named"]
     for row in rows:
         off = ["" if row[key] is None else f"{row[key]:.0%}" for key in ("off_median", "off_most")]
         causes = ", ".join(f"{cause} {count}" for cause, count in row["causes"].items())
         true = f"{row['true']}/{row['runs']}"
         lines.append(
-            f"{row['workload']:<26}{true:>8}{row['speedup']:>9.1f}x{off[0]:>16}{off[1]:>7}  {causes}"
+            f"{row['workload']:<26}{true:>8}{row['speedup']:>9.1f}x{off[0]:>16}{off[1]:>7}"
+            f"{row['rough']:>7}  {causes}"
         )
     return "\n".join(lines)
+
+
+def result(rows: list[dict[str, Any]], busy: int) -> dict[str, Any]:
+    """Return what goes into the file: on which machine, beside how many that compute, and the rows."""
+    machine = {"processors": os.cpu_count(), "python": platform.python_version()}
+    return {"machine": machine, "busy": busy, "rows": rows}
+
+
+def _load() -> float:
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--busy", type=int, default=0, metavar="N", help="beside N processes that compute")
     parser.add_argument("--quick", action="store_true", help="two runs: does it work at all")
     parser.add_argument("--check", action="store_true", help="fail where a verdict was not true")
     parser.add_argument("--json", type=Path, metavar="PATH")
     arguments = parser.parse_args()
     runs = 2 if arguments.quick else arguments.runs
     rows = []
-    for workload in WORKLOADS:
-        rows.append(measure(workload, runs))
-        print(table(rows[-1:]).splitlines()[-1], flush=True)
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.busy)]
+    try:
+        for workload in WORKLOADS:
+            rows.append(measure(workload, runs))
+            print(table(rows[-1:]).splitlines()[-1], flush=True)
+            if arguments.json or not arguments.quick:
+                (arguments.json or RESULTS).write_text(
+                    json.dumps(result(rows, arguments.busy), indent=1) + "\n"
+                )
+    finally:
+        for other in others:
+            other.kill()
     print("\n" + table(rows))
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    print(f"\n{os.cpu_count()} processors, load {load:.1f}, Python {platform.python_version()}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"rows": rows, "load": load}, indent=1) + "\n")
+    print(f"\n{os.cpu_count()} processors, load {_load():.1f}, Python {platform.python_version()}")
     good = all(row["true"] == runs and (row["off_median"] or 0) <= TARGET for row in rows)
     return 0 if good or not arguments.check else 1
 

@@ -25,6 +25,7 @@ _SAMPLES = 12
 _LONGEST = 0.5
 
 _TASKS = Path("/proc/self/task")
+_OWN = Path("/proc/thread-self/schedstat")
 
 
 def cores() -> int:
@@ -54,7 +55,7 @@ class Processors:
         return sum(max(0, ns - self._waited.get(task, 0)) for task, ns in _waited().items())
 
 
-def rate(threads: int, seconds: float = 0.025) -> float:
+def rate(threads: int, seconds: float) -> float:
     """Return how much several threads get done in a second just now, together, without Python's lock.
 
     Twice as many threads get less than twice as much done where they share a core, where other programs
@@ -114,13 +115,15 @@ def held_part(run: Callable[[], object]) -> float:
     stop = threading.Event()
 
     def sample() -> None:
-        own = _Own()
-        while not stop.is_set():
-            begun = time.perf_counter()
-            time.sleep(_SLEEP)
-            took = time.perf_counter() - begun
-            late = took > _LATE
-            samples.append((took, late and took - own.waited() > _LATE))
+        with _Own() as own:
+            now, waited = time.perf_counter(), own.waited()
+            while not stop.is_set():
+                time.sleep(_SLEEP)
+                # The clock and the wait of the same moment, as asking may itself have to wait for the lock.
+                before, had_waited = now, waited
+                now, waited = time.perf_counter(), own.waited()
+                took = now - before - (waited - had_waited)
+                samples.append((took, took > _LATE))
 
     thread = threading.Thread(target=sample, name="bls-lock-probe", daemon=True)
     before = sys.getswitchinterval()
@@ -143,15 +146,21 @@ def held_part(run: Callable[[], object]) -> float:
 
 
 class _Own:
-    """How long the thread that makes this has waited for a processor since it was asked last, s."""
+    """How long the thread that enters this has waited for processors; 0 where the system does not say."""
 
-    def __init__(self) -> None:
-        self._file = Path("/proc/thread-self/schedstat")
-        self._before = 0
-        self.waited()
+    _file: int | None = None
+
+    def __enter__(self) -> _Own:
+        with contextlib.suppress(OSError):
+            self._file = os.open(_OWN, os.O_RDONLY)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            os.close(self._file)
 
     def waited(self) -> float:
-        before = self._before
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            self._before = int(self._file.read_text().split()[1])
-        return (self._before - before) / 1e9
+        """Return how long until now, s."""
+        if self._file is None:
+            return 0.0
+        return int(os.pread(self._file, 80, 0).split()[1]) / 1e9

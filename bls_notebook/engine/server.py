@@ -103,6 +103,16 @@ class Server:
         list of LoadedModel
             What left service; `closed` says when it is finalized.
         """
+        before = self.exchange(name, versions)
+        left = [m for m in before.values() if m not in versions.values()]
+        if left:
+            self.last_failure = None  # its traceback holds every variable on the way, and so what models kept
+        for model in left:
+            model.close()
+        return left
+
+    def exchange(self, name: str, versions: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
+        """Put versions of a model in service instead of those before, and return those as they are."""
         with self._lock:
             before = self._versions.get(name, {})
             if versions:
@@ -111,12 +121,7 @@ class Server:
             else:
                 self._versions.pop(name, None)
                 self._newest.pop(name, None)
-            left = [m for m in before.values() if m not in versions.values()]
-        if left:
-            self.last_failure = None  # its traceback holds every variable on the way, and so what models kept
-        for model in left:
-            model.close()
-        return left
+        return before
 
     # -- on behalf of models -------------------------------------------------------------------------
 

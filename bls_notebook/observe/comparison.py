@@ -117,12 +117,16 @@ class Setting(Record):
 
 @dataclass(frozen=True, slots=True)
 class Verification(Record):
-    """A predicted change, run: ``models`` with ``count`` instances. Speed-ups are against today's exec."""
+    """A predicted change, run: ``models`` with ``count`` instances; speed-ups are against exec.
+
+    ``error`` says why it could not be run; ``measured`` is 0 then.
+    """
 
     models: tuple[str, ...]
     count: int
     predicted: float
     measured: float
+    error: str = ""
 
     @property
     def off(self) -> float:

@@ -1,7 +1,8 @@
 """`compare`: one workload by `exec` one after the other, and by `async_exec` all at once; and why.
 
 Guarantees: models whose instance counts are changed for it are as they were afterwards, also on an error and
-on Ctrl-C. The runs of both kinds alternate in random order, so that what else the machine does hits both.
+on Ctrl-C (`instances`). The runs of both kinds alternate in random order, so that what else the machine does
+hits both.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bls_notebook.engine.ctrl_c import CtrlC
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.processor_time import Processors, cores, held_part, rate
 from bls_notebook.engine.profile import profile
 from bls_notebook.observe.comparison import Comparison, Measured, Setting, Verification
 from bls_notebook.observe.session import Session
 from bls_notebook.observe.spread import spread
-from bls_notebook.observe.verdict import COUNTS, verdict
+from bls_notebook.observe.verdict import COUNTS, DISTURBED, verdict
 
 from .current import current_repository
 from .instances import with_instances
@@ -27,6 +29,7 @@ __all__ = ["compare"]
 
 _Inputs = Mapping[str, Any]
 _THREADS = 8  # at most, to see what the processors get done in parallel
+_SHORT, _LONG = 0.02, 0.1  # seconds, on a quiet machine and beside other programs
 _BUSY = 0.2  # of the time at work: that matters
 
 
@@ -81,22 +84,36 @@ def compare(
     repository = current_repository() if repo is None else repo
     repository.config(model)  # a name that is not there is told now
     workload = _Workload(repository, model, _each(inputs, n))
+    # Within this, Ctrl-C ends models and waits, and nothing between them.
+    with CtrlC():
+        return _compare(workload, counts, repeat, verify)
+
+
+def _compare(workload: _Workload, counts: list[int], repeat: int, verify: bool) -> Comparison:
     workload.sequential()
     workload.gathered()
     held = held_part(workload.sequential)
     now = _measure(workload, 0, repeat, held)
     found = verdict(now.sequential, now.gathered, now.measured, {*COUNTS, *counts})
     settings = {0: now}
-    models = found.models or (model,)
+    models = found.models or (workload.model,)
     for count in random.sample(counts, len(counts)):
         settings[count] = _measure_with(workload, models, count, repeat, held)
     verification = None
     if verify and found.count:
-        changed = settings.get(found.count) or _measure_with(workload, models, found.count, repeat, held)
-        # Against exec at the same time: what else the machine does may have changed since.
-        verification = Verification(models, found.count, found.predicted, changed.measured.speedup)
+        try:
+            changed = settings.get(found.count) or _measure_with(workload, models, found.count, repeat, held)
+        except BLSError as error:
+            # What was measured until now is worth being seen.
+            verification = Verification(models, found.count, found.predicted, 0.0, str(error))
+        else:
+            # Against exec at the same time: what else the machine does may have changed since.
+            problem = next((s.error for s in changed.gathered.spans if s.state != "ok"), "")
+            speedup = 0.0 if problem else changed.measured.speedup
+            verification = Verification(models, found.count, found.predicted, speedup, problem)
     return Comparison(
-        model, n, repeat, tuple(settings[c] for c in sorted(settings)), found, verification
+        workload.model, workload.count, repeat, tuple(settings[c] for c in sorted(settings)), found,
+        verification,
     )  # fmt: skip
 
 
@@ -136,12 +153,13 @@ class _Workload:
     """The requests of one caller, to be sent in either way; each returns the session of its run."""
 
     def __init__(self, repository: ModelRepository, model: str, inputs: list[_Inputs]) -> None:
-        self.repository, self._model, self._inputs = repository, model, inputs
+        self.repository, self.model, self._inputs = repository, model, inputs
+        self.count = len(inputs)
         self._decoupled = repository.record(model).decoupled
 
     def sequential(self) -> _Run:
         """Send one after the other."""
-        repository, model = self.repository, self._model
+        repository, model = self.repository, self.model
 
         def run() -> _Run:
             with profile(name="exec, one after the other") as session:
@@ -159,7 +177,7 @@ class _Workload:
 
     def gathered(self) -> _Run:
         """Send all at once."""
-        repository, model = self.repository, self._model
+        repository, model = self.repository, self.model
 
         async def one(inputs: _Inputs) -> None:
             if self._decoupled:
@@ -194,13 +212,14 @@ def _measure_with(
 def _measure(workload: _Workload, count: int, repeat: int, held: float) -> Setting:
     runs: dict[bool, list[_Run]] = {False: [], True: []}
     speeds: list[tuple[float, float]] = []
-    processors = cores()
+    threads = min(cores(), _THREADS)
     for _ in range(repeat):
         for together in random.sample((False, True), 2):
             runs[together].append(workload.gathered() if together else workload.sequential())
         last = runs[False][-1]
         if count == 0 and last.used + last.waited > _BUSY * last.session.wall:
-            speeds.append((rate(1), rate(min(processors, _THREADS))))
+            seconds = _LONG if last.waited > DISTURBED * last.used else _SHORT
+            speeds.append((rate(1, seconds), rate(threads, seconds)))
     one, all_ = (sorted(runs[together], key=lambda r: r.session.wall) for together in (False, True))
     middle = (repeat - 1) // 2
     sequential, gathered = one[middle], all_[middle]
@@ -213,8 +232,8 @@ def _measure(workload: _Workload, count: int, repeat: int, held: float) -> Setti
         cpu_gathered=gathered.used,
         waited_sequential=sequential.waited,
         waited_gathered=gathered.waited,
-        cores=processors,
-        parallel=_ratio(speeds),
+        cores=cores(),
+        parallel=_ratio(speeds, threads),
         held=held,
     )
     return Setting(
@@ -223,7 +242,7 @@ def _measure(workload: _Workload, count: int, repeat: int, held: float) -> Setti
     )  # fmt: skip
 
 
-def _ratio(speeds: list[tuple[float, float]]) -> float:
+def _ratio(speeds: list[tuple[float, float]], threads: int) -> float:
     """Return how many times as much as one thread several got done; 0 where that was not measured."""
     alone, together = (sum(each) for each in zip(*speeds, strict=True)) if speeds else (0.0, 0.0)
-    return max(1.0, together / alone) if alone else 0.0
+    return min(max(1.0, together / alone), float(threads)) if alone else 0.0

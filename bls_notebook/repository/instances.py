@@ -1,21 +1,31 @@
-"""Models with other instance counts for a while, as they were afterwards."""
+"""Models with other instance counts for a while, as they were afterwards.
+
+Guarantees: the versions that serve are set aside, not unloaded, and serve again at the end: with the same
+instances and what these remember, also on an error and on Ctrl-C, and where the files on disk have changed
+or the model could not be loaded a second time. Whatever somebody else loaded meanwhile stays.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
+from bls_notebook.engine.ctrl_c import CtrlC
+
+from .loader import load_versions
 from .repository import ModelRepository
+from .source import ModelSource
 
 __all__ = ["with_instances"]
 
 
 @contextmanager
 def with_instances(repository: ModelRepository, models: Iterable[str], count: int) -> Iterator[None]:
-    """Load models again with an instance count; as they were at the end, also on an error or Ctrl-C.
+    """Have other instances of models serve, with an instance count; those that serve now do so again after.
 
     Parameters
     ----------
@@ -27,16 +37,34 @@ def with_instances(repository: ModelRepository, models: Iterable[str], count: in
     Raises
     ------
     BLSError
-        A model cannot be loaded again; all are as they were then.
+        A model cannot be loaded with so many instances; all are as they were then.
     """
-    before: dict[str, dict[str, Any]] = {}
-    try:
+    # Within this, Ctrl-C ends models and waits, and nothing between them.
+    with CtrlC(), ExitStack() as stack:
         for name in models:
-            config = MessageToDict(repository.config(name), preserving_proto_field_name=True)
-            before[name] = config
-            groups = config.get("instance_group") or [{}]
-            repository.load(name, {**config, "instance_group": [{**groups[0], "count": count}]})
+            stack.enter_context(_other_instances(repository, name, count))
+        yield
+
+
+@contextmanager
+def _other_instances(repository: ModelRepository, name: str, count: int) -> Iterator[None]:
+    server = repository._server
+    config: dict[str, Any] = MessageToDict(repository.config(name), preserving_proto_field_name=True)
+    groups = config.get("instance_group") or [{}]
+    config = {**config, "instance_group": [{**groups[0], "count": count}]}
+    with repository._loading_of(name):
+        serving = server.serving(name)
+        folder = Path(next(iter(serving.values())).directory).parent
+        loaded = load_versions(server, ModelSource(name, folder, str(folder), config, True))
+        for version in loaded.keys() - serving.keys():
+            loaded.pop(version).close()
+        server.exchange(name, loaded)
+    try:
         yield
     finally:
-        for name, config in before.items():
-            repository.load(name, config)
+        with repository._loading_of(name):
+            if server.serving(name) == loaded:
+                server.replace(name, serving)
+            else:
+                for model in (*serving.values(), *loaded.values()):
+                    model.close()

@@ -77,3 +77,36 @@ def test_a_body_that_awaits(cells) -> None:
     failed = cells("%%bls\nimport asyncio\nctrl_c()\nawait asyncio.Event().wait()")
     assert isinstance(failed.error, KeyboardInterrupt)
     assert cells("%%bls\nimport asyncio\nawait asyncio.sleep(0)\n5").value == 5
+
+
+SECOND_INSTANCE = """\
+import time
+import numpy as np, triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def initialize(self, args):
+        self.second = args["model_instance_name"].endswith("_1")
+        self.asked = 0
+    def execute(self, requests):
+        self.asked += 1
+        if self.second:
+            ctrl_c()
+        time.sleep(0.01)
+        out = pb_utils.Tensor("OUT", np.array([self.asked], np.int32))
+        return [pb_utils.InferenceResponse([out]) for _ in requests]
+"""
+
+
+@pytest.mark.parametrize("how", ["--verify", "--instances 2"])
+def test_a_comparison_that_has_changed_the_instances(cells, how: str) -> None:
+    cells("%%tritonmodel counts --output OUT INT32 [1]\n" + SECOND_INSTANCE)
+    cells("%bls counts")
+    model = bls.current_repository()._server.find("counts")
+    interval = sys.getswitchinterval()
+    failed = cells(f"found = %blsprofile counts -n 4 --repeat 1 {how}")
+    assert not failed.success
+    assert "interrupted" in failed.text
+    assert "found" not in cells.shell.user_ns
+    assert bls.current_repository()._server.find("counts") is model
+    assert sys.getswitchinterval() == interval
+    assert cells("%bls counts").value["OUT"].as_numpy()[0] > 4
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -29,12 +29,28 @@ def seen(record: Session, model: str, **changes: Any) -> Session:
 
 
 def judged(
-    pair: tuple[Session, Session], *, cpu: float = 0.0, cores: int = 16, held: float = 0.0, n: int = N
+    pair: tuple[Session, Session],
+    *,
+    cpu: float = 0.0,
+    cores: int = 16,
+    held: float = 0.0,
+    n: int = N,
+    waited: tuple[float, float] = (0.0, 0.0),
+    parallel: float = 0.0,
 ) -> Verdict:
     """The verdict, where `cpu` is the part of the time that the process was at work."""
     one, all_ = pair
     measured = Measured(
-        n, one.wall, all_.wall, round(cpu * one.wall), round(cpu * one.wall), cores=cores, held=held
+        n,
+        one.wall,
+        all_.wall,
+        round(cpu * one.wall),
+        round(cpu * one.wall),
+        round(waited[0] * one.wall),
+        round(waited[1] * all_.wall),
+        cores=cores,
+        parallel=parallel,
+        held=held,
     )
     return verdict(one, all_, measured)
 
@@ -72,11 +88,23 @@ def test_requests_queue_for_one_instance() -> None:
     assert (found.cause, found.model, found.count) == ("queue", "a", 4)
     assert "7 requests queued on the one instance of `a` for 87% of the time" in found.sentence
     assert "async brought nothing" in found.sentence
-    assert "instance_group.count > 1" in found.sentence
+    assert "until `instance_group.count` > 1" in found.sentence
     assert [round(w.speedup, 1) for w in found.what_ifs] == [1.0, 2.0, 4.0]
     assert found.predicted == pytest.approx(4, rel=0.02)
     assert found.best == pytest.approx(8, rel=0.02)
     assert found.chain == pytest.approx(10 * MS, rel=0.01)
+
+
+def test_who_waits_for_no_other_request_is_not_counted() -> None:
+    one, all_ = runs({"a": Model([10 * MS])}, n=2)
+    # The first one's thread woke up late, and so all came later.
+    late = 5 * MS
+    spans = tuple(
+        replace(s, **{k: getattr(s, k) + late for k in ("started", "inferred", "ended", "released")})
+        for s in all_.spans
+    )
+    found = judged((one, replace(all_, spans=spans, wall=all_.wall + late)), n=2)
+    assert found.sentence.startswith("1 request queued on the one instance of `a` for 40% of the time")
 
 
 def test_two_instances_help_and_four_would_more() -> None:
@@ -141,6 +169,32 @@ def test_numpy_on_one_instance_queues_and_cores_bound_the_prediction() -> None:
     assert [round(w.speedup, 1) for w in found.what_ifs] == [1.0, 2.0, 2.0]
 
 
+def test_processors_that_share_a_core_bound_the_prediction() -> None:
+    found = judged(runs({"a": Model([10 * MS])}), cpu=1.0, cores=2, held=0.02, parallel=1.3)
+    assert (found.cause, found.count) == ("queue", 2)
+    assert found.predicted == pytest.approx(1.3, rel=0.02)
+
+
+def test_other_programs_do_not_change_the_cause_and_are_told() -> None:
+    # Half of the time the burner had no processor; both ways took twice as long.
+    burner = judged(
+        runs({"a": Model([20 * MS])}), cpu=0.5, held=1.0, cores=2, parallel=1.1, waited=(0.5, 0.5)
+    )
+    assert burner.cause == "gil"
+    assert "for 50% of the time" in burner.note
+    one = runs({"a": Model([10 * MS])})[0]
+    late = session({"a": Model([15 * MS], instances=8)}, ("a",) * N)
+    helped = judged((one, late), cores=2, waited=(0.0, 0.5))
+    assert helped.cause == "helped"
+    assert helped.note
+    assert judged((one, late), cores=2).cause == "partly"
+    assert judged(runs({"a": Model([10 * MS])})).note == ""
+    # NumPy on one instance, where two threads got no more done just now: on a quiet machine they would.
+    numpy = runs({"a": Model([10 * MS])})
+    assert judged(numpy, cpu=0.4, cores=2, parallel=1.0, waited=(0.6, 0.6)).cause == "queue"
+    assert judged(numpy, cpu=1.0, cores=2, parallel=1.0).cause == "cores"
+
+
 def test_sync_exec_in_an_async_execute() -> None:
     models = {"a": Model([MS, "b", "b", "b"]), "b": Model([10 * MS], instances=64)}
     found = judged(tuple(seen(s, "a", is_async=True) for s in runs(models)))  # type: ignore[arg-type]
@@ -170,6 +224,8 @@ def test_too_little_work() -> None:
     found = judged(runs({"a": Model([20_000])}), cpu=1.0)
     assert (found.cause, found.count) == ("little", 0)
     assert "a request takes 20 µs" in found.sentence
+    # It does not become more by waiting for a processor.
+    assert judged(runs({"a": Model([900_000])}), cpu=0.1, waited=(0.9, 0.9)).cause == "little"
 
 
 def test_a_batcher() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import bls_notebook as bls
 from bls_notebook.repository.instances import with_instances
-from tests.repository.workloads import WORKLOADS, Workload, define
+from tests.repository.workloads import CONFIG, HEAD, WORKLOADS, Workload, define
 
 # Those whose truth does not hang on what else the machine is doing now.
 _CERTAIN = ("sleeps", "batcher", "exec in", "blocking", "async, one")
@@ -61,6 +63,103 @@ def test_counts_are_put_back_whatever_happens(error: type[BaseException]) -> Non
         assert (count_of(repo, "callee"), count_of(repo, "caller")) == (24, 1)
 
 
+COUNTING = """
+class TritonPythonModel:
+    def initialize(self, args):
+        self.asked = 0
+        if args["model_instance_name"].endswith("_3"):
+            raise ValueError("no memory for a fourth")
+
+    def execute(self, requests):
+        self.asked += 1
+        time.sleep(0.01)
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([self.asked], np.float32))])
+            for request in requests
+        ]
+"""
+SLOW_STREAM = """
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            for _ in range(2):
+                time.sleep(0.01)
+                sender.send(answer([request])[0])
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def asked(repo: bls.ModelRepository, model: str) -> float:
+    return float(repo.infer(model, {"IN": [1.0]})["OUT"].as_numpy()[0])
+
+
+def test_the_very_instances_come_back_with_what_they_remember() -> None:
+    with bls.ModelRepository() as repo:
+        define(repo, Workload("", "", {"counting": (COUNTING, "")}))
+        before = asked(repo, "counting")
+        with with_instances(repo, ["counting"], 2):
+            assert asked(repo, "counting") == 1
+            other = repo._server.find("counting")
+        assert asked(repo, "counting") == before + 1
+        assert other is not None
+        assert other.closed.wait(10)
+
+
+def test_a_verification_that_cannot_be_run_is_told_and_loses_nothing() -> None:
+    with bls.ModelRepository() as repo:
+        define(repo, Workload("", "", {"counting": (COUNTING, "")}))
+        found = bls.compare("counting", {"IN": [1.0]}, n=6, repeat=1, verify=True, repo=repo)
+        assert found.verdict.cause == "queue"
+        assert found.verification is not None
+        assert (found.verification.count, found.verification.measured) == (4, 0.0)
+        assert "no memory for a fourth" in found.verification.error
+        assert count_of(repo, "counting") == 1
+        assert asked(repo, "counting") > 12
+        with pytest.raises(bls.BLSError, match="no memory for a fourth"):
+            bls.compare("counting", {"IN": [1.0]}, n=2, repeat=1, instances=[4], repo=repo)
+        assert count_of(repo, "counting") == 1
+
+
+def test_a_repository_that_loads_its_models_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "counting" / "1"
+    folder.mkdir(parents=True)
+    (folder / "model.py").write_text(HEAD + COUNTING)
+    (folder.parent / "config.pbtxt").write_text(CONFIG)
+    with bls.ModelRepository(tmp_path, control_mode="none") as repo:
+        (folder / "model.py").write_text("a mistake made since")
+        with pytest.raises(bls.BLSError), with_instances(repo, ["counting"], 2):
+            pass
+        assert asked(repo, "counting") == 1
+        (folder / "model.py").write_text(HEAD + COUNTING)
+        with with_instances(repo, ["counting"], 2):
+            assert count_of(repo, "counting") == 2
+        assert asked(repo, "counting") == 2
+
+
+def test_what_somebody_else_loads_meanwhile_stays() -> None:
+    with bls.ModelRepository() as repo:
+        define(repo, Workload("", "", {"counting": (COUNTING, "")}))
+        old = repo._server.find("counting")
+        with with_instances(repo, ["counting"], 2):
+            define(repo, Workload("", "", {"counting": (COUNTING, "instance_group [{ count: 3 }]")}))
+        assert count_of(repo, "counting") == 3
+        assert old is not None
+        assert old.closed.wait(10)
+
+
+def test_a_decoupled_model_with_other_counts() -> None:
+    config = "model_transaction_policy { decoupled: true }"
+    with bls.ModelRepository() as repo:
+        define(repo, Workload("", "", {"slow": (SLOW_STREAM, config)}))
+        found = bls.compare("slow", {"IN": [1.0]}, n=6, repeat=1, verify=True, repo=repo)
+        assert found.verdict.cause == "queue", found.verdict.sentence
+        assert found.verification is not None
+        assert found.verification.error == ""
+        assert all(s.responses == 2 for s in found.gathered.spans)
+        assert count_of(repo, "slow") == 1
+
+
 def test_a_decoupled_model_is_streamed() -> None:
     with bls.ModelRepository() as repo:
         define(repo, named("blocking coroutine"))
@@ -94,3 +193,22 @@ def test_failing_requests_are_the_verdict() -> None:
         found = bls.compare("little", {"WRONG": [1.0]}, n=2, repeat=1, repo=repo)
     assert found.verdict.cause == "failed"
     assert "2 of 2 requests to `little` failed" in found.verdict.sentence
+
+
+def test_a_model_that_fails_now_and_then() -> None:
+    source = """
+class TritonPythonModel:
+    def execute(self, requests):
+        if pb_utils.get_input_tensor_by_name(requests[0], "IN").as_numpy()[0] == 2:
+            raise ValueError("not two")
+        return answer(requests)
+"""
+    inputs = [{"IN": [1.0]}, {"IN": [2.0]}, {"IN": [3.0]}]
+    with bls.ModelRepository() as repo:
+        define(repo, Workload("", "", {"picky": (source, "")}))
+        found = bls.compare("picky", inputs, n=3, repeat=1, instances=[2], verify=True, repo=repo)
+        assert count_of(repo, "picky") == 1
+    assert found.verdict.cause == "failed"
+    assert "1 of 3 requests to `picky` failed" in found.verdict.sentence
+    assert "not two" in found.verdict.sentence
+    assert found.verification is None

@@ -8,14 +8,14 @@ import numpy as np
 
 from bls_notebook import ModelRepository
 
-__all__ = ["WORKLOADS", "Workload", "define"]
+__all__ = ["CONFIG", "HEAD", "WORKLOADS", "Workload", "define"]
 
-_CONFIG = """
+CONFIG = """
 input [{ name: "IN" data_type: TYPE_FP32 dims: [1] }]
 output [{ name: "OUT" data_type: TYPE_FP32 dims: [1] }]
 """
 
-_HEAD = """
+HEAD = """
 import asyncio, time
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -41,7 +41,7 @@ _BURNER = """
 class TritonPythonModel:
     def execute(self, requests):
         total = 0
-        for i in range(400_000):
+        for i in range(200_000):
             total += i * i
         return answer(requests)
 """
@@ -53,7 +53,7 @@ class TritonPythonModel:
         self.out = np.empty_like(self.values)
 
     def execute(self, requests):
-        for _ in range(150):
+        for _ in range(80):
             np.sin(self.values, out=self.out)  # lets go of the lock meanwhile
         return answer(requests)
 """
@@ -151,4 +151,4 @@ WORKLOADS = (
 def define(repo: ModelRepository, workload: Workload) -> None:
     """Define the models of a workload."""
     for name, (source, config) in workload.models.items():
-        repo.define(name, _HEAD + source, _CONFIG + config)
+        repo.define(name, HEAD + source, CONFIG + config)

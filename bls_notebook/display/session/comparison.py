@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bls_notebook.display import parts, text
@@ -11,10 +12,11 @@ from bls_notebook.display.timeline.html import timeline_html
 from bls_notebook.display.timeline.text import timeline_lines
 from bls_notebook.display.units import count
 from bls_notebook.observe.comparison import Comparison, Verification
+from bls_notebook.observe.session import Session
 from bls_notebook.observe.spread import Spread
 from bls_notebook.observe.verdict_words import times
 
-__all__ = ["comparison_html", "comparison_text"]
+__all__ = ["compared_sessions", "comparison_html", "comparison_text"]
 
 _PREDICTED = "by a replay of the requests as they were one at a time"
 _SERVER = "on a Triton server each instance is a process of its own, with a lock (GIL) of its own"
@@ -41,7 +43,7 @@ def comparison_text(comparison: Comparison, *, width: int = 100) -> str:
     lines += text.wrap(verdict.note, width, "  ") if verdict.note else []
     lines.append("  " + text.facts(*(f"{label} {value}" for label, value, _ in _figures(comparison))))
     if comparison.gathered.spans:
-        lines += ["", *timeline_lines([comparison.sequential, comparison.gathered], width=width), ""]
+        lines += ["", *timeline_lines(list(compared_sessions(comparison)), width=width), ""]
     heads, rows = _what_if(comparison)
     if rows:
         lines += text.table(rows, heads=[head for head, _ in heads], right="r" * len(heads), width=width)
@@ -70,20 +72,41 @@ def comparison_html(comparison: Comparison, *, widget: Any = None) -> str:
         tag("div", _code(verdict.sentence), cls="verdict"),
         tag("div", _code(verdict.advice), cls="advice") if verdict.advice else Html(),
         parts.line(parts.quiet(verdict.note)) if verdict.note else Html(),
-        tag("div", *(_tile(*figure) for figure in _figures(comparison)), cls="tiles"),
+        # With spaces, for a notebook that is not trusted and is shown without the stylesheet.
+        tag("div", join(*(_tile(*figure) for figure in _figures(comparison)), by=" "), cls="tiles"),
     ]
     if comparison.gathered.spans:
-        children.append(timeline_html(comparison.sequential, comparison.gathered, widget=widget))
+        children.append(timeline_html(*compared_sessions(comparison), widget=widget))
     heads, rows = _what_if(comparison)
     if rows:
         body = (
-            row([tag("th", first, cls="num", scope="row"), *(tag("td", cell, cls="num") for cell in rest)])
+            row(
+                [tag("th", first, cls="num", scope="row"), *(tag("td", cell, cls="num") for cell in rest)],
+                cls="advised" if first == str(verdict.count) else "",
+            )
             for first, *rest in rows
         )
         children.append(table("What other instance counts bring", [(h, "num") for h, _ in heads], body))
     if comparison.verification is not None:
-        children.append(parts.line(tag("b", "verified"), _code(_verified(comparison.verification))))
+        children.append(
+            parts.line(tag("b", "verified"), tag("span", _code(_verified(comparison.verification))))
+        )
     return parts.output(*children, styles="table session figure")
+
+
+def compared_sessions(comparison: Comparison) -> tuple[Session, Session]:
+    """Return the two sessions to draw.
+
+    One after the other most instances are idle, and their lanes would push the others out of sight: they are
+    left out of that one.
+    """
+    sequential = comparison.sequential
+    used = {(s.model, s.version, s.instance) for s in sequential.spans}
+    models = tuple(
+        replace(m, instances=tuple(i for i in m.instances if (m.name, m.version, i) in used))
+        for m in sequential.models
+    )
+    return replace(sequential, models=models), comparison.gathered
 
 
 def _what(comparison: Comparison) -> str:
@@ -148,6 +171,9 @@ def _what_if(comparison: Comparison) -> tuple[list[tuple[str, str]], list[list[s
 
 def _verified(verification: Verification) -> str:
     whom = " and ".join(f"`{model}`" for model in verification.models)
+    if verification.error:
+        with_them = f"{count(verification.count, 'instance')} of {whom}"
+        return f"could not be run with {with_them}: {verification.error}"
     return (
         f"with {count(verification.count, 'instance')} of {whom}: predicted "
         f"{times(verification.predicted)}×, measured {times(verification.measured)}× "
@@ -163,5 +189,5 @@ def _code(words: str) -> Html:
 
 def _tile(label: str, value: str, what: str) -> Html:
     return tag(
-        "div", tag("span", label, cls="dim"), Html(" "), tag("b", value), cls="tile", title=what or None
+        "span", tag("span", label, cls="dim"), Html(" "), tag("b", value), cls="tile", title=what or None
     )
