@@ -286,7 +286,8 @@ class _Case:
             return "one", root
         if self.batches and speedup > GAIN:
             return "batched", max(self.batches, key=lambda key: self.batches[key][0])
-        alone = measured.sequential - measured.waited_sequential
+        # Several threads may have waited at a time: that tells nothing of the work that was done.
+        alone = max(measured.sequential - measured.waited_sequential, measured.cpu_sequential)
         if alone / measured.requests < LITTLE and speedup < 1.5:
             return "little", root
         bound = max(self.python, self.own_cpu)

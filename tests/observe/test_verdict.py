@@ -182,6 +182,8 @@ def test_other_programs_do_not_change_the_cause_and_are_told() -> None:
     )
     assert burner.cause == "gil"
     assert "for 50% of the time" in burner.note
+    # Two threads waited all the time.
+    assert judged(runs({"a": Model([20 * MS])}), cpu=0.3, held=1.0, waited=(2.0, 2.0)).cause == "gil"
     one = runs({"a": Model([10 * MS])})[0]
     late = session({"a": Model([15 * MS], instances=8)}, ("a",) * N)
     helped = judged((one, late), cores=2, waited=(0.0, 0.5))
