@@ -10,7 +10,7 @@ import { aliveTable, describe, holdersOf, shortly } from "./lifetimes_words.js";
 
 const MOST_ROWS = 48;
 const MOST_TABLE = 200; // rows
-const TALLEST = 460; // of the part with the bars; more of them scroll
+const TALLEST = 640; // of the part with the bars; more of them scroll
 const LEAST_NS = 200; // that can be seen at once
 const KEYS =
   "Arrow keys go from block to block, Enter selects, plus and minus zoom, Shift with arrows moves, 0 shows all.";

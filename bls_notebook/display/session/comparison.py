@@ -72,7 +72,8 @@ def comparison_html(comparison: Comparison, *, widget: Any = None) -> str:
         tag("div", _code(verdict.sentence), cls="verdict"),
         tag("div", _code(verdict.advice), cls="advice") if verdict.advice else Html(),
         parts.line(parts.quiet(verdict.note)) if verdict.note else Html(),
-        tag("div", *(_tile(*figure) for figure in _figures(comparison)), cls="tiles"),
+        # With spaces, for a notebook that is not trusted and is shown without the stylesheet.
+        tag("div", join(*(_tile(*figure) for figure in _figures(comparison)), by=" "), cls="tiles"),
     ]
     if comparison.gathered.spans:
         children.append(timeline_html(*compared_sessions(comparison), widget=widget))
@@ -188,5 +189,5 @@ def _code(words: str) -> Html:
 
 def _tile(label: str, value: str, what: str) -> Html:
     return tag(
-        "div", tag("span", label, cls="dim"), Html(" "), tag("b", value), cls="tile", title=what or None
+        "span", tag("span", label, cls="dim"), Html(" "), tag("b", value), cls="tile", title=what or None
     )

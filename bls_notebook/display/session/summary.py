@@ -90,7 +90,8 @@ def statistics_html(figures: SessionStatistics, *, name: str = "", picture: Html
     top = parts.line(parts.name(name or "session"))
     if not figures.requests:
         return parts.output(top, parts.line(parts.quiet(_NONE)), styles="session")
-    tiles = tag("div", *(_tile(*figure) for figure in session_figures(figures)), cls="tiles")
+    # With spaces, for a notebook that is not trusted and is shown without the stylesheet.
+    tiles = tag("div", join(*(_tile(*figure) for figure in session_figures(figures)), by=" "), cls="tiles")
     heads = [("model", ""), *((head, "num" if head else "") for head, _ in _COLUMNS)]
     body = (
         row([
@@ -145,7 +146,7 @@ def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:
 
 def _tile(label: str, value: str, what: str) -> Html:
     return tag(
-        "div", tag("span", label, cls="dim"), Html(" "), tag("b", value), cls="tile", title=what or None
+        "span", tag("span", label, cls="dim"), Html(" "), tag("b", value), cls="tile", title=what or None
     )
 
 

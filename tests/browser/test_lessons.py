@@ -1,0 +1,43 @@
+"""The lessons on async and on streams: as a page without a kernel, and the first experiment, run."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.browser.lab import ROOT
+
+pytestmark = pytest.mark.browser
+
+SYNC_AND_ASYNC = ROOT / "notebooks" / "01_sync_and_async.ipynb"
+STREAMS = ROOT / "notebooks" / "02_decoupled_streams.ipynb"
+
+
+@pytest.mark.parametrize("file", [SYNC_AND_ASYNC, STREAMS], ids=lambda file: file.stem)
+def test_every_experiment_has_its_picture_without_a_kernel(open_notebook: Any, file: Any) -> None:
+    experiments = sum(
+        "blsprofile" in "".join(cell["source"]).split()[0] or "\n%blsprofile" in "".join(cell["source"])
+        for cell in json.loads(file.read_text("utf-8"))["cells"]
+        if cell["cell_type"] == "code"
+    )
+    assert experiments >= 6
+    page = open_notebook(file, run=False).page
+    page.wait_for_function(
+        "(count) => { const all = [...document.querySelectorAll('img.bls-figure')];"
+        " return all.length === count && all.every((img) => img.complete && img.naturalWidth > 400); }",
+        arg=experiments,
+    )
+
+
+def test_the_first_experiment_runs(open_notebook: Any) -> None:
+    cells = json.loads(SYNC_AND_ASYNC.read_text("utf-8"))["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"][:3]
+    notebook = open_notebook([{**cell, "outputs": [], "execution_count": None} for cell in code])
+    assert notebook.errors() == []
+    shown = notebook.output(2).first
+    shown.locator(".bls-tl-over").wait_for()
+    assert "queued on the one instance of scanner" in shown.locator(".bls-verdict").inner_text()
+    assert notebook.ask("one_instance.verdict.cause") == "queue"
+    assert shown.locator(".bls-tl-session").count() == 2
