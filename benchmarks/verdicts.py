@@ -1,6 +1,6 @@
 """Whether the verdict of a comparison is true: workloads whose truth is known, again and again.
 
-    python benchmarks/verdicts.py [--runs 20] [--busy N] [--quick] [--check] [--json PATH]
+    python benchmarks/verdicts.py [--runs 20] [--only REGEX] [--busy N] [--quick] [--check] [--json PATH]
 
 For each workload: how often the sentence named a true cause, and how far predicted speed-ups were from
 measured ones. See README.md.
@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -89,6 +90,7 @@ def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--only", default="", metavar="REGEX", help="the workloads with such a name")
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="beside N processes that compute")
     parser.add_argument("--quick", action="store_true", help="two runs: does it work at all")
     parser.add_argument("--check", action="store_true", help="fail where a verdict was not true")
@@ -98,7 +100,7 @@ def main() -> int:
     rows = []
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.busy)]
     try:
-        for workload in WORKLOADS:
+        for workload in [w for w in WORKLOADS if re.search(arguments.only, w.name)]:
             rows.append(measure(workload, runs))
             print(table(rows[-1:]).splitlines()[-1], flush=True)
             if arguments.json or not arguments.quick:

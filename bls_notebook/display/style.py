@@ -141,7 +141,8 @@ _SESSION = """
 .bls-slower{color:var(--b-red)}
 .bls-verdict{font-size:17px;line-height:1.4;max-width:56em;margin:4px 0}
 .bls-verdict code{font-size:15.5px;font-weight:600}
-.bls-advice{max-width:66em;margin:2px 0 8px}
+.bls-advice{max-width:66em;margin:6px 0 8px;padding:1px 0 1px 10px;border-left:3px solid var(--b-green)}
+.bls-advised th,.bls-advised td{font-weight:700}
 """
 
 # Who says that a page is dark: JupyterLab, VS Code, Colab.

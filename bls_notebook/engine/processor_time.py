@@ -55,7 +55,7 @@ class Processors:
         return sum(max(0, ns - self._waited.get(task, 0)) for task, ns in _waited().items())
 
 
-def rate(threads: int, seconds: float = 0.025) -> float:
+def rate(threads: int, seconds: float) -> float:
     """Return how much several threads get done in a second just now, together, without Python's lock.
 
     Twice as many threads get less than twice as much done where they share a core, where other programs

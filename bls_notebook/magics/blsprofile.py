@@ -39,9 +39,11 @@ def parser() -> Parser:
     parser = Parser(
         "%blsprofile",
         "Runs one workload in two ways, N requests by exec one after the other and by async_exec all at "
-        "once, and shows both on one time axis, with a sentence that says why async helped, or did not, "
-        "and what would. Warmed up, repeated in random order; medians are compared. %%blsprofile profiles a "
-        "cell. In scripts: bls.compare().",
+        "once, and shows both on one time axis, with a sentence that says why async helped, or did not: "
+        "too few instances, Python's lock, exec in a coroutine, a coroutine that blocks, batches, busy "
+        "processors, or too little work; and what would help, with what that is predicted to bring. "
+        "INPUT=EXPRESSION is an input by its name, as for %bls. Warmed up, repeated in random order; medians "
+        "are compared. %%blsprofile profiles a cell. In scripts: bls.compare().",
         _EXAMPLES,
     )
     parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
@@ -57,10 +59,15 @@ def parser() -> Parser:
     )
     add(
         "--instances", type=_counts, metavar="1,2,4",
-        help="measure these instance counts too; the models are as they were afterwards",
+        help="measure these instance counts too, of the models that requests queue for, else of MODEL; "
+        "afterwards the instances are the ones from before",
     )  # fmt: skip
     add("--repeat", type=whole_number(1), default=5, metavar="R", help="runs of each way (default: 5)")
-    add("--verify", action="store_true", help="run the instance count that is predicted to help most")
+    add(
+        "--verify",
+        action="store_true",
+        help="run the change that is predicted to help most, if it is one of instance counts",
+    )
     add("--into", type=identifier, metavar="NAME", help="a variable for the comparison")
     add(
         "--save",
@@ -114,6 +121,8 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
             repeat=arguments.repeat, verify=arguments.verify,
         )  # fmt: skip
     notebook.assign(arguments.into, found)
+    if arguments.verify and found.verification is None:
+        notebook.say("%blsprofile: --verify: nothing to run, as no instance count is predicted to help")
     _save(notebook, "%blsprofile", found, arguments.save, "load_comparison")
     return None if arguments.quiet else found
 

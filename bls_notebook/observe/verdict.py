@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from bls_notebook.observe.comparison import Measured, Verdict, WhatIf
-from bls_notebook.observe.intervals import total, union
-from bls_notebook.observe.relations import Relations
+from bls_notebook.observe.intervals import minus, total, union
+from bls_notebook.observe.relations import Relations, holds
 from bls_notebook.observe.replay import (
     UNLIMITED,
     Batches,
@@ -28,12 +28,13 @@ from bls_notebook.observe.replay import (
 from bls_notebook.observe.session import ModelSeen, Session
 from bls_notebook.observe.verdict_words import Facts, advice, note, sentence
 
-__all__ = ["COUNTS", "verdict"]
+__all__ = ["COUNTS", "DISTURBED", "verdict"]
 
 COUNTS = (1, 2, 4)
 LITTLE = 300_000  # ns of a request: below, sending and switching tasks is a large part of it
 GAIN = 1.15  # what a change has to bring to be worth a word
 NEAR = 0.8  # of the best possible: near it
+DISTURBED = 0.1  # of its processor time: so long it waited for others who had the processors
 
 
 def verdict(
@@ -82,9 +83,12 @@ class _Case:
         self.python = min(round(held * measured.sequential), needed)
         self.cpu = round(needed / max(1.0, measured.parallel or measured.cores))
         self.bounds = _Bounds(max(self.python, self.cpu), self.cpu)
+        # The cause is the workload's own: it is looked for as if no other program wanted the processors.
+        disturbed = measured.waited_sequential > DISTURBED * measured.cpu_sequential
+        self.own_cpu = round(needed / max(1, measured.cores)) if disturbed else self.cpu
         # A batch is worked on once: what its requests cost one by one is no bound.
         if self.batches:
-            self.bounds = _Bounds(0, 0)
+            self.bounds, self.own_cpu = _Bounds(0, 0), 0
 
     # -- what was seen ---------------------------------------------------------------------------------
 
@@ -127,29 +131,34 @@ class _Case:
         return sum(own) / len(own) if own else 0.0
 
     def _waited(self, key: Key) -> tuple[int, float]:
-        """How many requests waited for a model, and for which part of the gathered wall time."""
-        waits = [
-            (s.queued, s.started) for s in self.gathered.spans if key_of(s) == key and s.started > s.queued
-        ]
-        long = [w for w in waits if w[1] - w[0] > 0.02 * self.measured.gathered]
-        return len(long), total(union(waits)) / max(1, self.measured.gathered)
+        """How many requests waited for others of a model, and for which part of the gathered wall time."""
+        spans = [s for s in self.gathered.spans if key_of(s) == key]
+        # Until a thread has woken up, nobody is waited for.
+        idle = minus([(0, self.gathered.wall)], [holds(s) for s in spans])
+        waits = [minus([(s.queued, s.started)], idle) for s in spans]
+        long = [w for w in waits if total(w) > 0.02 * self.measured.gathered]
+        together = union(interval for wait in waits for interval in wait)
+        return len(long), total(together) / max(1, self.measured.gathered)
 
     # -- what would be ---------------------------------------------------------------------------------
 
     def _wall(
         self, capacity: Mapping[Key, int], requests: tuple[Recipe, ...] | None = None, *, apart: bool = False
     ) -> int:
-        wall = replay(requests or self.requests, capacity, batches=self.batches, sent=self.sent)
-        return max(wall, self.bounds.apart if apart else self.bounds.here, 1)
+        return max(self._queues(capacity, requests), self.bounds.apart if apart else self.bounds.here, 1)
+
+    def _queues(self, capacity: Mapping[Key, int], requests: tuple[Recipe, ...] | None = None) -> int:
+        """Return the time that instances and queues allow, whatever the processors do."""
+        return replay(requests or self.requests, capacity, batches=self.batches, sent=self.sent)
 
     def _limits(self) -> list[Key]:
         """The models whose instances hold the workload back, the one that does most first."""
         capacity = capacities(self.gathered, self.serial_now)
-        wall = replay(self.requests, capacity, batches=self.batches, sent=self.sent)
+        wall = self._queues(capacity)
         out: list[Key] = []
         while len(out) < len(capacity):
             tries = {
-                key: replay(self.requests, {**capacity, key: UNLIMITED}, batches=self.batches, sent=self.sent)
+                key: self._queues({**capacity, key: UNLIMITED})
                 for key, n in capacity.items()
                 if n < UNLIMITED
             }
@@ -167,19 +176,19 @@ class _Case:
             else:
                 capacity[key] = UNLIMITED
                 out.append(key)
-            wall = replay(self.requests, capacity, batches=self.batches, sent=self.sent)
+            wall = self._queues(capacity)
         return out
 
     def _pair(self, capacity: Mapping[Key, int], wall: int) -> list[Key]:
         limited = [key for key, n in capacity.items() if n < UNLIMITED]
         free = {**capacity, **dict.fromkeys(limited, UNLIMITED)}
-        if replay(self.requests, free, batches=self.batches, sent=self.sent) * GAIN > wall:
+        if self._queues(free) * GAIN > wall:
             return []
         needed = list(limited)
         for key in limited:
             rest = [k for k in needed if k != key]
             tried = {**capacity, **dict.fromkeys(rest, UNLIMITED)}
-            if replay(self.requests, tried, batches=self.batches, sent=self.sent) * GAIN <= wall:
+            if self._queues(tried) * GAIN <= wall:
                 needed = rest
         return needed
 
@@ -280,15 +289,16 @@ class _Case:
         alone = measured.sequential - measured.waited_sequential
         if alone / measured.requests < LITTLE and speedup < 1.5:
             return "little", root
-        now = self._wall(capacities(self.gathered, self.serial_now))
+        bound = max(self.python, self.own_cpu)
+        now = max(self._queues(capacities(self.gathered, self.serial_now)), bound)
         for key in self.sync_callers:
-            wall = self._wall(capacities(self.gathered, self.serial_now - {key}), self._gathering())
-            if wall * GAIN < now:
+            wall = self._queues(capacities(self.gathered, self.serial_now - {key}), self._gathering())
+            if max(wall, bound) * GAIN < now:
                 return "sync_exec", key
         # Where Python's lock or the processors allow no less than there is, nothing else can help.
-        if self.bounds.here * GAIN > now:
+        if bound * GAIN > now:
             # The lock first: without it, there would still be the processors, but not the other way round.
-            if self.python * GAIN > self.cpu:
+            if self.python * GAIN > self.own_cpu:
                 return "gil", self._burner()
             return ("helped" if self._near(best) else "cores"), self._burner()
         for key in self.serial_now:

@@ -57,7 +57,7 @@ def sentence(f: Facts) -> str:
         case "queue":
             return (
                 f"{several} queued on the {instances} of {name} for {f.queued:.0%} of the time: {brought}, "
-                f"and it cannot help more until instance_group.count > {f.instances}."
+                f"and it cannot help more until `instance_group.count` > {f.instances}."
             )
         case "one_at_a_time":
             return (
@@ -109,10 +109,10 @@ def advice(f: Facts) -> str:
     whom = " and ".join(f"`{m}`" for m in f.models)
     more = ""
     if f.count:
-        more = f"instance_group.count: {f.count} for {whom} is predicted to make it {times(f.predicted)}"
-        more += " times as fast"
+        more = f"Set `instance_group.count` to {f.count} for {whom}: predicted {times(f.predicted)} times as"
+        more += " fast as today's exec"
         if f.best > f.predicted * 1.15:
-            more += f" (at best, with an instance for each request: {times(f.best)})"
+            more += f" ({times(f.best)} at best, with an instance for each request)"
         more += "."
     match f.cause:
         case "gil":

@@ -19,7 +19,7 @@ from bls_notebook.engine.profile import profile
 from bls_notebook.observe.comparison import Comparison, Measured, Setting, Verification
 from bls_notebook.observe.session import Session
 from bls_notebook.observe.spread import spread
-from bls_notebook.observe.verdict import COUNTS, verdict
+from bls_notebook.observe.verdict import COUNTS, DISTURBED, verdict
 
 from .current import current_repository
 from .instances import with_instances
@@ -29,6 +29,7 @@ __all__ = ["compare"]
 
 _Inputs = Mapping[str, Any]
 _THREADS = 8  # at most, to see what the processors get done in parallel
+_SHORT, _LONG = 0.02, 0.1  # seconds, on a quiet machine and beside other programs
 _BUSY = 0.2  # of the time at work: that matters
 
 
@@ -217,7 +218,8 @@ def _measure(workload: _Workload, count: int, repeat: int, held: float) -> Setti
             runs[together].append(workload.gathered() if together else workload.sequential())
         last = runs[False][-1]
         if count == 0 and last.used + last.waited > _BUSY * last.session.wall:
-            speeds.append((rate(1), rate(threads)))
+            seconds = _LONG if last.waited > DISTURBED * last.used else _SHORT
+            speeds.append((rate(1, seconds), rate(threads, seconds)))
     one, all_ = (sorted(runs[together], key=lambda r: r.session.wall) for together in (False, True))
     middle = (repeat - 1) // 2
     sequential, gathered = one[middle], all_[middle]

@@ -65,6 +65,12 @@ def test_a_comparison_says_why_and_draws_both(sender) -> None:
     assert sum(group.count for group in groups) == 1
 
 
+def test_a_verification_without_anything_to_verify_is_told(sender) -> None:
+    shown = sender("%blsprofile times IN=images -n 1 --repeat 1 --verify")
+    assert shown.success
+    assert "--verify: nothing to run" in shown.text
+
+
 def test_into_save_and_quiet(sender, tmp_path: Path) -> None:
     file = tmp_path / "c.json.gz"
     shown = sender(f"%blsprofile times IN=images -n 2 --repeat 1 -q --into kept --save {file}")

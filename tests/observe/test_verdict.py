@@ -88,11 +88,23 @@ def test_requests_queue_for_one_instance() -> None:
     assert (found.cause, found.model, found.count) == ("queue", "a", 4)
     assert "7 requests queued on the one instance of `a` for 87% of the time" in found.sentence
     assert "async brought nothing" in found.sentence
-    assert "instance_group.count > 1" in found.sentence
+    assert "until `instance_group.count` > 1" in found.sentence
     assert [round(w.speedup, 1) for w in found.what_ifs] == [1.0, 2.0, 4.0]
     assert found.predicted == pytest.approx(4, rel=0.02)
     assert found.best == pytest.approx(8, rel=0.02)
     assert found.chain == pytest.approx(10 * MS, rel=0.01)
+
+
+def test_who_waits_for_no_other_request_is_not_counted() -> None:
+    one, all_ = runs({"a": Model([10 * MS])}, n=2)
+    # The first one's thread woke up late, and so all came later.
+    late = 5 * MS
+    spans = tuple(
+        replace(s, **{k: getattr(s, k) + late for k in ("started", "inferred", "ended", "released")})
+        for s in all_.spans
+    )
+    found = judged((one, replace(all_, spans=spans, wall=all_.wall + late)), n=2)
+    assert found.sentence.startswith("1 request queued on the one instance of `a` for 40% of the time")
 
 
 def test_two_instances_help_and_four_would_more() -> None:
@@ -177,6 +189,10 @@ def test_other_programs_do_not_change_the_cause_and_are_told() -> None:
     assert helped.note
     assert judged((one, late), cores=2).cause == "partly"
     assert judged(runs({"a": Model([10 * MS])})).note == ""
+    # NumPy on one instance, where two threads got no more done just now: on a quiet machine they would.
+    numpy = runs({"a": Model([10 * MS])})
+    assert judged(numpy, cpu=0.4, cores=2, parallel=1.0, waited=(0.6, 0.6)).cause == "queue"
+    assert judged(numpy, cpu=1.0, cores=2, parallel=1.0).cause == "cores"
 
 
 def test_sync_exec_in_an_async_execute() -> None:

@@ -78,12 +78,17 @@ def comparison_html(comparison: Comparison, *, widget: Any = None) -> str:
     heads, rows = _what_if(comparison)
     if rows:
         body = (
-            row([tag("th", first, cls="num", scope="row"), *(tag("td", cell, cls="num") for cell in rest)])
+            row(
+                [tag("th", first, cls="num", scope="row"), *(tag("td", cell, cls="num") for cell in rest)],
+                cls="advised" if first == str(verdict.count) else "",
+            )
             for first, *rest in rows
         )
         children.append(table("What other instance counts bring", [(h, "num") for h, _ in heads], body))
     if comparison.verification is not None:
-        children.append(parts.line(tag("b", "verified"), _code(_verified(comparison.verification))))
+        children.append(
+            parts.line(tag("b", "verified"), tag("span", _code(_verified(comparison.verification))))
+        )
     return parts.output(*children, styles="table session figure")
 
 
