@@ -114,7 +114,7 @@ export function aliveTable(c, info, most, go) {
       make("th", { scope: "row" }, make("button", { class: "bls-life-link", onclick: () => go(life) }, info.words[c.name_[life]])),
       make("td", {}, size(c.bytes[life])),
       make("td", {}, info.devices[c.device[life]].label),
-      make("td", {}, info.models[c.model[life]]),
+      make("td", { title: info.words[c.maker_[life]] }, info.models[c.model[life]]),
       make("td", {}, make("code", {}, holders.map(({ who }) => who).join(", ") || "nothing that was found")),
       make("td", {}, make("code", {}, [...new Set(holders.map(({ remedy }) => remedy).filter(Boolean))].join("; "))));
   });

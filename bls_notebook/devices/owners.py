@@ -62,9 +62,12 @@ def elements_bytes(array: np.ndarray[Any, Any]) -> int:
 
 
 def gpu_block(array: Any) -> tuple[tuple[str, int], int]:
-    """Return the key and the size of the block that an array (or text) on a GPU lies in."""
+    """Return the key and the size of the block that an array (or text) on a GPU lies in.
+
+    Its number is an address, which may lie within a block that is known; negative on a simulated GPU.
+    """
     array = getattr(array, "payload", array)
     device = device_of(array)
     memory = array.data.mem
-    number = memory.key if device.simulated else memory.ptr
+    number = -memory.key if device.simulated else memory.ptr
     return (device.name, number), int(memory.size)

@@ -67,9 +67,7 @@ class CachingScheduler:
                 record_at_once(self._model, parent, request, found, cached=True)
             out = placed(found, requested)
             if ledger.recording is not None:
-                ledger.recording.answered(
-                    getattr(request, "_track", 0), "", False, out._outputs, out._outputs
-                )
+                ledger.recording.answered(getattr(request, "_track", 0), "", out._outputs)
             return with_warnings(out, self._model, None, parent)
         box = [request]
         del request  # nobody but the model may hold it
@@ -101,7 +99,7 @@ class CachingScheduler:
             log.cached.append(ticket.span)
         out = placed(found, ticket.requested)
         if ledger.recording is not None:
-            ledger.recording.answered(ticket.track, "", False, out._outputs, out._outputs)
+            ledger.recording.answered(ticket.track, "", out._outputs)
         ticket.respond(with_warnings(out, self._model, None, ticket.parent), True)
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:

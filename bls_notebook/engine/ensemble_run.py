@@ -332,7 +332,7 @@ class EnsembleRun:
             response = placed(response, self._request._requested)
             if recording is not None:
                 outputs = response._outputs
-                recording.answered(self.execution.track, self._model.name, False, outputs, outputs)
+                recording.answered(self.execution.track, self._model.name, outputs)
                 del outputs
             if parameters:
                 plain = parameters["sequence_id"] == 0 and True not in parameters.values()

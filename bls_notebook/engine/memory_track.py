@@ -79,6 +79,7 @@ class MemoryTrack(Lived):
         "_began",
         "_book",
         "_end",
+        "_limit",
         "_lock",
         "_most",
         "_record",
@@ -90,6 +91,7 @@ class MemoryTrack(Lived):
 
     def __init__(self, limit: int, name: str = "") -> None:
         self.name = name
+        self._limit = limit
         self._book = Book(limit)
         self._most = max(LEAST_LOG, limit * ITEMS)
         self._lock = threading.Lock()  # of the book
@@ -112,6 +114,7 @@ class MemoryTrack(Lived):
                 )
             recording = ledger.Recording(self._most, self._shorten)
             self._recording = recording
+            self._book = Book(self._limit, recording.base)
             self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
             self._used = _in_use()
             self._start = perf_counter_ns()
@@ -136,7 +139,7 @@ class MemoryTrack(Lived):
                 pool_hooks.end()
                 in_every_loop(pool_hooks.follow)
         try:
-            self._record = self._now(recording)
+            self._record = self._now()
         finally:
             self._recording = None
             recording.stop()
@@ -160,7 +163,7 @@ class MemoryTrack(Lived):
             raise BLSError(
                 "track_memory: nothing is tracked yet: use it as `with bls.track_memory() as ...:`"
             )
-        return self._now(recording)
+        return self._now()
 
     def bytes(self, device: str = "", ns: int = -1) -> int:
         """Return how many bytes are alive; see `Lifetimes.bytes`."""
@@ -192,12 +195,13 @@ class MemoryTrack(Lived):
             self._lock.release()
 
     def _read(self, recording: ledger.Recording) -> None:
-        log = recording.log
-        count = len(log)
-        new = log[:count]
-        del log[:count]
-        self._book.read(new)
-        recording.tidy()
+        # Deaths first: what has died by now is named by a row that is there already.
+        log, deaths = recording.log, recording.deaths
+        ended = deaths[: len(deaths)]
+        del deaths[: len(ended)]
+        new = log[: len(log)]
+        del log[: len(new)]
+        self._book.read(new, ended)
 
     def _shorten(self) -> None:
         """The log is long: drop what is over from its older half, unless somebody reads it now."""
@@ -205,25 +209,24 @@ class MemoryTrack(Lived):
         if recording is None or not self._lock.acquire(False):
             return
         try:
-            recording.tidy()
-            log = recording.log
-            living = {id(known) for known in list(recording.held)}
-            skimmed = self._book.skim(log, len(log) // 2, living)
-            if skimmed is not None and len(skimmed[1]) < skimmed[0] // 2:
-                log[: skimmed[0]] = skimmed[1]
+            log, ended = recording.log, recording.deaths[:]
+            most = len(log) // 2 // ledger.WIDTH * ledger.WIDTH
+            skimmed = self._book.skim(log, ended, most)
+            if skimmed is not None and len(skimmed[0]) < most // 2:
+                log[:most], recording.deaths[: len(ended)] = skimmed
             else:
                 self._read(recording)
         finally:
             self._lock.release()
 
-    def _now(self, recording: ledger.Recording) -> Lifetimes:
+    def _now(self) -> Lifetimes:
         self._fold(wait=True)
         with self._lock:
             wall = (self._end or perf_counter_ns()) - self._start
             blocks = list(self._book.blocks())
             dropped, dropped_bytes = self._book.dropped, self._book.dropped_bytes
             older = dict(self._book.older)
-        holders = self._holders(recording, blocks)
+        holders = self._holders(blocks)
         return Lifetimes(
             tuple(self._life(block, wall, holders.get(block.id, ())) for block in blocks),
             tuple(_devices(self._used, older)),
@@ -266,11 +269,10 @@ class MemoryTrack(Lived):
             holders,
         )
 
-    def _holders(self, recording: ledger.Recording, blocks: list[Block]) -> dict[int, tuple[Holder, ...]]:
+    def _holders(self, blocks: list[Block]) -> dict[int, tuple[Holder, ...]]:
         living = sorted((b for b in blocks if b.died < 0), key=lambda b: -b.bytes)[:HELD]
-        known = recording.owners()
-        owners = {b.id: known[b.key] for b in living if isinstance(b.key, int) and b.key in known}
-        del known
+        found = ((b.id, b.key()) for b in living if not isinstance(b.key, tuple))
+        owners = {number: owner for number, owner in found if owner is not None}
         gpu = {b.id: b.key for b in living if isinstance(b.key, tuple)}
         return find_holders(owners, gpu, _roots()) if owners or gpu else {}
 

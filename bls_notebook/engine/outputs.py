@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sys import getrefcount as _getrefcount
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 from weakref import getweakrefcount
 
@@ -138,31 +139,23 @@ def answer(
     out._outputs = []
     if requested.__class__ is tuple:
         out._outputs = hand_over(tensors, unheld)
-        if ledger.recording is not None:
-            _note(ledger.recording, execution, ticket, unheld, tensors, out._outputs)
     else:
         out._outputs = tensors
         out = placed(out, requested, unheld)
-        if ledger.recording is not None:
-            _note(ledger.recording, execution, ticket, False, out._outputs, out._outputs)
+        tensors = out._outputs
+    tracked = ledger.recording
+    if tracked is not None and tensors:
+        if ticket is not None:
+            name = "" if execution is None else execution.instance_name
+            tracked.crossed(tensors, out._outputs, ledger.OUT, perf_counter_ns(), ticket.track, name)
+            tracked.shorten()
+        elif execution is not None:
+            instance = execution.instance
+            name = execution.instance_name if instance is None else instance.name
+            tracked.crossed(tensors, out._outputs, ledger.OUT, perf_counter_ns(), execution.track, name)
     if check is not None and check.reshapes:
         reshape_all(out._outputs, check.reshapes)
     return out
-
-
-def _note(
-    recording: ledger.Recording,
-    execution: Execution | None,
-    ticket: Ticket | None,
-    away: bool,
-    before: list[Tensor],
-    after: list[Tensor],
-) -> None:
-    by = execution if ticket is None else ticket
-    if by is not None and after:
-        recording.answered(
-            by.track, "" if execution is None else execution.instance_name, away, before, after
-        )
 
 
 def _calibrate() -> None:

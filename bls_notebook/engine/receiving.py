@@ -93,9 +93,13 @@ def received(
     if tracked is not None:
         if pool_hooks.used:
             pool_hooks.follow()
-        out._track = tracked.received(
-            model.who, sender.track, out._options, arrived, given, inputs, out._inputs
+        out._track = number = tracked.number()
+        span = out._span and recording.span_id(out._span)
+        tracked.crossed(
+            inputs, out._inputs, ledger.IN, arrived, number, sender.track, model.who, out._options, span
         )
+        if not number & 63:
+            tracked.shorten()
     return out
 
 

@@ -16,9 +16,11 @@ import bls_notebook as bls
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.triton.tritonserver import TritonRequestError, TritonServer, TritonServerError
 
-__all__ = ["Answer", "Sides", "normal"]
+__all__ = ["Answer", "Sides", "normal", "without_newer"]
 
 SECONDS = 30.0
+# Fields of a configuration that newer servers have, and this one does not.
+NEWER = {"max_inflight_requests"}
 # What only one of the two entrances says: HTTP has "[request id: ...]" before some errors; a request from the
 # notebook comes in as a model's calls do, and what is wrong with it is told as they are told.
 PREFIX = re.compile(r"^(Model \S+ - Error when running inference: )?(\[request id: [^\]]*\] )?")
@@ -195,3 +197,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return value
+
+
+def without_newer(value: Any) -> Any:
+    """A configuration without the fields that this server does not know."""
+    if isinstance(value, dict):
+        return {key: without_newer(item) for key, item in value.items() if key not in NEWER}
+    return [without_newer(item) for item in value] if isinstance(value, list) else value

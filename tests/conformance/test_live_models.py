@@ -11,7 +11,7 @@ import pytest
 
 from bls_notebook.repository.config import to_json
 from tests.conformance.conftest import FOLDERS, is_loaded_at_start
-from tests.conformance.sides import Sides, normal
+from tests.conformance.sides import Sides, normal, without_newer
 
 pytestmark = pytest.mark.triton
 F32, I32, I64, WORDS = np.float32, np.int32, np.int64, np.object_
@@ -21,8 +21,6 @@ LOADED = sorted(
     for path in folder.iterdir()
     if path.is_dir() and is_loaded_at_start(path.name)
 )
-# Fields that newer servers have, and this one does not.
-NEWER = {"max_inflight_requests"}
 
 
 def echoes(name: str) -> Any:
@@ -148,12 +146,6 @@ def test_completed_config(sides: Sides, model: str) -> None:
     got = json.loads(to_json(sides.here.config(model)))
     wanted = sides.on_real(lambda: sides.real.config(model))
     assert without_newer(got) == without_newer(wanted)
-
-
-def without_newer(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: without_newer(item) for key, item in value.items() if key not in NEWER}
-    return [without_newer(item) for item in value] if isinstance(value, list) else value
 
 
 def test_what_initialize_is_given(sides: Sides) -> None:

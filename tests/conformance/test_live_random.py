@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 from bls_notebook.repository.config import to_json
 from tests.conformance.conftest import SAME_TIME
-from tests.conformance.sides import Sides
+from tests.conformance.sides import Sides, without_newer
 
 pytestmark = pytest.mark.triton
 Array = np.ndarray[Any, Any]
@@ -113,6 +113,7 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
             tensor["reshape"] = {"shape": draw(reshapes(dims, batch))}
         config["input"].append({"name": f"IN{number}", **tensor, **optional})
         config["output"].append({"name": f"OUT{number}", **tensor})
+    config["output"].append({"name": "ARGS", "data_type": "TYPE_STRING", "dims": [1]})
     if batch and draw(st.booleans()):
         delay = draw(st.sampled_from([0, 500]))
         config["dynamic_batching"] = {"max_queue_delay_microseconds": delay}
@@ -137,33 +138,62 @@ def configs(draw: st.DrawFn) -> dict[str, Any]:
     return config
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
-@given(drawn=st.lists(configs(), min_size=len(SAME_TIME), max_size=len(SAME_TIME)), data=st.data())
-def test_configurations(sides: Sides, drawn: list[dict[str, Any]], data: st.DataObject) -> None:
+@st.composite
+def requests_of(draw: st.DrawFn, config: dict[str, Any]) -> dict[str, Array]:
+    """Inputs for a configuration; now and then of a shape that it does not take."""
+    least = int(len(config["input"]) > 1)  # of two inputs of no rows either may be told
+    limit = config["max_batch_size"]
+    batch = [draw(st.integers(least, limit + 1))] if limit else []
+    inputs = {}
+    for tensor in config["input"]:
+        if tensor.get("optional") and draw(st.booleans()):
+            continue
+        # a dimension that is too large by one is refused, unless any is right
+        dims = [length if length > 0 else draw(st.integers(1, 3)) for length in tensor["dims"]]
+        dims[0] += draw(st.sampled_from([0, 0, 0, 1]))
+        inputs[tensor["name"]] = draw(arrays(tensor["data_type"][5:], (*batch, *dims)))
+    return inputs
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[dict[str, Any], list[dict[str, Array]]]:
+    """A configuration and some requests: all that is drawn, before anything is loaded for it."""
+    config = draw(configs())
+    return config, [draw(requests_of(config)) for _ in range(3)]
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(drawn=st.tuples(*(cases() for _ in SAME_TIME)))
+def test_configurations(
+    sides: Sides, drawn: tuple[tuple[dict[str, Any], list[dict[str, Array]]], ...]
+) -> None:
     """Some at a time: a server waits for the process of each model longer than all else takes."""
-    for config in drawn:
+    for config, _ in drawn:
         # Never the configuration of before but for what a server changes without loading: then it keeps
         # the rest.
         config.setdefault("parameters", {})["load"] = {"string_value": str(next(LOADS))}
     by_name = dict(zip(SAME_TIME, drawn, strict=True))
-    refused = sides.same_loads(by_name)
-    for name, config in by_name.items():
+    refused = sides.same_loads({name: config for name, (config, _) in by_name.items()})
+    for name, (_, asked) in by_name.items():
         if refused[name] is None:
-            same_answers(sides, name, config, data)
+            same_answers(sides, name, asked)
 
 
-def same_answers(sides: Sides, name: str, config: dict[str, Any], data: st.DataObject) -> None:
+def same_answers(sides: Sides, name: str, asked: list[dict[str, Array]]) -> None:
     assert json.loads(to_json(sides.here.config(name))) == sides.on_real(lambda: sides.real.config(name))
-    for _ in range(3):
-        least = int(len(config["input"]) > 1)  # of two inputs of no rows either may be told
-        limit = config["max_batch_size"]
-        batch = [data.draw(st.integers(least, limit + 1))] if limit else []
-        inputs = {}
-        for tensor in config["input"]:
-            if tensor.get("optional") and data.draw(st.booleans()):
-                continue
-            # a dimension that is too large by one is refused, unless any is right
-            dims = [length if length > 0 else data.draw(st.integers(1, 3)) for length in tensor["dims"]]
-            dims[0] += data.draw(st.sampled_from([0, 0, 0, 1]))
-            inputs[tensor["name"]] = data.draw(arrays(tensor["data_type"][5:], (*batch, *dims)))
-        sides.same(name, inputs)
+    for inputs in asked:
+        answers = [ask(name, inputs) for ask in (sides.ask_here, sides.ask_real)]
+        told = [answer.outputs.pop("ARGS") for answer in answers if answer.error is None]
+        got, wanted = (answer.as_text() for answer in answers)
+        assert got == wanted, f"\nhere {got}\nreal {wanted}"
+        same_initialize(told)
+
+
+def same_initialize(told: list[Array]) -> None:
+    """What `initialize` was given, but for where the model lies and which instance answered."""
+    arguments = [json.loads(each[0]) for each in told]
+    for each in arguments:
+        each["model_config"] = without_newer(json.loads(each["model_config"]))
+        for of_the_instance in ("model_repository", "model_instance_name"):
+            del each[of_the_instance]
+    assert arguments[1:] == arguments[:1] * len(arguments[1:])

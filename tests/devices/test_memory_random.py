@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices import gpus
+from bls_notebook.devices import book, gpus
 from tests.devices import memory_models as models
 from tests.engine.harness import until
 
@@ -181,7 +181,10 @@ def repo(request: pytest.FixtureRequest) -> Iterator[bls.ModelRepository]:
 
 
 @pytest.mark.slow
-def test_what_is_said_to_be_alive_is_alive(repo: bls.ModelRepository) -> None:
+def test_what_is_said_to_be_alive_is_alive(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(book, "MOST_REQUESTS", 100)  # each is an object that NumPy's figure takes time for
     walker = Walk(repo, seed=4)
     for _ in range(100):  # what is made once, by the engine and by NumPy
         walker.step()

@@ -12,6 +12,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices import ledger, pool_hooks
 from bls_notebook.devices.book import Book
+from bls_notebook.devices.device import CPU
 from bls_notebook.engine.threads import start_in_thread
 
 
@@ -71,7 +72,7 @@ def test_blocks_of_the_pool_are_lives(pool: Pool) -> None:
     pool.malloc(0, 10**12)  # there was not so much
     pool.free(4096, 1000)
     pool.malloc(4096, 20)  # the same address, another life
-    book.read(recording.log)
+    book.read(recording.log, recording.deaths)
     assert book.in_use == {"gpu:0": 512, "gpu:1": 512}
     assert [(b.device, b.bytes, b.died >= 0) for b in book.blocks()] == [
         ("gpu:0", 1024, True),
@@ -84,15 +85,27 @@ def test_an_address_that_is_given_out_twice_was_free_in_between(pool: Pool) -> N
     recording, book = begun(pool)
     pool.malloc(4096, 1000)
     pool.malloc(4096, 20)  # it was given back on a thread that nobody followed
-    book.read(recording.log)
+    book.read(recording.log, recording.deaths)
     assert book.in_use["gpu:0"] == 512
     assert [b.died >= 0 for b in book.blocks()] == [True, False]
+
+
+def test_a_part_of_a_block_is_no_block_of_its_own(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    recording, book = begun(pool)
+    pool.malloc(4096, 1024)
+    for address in (4096 + 256, 4096 + 1024):  # one within, as CuPy's arrays over DLPack say; one beside
+        monkeypatch.setattr(ledger, "gpu_block", lambda _, at=address: (("gpu:0", at), 64))
+        recording.copied(None, None, CPU)
+    pool.free(4096, 1024)
+    book.read(recording.log, recording.deaths)
+    assert [(b.bytes, b.died >= 0) for b in book.blocks()] == [(1024, True), (64, False)]
+    assert book.older["gpu:0"] == -64
 
 
 def test_what_was_there_before_is_no_life(pool: Pool) -> None:
     recording, book = begun(pool)
     pool.free(4096, 1000)
-    book.read(recording.log)
+    book.read(recording.log, recording.deaths)
     assert not list(book.blocks())
     assert book.older["gpu:0"] == -1024
 
@@ -112,7 +125,7 @@ def test_worker_threads_install_the_hook_and_take_it_away(pool: Pool) -> None:
     seen: list[dict[str, Any]] = []
     in_worker(lambda: seen.append(dict(pool.hooks())))
     assert seen == [{}]
-    book.read(recording.log)
+    book.read(recording.log, recording.deaths)
     assert book.in_use["gpu:0"] == 3 * 512
 
 

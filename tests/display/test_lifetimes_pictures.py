@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 
 from bls_notebook.display import lifetimes_figure, lifetimes_html, lifetimes_svg, lifetimes_text, render
 from bls_notebook.display.lifetimes import html as html_module
+from bls_notebook.display.lifetimes.columns import packed
 from bls_notebook.display.style import stylesheet
 from bls_notebook.display.svg import drawn, figure_svg
 from bls_notebook.observe.lifetimes import Lifetimes
@@ -31,6 +33,16 @@ def svgs() -> dict[str, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         return {name: lifetimes_svg(make()) for name, make in samples.ALL.items()}
+
+
+def test_the_span_of_a_request_is_named_where_a_profile_was_on() -> None:
+    record = samples.leak(1)
+    assert "span" not in lifetimes_text(record)
+    lives = tuple(replace(life, maker=replace(life.maker, span=7)) for life in record.lives)
+    record = replace(record, lives=lives)
+    assert "leaky, span 7" in lifetimes_text(record)
+    assert "leaky, span 7" in Page(lifetimes_html(record)).text
+    assert any("span 7 of the profile" in word for word in packed(record).info["words"])
 
 
 # -- text -------------------------------------------------------------------------------------------

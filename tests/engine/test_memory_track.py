@@ -17,6 +17,7 @@ from bls_notebook.devices import holders as holders_of
 from bls_notebook.devices import ledger, observer
 from bls_notebook.observe.lifetimes import Life
 from tests.devices import memory_models as models
+from tests.engine import gates
 from tests.engine.harness import until
 
 BIG = 5_000  # elements: larger than what is copied in any case
@@ -118,6 +119,26 @@ def test_an_array_that_goes_from_model_to_model_is_one_life_where_it_moves(repo:
     assert life.stays[0].at.request == 1
     assert life.maker.request == 2
     del response
+
+
+def test_a_block_knows_the_span_of_its_request(repo: bls.ModelRepository) -> None:
+    with bls.profile():
+        ask(repo, models.DOUBLE, np.ones(BIG, np.float32))  # numbers of spans go on from profile to profile
+    with bls.track_memory() as lifetimes:
+        before = ask(repo, models.DOUBLE, np.ones(BIG, np.float32))
+        with bls.profile() as profile:
+            response = ask(repo, models.NEST, np.ones(BIG, np.float32), request_id="r")
+    worker, other = sorted(profile.record.spans, key=lambda span: span.sent)
+    assert (worker.model, other.model, other.parent) == ("worker", "other", worker.id)
+    without, made = (life for life in of(lifetimes.record.lives, "Y") if life.died < 0)
+    assert without.maker.span == 0
+    assert made.maker.span == other.id
+    assert made.stays[0].at.span == worker.id
+    inputs = {
+        life.maker.model: life.maker.span for life in of(lifetimes.record.lives, "X") if life.maker.span
+    }
+    assert inputs == {"worker": worker.id} | ({"other": other.id} if "other" in inputs else {})
+    del before, response
 
 
 def test_bytes_tensors_count_as_they_are_sent() -> None:
@@ -355,6 +376,51 @@ def test_memory_of_the_track_itself_is_bounded(repo: bls.ModelRepository, calls:
     assert record.dropped > calls * 3
     (kept,) = record.left_behind()
     assert (kept.bytes, kept.maker.model, kept.maker.request) == (400, "worker", 1)
+
+
+def test_a_block_that_was_read_and_dies_before_the_log_is_shortened(repo: bls.ModelRepository) -> None:
+    x = np.ones(8, np.float32)
+    with bls.track_memory(limit=50) as lifetimes:
+        held = [ask(repo, models.DOUBLE, np.ones(100, np.float32))]
+        assert lifetimes.bytes() == 400
+        held.clear()
+        shortened = 0
+        for _ in range(4_000):
+            before = len(lifetimes._recording.log)
+            ask(repo, models.DOUBLE, x)
+            shortened += len(lifetimes._recording.log) < before
+        assert shortened > 1
+        assert lifetimes.bytes() == x.nbytes
+    assert lifetimes.record.dropped == 6 + 5 * 4_000 + 1 - 50
+
+
+def test_an_answer_that_comes_in_the_next_track(repo: bls.ModelRepository) -> None:
+    source = (
+        models._HEAD
+        + """
+from tests.engine import gates
+class TritonPythonModel:
+    def execute(self, requests):
+        gates.open_gate("arrived")
+        gates.pass_gate("go on")
+        return [pb.InferenceResponse([doubled(pb.get_input_tensor_by_name(r, "X"))]) for r in requests]
+"""
+    )
+    repo.define("late", source, models._CONFIG.format(count=1, more=""))
+    answers: list[Any] = []
+    sender = threading.Thread(
+        target=lambda: answers.append(ask(repo, models.DOUBLE, np.ones(BIG, np.float32), "late"))
+    )
+    gates.reset()
+    with bls.track_memory():
+        sender.start()
+        gates.pass_gate("arrived")
+    with bls.track_memory() as lifetimes:
+        ask(repo, models.DOUBLE, np.ones(BIG, np.float32))
+        gates.open_gate("go on")
+        sender.join()
+    (late,) = lifetimes.alive()
+    assert (late.tensor, late.maker.model, late.maker.request) == ("Y", "", 0)  # not those of `worker`
 
 
 def test_what_lives_beyond_the_limit_is_counted(repo: bls.ModelRepository) -> None:

@@ -155,6 +155,7 @@ def _maker(maker: Maker) -> str:
         f"request {maker.request}" if maker.request else "",
         f"id {maker.request_id}" if maker.request_id else "",
         f"instance {maker.instance}" if maker.instance else "",
+        f"span {maker.span} of the profile" if maker.span else "",
         maker.cell,
     ]
     return ", ".join(fact for fact in facts if fact)

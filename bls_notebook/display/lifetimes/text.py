@@ -92,7 +92,10 @@ def cells(record: Lifetimes, kind: Alive) -> list[str]:
     life = kind.lives[0]
     what = f"{life.datatype} {shape(life.shape) if life.shape else ''}".strip()
     device = device_label(record, life.device)
-    return [kind.label, size(kind.bytes), what, device, owner(life.maker), kind.held_by]
+    made_by = owner(life.maker)
+    if life.maker.span and len(kind.lives) == 1:
+        made_by += f", span {life.maker.span}"
+    return [kind.label, size(kind.bytes), what, device, made_by, kind.held_by]
 
 
 # -- the chart --------------------------------------------------------------------------------------

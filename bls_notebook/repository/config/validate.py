@@ -1,4 +1,4 @@
-"""What Triton refuses of a completed configuration, and nothing that it accepts.
+"""What Triton refuses of a completed configuration, and nothing that it accepts but files of other folders.
 
 `validate_model` is the server's check when it reads the configuration; `validate` is the whole, once
 the model has had its say. Each error is one line with the remedy.
@@ -12,6 +12,7 @@ from .proto import ModelConfigMessage
 from .refuse import refuse
 from .validate_batching import validate_dynamic_batching
 from .validate_ensemble import validate_ensemble
+from .validate_paths import validate_paths
 from .validate_sequence import validate_initial_states, validate_sequence_batching
 from .validate_tensors import validate_tensors
 from .validate_warmup import validate_warmup
@@ -54,6 +55,7 @@ def validate(config: ModelConfigMessage, *, folder: Path | None = None) -> None:
 def validate_model(config: ModelConfigMessage) -> None:
     """Raise for what Triton refuses of a configuration before it looks at inputs and outputs."""
     _validate_backend(config)
+    validate_paths(config)
     if config.max_batch_size < 0:
         refuse(
             config, f"max_batch_size is {config.max_batch_size}; use 0 for no batching, or the largest batch"

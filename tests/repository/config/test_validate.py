@@ -165,3 +165,32 @@ def test_an_ensemble_in_any_order_of_steps() -> None:
 def test_a_flow_that_does_not_work_out(steps: list[tuple[str, str]], reason: str) -> None:
     with pytest.raises(ConfigError, match=f"model 'm': {reason}"):
         made(ensemble(*steps))
+
+
+STATE = """sequence_batching {{ state {{ input_name: "S" output_name: "T" data_type: TYPE_FP32 dims: 1
+  initial_state {{ name: "z" data_type: TYPE_FP32 dims: 1 data_file: "{}" }} }} }}"""
+WARM = """model_warmup {{ name: "w" batch_size: 1 inputs {{ key: "IN" value {{
+  data_type: TYPE_FP32 dims: 1 input_data_file: "{}" }} }} }}"""
+
+
+@pytest.mark.parametrize(
+    ("field", "what"),
+    [
+        ('default_model_filename: "{}"', "default_model_filename"),
+        ('cc_model_filenames {{ key: "8.0" value: "{}" }}', "cc_model_filenames['8.0']"),
+        (IN.replace("{", "{{").replace("}", "}}") + WARM, "input_data_file of warm-up input 'IN'"),
+        (STATE, "data_file of state 'S'"),
+    ],
+)
+@pytest.mark.parametrize(
+    "name", ["../../other.py", "/etc/passwd", "a/../../../x", "..\\\\..\\\\x", "C:x", "../.."]
+)
+def test_a_file_of_another_folder_is_refused(field: str, what: str, name: str) -> None:
+    message = refusal(f'backend: "python" {OUT} ' + field.format(name))
+    assert message.startswith(f"model 'm': {what} ")
+    assert message.endswith(" leads out of the model's folder; put the file into that folder")
+
+
+@pytest.mark.parametrize("name", ["other.py", "parts/other.py", "../shared.py", "a/../b.py", "..py", "a..b"])
+def test_files_of_the_models_folder_are_taken(name: str) -> None:
+    validate(made(f'backend: "python" {OUT} default_model_filename: "{name}"'))
