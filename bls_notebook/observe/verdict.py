@@ -26,6 +26,7 @@ from bls_notebook.observe.replay import (
     replay,
 )
 from bls_notebook.observe.session import ModelSeen, Session
+from bls_notebook.observe.spread import spread
 from bls_notebook.observe.verdict_words import Facts, advice, note, sentence
 
 __all__ = ["COUNTS", "DISTURBED", "verdict"]
@@ -84,8 +85,8 @@ class _Case:
         self.cpu = round(needed / max(1.0, measured.parallel or measured.cores))
         self.bounds = _Bounds(max(self.python, self.cpu), self.cpu)
         # The cause is the workload's own: it is looked for as if no other program wanted the processors.
-        disturbed = measured.waited_sequential > DISTURBED * measured.cpu_sequential
-        self.own_cpu = round(needed / max(1, measured.cores)) if disturbed else self.cpu
+        self.disturbed = measured.waited_sequential > DISTURBED * measured.cpu_sequential
+        self.own_cpu = round(needed / max(1, measured.cores)) if self.disturbed else self.cpu
         # A batch is worked on once: what its requests cost one by one is no bound.
         if self.batches:
             self.bounds, self.own_cpu = _Bounds(0, 0), 0
@@ -278,7 +279,7 @@ class _Case:
         return tuple(out)
 
     def _cause(self, limits: list[Key], best: float) -> tuple[str, Key | None]:
-        measured, speedup = self.measured, self.speedup
+        speedup = self.speedup
         root = self.requests[0].model if self.requests else None
         if any(s.state in ("error", "cancelled") for s in self.gathered.spans if not s.parent):
             return "failed", root
@@ -286,8 +287,7 @@ class _Case:
             return "one", root
         if self.batches and speedup > GAIN:
             return "batched", max(self.batches, key=lambda key: self.batches[key][0])
-        alone = measured.sequential - measured.waited_sequential
-        if alone / measured.requests < LITTLE and speedup < 1.5:
+        if self._each() < LITTLE and speedup < 1.5:
             return "little", root
         bound = max(self.python, self.own_cpu)
         now = max(self._queues(capacities(self.gathered, self.serial_now)), bound)
@@ -310,6 +310,12 @@ class _Case:
         if self._near(best):
             return "helped", root
         return ("partly" if speedup > GAIN else "chain"), root
+
+    def _each(self) -> float:
+        """How long a request takes by itself, ns."""
+        durations = spread(s.duration for s in self.sequential.spans if not s.parent)
+        # Beside other programs a few take long that would not.
+        return durations.q3 if self.disturbed else durations.total / max(1, durations.count)
 
     def _near(self, best: float) -> bool:
         """Whether async helped as much as it can, but for what other programs took."""

@@ -182,6 +182,8 @@ def test_other_programs_do_not_change_the_cause_and_are_told() -> None:
     )
     assert burner.cause == "gil"
     assert "for 50% of the time" in burner.note
+    # Two threads waited all the time.
+    assert judged(runs({"a": Model([20 * MS])}), cpu=0.3, held=1.0, waited=(2.0, 2.0)).cause == "gil"
     one = runs({"a": Model([10 * MS])})[0]
     late = session({"a": Model([15 * MS], instances=8)}, ("a",) * N)
     helped = judged((one, late), cores=2, waited=(0.0, 0.5))
@@ -224,8 +226,12 @@ def test_too_little_work() -> None:
     found = judged(runs({"a": Model([20_000])}), cpu=1.0)
     assert (found.cause, found.count) == ("little", 0)
     assert "a request takes 20 µs" in found.sentence
-    # It does not become more by waiting for a processor.
-    assert judged(runs({"a": Model([900_000])}), cpu=0.1, waited=(0.9, 0.9)).cause == "little"
+    # It does not become more where one of eight had to wait for a processor.
+    one, all_ = runs({"a": Model([20_000])})
+    spans = tuple(replace(s, ended=s.ended + 9 * MS) if i == 7 else s for i, s in enumerate(one.spans))
+    stalled = replace(one, spans=spans, wall=one.wall + 9 * MS), replace(all_, wall=all_.wall + 9 * MS)
+    assert judged(stalled, cpu=0.1, waited=(0.9, 0.9)).cause == "little"
+    assert judged(stalled).cause != "little"
 
 
 def test_a_batcher() -> None:
