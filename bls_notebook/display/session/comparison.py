@@ -17,6 +17,8 @@ from bls_notebook.observe.verdict_words import times
 __all__ = ["comparison_html", "comparison_text"]
 
 _PREDICTED = "by a replay of the requests as they were one at a time"
+# Causes with which the number of instances has nothing to do: there a prediction for it would only distract.
+_NOT_OF_INSTANCES = ("little", "batched", "helped", "one", "failed")
 _SERVER = "on a Triton server each instance is a process of its own, with a lock (GIL) of its own"
 
 
@@ -139,7 +141,7 @@ def _what_if(comparison: Comparison) -> tuple[list[tuple[str, str]], list[list[s
     ]
     today = comparison.settings[0].measured.sequential
     measured = {s.count: s.measured.gathered for s in comparison.settings[1:]}
-    predicted = {w.count: w for w in verdict.what_ifs}
+    predicted = {} if verdict.cause in _NOT_OF_INSTANCES else {w.count: w for w in verdict.what_ifs}
     rows = []
     for number in sorted({*measured, *predicted}):
         cells = [str(number)]
