@@ -192,6 +192,7 @@ class BatchRunner:
             if inspect.iscoroutine(returned):
                 returned = asyncio.run_coroutine_threadsafe(returned, instance.loop.loop).result()
             execution.inferred = perf_counter_ns()
+            self._record_inferred(execution)
             again = self._check(execution, returned)
             if returned is not None and not self._model.decoupled:
                 # Here and not in a method: one more reference to the list would mean copies.
@@ -277,6 +278,7 @@ class BatchRunner:
             if ended_loop is not None:
                 raise ended_loop
             returned = box.pop()
+            self._record_inferred(execution)
             again = self._check(execution, returned)
             if returned is not None and not self._model.decoupled:
                 for index, ticket in enumerate(execution.tickets):
@@ -344,6 +346,15 @@ class BatchRunner:
         for ticket, request in recorded:
             rows = rows_of(request) if self._batching else 1
             log.place(ticket.span, execution.instance.place, rows, now, batch)
+
+    def _record_inferred(self, execution: Execution) -> None:
+        """Record for a profile that `execute` is over: who has an answer may look before all have theirs."""
+        log = recording.active
+        if log is not None and execution.span and not self._model.decoupled:
+            now = execution.inferred
+            for ticket in execution.tickets:
+                if ticket.span:
+                    log.ran.extend((ticket.span, now, now))
 
     def _record_end(self, log: recording.Log, execution: Execution, inferred: int, ended: int) -> None:
         """Record for a profile that `execute` of a batch has returned."""

@@ -6,11 +6,13 @@ import asyncio
 import itertools
 import threading
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.engine.runner import BatchRunner
 from tests.engine import gates
 from tests.engine.ensembles import chain
 from tests.engine.harness import (
@@ -236,6 +238,10 @@ def work(self):
     assert tree(profile.record) == [("", "t", "sync"), ("t", "d", "sync")]
 
 
+ZERO = model("""
+def execute(self, requests):
+    return [pb.InferenceResponse([pb.Tensor("Y", np.zeros((1, 1), np.int32))]) for r in requests]
+""")
 BATCHED = """
 max_batch_size: 8
 dynamic_batching { max_queue_delay_microseconds: 100000 preferred_batch_size: [ 3 ] }
@@ -268,6 +274,25 @@ def execute(self, requests):
     assert len({(s.started, s.inferred, s.instance) for s in batch}) == 1
     assert only(session, "d").parent == batch[0].id
     assert [m.executions for m in session.statistics().models if m.name == "b"] == [1]
+
+
+def test_who_is_answered_sees_when_execute_was_over(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.define("b", ZERO, BATCHED)
+    seen, finish = threading.Event(), BatchRunner._finish
+
+    def late(*args: Any) -> None:
+        assert seen.wait(60)
+        finish(*args)
+
+    monkeypatch.setattr(BatchRunner, "_finish", late)
+
+    with bls.profile() as profile:
+        asyncio.run(repo.infer_async("b", {"X": np.zeros((1, 1), np.int32)}))
+    seen.set()
+    span = only(profile.record, "b")
+    assert span.started < span.inferred < span.ended
 
 
 def test_steps_of_an_ensemble_are_its_children(repo: bls.ModelRepository) -> None:
