@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from typing import Any
 
 import hypothesis
 import pytest
@@ -30,10 +31,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("needs a CUDA device")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+# What shares a tritonserver, and what a browser: by the folder of its file.
+SHARED = {"tests/conformance": "triton", "tests/triton": "triton", "tests/browser": "browser"}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Keep a file on one of `pytest -n`'s workers, and on one what shares a tritonserver or a browser."""
-    if not config.pluginmanager.hasplugin("xdist"):
-        return
-    for item in items:
-        shared = [name for name in ("triton", "browser") if item.get_closest_marker(name)]
-        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else item.nodeid.split("::")[0]))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::")[0]
+            return SHARED.get(file.rpartition("/")[0], file)
+
+    return ByFile(config, log)

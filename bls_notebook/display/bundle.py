@@ -20,7 +20,7 @@ from bls_notebook.display.on_top import covered, with_view
 from bls_notebook.display.responses import response_html, response_text
 from bls_notebook.display.session import summary
 from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
-from bls_notebook.display.session.comparison import compared_sessions, comparison_html, comparison_text
+from bls_notebook.display.session.comparison import comparison_html, comparison_text
 from bls_notebook.display.session.difference import difference_html, difference_text
 from bls_notebook.display.statistics import statistics_html, statistics_text
 from bls_notebook.display.svg import can_plot
@@ -139,7 +139,7 @@ def render(
     if isinstance(value, CallGraph):
         return Display(call_graph_text(value, width=width), mermaid=call_graph_mermaid(value))
     if isinstance(value, Comparison) and live and value.gathered.spans:
-        widget = live_timeline(*compared_sessions(value))
+        widget = live_timeline(value.sequential, value.gathered)
         drawn = comparison_html(value, widget=widget)
         return Display(comparison_text(value, width=width), drawn, widget=widget)
     if isinstance(value, Session) and live and value.spans:

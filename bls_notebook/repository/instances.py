@@ -12,8 +12,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.json_format import MessageToDict
-
 from bls_notebook.engine.ctrl_c import CtrlC
 
 from .loader import load_versions
@@ -49,6 +47,8 @@ def with_instances(repository: ModelRepository, models: Iterable[str], count: in
 @contextmanager
 def _other_instances(repository: ModelRepository, name: str, count: int) -> Iterator[None]:
     server = repository._server
+    from google.protobuf.json_format import MessageToDict  # heavy, and first needed here
+
     config: dict[str, Any] = MessageToDict(repository.config(name), preserving_proto_field_name=True)
     groups = config.get("instance_group") or [{}]
     config = {**config, "instance_group": [{**groups[0], "count": count}]}

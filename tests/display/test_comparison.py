@@ -74,3 +74,11 @@ def test_no_requests() -> None:
     shown = render(Comparison("a", 0, 1, (empty,), found))
     assert "nothing to overlap" in shown.text
     assert "nothing to overlap" in shown.html
+
+
+def test_no_predictions_for_instances_that_are_not_the_matter() -> None:
+    found = replace(comparison(), settings=comparison().settings[:1])
+    assert "predicted" in render(found).text
+    little = replace(found, verdict=replace(found.verdict, cause="little", advice=""))
+    assert "predicted" not in render(little).text
+    assert "What other instance counts bring" not in render(little).html

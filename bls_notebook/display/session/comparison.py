@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from bls_notebook.display import parts, text
@@ -12,13 +11,14 @@ from bls_notebook.display.timeline.html import timeline_html
 from bls_notebook.display.timeline.text import timeline_lines
 from bls_notebook.display.units import count
 from bls_notebook.observe.comparison import Comparison, Verification
-from bls_notebook.observe.session import Session
 from bls_notebook.observe.spread import Spread
 from bls_notebook.observe.verdict_words import times
 
-__all__ = ["compared_sessions", "comparison_html", "comparison_text"]
+__all__ = ["comparison_html", "comparison_text"]
 
 _PREDICTED = "by a replay of the requests as they were one at a time"
+# Causes with which the number of instances has nothing to do: there a prediction for it would only distract.
+_NOT_OF_INSTANCES = ("little", "batched", "helped", "one", "failed")
 _SERVER = "on a Triton server each instance is a process of its own, with a lock (GIL) of its own"
 
 
@@ -43,7 +43,7 @@ def comparison_text(comparison: Comparison, *, width: int = 100) -> str:
     lines += text.wrap(verdict.note, width, "  ") if verdict.note else []
     lines.append("  " + text.facts(*(f"{label} {value}" for label, value, _ in _figures(comparison))))
     if comparison.gathered.spans:
-        lines += ["", *timeline_lines(list(compared_sessions(comparison)), width=width), ""]
+        lines += ["", *timeline_lines([comparison.sequential, comparison.gathered], width=width), ""]
     heads, rows = _what_if(comparison)
     if rows:
         lines += text.table(rows, heads=[head for head, _ in heads], right="r" * len(heads), width=width)
@@ -76,7 +76,7 @@ def comparison_html(comparison: Comparison, *, widget: Any = None) -> str:
         tag("div", join(*(_tile(*figure) for figure in _figures(comparison)), by=" "), cls="tiles"),
     ]
     if comparison.gathered.spans:
-        children.append(timeline_html(*compared_sessions(comparison), widget=widget))
+        children.append(timeline_html(comparison.sequential, comparison.gathered, widget=widget))
     heads, rows = _what_if(comparison)
     if rows:
         body = (
@@ -92,21 +92,6 @@ def comparison_html(comparison: Comparison, *, widget: Any = None) -> str:
             parts.line(tag("b", "verified"), tag("span", _code(_verified(comparison.verification))))
         )
     return parts.output(*children, styles="table session figure")
-
-
-def compared_sessions(comparison: Comparison) -> tuple[Session, Session]:
-    """Return the two sessions to draw.
-
-    One after the other most instances are idle, and their lanes would push the others out of sight: they are
-    left out of that one.
-    """
-    sequential = comparison.sequential
-    used = {(s.model, s.version, s.instance) for s in sequential.spans}
-    models = tuple(
-        replace(m, instances=tuple(i for i in m.instances if (m.name, m.version, i) in used))
-        for m in sequential.models
-    )
-    return replace(sequential, models=models), comparison.gathered
 
 
 def _what(comparison: Comparison) -> str:
@@ -156,7 +141,7 @@ def _what_if(comparison: Comparison) -> tuple[list[tuple[str, str]], list[list[s
     ]
     today = comparison.settings[0].measured.sequential
     measured = {s.count: s.measured.gathered for s in comparison.settings[1:]}
-    predicted = {w.count: w for w in verdict.what_ifs}
+    predicted = {} if verdict.cause in _NOT_OF_INSTANCES else {w.count: w for w in verdict.what_ifs}
     rows = []
     for number in sorted({*measured, *predicted}):
         cells = [str(number)]
