@@ -6,6 +6,8 @@ first span; 0 is the notebook.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from bls_notebook.observe.intervals import Interval, events, gaps
 from bls_notebook.observe.session import Session, Span
 
@@ -71,6 +73,11 @@ class Relations:
     def execution(self, span: int) -> int:
         """Return the execution that a span is of, by its id; 0 for one that is not in the session."""
         return self._execution.get(span, 0)
+
+    def executions(self, spans: Iterable[Span]) -> set[int]:
+        """Return the executions that spans of the session are of."""
+        known = self._execution
+        return {known[span.id] for span in spans}
 
     def is_ensemble(self, span: Span) -> bool:
         """Whether a span is of an ensemble, which has no instance to wait for."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bls_notebook.observe.critical_path import Fields, path
 from bls_notebook.observe.intervals import events, levels, occupied, total
 from bls_notebook.observe.plain import Record
-from bls_notebook.observe.relations import Relations, serving
+from bls_notebook.observe.relations import Relations
 from bls_notebook.observe.session import ModelSeen, Session, Span
 from bls_notebook.observe.spread import NONE, Spread, spread
 
@@ -183,7 +183,7 @@ def _instances(session: Session, relations: Relations) -> tuple[InstanceStatisti
     out = []
     for (model_name, version, name), spans in sorted(seen.items()):
         busy = occupied(events([(s.started, s.ended) for s in spans])).once
-        executions = len({relations.execution(s.id) for s in spans})
+        executions = len(relations.executions(spans))
         share = busy / session.wall if session.wall else 0.0
         device = spans[0].device if spans else "cpu"
         out.append(InstanceStatistics(name, model_name, version, device, executions, len(spans), busy, share))
@@ -226,13 +226,13 @@ def _model(
     critical: int,
     blocked: int,
 ) -> ModelStatistics:
-    ran = [s for s in spans if s.ran]
-    executions = {relations.execution(s.id) for s in ran}
+    ran = [s for s in spans if s.instance]
+    executions = relations.executions(ran)
     own = served = 0
     measured = []
     for execution in executions:
         first = relations.members[execution][0]
-        begin, end = serving(first)
+        begin, end = first.started, first.ended
         served += end - begin
         own += total(relations.own(execution)) if execution in relations.children else end - begin
         measured.append(first.device_ns)
@@ -244,10 +244,10 @@ def _model(
         failed=states["error"],
         cancelled=states["cancelled"],
         unfinished=states["open"],
-        cached=sum(s.cached for s in spans),
+        cached=sum([s.cached for s in spans]),
         executions=len(executions),
-        rows=sum(s.rows for s in ran),
-        responses=sum(s.responses for s in spans),
+        rows=sum([s.rows for s in ran]),
+        responses=sum([s.responses for s in spans]),
         instances=len(seen.instances) if seen is not None else len({s.instance for s in ran}),
         busy=busy,
         own=own,
@@ -259,9 +259,9 @@ def _model(
         compute_infer=spread([s.inferred - s.started for s in ran]),
         compute_output=spread([s.ended - s.inferred for s in ran]),
         device_ns=sum(ns for ns in measured if ns >= 0) if max(measured, default=-1) >= 0 else -1,
-        bytes_in=sum(s.bytes_in for s in spans),
-        bytes_out=sum(s.bytes_out for s in spans),
-        crossings=sum(s.crossings for s in spans),
+        bytes_in=sum([s.bytes_in for s in spans]),
+        bytes_out=sum([s.bytes_out for s in spans]),
+        crossings=sum([s.crossings for s in spans]),
         critical=critical,
         blocked=blocked,
     )

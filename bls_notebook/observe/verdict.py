@@ -80,7 +80,8 @@ class _Case:
         self.sent = [s.sent - first for s in roots]
         held = self._held()
         # What one thread needs to be at work all the time, while others want the processors too.
-        needed = measured.cpu_sequential + measured.waited_sequential
+        needed = min(measured.cpu_sequential + measured.waited_sequential, measured.sequential)
+        needed = max(needed, measured.cpu_sequential)
         self.python = min(round(held * measured.sequential), needed)
         self.cpu = round(needed / max(1.0, measured.parallel or measured.cores))
         self.bounds = _Bounds(max(self.python, self.cpu), self.cpu)
@@ -231,8 +232,9 @@ class _Case:
         if cause not in ("queue", "one_at_a_time", "partly", "chain", "batched"):
             chosen = None
         count = 0
-        gain = chosen.speedup / self.speedup if chosen is not None and self.speedup else 0.0
-        if chosen is not None and gain > GAIN:
+        # Against what is predicted for today's instances: a run slow by chance is no reason for a change.
+        now = self._wall(capacities(self.gathered, self.serial_now))
+        if chosen is not None and now > GAIN * chosen.wall:
             count = chosen.count
         waiting, part = self._waited(key) if key else (0, 0.0)
         facts = Facts(

@@ -233,7 +233,7 @@ def _measure(workload: _Workload, count: int, repeat: int, held: float) -> Setti
         waited_sequential=sequential.waited,
         waited_gathered=gathered.waited,
         cores=cores(),
-        parallel=_ratio(speeds, threads),
+        parallel=_ratio(speeds, threads, sequential.waited > DISTURBED * sequential.used),
         held=held,
     )
     return Setting(
@@ -242,7 +242,11 @@ def _measure(workload: _Workload, count: int, repeat: int, held: float) -> Setti
     )  # fmt: skip
 
 
-def _ratio(speeds: list[tuple[float, float]], threads: int) -> float:
+def _ratio(speeds: list[tuple[float, float]], threads: int, disturbed: bool) -> float:
     """Return how many times as much as one thread several got done; 0 where that was not measured."""
-    alone, together = (sum(each) for each in zip(*speeds, strict=True)) if speeds else (0.0, 0.0)
-    return min(max(1.0, together / alone), float(threads)) if alone else 0.0
+    if not speeds:
+        return 0.0
+    # On a quiet machine the quickest of each is what it can do; beside other programs the average counts.
+    of_all: Callable[[Iterable[float]], float] = sum if disturbed else max
+    alone, together = (of_all(each) for each in zip(*speeds, strict=True))
+    return min(max(1.0, together / alone), float(threads))

@@ -107,6 +107,13 @@ def test_who_waits_for_no_other_request_is_not_counted() -> None:
     assert found.sentence.startswith("1 request queued on the one instance of `a` for 40% of the time")
 
 
+def test_a_run_that_was_slow_by_chance_is_no_reason_for_a_change() -> None:
+    one, all_ = runs({"a": Model([10 * MS])})
+    slow = replace(all_, wall=all_.wall * 2)
+    found = judged((one, slow), cpu=0.5, cores=2, parallel=1.0, waited=(0.5, 0.5))
+    assert (found.cause, found.count) == ("queue", 0)
+
+
 def test_two_instances_help_and_four_would_more() -> None:
     found = judged(runs({"a": Model([10 * MS], instances=2)}))
     assert (found.cause, found.count) == ("queue", 4)
