@@ -43,8 +43,9 @@ print(time.perf_counter() - start)
 
 
 def measure(code: str, runs: int, folder: str) -> list[float]:
-    """The median of each figure that `code` prints; the first run only warms the page cache."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": folder}
+    """The median of each figure that `code` prints; the first run compiles, as an installation does."""
+    here = {"PYTHONPATH": str(ROOT), "IPYTHONDIR": folder, "PYTHONPYCACHEPREFIX": folder}
+    environ = {**os.environ, **here, "PYTHONDONTWRITEBYTECODE": ""}
     rows = []
     for _ in range(runs + 1):
         done = subprocess.run(
