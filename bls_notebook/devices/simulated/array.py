@@ -226,6 +226,8 @@ class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
         result = func(*unwrapped(args), **unwrapped(kwargs))
         if isinstance(result, bool) and func.__name__ in _TRUTHS:
             result = np.bool_(result)
+        elif type(result) is int and func is np.count_nonzero:  # as older versions of NumPy count
+            result = np.intp(result)
         return wrapped(result, *_memories(args))
 
     # -- DLPack --------------------------------------------------------------------------------------
