@@ -30,6 +30,7 @@ from .clock import Clock, NextAlarm, system_clock
 from .failures import error_response
 from .messages import not_ready
 from .ordering import Ordering, release
+from .receiving import ARGUMENTS_STAY, taken_over
 from .runner import BatchRunner, take_request
 from .threads import start_in_thread
 from .ticket import Ticket
@@ -118,7 +119,9 @@ class BatchScheduler:
         """Serve a request and wait for its answer."""
         parent.note_blocking(self._model.name)
         arrived = self._clock.now()
-        ticket = Ticket(self._model, request, parent, copy_context())
+        ticket = Ticket(
+            self._model, taken_over(request) if ARGUMENTS_STAY else request, parent, copy_context()
+        )
         del request  # its end must be noticed while this thread waits
         parent.adopt(ticket)
         answers: Answers = []

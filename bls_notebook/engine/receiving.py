@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,22 @@ if TYPE_CHECKING:
     from .execution import Execution
     from .model import LoadedModel
 
-__all__ = ["NotReceivedError", "received"]
+__all__ = ["ARGUMENTS_STAY", "NotReceivedError", "received", "taken_over"]
 
+# The frame of who calls a function keeps the arguments until that returns: so does Python 3.10.
+ARGUMENTS_STAY = sys.version_info < (3, 11)
 _new = InferenceRequest.__new__
+_PARTS = (
+    "_answerable",
+    "_arrived",
+    "_maker",
+    "_model_name",
+    "_model_version",
+    "_options",
+    "_requested",
+    "_sender",
+    "_span",
+)
 
 
 class NotReceivedError(Exception):
@@ -100,6 +114,22 @@ def received(
         )
         if not number & 63:
             tracked.shorten()
+    return out
+
+
+def taken_over(request: InferenceRequest) -> InferenceRequest:
+    """Return a request that nobody else holds, with all that `received` put into one.
+
+    What it was made of is left without its inputs, and can never be answered: callers' frames may keep it
+    (`ARGUMENTS_STAY`) while it must be noticed that the model lets go of the request.
+    """
+    out = _new(InferenceRequest)
+    out._inputs, request._inputs = request._inputs, []
+    for name in _PARTS:
+        setattr(out, name, getattr(request, name))
+    for name in ("_kind", "_track"):  # set only while there is what records them
+        if hasattr(request, name):
+            setattr(out, name, getattr(request, name))
     return out
 
 

@@ -33,6 +33,7 @@ from .failures import cancelled_response, error_response
 from .interrupt import Interrupted, clear_interrupt
 from .messages import execute_failed
 from .outputs import answer, check_returned, returned_none
+from .receiving import ARGUMENTS_STAY, taken_over
 from .runner import BatchRunner, failure, rows_of
 from .statistics import FOLD_AT
 from .threads import start_in_thread
@@ -60,6 +61,7 @@ class DefaultScheduler:
         self._on_drained: Callable[[], None] | None = None
         self._closed = False
         self._async = any(i.is_async for i in model.instances)
+        self._takes_over = self._async or ARGUMENTS_STAY  # one look for both: every call pays for it
         self._batching = model.spec.max_batch_size > 0
         self._runner = BatchRunner(model, self._lock)
 
@@ -68,10 +70,12 @@ class DefaultScheduler:
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Serve a request and wait for its answer."""
         model = self._model
-        if self._async:
-            ticket = Ticket(model, request, parent, copy_context())
-            del request  # whoever holds it could still answer it
-            return self._call_async(parent, ticket)
+        if self._takes_over:
+            request = taken_over(request) if ARGUMENTS_STAY else request
+            if self._async:
+                ticket = Ticket(model, request, parent, copy_context())
+                del request  # whoever holds it could still answer it
+                return self._call_async(parent, ticket)
         execution = Execution(parent.server, model, parent)
         request._answerable = execution
         with self._lock:
@@ -82,7 +86,7 @@ class DefaultScheduler:
                 instance.holder = execution
             else:
                 instance = None
-        queue_ns = queued = 0
+        queue_ns = queued = inferred = 0
         if instance is None:
             queued = perf_counter_ns()
             turn = self._wait_for_turn(execution, request)
@@ -103,7 +107,6 @@ class DefaultScheduler:
         response: InferenceResponse | None = None
         begun = request._arrived
         rows = rows_of(request) if self._batching else 1
-        inferred = 0
         failed = False
         span = execution.span = request._span
         if span:  # it is recorded for a profile
@@ -112,8 +115,7 @@ class DefaultScheduler:
             bytes_in = inputs[0]._array.nbytes if one else recording.nbytes(inputs)
             del inputs
             timer = spans.measured(span, instance) if instance.gpu >= 0 else None
-        started = perf_counter_ns()
-        execution.started = started
+        execution.started = started = perf_counter_ns()
         if ledger.recording is not None:
             execution.track = getattr(request, "_track", 0)
         try:
@@ -387,11 +389,9 @@ class DefaultScheduler:
         timer = spans.measured(span, instance) if span and instance.gpu >= 0 else None
         caller_var.set(execution)  # the context is the ticket's own: nothing to put back
         response: InferenceResponse | None = None
-        failed = False
-        answered = False
+        failed = answered = False
         drained = None
-        started = inferred = perf_counter_ns()
-        execution.started = started
+        execution.started = started = inferred = perf_counter_ns()
         try:
             returned = instance.execute([request])
             inferred = perf_counter_ns()
