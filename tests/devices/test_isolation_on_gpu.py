@@ -19,6 +19,7 @@ from bls_notebook.engine.isolation import hand_over
 from bls_notebook.pb_utils import InferenceRequest, Tensor
 from tests.devices.conftest import Kit
 from tests.devices.models import HEAD, KEEP, define
+from tests.engine.isolated import MOVES_REQUESTS
 
 SIZE = 1000
 BYTES = SIZE * 4
@@ -213,7 +214,8 @@ def test_a_hop_from_model_to_model_copies_nothing(
     response = repo.infer("chain", {"IN": [0]})
     assert response.error is None
     assert gpu.cupy.from_dlpack(response["OUT"]).get().tolist() == list(range(1000))
-    assert watcher.copies == []
+    # Where the request seems held, its input is copied; the outputs of both models move on every Python.
+    assert watcher.copies == ([] if MOVES_REQUESTS else ["gpu:0"])
     assert {pair for pair in watcher.transfers if pair != ("gpu:0", "cpu")} == set()
 
 
