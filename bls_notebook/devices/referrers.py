@@ -7,6 +7,8 @@ garbage collector knows of, so it is for a few blocks only.
 from __future__ import annotations
 
 import gc
+import inspect
+import sys
 import types
 from collections.abc import Mapping
 from sys import getrefcount
@@ -21,6 +23,7 @@ ONLY_HERE = 3  # references, where nobody else has any
 STEPS = 7
 WIDTH = 40  # objects whose referrers are asked for at a time
 _RUNNING = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _OURS: tuple[type, ...] = (type(iter(())), type(iter({}.items())))  # of loops, while the search runs
 _VIEW = Holder("view", "an array or a DLPack capsule over it, of which nothing more is known")
 
@@ -69,7 +72,7 @@ def _search(owner: Any, ours: object, kinds: Mapping[type, str], deadline: float
                 continue
             if isinstance(value, types.FrameType):
                 if not str(value.f_globals.get("__name__", "")).startswith("bls_notebook."):
-                    return Holder("frame", f"{value.f_code.co_name}()")
+                    return Holder("frame", f"{_name_of(value)}()")
                 continue
             if isinstance(value, _RUNNING):
                 return Holder("frame", f"{getattr(value, '__qualname__', 'a coroutine')}()")
@@ -86,6 +89,18 @@ def _search(owner: Any, ours: object, kinds: Mapping[type, str], deadline: float
     if best is None and len(seen) == 1:
         return _VIEW
     return best or Holder("unknown")
+
+
+def _name_of(frame: types.FrameType) -> str:
+    """The name of a frame's function; of a generator or coroutine, its own.
+
+    On Python 3.10 the frame holds what they have in their variables, later they do so themselves.
+    """
+    if sys.version_info < (3, 11) and frame.f_code.co_flags & _SUSPENDED:
+        for holder in gc.get_referrers(frame):
+            if isinstance(holder, _RUNNING):
+                return str(holder.__qualname__)
+    return frame.f_code.co_name
 
 
 def _same(arguments: tuple[Any, ...], level: list[Any]) -> bool:
