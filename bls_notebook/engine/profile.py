@@ -65,9 +65,11 @@ class Profile(Answers):
         log = self._log
         assert log is not None
         self._end = perf_counter_ns()
-        record_running(log)
-        self._dropped = log.dropped - self._dropped
-        recording.stop(log)
+        try:
+            record_running(log)
+            self._dropped = log.dropped - self._dropped
+        finally:  # also on Ctrl-C
+            recording.stop(log)
 
     @property
     def running(self) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine.ctrl_c import CtrlC
+from bls_notebook.engine.errors import BLSError
 
 from .loader import load_versions
 from .repository import ModelRepository
@@ -55,7 +56,10 @@ def _other_instances(repository: ModelRepository, name: str, count: int) -> Iter
     with repository._loading_of(name):
         serving = server.serving(name)
         folder = Path(next(iter(serving.values())).directory).parent
-        loaded = load_versions(server, ModelSource(name, folder, str(folder), config, True))
+        try:
+            loaded = load_versions(server, ModelSource(name, folder, str(folder), config, True))
+        except OSError as error:  # its files have gone
+            raise BLSError(f"model {name!r} cannot be loaded with {count} instances: {error}") from error
         for version in loaded.keys() - serving.keys():
             loaded.pop(version).close()
         server.exchange(name, loaded)
@@ -66,5 +70,7 @@ def _other_instances(repository: ModelRepository, name: str, count: int) -> Iter
             if server.serving(name) == loaded:
                 server.replace(name, serving)
             else:
+                stay = server.serving(name).values()
                 for model in (*serving.values(), *loaded.values()):
-                    model.close()
+                    if model not in stay:
+                        model.close()
