@@ -16,7 +16,7 @@ from itertools import accumulate, count
 from bls_notebook.observe.relations import Relations
 from bls_notebook.observe.session import ModelSeen, Session, Span
 
-__all__ = ["UNLIMITED", "Batches", "Key", "Recipe", "capacities", "key_of", "recipes", "replay"]
+__all__ = ["UNLIMITED", "Batches", "Key", "Recipe", "capacities", "is_stuck", "key_of", "recipes", "replay"]
 
 Key = tuple[str, int]
 """A model's name and version."""
@@ -140,6 +140,13 @@ def replay(
     return _Replay(capacity, batches or {}).run(requests, sent)
 
 
+def is_stuck(requests: Sequence[Recipe], capacity: Mapping[Key, int]) -> bool:
+    """Return whether requests would wait for each other for ever: a model that calls itself, say."""
+    run = _Replay(capacity, {})
+    run.run(requests, ())
+    return run.unanswered > 0
+
+
 @dataclass
 class _Model:
     free: int
@@ -154,10 +161,15 @@ class _Replay:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
         self._now = 0
+        self.unanswered = 0
 
     def run(self, requests: Sequence[Recipe], sent: Sequence[int]) -> int:
+        def answered() -> None:
+            self.unanswered -= 1
+
+        self.unanswered = len(requests)
         for i, recipe in enumerate(requests):
-            self._later(sent[i] if i < len(sent) else 0, lambda r=recipe: self._send(r, lambda: None))  # type: ignore[misc]
+            self._later(sent[i] if i < len(sent) else 0, lambda r=recipe: self._send(r, answered))  # type: ignore[misc]
         while self._events:
             self._now, _, call = heapq.heappop(self._events)
             call()

@@ -23,6 +23,7 @@ from bls_notebook.observe.replay import (
     Recipe,
     Sent,
     capacities,
+    is_stuck,
     key_of,
     recipes,
     replay,
@@ -284,6 +285,8 @@ class _Case:
         now = capacities(self.gathered, self.serial_now)
         for count in sorted(set(counts)):
             capacity = {**now, **{k: count for k in keys if now.get(k, 0) < UNLIMITED}}
+            if is_stuck(self.requests, capacity) and not is_stuck(self.requests, now):
+                continue
             wall = self._wall(capacity)
             apart = self._wall(capacity, apart=True)
             out.append(WhatIf(count, wall, self.measured.sequential / wall, self.measured.sequential / apart))

@@ -302,3 +302,17 @@ def test_no_run_is_better_than_the_best() -> None:
     one, all_ = runs({"a": Model([10 * MS], instances=8)})
     found = judged((one, replace(all_, wall=all_.wall * 9 // 10)), cpu=0.5, cores=2, parallel=2.0)
     assert found.best >= found.speedup > 8
+
+
+def test_no_count_is_predicted_with_which_a_model_waits_for_itself() -> None:
+    # One at a time, each asks the model that it is served by.
+    one, all_ = runs({"a": Model(["a2", MS], 3), "a2": Model([MS], 3)}, n=2)
+    one, all_ = (
+        replace(
+            record,
+            models=tuple(m for m in record.models if m.name == "a"),
+            spans=tuple(replace(s, model="a") for s in record.spans),
+        )
+        for record in (one, all_)
+    )
+    assert [w.count for w in judged((one, all_), n=2).what_ifs] == [4]
