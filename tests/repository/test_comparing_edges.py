@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,19 @@ ONES = {"IN": [1.0]}
 ANSWERS = """
 class TritonPythonModel:
     def execute(self, requests):
+        return answer(requests)
+"""
+DISTURBED = """
+from tests.engine import gates
+
+class TritonPythonModel:
+    def execute(self, requests):
+        gates.shared["ask"]()  # somebody else asks for another model meanwhile
+        tensor = pb_utils.get_input_tensor_by_name(requests[0], "IN")
+        request = pb_utils.InferenceRequest(
+            model_name="answers", inputs=[tensor], requested_output_names=["OUT"]
+        )
+        assert not request.exec().has_error()
         return answer(requests)
 """
 COMPARES = """
@@ -84,6 +98,30 @@ def test_one_comparison_at_a_time_and_then_the_next(monkeypatch: pytest.MonkeyPa
         with pytest.raises(bls.BLSError, match="IN"):
             bls.compare("answers", {"IN": object()}, n=2, repeat=1, repo=repo)
         assert bls.compare("answers", ONES, n=2, repeat=1, repo=repo).verdict.cause != "failed"
+
+
+def test_requests_of_others_are_in_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    with bls.ModelRepository() as repo, ThreadPoolExecutor(1) as others:
+        defined(repo, "answers", ANSWERS)
+        defined(repo, "other", ANSWERS)
+        defined(repo, "disturbed", DISTURBED)
+        asked: list[bls.Response] = []
+
+        def ask() -> None:
+            asked.append(others.submit(repo.infer, "other", ONES).result())
+
+        monkeypatch.setitem(gates.shared, "ask", ask)
+        found = bls.compare("disturbed", ONES, n=3, repeat=1, repo=repo)
+        with bls.profile() as everything:
+            bls.compare("disturbed", ONES, n=1, repeat=1, repo=repo)
+    assert len(asked) > 6
+    assert found.settings[0].measured.requests == 3
+    for run in (found.sequential, found.gathered):
+        assert sorted(s.model for s in run.spans) == ["answers"] * 3 + ["disturbed"] * 3
+        numbers = {s.id: s.model for s in run.spans}
+        assert [numbers.get(s.parent) for s in run.spans if s.model == "answers"] == ["disturbed"] * 3
+        assert [s.parent for s in run.spans if s.model == "disturbed"] == [0] * 3
+    assert {s.model for s in everything.record.spans if not s.parent} == {"disturbed", "other"}
 
 
 def test_a_model_that_asks_for_one_that_is_not_there() -> None:
