@@ -3,6 +3,7 @@
 Guarantees: the versions that serve are set aside, not unloaded, and serve again at the end: with the same
 instances and what these remember, also on an error and on Ctrl-C, and where the files on disk have changed
 or the model could not be loaded a second time. Whatever somebody else loaded meanwhile stays.
+One at a time of a model, or one within the other: the last to begin has to end first.
 """
 
 from __future__ import annotations
