@@ -110,7 +110,7 @@ def finalize(self):
 
 
 def again_and_again(once: Callable[[], Any]) -> None:
-    # Python drops an interrupt that hits a destructor. A function, as 3.13 leaves a loop without its `finally`.
+    # Python drops an interrupt that hits a destructor. And 3.13 leaves a loop without its `finally`.
     end = time.process_time() + 0.05
     while time.process_time() < end:
         once()
