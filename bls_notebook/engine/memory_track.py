@@ -33,7 +33,7 @@ _OURS = (__name__, "bls_notebook.devices.holders", "bls_notebook.devices.frames"
 ITEMS = 20  # of the log, that are kept of each life before it is read
 LEAST_LOG = 20_000
 HELD = 200  # blocks whose holders are looked for, the largest
-_starting = threading.Lock()
+_starting = threading.RLock()
 
 
 def track_memory(limit: int = DEFAULT_LIMIT, name: str = "") -> MemoryTrack:
@@ -119,10 +119,14 @@ class MemoryTrack(Lived):
             self._used = _in_use()
             self._start = perf_counter_ns()
             ledger.recording = observer.current = recording
-            found = gpus()
-            if found is not None and not found.simulated:
-                pool_hooks.begin(found.array_module(), recording)
-                in_every_loop(pool_hooks.follow)
+            try:
+                found = gpus()
+                if found is not None and not found.simulated:
+                    pool_hooks.begin(found.array_module(), recording)
+                    in_every_loop(pool_hooks.follow)
+            except BaseException:
+                self._off(recording)
+                raise
         return self
 
     def __exit__(
@@ -132,18 +136,29 @@ class MemoryTrack(Lived):
         if recording is None:
             return
         self._end = perf_counter_ns()
-        gc.collect()  # what only garbage holds is no leak: it died when the block ended
+        try:
+            gc.collect()  # what only garbage holds is no leak: it died when the block ended
+            self._quiet()
+            self._record = self._now()
+        finally:  # also on Ctrl-C
+            self._off(recording)
+
+    @staticmethod
+    def _quiet() -> None:
+        """Note nothing any more."""
         with _starting:
             ledger.recording = observer.current = None
             if pool_hooks.used:
                 pool_hooks.end()
                 in_every_loop(pool_hooks.follow)
-        try:
-            self._record = self._now()
-        finally:
-            self._recording = None
-            recording.stop()
-            self._book = Book(1)
+
+    def _off(self, recording: ledger.Recording) -> None:
+        """Leave nothing behind."""
+        if ledger.recording is recording:
+            self._quiet()
+        self._recording = None
+        recording.stop()
+        self._book = Book(1)
 
     # -- answers -------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from bls_notebook.observe.session import Answers, Session
 
 from .device_time import device_timer
 from .errors import BLSError
+from .execution import Execution
 from .running import record_running
 
 __all__ = ["DEFAULT_LIMIT", "Profile", "load_session", "profile"]
@@ -48,6 +49,7 @@ class Profile(Answers):
         self._began = ""
         self._start = self._end = 0
         self._dropped = 0
+        self._sender = 0
 
     def __enter__(self) -> Profile:
         with self._lock:
@@ -65,9 +67,17 @@ class Profile(Answers):
         log = self._log
         assert log is not None
         self._end = perf_counter_ns()
-        record_running(log)
-        self._dropped = log.dropped - self._dropped
-        recording.stop(log)
+        try:
+            record_running(log)
+            self._dropped = log.dropped - self._dropped
+        finally:  # also on Ctrl-C
+            recording.stop(log)
+
+    def only_of(self, sender: Execution) -> None:
+        """Keep only what this one sends from now on, and what that leads to; once it has been entered."""
+        log = self._log
+        assert log is not None
+        self._sender = sender.span = log.take()
 
     @property
     def running(self) -> bool:
@@ -87,7 +97,9 @@ class Profile(Answers):
             if not end:
                 end, dropped = perf_counter_ns(), log.dropped - dropped
                 record_running(log)
-            session = session_of(log, self._start, end, self._limit, self._began, self.name, dropped)
+            session = session_of(
+                log, self._start, end, self._limit, self._began, self.name, dropped, self._sender
+            )
             if self._end:
                 self._record, self._log = session, None
             return session

@@ -156,7 +156,8 @@ def _find_elsewhere(ticket: Ticket) -> bool:
             continue
         for holder in gc.get_referrers(thing):
             received = isinstance(holder, list) and _all_among(holder, together or (request,))
-            if id(holder) not in own and not received:
+            frame = getattr(holder, "cr_frame", None)  # of a coroutine that runs just now
+            if id(holder) not in own and not received and (frame is None or id(frame) not in own):
                 return True
     reader = None if ticket.parent is None else ticket.parent.model
     if _bare_thread_of(ticket.model) or (ticket.model.decoupled and _bare_thread_of(reader)):
@@ -234,13 +235,19 @@ def _completers(future: asyncio.Future[Any]) -> list[Node]:
     found = []
     for one in known:
         for callback, *_ in getattr(one, "_callbacks", None) or ():
-            for cell in getattr(callback, "__closure__", None) or ():
-                content = cell.cell_contents
+            for content in _contents(callback):
                 if content is future or (
                     isinstance(content, asyncio.Queue) and future in getattr(content, "_getters", ())
                 ):
                     found.append(one)
     return found
+
+
+def _contents(callback: Any) -> list[Any]:
+    """What a callback of asyncio's works on: by its closure, or (as_completed, from 3.13 on) its object."""
+    cells = getattr(callback, "__closure__", None) or ()
+    owner = getattr(callback, "__self__", None)
+    return [*(cell.cell_contents for cell in cells), getattr(owner, "_done", None)]
 
 
 def _needs_of_job(job: Job) -> Need[Node]:

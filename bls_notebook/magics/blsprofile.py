@@ -149,7 +149,11 @@ def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variabl
 
 def _check(parser: Parser, arguments: argparse.Namespace) -> None:
     """Refuse, before anything has run, what could not be done afterwards."""
-    if arguments.save and not Path(arguments.save).expanduser().parent.is_dir():
+    try:
+        known = not arguments.save or Path(arguments.save).expanduser().parent.is_dir()
+    except RuntimeError:  # of a user who does not exist
+        known = False
+    if not known:
         parser.error(f"--save: got {arguments.save!r}, expected a file in a folder that exists")
 
 

@@ -114,6 +114,13 @@ class Setting(Record):
     sequential_spread: Spread = NONE
     gathered_spread: Spread = NONE
 
+    @property
+    def problem(self) -> str:
+        """What a request of these runs failed with; empty if none did. (What a model sent may fail.)"""
+        spans = (s for s in (*self.gathered.spans, *self.sequential.spans) if not s.parent)
+        failed = next((s for s in spans if s.state in ("error", "cancelled")), None)
+        return "" if failed is None else failed.error or failed.state
+
 
 @dataclass(frozen=True, slots=True)
 class Verification(Record):

@@ -34,7 +34,14 @@ class _Facts:
 
 
 def session_of(
-    log: Log, start: int, end: int, limit: int, began: str = "", name: str = "", dropped: int = 0
+    log: Log,
+    start: int,
+    end: int,
+    limit: int,
+    began: str = "",
+    name: str = "",
+    dropped: int = 0,
+    sender: int = 0,
 ) -> Session:
     """Return the session of what was logged between two readings of the clock.
 
@@ -48,9 +55,13 @@ def session_of(
         How many spans to keep, the first ones; and how many marks.
     dropped : int
         How many did not fit into the log.
+    sender : int
+        The number of who sent what is wanted, with all that it led to; 0 for everything.
     """
     end = max(start, end)
     facts = _facts(log)
+    if sender:
+        facts = _sent_by(sender, facts)
     numbers = [n for n, f in facts.items() if start <= f.sent <= end]
     numbers.sort(key=lambda n: (facts[n].sent, n))
     dropped += max(0, len(numbers) - limit)
@@ -130,6 +141,15 @@ def _facts(log: Log) -> dict[int, _Facts]:
         if one.kind == "sync" and one.parent in out and out[one.parent].seen.scheduler == "ensemble":
             one.kind = "ensemble"
     return out
+
+
+def _sent_by(sender: int, facts: dict[int, _Facts]) -> dict[int, _Facts]:
+    """What one has sent, and what that led to: who sends has a lower number than what it sends."""
+    senders = {sender}
+    for number in sorted(facts):
+        if facts[number].parent in senders:
+            senders.add(number)
+    return {number: one for number, one in facts.items() if number in senders}
 
 
 def _marks(log: Log, kept: dict[int, None], start: int, end: int, limit: int) -> dict[int, tuple[Mark, ...]]:

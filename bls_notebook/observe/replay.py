@@ -7,15 +7,16 @@ replay knows instances, queues and batches, and no limit of processors: `verdict
 from __future__ import annotations
 
 import heapq
-import itertools
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, count
 
 from bls_notebook.observe.relations import Relations
 from bls_notebook.observe.session import ModelSeen, Session, Span
 
-__all__ = ["UNLIMITED", "Batches", "Key", "Recipe", "capacities", "key_of", "recipes", "replay"]
+__all__ = ["UNLIMITED", "Batches", "Key", "Recipe", "capacities", "is_stuck", "key_of", "recipes", "replay"]
 
 Key = tuple[str, int]
 """A model's name and version."""
@@ -58,26 +59,46 @@ def recipes(session: Session) -> tuple[Recipe, ...]:
     def recipe(span: Span) -> Recipe:
         if not span.ran:
             return Recipe(key_of(span), span.duration, ran=False)
-        children = relations.children.get(span.id, [])
-        sent = []
-        for child in children:
-            waited, gap = _before(children, child.sent, span.started)
-            sent.append(Sent(recipe(child), waited, gap))
+        children = relations.children.get(span.id, ())
+        answers = _Answers(children, span.started)
+        sent = [Sent(recipe(child), *answers.before(child.sent)) for child in children]
         # A decoupled model may go on when its `execute` has returned.
         end = span.ended if span.kind == "stream" else span.inferred
-        waited, gap = _before(children, end, span.started)
-        return Recipe(
-            key_of(span), span.compute_input, tuple(sent), waited, gap, span.ended - end
-        )  # fmt: skip
+        waited, gap = answers.before(end)
+        return Recipe(key_of(span), span.compute_input, tuple(sent), waited, gap, span.ended - end)
 
     return tuple(recipe(span) for span in relations.children.get(0, ()))
 
 
-def _before(children: Sequence[Span], moment: int, started: int) -> tuple[tuple[int, ...], int]:
-    """Return which answers had come by a moment, and how long ago the last of them did."""
-    waited = tuple(i for i, child in enumerate(children) if child.ended <= moment and child.sent < moment)
-    last = max((children[i].ended for i in waited), default=started)
-    return waited, max(0, moment - max(last, started))
+class _Answers:
+    """When the answers came to the requests that an `execute` sent."""
+
+    def __init__(self, children: Sequence[Span], started: int) -> None:
+        self._started = started
+        self._order = sorted(range(len(children)), key=lambda i: (children[i].ended, children[i].sent))
+        self._sent = [children[i].sent for i in self._order]
+        self._ended = [children[i].ended for i in self._order]
+        self._latest = list(accumulate(self._sent, max))
+
+    def before(self, moment: int) -> tuple[tuple[int, ...], int]:
+        """Return which answers had come by a moment, and how long ago the last of them did.
+
+        Not those for which one of the others had waited: of a thousand calls one after the other, each
+        waits for the one before.
+        """
+        known = self._until(moment, len(self._order))
+        if not known:
+            return (), max(0, moment - self._started)
+        first = self._until(self._latest[known - 1], known)
+        gap = moment - max(self._ended[known - 1], self._started)
+        return tuple(sorted(self._order[first:known])), max(0, gap)
+
+    def _until(self, moment: int, most: int) -> int:
+        """How many of the answers had come, to requests that were sent before."""
+        count = bisect_right(self._ended, moment, 0, most)
+        while count and self._sent[count - 1] >= moment:  # answered at once, just now
+            count -= 1
+        return count
 
 
 def capacities(session: Session, serial: Collection[Key] = ()) -> dict[Key, int]:
@@ -119,6 +140,13 @@ def replay(
     return _Replay(capacity, batches or {}).run(requests, sent)
 
 
+def is_stuck(requests: Sequence[Recipe], capacity: Mapping[Key, int]) -> bool:
+    """Return whether requests would wait for each other for ever: a model that calls itself, say."""
+    run = _Replay(capacity, {})
+    run.run(requests, ())
+    return run.unanswered > 0
+
+
 @dataclass
 class _Model:
     free: int
@@ -131,12 +159,17 @@ class _Replay:
         self._batches = batches
         self._models: dict[Key, _Model] = {}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
-        self._order = itertools.count()
+        self._order = count()
         self._now = 0
+        self.unanswered = 0
 
     def run(self, requests: Sequence[Recipe], sent: Sequence[int]) -> int:
+        def answered() -> None:
+            self.unanswered -= 1
+
+        self.unanswered = len(requests)
         for i, recipe in enumerate(requests):
-            self._later(sent[i] if i < len(sent) else 0, lambda r=recipe: self._send(r, lambda: None))  # type: ignore[misc]
+            self._later(sent[i] if i < len(sent) else 0, lambda r=recipe: self._send(r, answered))  # type: ignore[misc]
         while self._events:
             self._now, _, call = heapq.heappop(self._events)
             call()
@@ -177,21 +210,27 @@ class _Replay:
                 self._execute(batch[0][0], ended)
 
     def _execute(self, recipe: Recipe, ended: Callable[[], None]) -> None:
-        answered: set[int] = set()
-        begun: set[int] = set()
         last = len(recipe.sent)
+        waited = [*(child.waited for child in recipe.sent), recipe.waited]
+        missing = [len(answers) for answers in waited]
+        waiting: list[list[int]] = [[] for _ in recipe.sent]
+        for i, answers in enumerate(waited):
+            for answer in answers:
+                waiting[answer].append(i)
 
-        def go_on() -> None:
-            for i, child in enumerate(recipe.sent):
-                if i not in begun and answered.issuperset(child.waited):
-                    begun.add(i)
-                    self._later(child.gap, lambda i=i, c=child: self._send(c.recipe, lambda: answer(i)))  # type: ignore[misc]
-            if last not in begun and answered.issuperset(recipe.waited):
-                begun.add(last)
+        def go_on(i: int) -> None:
+            if i == last:
                 self._later(recipe.gap + recipe.after, ended)
+            else:
+                child = recipe.sent[i]
+                self._later(child.gap, lambda: self._send(child.recipe, lambda: answered(i)))
 
-        def answer(i: int) -> None:
-            answered.add(i)
-            go_on()
+        def answered(i: int) -> None:
+            for j in waiting[i]:
+                missing[j] -= 1
+                if not missing[j]:
+                    go_on(j)
 
-        go_on()
+        for i in range(last + 1):
+            if not missing[i]:
+                go_on(i)

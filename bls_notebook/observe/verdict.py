@@ -7,8 +7,10 @@ bounds each of these from below. The cause is what, taken away, makes the worklo
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from statistics import median
 
 from bls_notebook.observe.comparison import Measured, Verdict, WhatIf
@@ -21,6 +23,7 @@ from bls_notebook.observe.replay import (
     Recipe,
     Sent,
     capacities,
+    is_stuck,
     key_of,
     recipes,
     replay,
@@ -109,7 +112,8 @@ class _Case:
         out = set()
         for span in self.sequential.spans:
             children = relations.children.get(span.id, ())
-            if self.models[key_of(span)].is_async and any(c.kind == "sync" for c in children):
+            model = self.models.get(key_of(span))  # none where it was not loaded
+            if model is not None and model.is_async and any(c.kind == "sync" for c in children):
                 out.add(key_of(span))
         return out
 
@@ -137,10 +141,17 @@ class _Case:
         spans = [s for s in self.gathered.spans if key_of(s) == key]
         # Until a thread has woken up, nobody is waited for.
         idle = minus([(0, self.gathered.wall)], [holds(s) for s in spans])
-        waits = [minus([(s.queued, s.started)], idle) for s in spans]
-        long = [w for w in waits if total(w) > 0.02 * self.measured.gathered]
-        together = union(interval for wait in waits for interval in wait)
-        return len(long), total(together) / max(1, self.measured.gathered)
+        idle_begins = [begin for begin, _ in idle]
+        idle_by_then = list(accumulate((end - begin for begin, end in idle), initial=0))
+
+        def waited_until(moment: int) -> int:
+            i = bisect_right(idle_begins, moment)
+            return moment - idle_by_then[i] + (max(0, idle[i - 1][1] - moment) if i else 0)
+
+        least = 0.02 * self.measured.gathered
+        several = sum(waited_until(s.started) - waited_until(s.queued) > least for s in spans)
+        together = minus([(s.queued, s.started) for s in spans], idle)
+        return several, total(together) / max(1, self.measured.gathered)
 
     # -- what would be ---------------------------------------------------------------------------------
 
@@ -223,7 +234,7 @@ class _Case:
     def verdict(self, counts: tuple[int, ...]) -> Verdict:
         chain = max((replay([r], {}) for r in self.requests), default=0)
         free = dict.fromkeys(self.models, UNLIMITED)
-        best = self.measured.sequential / max(self._wall(free), chain, 1)
+        best = max(self.measured.sequential / max(self._wall(free), chain, 1), self.speedup)
         limits = self._limits()
         what_ifs = self._what_ifs(limits, counts)
         chosen = min((w for w in what_ifs if w.wall <= 1.05 * min(x.wall for x in what_ifs)),
@@ -268,13 +279,14 @@ class _Case:
         return self.measured.sequential / self._wall(capacities(self.gathered), requests)
 
     def _what_ifs(self, limits: list[Key], counts: tuple[int, ...]) -> tuple[WhatIf, ...]:
-        keys = limits or [
-            k for k in {r.model for r in self.requests} if self.models[k].scheduler != "ensemble"
-        ]
+        roots = {r.model for r in self.requests} & self.models.keys()
+        keys = limits or [k for k in roots if self.models[k].scheduler != "ensemble"]
         out = []
         now = capacities(self.gathered, self.serial_now)
         for count in sorted(set(counts)):
             capacity = {**now, **{k: count for k in keys if now.get(k, 0) < UNLIMITED}}
+            if is_stuck(self.requests, capacity) and not is_stuck(self.requests, now):
+                continue
             wall = self._wall(capacity)
             apart = self._wall(capacity, apart=True)
             out.append(WhatIf(count, wall, self.measured.sequential / wall, self.measured.sequential / apart))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ _Inputs = Mapping[str, Any]
 _THREADS = 8  # at most, to see what the processors get done in parallel
 _SHORT, _LONG = 0.02, 0.1  # seconds, on a quiet machine and beside other programs
 _BUSY = 0.2  # of the time at work: that matters
+_comparing = threading.Lock()
 
 
 def compare(
@@ -86,7 +88,15 @@ def compare(
     workload = _Workload(repository, model, _each(inputs, n))
     # Within this, Ctrl-C ends models and waits, and nothing between them.
     with CtrlC():
-        return _compare(workload, counts, repeat, verify)
+        if not _comparing.acquire(blocking=False):
+            raise BLSError(
+                "compare: another comparison is running in this process, and each would measure the other's "
+                "requests; wait until it has ended"
+            )
+        try:
+            return _compare(workload, counts, repeat, verify)
+        finally:
+            _comparing.release()
 
 
 def _compare(workload: _Workload, counts: list[int], repeat: int, verify: bool) -> Comparison:
@@ -96,7 +106,7 @@ def _compare(workload: _Workload, counts: list[int], repeat: int, verify: bool) 
     now = _measure(workload, 0, repeat, held)
     found = verdict(now.sequential, now.gathered, now.measured, {*COUNTS, *counts})
     settings = {0: now}
-    models = found.models or (workload.model,)
+    models = found.models or _with_instances(now.gathered, workload.model)
     for count in random.sample(counts, len(counts)):
         settings[count] = _measure_with(workload, models, count, repeat, held)
     verification = None
@@ -108,13 +118,18 @@ def _compare(workload: _Workload, counts: list[int], repeat: int, verify: bool) 
             verification = Verification(models, found.count, found.predicted, 0.0, str(error))
         else:
             # Against exec at the same time: what else the machine does may have changed since.
-            problem = next((s.error for s in changed.gathered.spans if s.state != "ok"), "")
-            speedup = 0.0 if problem else changed.measured.speedup
-            verification = Verification(models, found.count, found.predicted, speedup, problem)
+            speedup = 0.0 if changed.problem else changed.measured.speedup
+            verification = Verification(models, found.count, found.predicted, speedup, changed.problem)
     return Comparison(
         workload.model, workload.count, repeat, tuple(settings[c] for c in sorted(settings)), found,
         verification,
     )  # fmt: skip
+
+
+def _with_instances(session: Session, model: str) -> tuple[str, ...]:
+    """The model, or of an ensemble, which has no instances, those of its steps."""
+    seen = {m.name: bool(m.instances) for m in session.models}
+    return (model,) if seen.get(model, True) else tuple(name for name, has in seen.items() if has)
 
 
 def _counts(instances: Iterable[int] | None) -> list[int]:
@@ -162,15 +177,17 @@ class _Workload:
         repository, model = self.repository, self.model
 
         def run() -> _Run:
+            # Not within the profile: reading what threads have waited takes milliseconds.
+            processors = Processors()
             with profile(name="exec, one after the other") as session:
-                processors = Processors()
+                session.only_of(repository._caller())
                 for inputs in self._inputs:
                     if self._decoupled:
                         for _ in repository.stream(model, inputs):
                             pass
                     else:
                         repository.infer(model, inputs)
-                used, waited = processors.used(), processors.waited()
+            used, waited = processors.used(), processors.waited()
             return _Run(session.record, used, waited)
 
         return self._of(run)
@@ -187,10 +204,11 @@ class _Workload:
                 await repository.infer_async(model, inputs)
 
         async def run() -> _Run:
+            processors = Processors()
             with profile(name="async_exec, gathered") as session:
-                processors = Processors()
+                session.only_of(repository._caller())
                 await asyncio.gather(*map(one, self._inputs))
-                used, waited = processors.used(), processors.waited()
+            used, waited = processors.used(), processors.waited()
             return _Run(session.record, used, waited)
 
         return self._of(run)

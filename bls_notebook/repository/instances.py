@@ -3,6 +3,7 @@
 Guarantees: the versions that serve are set aside, not unloaded, and serve again at the end: with the same
 instances and what these remember, also on an error and on Ctrl-C, and where the files on disk have changed
 or the model could not be loaded a second time. Whatever somebody else loaded meanwhile stays.
+One at a time of a model, or one within the other: the last to begin has to end first.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine.ctrl_c import CtrlC
+from bls_notebook.engine.errors import BLSError
 
 from .loader import load_versions
 from .repository import ModelRepository
@@ -55,7 +57,10 @@ def _other_instances(repository: ModelRepository, name: str, count: int) -> Iter
     with repository._loading_of(name):
         serving = server.serving(name)
         folder = Path(next(iter(serving.values())).directory).parent
-        loaded = load_versions(server, ModelSource(name, folder, str(folder), config, True))
+        try:
+            loaded = load_versions(server, ModelSource(name, folder, str(folder), config, True))
+        except OSError as error:  # its files have gone
+            raise BLSError(f"model {name!r} cannot be loaded with {count} instances: {error}") from error
         for version in loaded.keys() - serving.keys():
             loaded.pop(version).close()
         server.exchange(name, loaded)
@@ -66,5 +71,7 @@ def _other_instances(repository: ModelRepository, name: str, count: int) -> Iter
             if server.serving(name) == loaded:
                 server.replace(name, serving)
             else:
+                stay = server.serving(name).values()
                 for model in (*serving.values(), *loaded.values()):
-                    model.close()
+                    if model not in stay:
+                        model.close()

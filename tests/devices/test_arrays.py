@@ -293,6 +293,9 @@ def test_shape_may_be_set(gpu: Kit) -> None:
     same(x, A.reshape(4, 3))
     with pytest.raises((ValueError, AttributeError)):
         x.shape = (5, 5)
+    y = gpu.array(A).T
+    with pytest.raises(AttributeError):
+        y.shape = (12,)
 
 
 def test_iteration_and_length(gpu: Kit) -> None:

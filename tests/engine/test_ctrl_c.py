@@ -37,8 +37,9 @@ def execute(self, requests):
         return [answer(1)]
     gates.open_gate("spins")
     try:
-        while not gates.over[0]:
-            pass
+        while True:  # in 3.13, a loop by its condition that ends in a jump is left without its `finally`
+            if gates.over[0]:
+                break
     finally:
         gates.shared["cancelled"] = requests[0].is_cancelled()
         gates.open_gate("left")
@@ -199,8 +200,10 @@ def execute(self, requests):
         return [answer(1)]
     gates.open_gate("spins")
     try:
-        while not gates.over[0]:
+        while True:
             ask("b").exec()
+            if gates.over[0]:
+                break
     finally:
         gates.open_gate("left")
 '''), pbtxt())  # fmt: skip
@@ -221,8 +224,9 @@ def execute(self, requests):
     if number(requests[0]):
         try:
             ask("below", 1).exec()
-            while not gates.over[0]:
-                pass
+            while True:
+                if gates.over[0]:
+                    break
         finally:
             gates.open_gate("worker left")
     return [answer(1)]

@@ -7,6 +7,7 @@ import gc
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -108,6 +109,13 @@ def finalize(self):
     unloading[0].result(5)
 
 
+def again_and_again(once: Callable[[], Any]) -> None:
+    # Python drops an interrupt that hits a destructor. And 3.13 leaves a loop without its `finally`.
+    end = time.process_time() + 0.05
+    while time.process_time() < end:
+        once()
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("kind", ["inline", "nested", "async", "stream", "body"])
 def test_at_random_moments(repo: bls.ModelRepository, kind: str) -> None:
@@ -143,9 +151,7 @@ async def execute(self, requests):
             try:
                 try:
                     threading.Timer(0.0005 + 0.00013 * (n % 17), _thread.interrupt_main).start()
-                    end = time.process_time() + 0.05
-                    while time.process_time() < end:  # Python drops an interrupt that hits a destructor
-                        once()
+                    again_and_again(once)
                 finally:
                     no_more_ctrl_c()
             except KeyboardInterrupt:

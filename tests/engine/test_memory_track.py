@@ -15,6 +15,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices import holders as holders_of
 from bls_notebook.devices import ledger, observer
+from bls_notebook.engine import memory_track
 from bls_notebook.observe.lifetimes import Life
 from tests.devices import memory_models as models
 from tests.engine import gates
@@ -332,6 +333,36 @@ def test_one_track_at_a_time() -> None:
         assert outer.bytes() == 0
     with bls.track_memory():
         pass
+
+
+def test_an_interrupt_while_a_track_ends_leaves_nothing_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(gc, "collect", interrupted)
+        with pytest.raises(KeyboardInterrupt), bls.track_memory():
+            pass
+    assert ledger.recording is None
+    assert observer.current is None
+    with bls.track_memory() as track:
+        assert track.bytes() == 0
+
+
+def test_a_track_that_cannot_begin_leaves_nothing_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        simulated = False
+
+        def array_module(self) -> None:
+            raise RuntimeError("no driver")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(memory_track, "_in_use", dict)
+        patched.setattr(memory_track, "gpus", Broken)
+        with pytest.raises(RuntimeError, match="no driver"), bls.track_memory():
+            pass
+    with bls.track_memory() as track:
+        assert track.bytes() == 0
 
 
 def test_a_track_is_used_once() -> None:

@@ -50,6 +50,7 @@ def test_times_and_rates() -> None:
     processors = Processors()
     assert rate(1, 0.001) > 0
     assert rate(3, 0.001) > 0
+    assert rate(1, 1e-9) > 0  # where a thread gets its processor too late
     assert processors.used() > 0
     assert processors.waited() >= 0
     assert cores() >= 1

@@ -210,3 +210,13 @@ def execute(self, requests):
     session = profile.record
     check(session)
     assert [(s.state, s.ran) for s in session.spans] == [("cancelled", True)]
+
+
+def test_an_interrupt_while_a_profile_ends_leaves_nothing_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(log: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bls_notebook.engine.profile.record_running", interrupted)
+    with pytest.raises(KeyboardInterrupt), bls.profile():
+        pass
+    assert recording.active is None

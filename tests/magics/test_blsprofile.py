@@ -94,6 +94,10 @@ def test_into_save_and_quiet(sender, tmp_path: Path) -> None:
             "times IN=images --save no/such/a.json",
             "--save: got 'no/such/a.json', expected a file in a folder",
         ),
+        (
+            "times IN=images --save ~nobody-of-this-name/a.json",
+            "--save: got '~nobody-of-this-name/a.json', expected a file in a folder",
+        ),
     ],
 )
 def test_a_bad_argument_gets_one_line(sender, line: str, message: str) -> None:

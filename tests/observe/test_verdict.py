@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -265,3 +266,53 @@ def test_every_verdict_survives_json_and_has_a_known_cause() -> None:
     assert Verdict.from_dict(found.to_dict()) == found
     assert found.cause in CAUSES
     assert UNLIMITED not in {w.count for w in found.what_ifs}
+
+
+def test_a_caller_of_many_is_known_by_the_call_before_each() -> None:
+    one, _ = runs({"a": Model([MS, *["b"] * 300], 4), "b": Model([MS])}, n=2)
+    recipe = recipes(one)[0]
+    assert [sent.waited for sent in recipe.sent] == [(), *((i,) for i in range(299))]
+    assert recipe.waited == (299,)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_a_call_waited_for_is_all_that_was_answered_before(seed: int) -> None:
+    chance = random.Random(seed)
+    parent = Span(1, "a", instance="a_0", sent=0, queued=0, started=0, inferred=100, ended=100)
+    children = []
+    for number in range(2, 2 + chance.randint(1, 12)):
+        sent = chance.randint(0, 12)
+        ended = sent + chance.choice((0, 0, 1, 3, 7))  # some are refused at once
+        children.append(Span(number, "b", parent=1, sent=sent, queued=sent, started=ended, ended=ended))
+    children.sort(key=lambda span: span.sent)
+    (recipe,) = recipes(Session((parent, *children)))
+
+    def all_of(waited: tuple[int, ...]) -> set[int]:
+        return set(waited).union(*(all_of(recipe.sent[i].waited) for i in waited))
+
+    for moment, waited in (
+        *zip([c.sent for c in children], [s.waited for s in recipe.sent], strict=True),
+        (100, recipe.waited),
+    ):
+        truth = {i for i, c in enumerate(children) if c.ended <= moment and c.sent < moment}
+        assert all_of(waited) == truth
+
+
+def test_no_run_is_better_than_the_best() -> None:
+    one, all_ = runs({"a": Model([10 * MS], instances=8)})
+    found = judged((one, replace(all_, wall=all_.wall * 9 // 10)), cpu=0.5, cores=2, parallel=2.0)
+    assert found.best >= found.speedup > 8
+
+
+def test_no_count_is_predicted_with_which_a_model_waits_for_itself() -> None:
+    # One at a time, each asks the model that it is served by.
+    one, all_ = runs({"a": Model(["a2", MS], 3), "a2": Model([MS], 3)}, n=2)
+    one, all_ = (
+        replace(
+            record,
+            models=tuple(m for m in record.models if m.name == "a"),
+            spans=tuple(replace(s, model="a") for s in record.spans),
+        )
+        for record in (one, all_)
+    )
+    assert [w.count for w in judged((one, all_), n=2).what_ifs] == [4]

@@ -38,7 +38,7 @@ def test_models_are_listed_before_they_are_loaded(disk: bls.ModelRepository) -> 
     (root / "file.txt").write_text("x")
     assert rows(disk) == [("a", 1, "UNAVAILABLE"), ("b", 1, "UNAVAILABLE")]
     assert [r.reason for r in disk.index()] == ["not loaded", "not loaded"]
-    assert [r.source for r in disk.index()] == [str(root / "a"), str(root / "b")]
+    assert [Path(r.source).resolve() for r in disk.index()] == [root / "a", root / "b"]
 
 
 def test_the_newest_version_is_served(disk: bls.ModelRepository) -> None:

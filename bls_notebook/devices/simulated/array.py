@@ -119,8 +119,9 @@ class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
         return wrapped(host, self._memory)
 
     def _reshape(self, shape: Any) -> None:
-        host = self._host.view()
-        host.shape = shape  # raises where that takes a copy
+        host = self._host.reshape(shape)
+        if host.size and host.ctypes.data != self._host.ctypes.data:
+            raise AttributeError("incompatible shape: an array that is not contiguous keeps its own")
         self._host = host
 
     def copy(self, order: Any = "C") -> ndarray:

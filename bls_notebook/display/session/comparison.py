@@ -140,15 +140,19 @@ def _what_if(comparison: Comparison) -> tuple[list[tuple[str, str]], list[list[s
         ("speed-up", "against today's exec"),
     ]
     today = comparison.settings[0].measured.sequential
-    measured = {s.count: s.measured.gathered for s in comparison.settings[1:]}
+    measured = {s.count: s for s in comparison.settings[1:]}
     predicted = {} if verdict.cause in _NOT_OF_INSTANCES else {w.count: w for w in verdict.what_ifs}
     rows = []
     for number in sorted({*measured, *predicted}):
         cells = [str(number)]
         what = predicted.get(number)
         cells += [ns(what.wall), f"{times(what.speedup)}×", f"{times(what.on_server)}×"] if what else [""] * 3
-        wall = measured.get(number)
-        cells += [ns(wall), f"{times(today / wall)}×"] if wall else ["", ""]
+        setting = measured.get(number)
+        wall = setting.measured.gathered if setting else 0
+        if setting and setting.problem:
+            cells += ["failed", ""]
+        else:
+            cells += [ns(wall), f"{times(today / wall)}×"] if wall else ["", ""]
         rows.append(cells)
     keep = [i for i in range(len(heads)) if any(cells[i] for cells in rows)]
     return [heads[i] for i in keep], [[cells[i] for i in keep] for cells in rows]

@@ -35,4 +35,4 @@ def _leads_out(folder: str, name: str) -> bool:
     plain = name.replace("\\", "/")
     if plain.startswith("/") or plain[1:2] == ":" or "\0" in plain:
         return True
-    return posixpath.normpath(posixpath.join("model", folder, plain)).partition("/")[0] != "model"
+    return posixpath.normpath(posixpath.join(folder, plain)).partition("/")[0] == ".."

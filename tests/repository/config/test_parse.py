@@ -129,7 +129,7 @@ def test_a_long_line_is_cut() -> None:
     [
         ("{", r"config:1:2: not JSON: .*; the line is: \{"),
         ("", r"config:1:1: not JSON: Expecting value$"),
-        ('{\n "a": 1,\n}', r"config:3:1: not JSON: .*; the line is: \}"),
+        ('{\n "a" 1\n}', r'config:2:6: not JSON: .*; the line is: "a" 1'),
         ("[]", "expected a JSON object with the fields of ModelConfig, got list"),
         ('backend: "python"', r"config:1:1: not JSON: .*; the line is: backend"),
         ('{"backends": 1}', "no field 'backends' in ModelConfig; did you mean 'backend'"),

@@ -183,7 +183,16 @@ WARM = """model_warmup {{ name: "w" batch_size: 1 inputs {{ key: "IN" value {{
     ],
 )
 @pytest.mark.parametrize(
-    "name", ["../../other.py", "/etc/passwd", "a/../../../x", "..\\\\..\\\\x", "C:x", "../.."]
+    "name",
+    [
+        "../../other.py",
+        "/etc/passwd",
+        "a/../../../x",
+        "..\\\\..\\\\x",
+        "C:x",
+        "../..",
+        "../../model/1/model.py",
+    ],
 )
 def test_a_file_of_another_folder_is_refused(field: str, what: str, name: str) -> None:
     message = refusal(f'backend: "python" {OUT} ' + field.format(name))
