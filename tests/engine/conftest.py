@@ -15,7 +15,7 @@ import bls_notebook as bls
 from tests.engine import gates
 from tests.engine.harness import stacks
 
-SECONDS = float(os.environ.get("BLS_TEST_SECONDS", "30"))  # for one test
+SECONDS = float(os.environ.get("BLS_TEST_SECONDS", "120"))  # for one test
 
 
 class Hangs(BaseException):
