@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
-from typing import Any
 
 from bls_notebook.observe.comparison import SCHEMA, Comparison
+from bls_notebook.observe.record_file import RecordFile
 
 __all__ = ["load_comparison", "save_comparison"]
 
-_KIND = "bls_notebook.comparison"
+_FILE = RecordFile(Comparison, "bls_notebook.comparison", SCHEMA, "a comparison", "a comparison")
 
 
 def save_comparison(record: Comparison, path: str | Path) -> Path:
     """Write a comparison to a file; compressed where its name ends with ``.gz``."""
-    target = Path(path)
-    text = json.dumps({"kind": _KIND, **record.to_dict()}, separators=(",", ":"), allow_nan=False)
-    data = text.encode()
-    target.write_bytes(gzip.compress(data, mtime=0) if target.suffix == ".gz" else data)
-    return target
+    return _FILE.save(record, path)
 
 
 def load_comparison(path: str | Path) -> Comparison:
@@ -42,23 +36,4 @@ def load_comparison(path: str | Path) -> Comparison:
     ValueError
         It holds something else, or was written by a newer version; the message says which.
     """
-    source = Path(path)
-    data = source.read_bytes()
-    try:
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
-        plain: Any = json.loads(data)
-    except (ValueError, OSError, EOFError) as error:
-        raise ValueError(f"{source.name}: not a comparison: it is no JSON ({error})") from None
-    kind = plain.pop("kind", None) if isinstance(plain, dict) else None
-    if kind != _KIND:
-        raise ValueError(f"{source.name}: not a comparison: its kind is {kind!r}, expected {_KIND!r}")
-    if plain.get("schema") != SCHEMA:
-        raise ValueError(
-            f"{source.name}: a comparison of schema {plain.get('schema')!r}, expected {SCHEMA}: "
-            "read it with the version of bls_notebook that wrote it"
-        )
-    try:
-        return Comparison.from_dict(plain)
-    except ValueError as error:
-        raise ValueError(f"{source.name}: not a comparison: {error}") from None
+    return _FILE.load(path)

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import gzip
 import json
-import zlib
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.plain import Record
+from bls_notebook.observe.record_file import read_json
 from bls_notebook.observe.session import SCHEMA, Session
 
 __all__ = ["FORMAT", "json_bytes", "load_session"]
 
 FORMAT = "bls_notebook session"
-_GZIP = b"\x1f\x8b"
 
 
 def json_bytes(session: Session, compressed: bool = False) -> bytes:
@@ -66,8 +65,8 @@ def load_session(path: str | Path) -> Session:
     except OSError as error:
         raise _foreign(file, f"it cannot be read: {error.strerror}") from None
     try:
-        found = json.loads(gzip.decompress(data) if data[:2] == _GZIP else data)
-    except (ValueError, EOFError, OSError, zlib.error, RecursionError):
+        found = read_json(data)
+    except ValueError:
         raise _foreign(file, "it is no JSON") from None
     if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
         hint = " (a Chrome trace; save the session as .json)" if _is_chrome(found) else ""
