@@ -7,7 +7,6 @@ import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import bls_notebook as bls
@@ -20,6 +19,7 @@ from .cell_body import cell_body
 from .expressions import Variables, expanded
 from .failing import reported
 from .notebook import Notebook
+from .saving import check_file, save
 
 __all__ = ["bls_memory", "parser"]
 
@@ -107,10 +107,7 @@ def _check(arguments: argparse.Namespace) -> None:
         parser().error("--static and --widget exclude each other")
     if arguments.widget and importlib.util.find_spec("anywidget") is None:
         parser().error("--widget needs anywidget: pip install anywidget")
-    if arguments.save:
-        folder = Path(arguments.save).expanduser().parent
-        if not folder.is_dir():
-            parser().error(f"--save: got {arguments.save!r}, expected a file in a folder that exists")
+    check_file(parser(), arguments.save)
 
 
 def _finish(notebook: Notebook, track: Any, arguments: argparse.Namespace) -> None:
@@ -124,10 +121,4 @@ def _finish(notebook: Notebook, track: Any, arguments: argparse.Namespace) -> No
         shown = render(record, width=width) if arguments.static else notebook.draw(record)
     if not arguments.quiet:
         notebook.publish(shown)
-    if arguments.save:
-        try:
-            path = track.save(Path(arguments.save).expanduser())
-        except OSError as error:
-            notebook.say(f"%%blsmemory: --save: {arguments.save}: {error.strerror or error}", "error")
-        else:
-            notebook.say(f"saved to {path.name}", hint=f"bls.load_lifetimes({arguments.save!r}) reads it")
+    save(notebook, "%%blsmemory", track, arguments.save, "load_lifetimes")

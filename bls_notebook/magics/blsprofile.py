@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import bls_notebook as bls
 
@@ -15,6 +13,7 @@ from .expressions import Variables, evaluate, expanded
 from .failing import reported
 from .notebook import Notebook
 from .request_line import read_line
+from .saving import check_file, save
 
 __all__ = ["blsprofile_cell", "blsprofile_line", "cell_parser", "parser"]
 
@@ -110,7 +109,7 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
     """Compare exec with async_exec."""
     read = read_line(parser(), line, variables)
     arguments = parser().parse(read.words)
-    _check(parser(), arguments)
+    check_file(parser(), arguments.save)
     inputs = {
         name: evaluate(expression, variables, f"%blsprofile: input {name}")
         for name, expression in read.inputs.items()
@@ -123,7 +122,7 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
     notebook.assign(arguments.into, found)
     if arguments.verify and found.verification is None:
         notebook.say("%blsprofile: --verify: nothing to run, as no instance count is predicted to help")
-    _save(notebook, "%blsprofile", found, arguments.save, "load_comparison")
+    save(notebook, "%blsprofile", found, arguments.save, "load_comparison")
     return None if arguments.quiet else found
 
 
@@ -132,7 +131,7 @@ def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variabl
     __tracebackhide__ = True
     parser = cell_parser()
     arguments = parser.parse([expanded(word.plain, variables) for word in words_of(parser, line)])
-    _check(parser, arguments)
+    check_file(parser, arguments.save)
     body = cell_body(notebook, "%%blsprofile", cell)
     limit = {} if arguments.limit is None else {"limit": arguments.limit}
     profile = bls.profile(name=f"In [{notebook.cell_number}]", **limit)
@@ -147,33 +146,8 @@ def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variabl
     return None if cell.rstrip().endswith(";") else value
 
 
-def _check(parser: Parser, arguments: argparse.Namespace) -> None:
-    """Refuse, before anything has run, what could not be done afterwards."""
-    try:
-        known = not arguments.save or Path(arguments.save).expanduser().parent.is_dir()
-    except RuntimeError:  # of a user who does not exist
-        known = False
-    if not known:
-        parser.error(f"--save: got {arguments.save!r}, expected a file in a folder that exists")
-
-
 def _finish(notebook: Notebook, profile: bls.Profile, arguments: argparse.Namespace) -> None:
     notebook.assign(arguments.into, profile)
     if not arguments.quiet:
         notebook.show(profile)
-    _save(notebook, "%%blsprofile", profile, arguments.save, "load_session")
-
-
-def _save(notebook: Notebook, magic: str, what: Any, file: str | None, reader: str) -> None:
-    """Write it to a file; what goes wrong is told, as nothing else is lost then."""
-    if not file:
-        return
-    try:
-        path = what.save(Path(file).expanduser())
-    except (OSError, bls.BLSError) as error:
-        reason = getattr(error, "strerror", None) or error
-        notebook.say(f"{magic}: --save: {file}: {reason}", "error")
-    else:
-        readable = reader != "load_session" or path.name.endswith((".json", ".json.gz"))
-        readable = readable and not path.name.endswith(".trace.json")
-        notebook.say(f"saved to {path.name}", hint=f"bls.{reader}({file!r}) reads it" if readable else "")
+    save(notebook, "%%blsprofile", profile, arguments.save, "load_session")

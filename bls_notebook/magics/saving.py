@@ -1,0 +1,38 @@
+"""``--save FILE`` of magics that record a cell: refused before the cell runs, written after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import bls_notebook as bls
+
+from .arguments import Parser
+from .notebook import Notebook
+
+__all__ = ["check_file", "save"]
+
+
+def check_file(parser: Parser, file: str | None) -> None:
+    """Refuse a file that could not be written afterwards."""
+    try:
+        known = not file or Path(file).expanduser().parent.is_dir()
+    except RuntimeError:  # of a user who does not exist
+        known = False
+    if not known:
+        parser.error(f"--save: got {file!r}, expected a file in a folder that exists")
+
+
+def save(notebook: Notebook, magic: str, what: Any, file: str | None, reader: str) -> None:
+    """Write it to a file; what goes wrong is told, as nothing else is lost then."""
+    if not file:
+        return
+    try:
+        path = what.save(Path(file).expanduser())
+    except (OSError, bls.BLSError) as error:
+        reason = getattr(error, "strerror", None) or error
+        notebook.say(f"{magic}: --save: {file}: {reason}", "error")
+    else:
+        readable = reader != "load_session" or path.name.endswith((".json", ".json.gz"))
+        readable = readable and not path.name.endswith(".trace.json")
+        notebook.say(f"saved to {path.name}", hint=f"bls.{reader}({file!r}) reads it" if readable else "")
