@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 from .config import ModelConfigMessage
@@ -40,10 +41,14 @@ def version_fingerprint(folder: Path, config: ModelConfigMessage, version: int) 
         The model's own.
     """
     versions = version_folders(folder)
-    others = {str(number) for number in versions}
-    shared = tuple(entry for entry in signature(folder) if Path(entry[0]).parts[0] not in others)
     text = config.SerializeToString(deterministic=True)
-    return str(folder), text, shared, signature(versions[version])
+    return str(folder), text, _shared(folder, versions), signature(versions[version])
+
+
+def _shared(folder: Path, versions: Iterable[int]) -> Signature:
+    """The part of a model folder's signature that is about no version's own files."""
+    own = {str(number) for number in versions}
+    return tuple(entry for entry in signature(folder) if Path(entry[0]).parts[0] not in own)
 
 
 def code_hash(folder: Path, version: int) -> str:
@@ -58,11 +63,10 @@ def code_hash(folder: Path, version: int) -> str:
         The model's own.
     """
     versions = version_folders(folder)
-    others = {str(number) for number in versions}
     own = versions.get(version)
     files = {} if own is None else {name: own / name for name, _, _ in signature(own)}
-    for name, _, _ in signature(folder):
-        if Path(name).parts[0] not in others and name != "config.pbtxt":
+    for name, _, _ in _shared(folder, versions):
+        if name != "config.pbtxt":
             files[f"../{name}"] = folder / name
     out = hashlib.sha256()
     for name in sorted(files):
