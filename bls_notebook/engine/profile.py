@@ -13,7 +13,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from types import TracebackType
 
-from bls_notebook.observe import export, recording
+from bls_notebook.observe import recording
 from bls_notebook.observe.freezing import session_of
 from bls_notebook.observe.session import Answers, Session
 
@@ -158,4 +158,6 @@ def load_session(path: str | Path) -> Session:
     BLSError
         It cannot be read, is no session, or is one of a newer schema.
     """
+    from bls_notebook.observe import export  # not at every start
+
     return export.load_session(path)
