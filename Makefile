@@ -73,7 +73,7 @@ notebook: .venv/installed-notebook
 
 # pytest comes last, so that its summary closes the output.
 test: lint check-notebooks
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
 lint: .venv/installed-test
 	$(BIN)/ruff check .
