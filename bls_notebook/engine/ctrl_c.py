@@ -3,9 +3,9 @@
 Python may raise KeyboardInterrupt between any two bytecodes of the main thread, also where an instance has
 just been taken and nobody knows of it yet. While a request is sent from the main thread, the
 handler looks at where the key was pressed: in model code, or while waiting, it raises at once; inside
-the engine it comes back a moment later, until the engine is left.
+the engine it comes back a moment later, until the engine is left, and at the latest when the request is over.
 
-Guarantees: Ctrl-C is never lost; it costs nothing while nobody presses it but one exchange of the
+Guarantees: Ctrl-C is never lost, and never arrives after what it was meant for; it costs nothing while nobody presses it but one exchange of the
 handler a request from outside; a handler that somebody else has set is left alone.
 """
 
@@ -28,6 +28,8 @@ _main = threading.main_thread().ident
 # Functions of ours that run code of others, and those that wait.
 _callers: set[CodeType] = set()
 _waiters: set[CodeType] = set()
+# What will press the key again; only the main thread touches it.
+_later: list[threading.Timer] = []
 
 
 def may_be_interrupted(code: CodeType, waits: bool = False) -> None:
@@ -62,9 +64,34 @@ def _handle(number: int, frame: FrameType | None) -> None:
     if inside_engine(frame):
         timer = threading.Timer(RETRY_SECONDS, _press_again)
         timer.daemon = True
+        _later.append(timer)
         timer.start()
         return
+    _withdraw()
     raise KeyboardInterrupt
+
+
+def _withdraw() -> None:
+    for timer in _later:
+        timer.cancel()
+    _later.clear()
+
+
+def _swallow(number: int, frame: FrameType | None) -> None:
+    pass
+
+
+def _still_to_come() -> bool:
+    """Whether the key was pressed and nobody has been interrupted yet; afterwards nobody will be."""
+    if not _later:
+        return False
+    before = signal.signal(signal.SIGINT, _swallow)
+    timers = _later.copy()
+    _withdraw()
+    for timer in timers:
+        timer.join()  # where it has just pressed the key, the signal is here when this returns
+    signal.signal(signal.SIGINT, before)  # handles, by the handler of before, what has arrived
+    return True
 
 
 class CtrlC:
@@ -76,12 +103,15 @@ class CtrlC:
         self._before = None
         if _thread.get_ident() == _main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             self._before = signal.default_int_handler
+            _later.clear()
             signal.signal(signal.SIGINT, _handle)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
+            if _still_to_come() and not isinstance(error, KeyboardInterrupt):
+                raise KeyboardInterrupt
         if isinstance(error, KeyboardInterrupt):  # shown from where the key was pressed, not from here
             entry = error.__traceback__
             while entry is not None and entry.tb_next is not None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.engine import ctrl_c
 from bls_notebook.engine.ticket import Ticket
 from tests.engine import gates
 from tests.engine.harness import (
@@ -107,6 +108,34 @@ def finalize(self):
         repo.infer("a", ints(0))
     gates.pass_gate("finalized", 5)
     unloading[0].result(5)
+
+
+@pytest.mark.parametrize("retry", [3600, 0])
+@pytest.mark.parametrize("outcome", ["return [answer(1)]", "raise ValueError('no')"])
+def test_a_key_pressed_inside_the_engine_comes_before_the_request_is_over(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch, retry: float, outcome: str
+) -> None:
+    """Or it would hit whatever comes next: another cell, or the kernel itself."""
+    repo.define("a", model(f"""
+def execute(self, requests):
+    if number(requests[0]):
+        import signal
+        signal.raise_signal(signal.SIGINT)
+        {outcome}
+    return [answer(1)]
+"""), pbtxt())  # fmt: skip
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(ctrl_c, "inside_engine", lambda frame: True)
+            patched.setattr(ctrl_c, "RETRY_SECONDS", retry)
+            repo.infer("a", ints(1))
+        assert not [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert repo.infer("a", ints(0)).error is None
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert_usable(repo, "a")
 
 
 def again_and_again(once: Callable[[], Any]) -> None:
