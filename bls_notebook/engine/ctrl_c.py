@@ -3,10 +3,12 @@
 Python may raise KeyboardInterrupt between any two bytecodes of the main thread, also where an instance has
 just been taken and nobody knows of it yet. While a request is sent from the main thread, the
 handler looks at where the key was pressed: in model code, or while waiting, it raises at once; inside
-the engine it comes back a moment later, until the engine is left, and at the latest when the request is over.
+the engine it comes back a moment later, until the engine is left, and at the latest when the request
+is over.
 
-Guarantees: Ctrl-C is never lost, and never arrives after what it was meant for; it costs nothing while nobody presses it but one exchange of the
-handler a request from outside; a handler that somebody else has set is left alone.
+Guarantees: Ctrl-C is never lost, and never arrives after what it was meant for; it costs nothing while
+nobody presses it but one exchange of the handler a request from outside; a handler that somebody else
+has set is left alone.
 """
 
 from __future__ import annotations

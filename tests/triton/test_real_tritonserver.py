@@ -19,6 +19,7 @@ from bls_notebook.triton.tritonserver import (
     TritonServer,
     TritonServerError,
 )
+from tests.engine.harness import until
 from tests.triton.processes import leftovers, wait_gone
 
 KINDS = {
@@ -148,7 +149,11 @@ def test_real_models_load_reload_and_unload(real: TritonServer, repository: Path
     config["parameters"] = {"note": {"string_value": "with an equal config the server keeps the old files"}}
     real.load("constant", config, {"1/model.py": CONSTANT.replace("VALUE", "3").encode()})
     assert value() == 3
-    assert real.statistics("constant")["model_stats"][0]["inference_stats"]["success"]["count"] >= 1
+
+    def succeeded() -> int:
+        return int(real.statistics("constant")["model_stats"][0]["inference_stats"]["success"]["count"])
+
+    until(lambda: succeeded() >= 1, "the server counts after it has answered")
     assert "constant" in {process.instance.rsplit("_", 2)[0] for process in real.processes()}
     real.unload("constant")
     assert not real.ready("constant")
