@@ -21,7 +21,7 @@ from weakref import getweakrefcount, getweakrefs, ref
 import numpy as np
 
 from .device import Device
-from .owners import bytes_of, gpu_block, owner_of
+from .owners import bytes_of, elements_bytes, gpu_block, owner_of
 
 __all__ = ["Recording", "current_request", "recording", "set_cell", "unwatched"]
 
@@ -110,7 +110,7 @@ class Recording:
             index += 1
             array = given._array
             datatype = got._datatype
-            if array.__class__ is _ndarray and datatype != "BYTES":
+            if array.__class__ is _ndarray:
                 owner = array.base
                 if owner is None:
                     owner, size = array, PLAIN
@@ -125,9 +125,17 @@ class Recording:
                 else:
                     source = self._watch(owner)
                 if got is given:
+                    if datatype == "BYTES":
+                        size = bytes_of(owner, array)
                     target, room = source, size
-                else:  # a copy, which nobody has seen
+                elif datatype != "BYTES":  # a copy, which nobody has seen
                     target, room = _ref(got._array, died), PLAIN
+                elif got._array.__class__ is _ndarray:  # likewise, and its elements are bytes
+                    target, room = _ref(got._array, died), elements_bytes(got._array)
+                    size = room if owner is array else bytes_of(owner, array)
+                else:
+                    target, room = self._block_of(got._array)
+                    size = bytes_of(owner, array)
             else:
                 source, size = self._block_of(array)
                 target, room = (source, size) if got is given else self._block_of(got._array)

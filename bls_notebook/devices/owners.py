@@ -43,7 +43,7 @@ def owner_of(array: np.ndarray[Any, Any]) -> Any:
 def bytes_of(owner: Any, array: np.ndarray[Any, Any]) -> int:
     """Return how large the block is that `array` lies in, as far as that is known."""
     if isinstance(owner, _ndarray):
-        return elements_bytes(owner) if owner.dtype == object else int(owner.nbytes)
+        return elements_bytes(owner) if owner.dtype.char == "O" else int(owner.nbytes)
     while isinstance(array.base, _ndarray):
         array = array.base
     return int(array.nbytes)
@@ -54,7 +54,7 @@ def elements_bytes(array: np.ndarray[Any, Any]) -> int:
 
     So Triton holds them. Elements that are no bytes yet count by their number of characters.
     """
-    elements = array.reshape(-1).tolist()
+    elements = array.tolist() if array.ndim == 1 else array.reshape(-1).tolist()
     try:
         return 4 * len(elements) + sum(map(len, elements))
     except TypeError:
