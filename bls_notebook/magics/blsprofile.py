@@ -61,7 +61,10 @@ def parser() -> Parser:
         help="measure these instance counts too, of the models that requests queue for, else of MODEL; "
         "afterwards the instances are the ones from before",
     )  # fmt: skip
-    add("--repeat", type=whole_number(1), default=5, metavar="R", help="runs of each way (default: 5)")
+    add(
+        "--repeat", type=whole_number(1), metavar="R",
+        help="runs of each way (default: 5, and up to 25 within a few seconds where they differ much)",
+    )  # fmt: skip
     add(
         "--verify",
         action="store_true",

@@ -37,8 +37,10 @@ class Measured(Record):
     ``cpu_sequential`` and ``cpu_gathered`` are processor time of the whole process; ``waited_sequential`` and
     ``waited_gathered`` the sum of what its threads waited while others had the processors. ``cores`` are the
     processors that it may use, ``parallel`` how many times as much as one thread they got done, 0 where that
-    was not measured. ``held`` is the part of the sequential run in which Python's lock (the GIL) was held, -1
-    where that was not measured. ``requests`` is how many were sent.
+    was not measured. ``of_rounds`` is the speed-up as all rounds say it, each a run of both ways, and
+    ``doubt`` its standard error, as a part of it; 0 where they are not known. ``held`` is the part of the
+    sequential run in which Python's lock (the GIL) was held, -1 where that was not measured. ``requests`` is
+    how many were sent.
     """
 
     requests: int
@@ -51,10 +53,14 @@ class Measured(Record):
     cores: int = 1
     parallel: float = 0.0
     held: float = -1.0
+    of_rounds: float = 0.0
+    doubt: float = 0.0
 
     @property
     def speedup(self) -> float:
         """How many times as fast gathered was."""
+        if self.of_rounds:
+            return self.of_rounds
         return self.sequential / self.gathered if self.gathered else 0.0
 
 

@@ -10,6 +10,7 @@ from bls_notebook.observe.session import ModelSeen
 __all__ = ["Facts", "advice", "note", "sentence", "times"]
 
 ROUGH = 0.2  # of the time: without a processor
+DOUBTFUL = 0.05  # standard error of a speed-up: from here on its figures are rough
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,13 @@ def note(f: Facts) -> str:
         f.measured.waited_gathered / max(1, f.measured.gathered * f.measured.cores),
     )
     if part < ROUGH:
-        return ""
+        if f.measured.doubt < DOUBTFUL:
+            return ""
+        return (
+            f"The runs differed much from one to the next: the speed-up is {times(f.measured.speedup)}, give "
+            f"or take {2 * f.measured.doubt:.0%}, and what is predicted is no surer. Others may share "
+            "the machine; compare again when it is quiet."
+        )
     return (
         f"Other programs kept the processors busy: for {min(1.0, part):.0%} of the time a thread that could "
         "have worked had none. The figures are rough; compare again on a quiet machine."

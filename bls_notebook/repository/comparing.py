@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.processor_time import Processors, cores, held_part, rate
 from bls_notebook.engine.profile import profile
 from bls_notebook.observe.comparison import Comparison, Measured, Setting, Verification
+from bls_notebook.observe.ratios import doubt, ratio
 from bls_notebook.observe.session import Session
 from bls_notebook.observe.spread import spread
 from bls_notebook.observe.verdict import COUNTS, DISTURBED, verdict
@@ -30,8 +32,10 @@ __all__ = ["compare"]
 
 _Inputs = Mapping[str, Any]
 _THREADS = 8  # at most, to see what the processors get done in parallel
-_SHORT, _LONG = 0.02, 0.1  # seconds, on a quiet machine and beside other programs
+_SHORT, _LONG = 0.02, 0.1  # seconds that this takes, at least and at most
 _BUSY = 0.2  # of the time at work: that matters
+# Rounds, each of both ways, where nobody said how many: until the doubt is so small, or for so many seconds.
+_LEAST, _MOST, _SURE, _LONGEST = 5, 25, 0.03, 4.0
 _comparing = threading.Lock()
 
 
@@ -40,7 +44,7 @@ def compare(
     inputs: _Inputs | Sequence[_Inputs],
     n: int = 8,
     instances: Iterable[int] | None = None,
-    repeat: int = 5,
+    repeat: int | None = None,
     verify: bool = False,
     repo: ModelRepository | None = None,
 ) -> Comparison:
@@ -57,8 +61,9 @@ def compare(
     instances : iterable of int, optional
         Instance counts to measure too, such as ``(1, 2, 4)``: of the models that requests queue for, else of
         `model`. They are loaded again for it, and are as they were afterwards.
-    repeat : int
-        How often each is run; medians are compared.
+    repeat : int, optional
+        How often each is run. By default five times, and where that leaves the speed-up in doubt, because
+        what else the machine does changes it from run to run, up to 25 times within a few seconds.
     verify : bool
         Whether to run the change that is predicted to help most, if it is one of instance counts.
     repo : ModelRepository, optional
@@ -79,9 +84,9 @@ def compare(
     >>> found = bls.compare("digit_reader", {"IMAGE": image}, n=8, verify=True)
     >>> print(found.verdict.sentence)
     """
-    for name, value, least in (("n", n, 1), ("repeat", repeat, 1)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise BLSError(f"compare: {name}: got {value!r}, expected a whole number from {least} on")
+    for name, value in ("n", n), ("repeat", _LEAST if repeat is None else repeat):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise BLSError(f"compare: {name}: got {value!r}, expected a whole number from 1 on")
     counts = _counts(instances)
     repository = current_repository() if repo is None else repo
     repository.config(model)  # a name that is not there is told now
@@ -99,7 +104,7 @@ def compare(
             _comparing.release()
 
 
-def _compare(workload: _Workload, counts: list[int], repeat: int, verify: bool) -> Comparison:
+def _compare(workload: _Workload, counts: list[int], repeat: int | None, verify: bool) -> Comparison:
     workload.sequential()
     workload.gathered()
     held = held_part(workload.sequential)
@@ -120,10 +125,9 @@ def _compare(workload: _Workload, counts: list[int], repeat: int, verify: bool) 
             # Against exec at the same time: what else the machine does may have changed since.
             speedup = 0.0 if changed.problem else changed.measured.speedup
             verification = Verification(models, found.count, found.predicted, speedup, changed.problem)
-    return Comparison(
-        workload.model, workload.count, repeat, tuple(settings[c] for c in sorted(settings)), found,
-        verification,
-    )  # fmt: skip
+    every = tuple(settings[c] for c in sorted(settings))
+    rounds = len(now.gathered_walls)
+    return Comparison(workload.model, workload.count, rounds, every, found, verification)
 
 
 def _with_instances(session: Session, model: str) -> tuple[str, ...]:
@@ -219,7 +223,7 @@ class _Workload:
 
 
 def _measure_with(
-    workload: _Workload, models: Sequence[str], count: int, repeat: int, held: float
+    workload: _Workload, models: Sequence[str], count: int, repeat: int | None, held: float
 ) -> Setting:
     with with_instances(workload.repository, models, count):
         workload.sequential()
@@ -227,21 +231,26 @@ def _measure_with(
         return _measure(workload, count, repeat, held)
 
 
-def _measure(workload: _Workload, count: int, repeat: int, held: float) -> Setting:
+def _measure(workload: _Workload, count: int, repeat: int | None, held: float) -> Setting:
     runs: dict[bool, list[_Run]] = {False: [], True: []}
     speeds: list[tuple[float, float]] = []
     threads = min(cores(), _THREADS)
-    for _ in range(repeat):
+    ends = time.monotonic() + _LONGEST
+    while not _enough(runs, repeat, ends):
         for together in random.sample((False, True), 2):
             runs[together].append(workload.gathered() if together else workload.sequential())
         last = runs[False][-1]
         if count == 0 and last.used + last.waited > _BUSY * last.session.wall:
-            seconds = _LONG if last.waited > DISTURBED * last.used else _SHORT
-            speeds.append((rate(1, seconds), rate(threads, seconds)))
+            # As long as the requests: a processor that had nothing to do takes a while to be quick.
+            seconds = min(max(_SHORT, runs[True][-1].session.wall / 1e9), _LONG)
+            if last.waited > DISTURBED * last.used:
+                seconds = _LONG
+            speeds.append((rate(threads, seconds), rate(1, seconds)))
     one, all_ = (sorted(runs[together], key=lambda r: r.session.wall) for together in (False, True))
-    middle = (repeat - 1) // 2
+    middle = (len(one) - 1) // 2
     sequential, gathered = one[middle], all_[middle]
-    walls = [tuple(run.session.wall for run in runs[together]) for together in (False, True)]
+    rounds = _walls(runs)
+    walls = [tuple(each) for each in zip(*rounds, strict=True)]
     measured = Measured(
         requests=sum(not s.parent for s in sequential.session.spans),
         sequential=sequential.session.wall,
@@ -251,8 +260,10 @@ def _measure(workload: _Workload, count: int, repeat: int, held: float) -> Setti
         waited_sequential=sequential.waited,
         waited_gathered=gathered.waited,
         cores=cores(),
-        parallel=_ratio(speeds, threads, sequential.waited > DISTURBED * sequential.used),
+        parallel=_parallel(speeds, threads, sequential.waited > DISTURBED * sequential.used),
         held=held,
+        of_rounds=ratio(rounds),
+        doubt=doubt(rounds) if len(rounds) > 2 else 0.0,
     )
     return Setting(
         count, sequential.session, gathered.session, measured, walls[0], walls[1], spread(walls[0]),
@@ -260,11 +271,26 @@ def _measure(workload: _Workload, count: int, repeat: int, held: float) -> Setti
     )  # fmt: skip
 
 
-def _ratio(speeds: list[tuple[float, float]], threads: int, disturbed: bool) -> float:
+def _enough(runs: Mapping[bool, Sequence[_Run]], repeat: int | None, ends: float) -> bool:
+    """Whether there are runs enough: as many as were asked for, or as it takes to tell the speed-up."""
+    done = len(runs[True])
+    if repeat is not None or done < _LEAST:
+        return done >= (repeat or _LEAST)
+    if done >= _MOST or time.monotonic() > ends:
+        return True
+    return doubt(_walls(runs)) < _SURE
+
+
+def _walls(runs: Mapping[bool, Sequence[_Run]]) -> list[tuple[int, int]]:
+    """Return how long both ways took in each round, ns."""
+    return [(a.session.wall, b.session.wall) for a, b in zip(runs[False], runs[True], strict=True)]
+
+
+def _parallel(speeds: list[tuple[float, float]], threads: int, disturbed: bool) -> float:
     """Return how many times as much as one thread several got done; 0 where that was not measured."""
     if not speeds:
         return 0.0
-    # On a quiet machine the quickest of each is what it can do; beside other programs the average counts.
-    of_all: Callable[[Iterable[float]], float] = sum if disturbed else max
-    alone, together = (of_all(each) for each in zip(*speeds, strict=True))
-    return min(max(1.0, together / alone), float(threads))
+    # Beside other programs a thread gets much or nothing for a while, so that only the sums say something.
+    together, alone = (sum(each) for each in zip(*speeds, strict=True))
+    found = together / alone if disturbed else ratio(speeds)
+    return min(max(1.0, found), float(threads))

@@ -38,6 +38,7 @@ def judged(
     n: int = N,
     waited: tuple[float, float] = (0.0, 0.0),
     parallel: float = 0.0,
+    doubt: float = 0.0,
 ) -> Verdict:
     """The verdict, where `cpu` is the part of the time that the process was at work."""
     one, all_ = pair
@@ -52,6 +53,7 @@ def judged(
         cores=cores,
         parallel=parallel,
         held=held,
+        doubt=doubt,
     )
     return verdict(one, all_, measured)
 
@@ -181,6 +183,13 @@ def test_processors_that_share_a_core_bound_the_prediction() -> None:
     found = judged(runs({"a": Model([10 * MS])}), cpu=1.0, cores=2, held=0.02, parallel=1.3)
     assert (found.cause, found.count) == ("queue", 2)
     assert found.predicted == pytest.approx(1.3, rel=0.02)
+
+
+def test_runs_that_differ_make_the_figures_rough_and_change_no_cause() -> None:
+    sure, unsure = (judged(runs({"a": Model([10 * MS])}), doubt=doubt) for doubt in (0.02, 0.08))
+    assert sure.note == ""
+    assert "the speed-up is 1.0, give or take 16%" in unsure.note
+    assert (unsure.cause, unsure.predicted) == (sure.cause, sure.predicted)
 
 
 def test_other_programs_do_not_change_the_cause_and_are_told() -> None:

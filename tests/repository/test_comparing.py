@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.repository import comparing
 from bls_notebook.repository.instances import with_instances
 from tests.repository.workloads import CONFIG, HEAD, WORKLOADS, Workload, define
 
@@ -33,6 +34,23 @@ def test_the_true_cause_is_named(workload: Workload) -> None:
     assert found.verdict.cause in workload.cause.split(), found.verdict.sentence
     assert bls.Comparison.from_dict(found.to_dict()) == found
     assert len(found.sequential.spans) == len(found.gathered.spans) >= 6
+
+
+@pytest.mark.parametrize(
+    ("doubt", "seconds", "repeat", "rounds"),
+    [(0.0, 1e9, None, 5), (1.0, 1e9, None, 25), (1.0, 0.0, None, 5), (1.0, 1e9, 2, 2), (0.0, 0.0, 7, 7)],
+)
+def test_it_is_run_until_the_speed_up_is_sure(
+    monkeypatch: pytest.MonkeyPatch, doubt: float, seconds: float, repeat: int | None, rounds: int
+) -> None:
+    monkeypatch.setattr(comparing, "doubt", lambda turns: doubt)
+    monkeypatch.setattr(comparing, "_LONGEST", seconds)
+    with bls.ModelRepository() as repo:
+        workload = named("little work")
+        define(repo, workload)
+        found = bls.compare(workload.model, workload.inputs, n=2, repeat=repeat, repo=repo)
+    assert found.repeat == rounds
+    assert len(found.settings[0].sequential_walls) == len(found.settings[0].gathered_walls) == rounds
 
 
 def test_instance_counts_are_run_and_put_back() -> None:
