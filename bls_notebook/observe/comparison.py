@@ -132,7 +132,8 @@ class Setting(Record):
 class Verification(Record):
     """A predicted change, run: ``models`` with ``count`` instances; speed-ups are against exec.
 
-    ``error`` says why it could not be run; ``measured`` is 0 then.
+    ``error`` says why it could not be run; ``measured`` is 0 then. ``doubt`` is the standard error of what
+    was measured, as a part of it; 0 where it is not known.
     """
 
     models: tuple[str, ...]
@@ -140,6 +141,7 @@ class Verification(Record):
     predicted: float
     measured: float
     error: str = ""
+    doubt: float = 0.0
 
     @property
     def off(self) -> float:

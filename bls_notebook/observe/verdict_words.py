@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bls_notebook.observe.comparison import Measured
 from bls_notebook.observe.session import ModelSeen
 
-__all__ = ["Facts", "advice", "note", "sentence", "times"]
+__all__ = ["DOUBTFUL", "Facts", "advice", "note", "sentence", "times"]
 
 ROUGH = 0.2  # of the time: without a processor
 DOUBTFUL = 0.05  # standard error of a speed-up: from here on its figures are rough

@@ -124,7 +124,9 @@ def _compare(workload: _Workload, counts: list[int], repeat: int | None, verify:
         else:
             # Against exec at the same time: what else the machine does may have changed since.
             speedup = 0.0 if changed.problem else changed.measured.speedup
-            verification = Verification(models, found.count, found.predicted, speedup, changed.problem)
+            verification = Verification(
+                models, found.count, found.predicted, speedup, changed.problem, changed.measured.doubt
+            )
     every = tuple(settings[c] for c in sorted(settings))
     rounds = len(now.gathered_walls)
     return Comparison(workload.model, workload.count, rounds, every, found, verification)

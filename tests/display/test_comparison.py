@@ -47,6 +47,12 @@ def test_the_sentence_comes_first_then_figures_timelines_and_what_if() -> None:
     assert "14% off" in text
 
 
+def test_how_sure_a_verification_is_said_where_it_is_not() -> None:
+    sure, unsure = (render(comparison(Verification(("a",), 4, 4.0, 3.5, doubt=d))).text for d in (0.04, 0.1))
+    assert "give or take" not in sure
+    assert "measured 3.5×, give or take 20%" in unsure
+
+
 def test_html_has_the_sentence_large_and_is_one_block() -> None:
     html = render(comparison()).html
     assert html.count('class="bls-verdict"') == 1
