@@ -10,7 +10,7 @@ from bls_notebook.observe.session import ModelSeen
 __all__ = ["DOUBTFUL", "Facts", "advice", "note", "sentence", "times"]
 
 ROUGH = 0.2  # of the time: without a processor
-DOUBTFUL = 0.05  # standard error of a speed-up: from here on its figures are rough
+DOUBTFUL = 0.075  # standard error of a speed-up: from here on its figures are rough
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def note(f: Facts) -> str:
         f.measured.waited_gathered / max(1, f.measured.gathered * f.measured.cores),
     )
     if part < ROUGH:
-        if f.measured.doubt < DOUBTFUL:
+        if f.measured.doubt < DOUBTFUL or f.cause == "little":  # so little differs much anywhere
             return ""
         return (
             f"The runs differed much from one to the next: the speed-up is {times(f.measured.speedup)}, give "

@@ -187,6 +187,8 @@ def test_processors_that_share_a_core_bound_the_prediction() -> None:
 
 def test_runs_that_differ_make_the_figures_rough_and_change_no_cause() -> None:
     sure, unsure = (judged(runs({"a": Model([10 * MS])}), doubt=doubt) for doubt in (0.02, 0.08))
+    little = judged(runs({"a": Model([MS // 20])}), doubt=0.5)
+    assert (little.cause, little.note) == ("little", "")
     assert sure.note == ""
     assert "the speed-up is 1.0, give or take 16%" in unsure.note
     assert (unsure.cause, unsure.predicted) == (sure.cause, sure.predicted)
