@@ -24,7 +24,12 @@ def text_of_path(way: tuple[Any, ...]) -> tuple[str, bool]:
     while index + 1 < len(way):
         parent, child = way[index], way[index + 1]
         after = way[index + 2] if index + 2 < len(way) else None
-        if isinstance(child, dict) and after is not None and _dict_of(parent) is child:
+        if (
+            isinstance(child, dict)
+            and after is not None
+            and _dict_of(parent) is child
+            and not _is_of_a_library(parent)
+        ):
             step, last = _attribute(child, after), True
             index += 1
         elif isinstance(child, CellType) and isinstance(parent, FunctionType):
@@ -42,6 +47,11 @@ def text_of_path(way: tuple[Any, ...]) -> tuple[str, bool]:
 
 def _is_outer(value: Any) -> bool:
     return not isinstance(value, (dict, list, tuple, deque, set, frozenset, FunctionType, CellType))
+
+
+def _is_of_a_library(value: Any) -> bool:
+    """Whether what is inside an object is nobody's business: a response, a tensor, an array."""
+    return str(type(value).__module__).startswith(("bls_notebook.", "numpy"))
 
 
 def _dict_of(value: Any) -> Any:
@@ -74,7 +84,7 @@ def _step(parent: Any, child: Any) -> tuple[str, bool]:
         return "", False
     if isinstance(parent, (set, frozenset)):
         return " (in a set)", False
-    if str(type(parent).__module__).startswith(("bls_notebook.", "numpy")):
+    if _is_of_a_library(parent):
         return "", True
     attributes = _dict_of(parent)
     if isinstance(attributes, dict):

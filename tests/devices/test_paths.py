@@ -1,0 +1,64 @@
+"""How the way from a named object to a tensor inside it is written."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.devices.paths import text_of_path
+
+MODEL = """
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.get_input_tensor_by_name(r, "IN")]) for r in requests]
+"""
+CONFIG = (
+    'input [{ name: "IN" data_type: TYPE_INT32 dims: [1] }] '
+    'output [{ name: "IN" data_type: TYPE_INT32 dims: [1] }]'
+)
+
+
+class Kept:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+item = object()
+
+
+@pytest.mark.parametrize(
+    ("way", "text", "deletable"),
+    [
+        ((lambda kept: (kept, kept.value, item))(Kept([1, item])), ".value[1]", True),
+        ((lambda kept: (kept, kept.__dict__, kept.value, item))(Kept([item])), ".value[0]", True),
+        ((lambda kept: (kept, item))(Slotted(item)), ".value", True),
+        (({"a b": item}, item), "['a b']", True),
+        (((1, item), item), "[1]", False),
+        (({item}, item), " (in a set)", False),
+        ((lambda kept: (kept, kept.__dict__, item))(SimpleNamespace(x=item)), ".x", True),
+    ],
+    ids=["attribute", "dict of attributes", "slot", "dict", "tuple", "set", "namespace"],
+)
+def test_a_way(way: tuple[Any, ...], text: str, deletable: bool) -> None:
+    assert text_of_path(way) == (text, deletable)
+
+
+def test_the_inside_of_a_response_has_no_name() -> None:
+    """Python 3.10 shows the dict of its attributes; later ones where somebody asked for it."""
+    with bls.ModelRepository() as repo:
+        repo.define("echo", MODEL, CONFIG)
+        answer = repo.infer("echo", {"IN": [1]})
+    inside = answer._response
+    assert text_of_path(([answer], answer, inside, inside._outputs)) == ("[0]", True)
+    assert text_of_path(([answer], answer, vars(answer), inside, inside._outputs)) == ("[0]", True)
