@@ -331,7 +331,8 @@ export class Chart {
     const { lane } = row;
     const sizes = lane.lives.map((life) => c.bytes[life]);
     const largest = sizes.reduce((most, each) => Math.max(most, each), 0);
-    const bytes = row.folded ? `≤ ${size(Math.max(...row.steps.map((step) => step[1])))}` : size(largest);
+    const most = row.folded ? Math.max(...row.steps.map((step) => step[1])) : largest;
+    const bytes = `${row.folded || sizes.some((each) => each !== largest) ? "≤ " : ""}${size(most)}`;
     const fold = row.folded ? "▸ " : this.open.has(lane.key) ? "▾ " : "";
     const many = row.folded || this.open.has(lane.key) ? ` ×${lane.lives.length.toLocaleString("en")}` : "";
     const right = { font: theme.font, align: /** @type {CanvasTextAlign} */ ("right") };

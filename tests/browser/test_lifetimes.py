@@ -95,6 +95,37 @@ def test_blocks_are_where_they_lived(leak: Chart) -> None:
     assert "held by leaky.kept; to let go: leaky.kept.clear()" in leak.root.inner_text()
 
 
+# Collects what is written on canvases from then on.
+_WRITTEN = """() => {
+  window.written = [];
+  const context = CanvasRenderingContext2D.prototype, fillText = context.fillText;
+  context.fillText = function (text, ...where) {
+    window.written.push(text);
+    fillText.call(this, text, ...where);
+  };
+}"""
+
+
+def test_a_row_of_blocks_that_differ_says_how_large_at_most(open_notebook: Any) -> None:
+    sizes = (
+        "from dataclasses import replace\n"
+        "track = samples.leak()\n"
+        "halves = [replace(life, bytes=life.bytes // 2) if life.id % 2 else life for life in track.lives]\n"
+        "lifetimes_widget(replace(track, lives=tuple(halves)))"
+    )
+    for cell, wanted, unwanted in (
+        ("lifetimes_widget(samples.leak())", "96 MiB", "≤ 96 MiB"),
+        (sizes, "≤ 96 MiB", "96 MiB"),
+    ):
+        chart = Chart(open_notebook([SETUP, cell]))
+        chart.page.evaluate(_WRITTEN)
+        chart.page.get_by_role("button", name="tidy", exact=True).click()  # all is drawn anew
+        assert chart.until(lambda chart=chart: "STATES" in chart.page.evaluate("written"))
+        written = chart.page.evaluate("written")
+        assert wanted in written
+        assert unwanted not in written
+
+
 def test_hover_click_and_filter(leak: Chart) -> None:
     x, y = leak.point(leak.x(8000, END), STATES[1], 2)
     leak.page.mouse.move(x, y)
