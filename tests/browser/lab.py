@@ -172,7 +172,7 @@ class OpenNotebook:
         self.page = page
         self.problems: list[str] = []
         page.set_default_timeout(SECONDS * 1000)
-        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("pageerror", self._problem)
         page.goto(lab.url(name))
         page.wait_for_selector("#jupyterlab-splash", state="detached")
         page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
@@ -180,6 +180,11 @@ class OpenNotebook:
             "async () => { const shell = window.jupyterapp.shell; shell.collapseLeft();"
             " await shell.currentWidget.revealed; await shell.currentWidget.context.ready; }"
         )
+
+    def _problem(self, error: Any) -> None:
+        # JupyterLab's own, of what it had just asked a kernel that is shut down or restarted.
+        if "message before replies were done" not in str(error):
+            self.problems.append(str(error))
 
     def run(self, tries: int = 3) -> None:
         """Run every cell, and wait until they are done."""
