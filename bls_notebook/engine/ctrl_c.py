@@ -105,7 +105,7 @@ class CtrlC:
         self._before = None
         if _thread.get_ident() == _main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             self._before = signal.default_int_handler
-            _later.clear()
+            _later.clear()  # of one that was left by a Ctrl-C on its way out
             signal.signal(signal.SIGINT, _handle)
         return self
 

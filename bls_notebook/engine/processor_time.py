@@ -21,7 +21,6 @@ __all__ = ["Processors", "cores", "held_part", "rate"]
 _SWITCH = 0.015  # seconds that a thread which wants the lock waits before it asks for it
 _SLEEP = 0.001
 _LATE = _SLEEP + 0.7 * _SWITCH
-_BLOCK = np.linspace(0.0, 1.0, 1 << 17)
 _SAMPLES = 12
 _LONGEST = 0.5
 
@@ -62,15 +61,16 @@ def rate(threads: int, seconds: float) -> float:
     Twice as many threads get less than twice as much done where they share a core, where other programs
     keep the processors busy, or where a container may not use them all.
     """
+    values = np.linspace(0.0, 1.0, 1 << 17)
     rates: list[float] = []
     ready = threading.Barrier(threads)
 
     def work() -> None:
-        result = np.empty_like(_BLOCK)
+        result = np.empty_like(values)
         ready.wait()
         done, now, begun = 0, 0.0, time.perf_counter()
         while now < seconds:  # once at least, however late this thread gets a processor
-            np.arctan(_BLOCK, out=result)  # arithmetic on arrays, which lets go of the lock
+            np.arctan(values, out=result)  # arithmetic on arrays, which lets go of the lock
             done += 1
             now = time.perf_counter() - begun
         rates.append(done / now)

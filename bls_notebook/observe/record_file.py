@@ -49,15 +49,7 @@ class RecordFile(Generic[_Record]):
         return target
 
     def load(self, path: str | Path) -> _Record:
-        """Read a record that was saved.
-
-        Raises
-        ------
-        OSError
-            The file cannot be read.
-        ValueError
-            It holds something else, or was written by a newer version; the message says which.
-        """
+        """Read a record that was saved, or raise what `load_lifetimes` and `load_comparison` say."""
         source = Path(path)
         foreign = f"{source.name}: not {self.a_file}"
         data = source.read_bytes()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bls_notebook.observe.comparison import Measured
 from bls_notebook.observe.session import ModelSeen
 
-__all__ = ["DOUBTFUL", "Facts", "advice", "note", "sentence", "times"]
+__all__ = ["DOUBTFUL", "Facts", "advice", "give_or_take", "note", "sentence", "times"]
 
 ROUGH = 0.2  # of the time: without a processor
 DOUBTFUL = 0.075  # standard error of a speed-up: from here on its figures are rough
@@ -43,6 +43,11 @@ class Facts:
 def times(value: float) -> str:
     """Spell a factor: ``1.0``, ``7.8``, ``12``."""
     return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
+
+
+def give_or_take(doubt: float) -> str:
+    """Say how sure a speed-up is by its standard error, as what follows it; empty where it is sure enough."""
+    return "" if doubt < DOUBTFUL else f", give or take {2 * doubt:.0%}"
 
 
 def sentence(f: Facts) -> str:
@@ -157,12 +162,13 @@ def note(f: Facts) -> str:
         f.measured.waited_gathered / max(1, f.measured.gathered * f.measured.cores),
     )
     if part < ROUGH:
-        if f.measured.doubt < DOUBTFUL or f.cause == "little":  # so little differs much anywhere
+        unsure = give_or_take(f.measured.doubt)
+        if not unsure or f.cause == "little":  # so little differs much anywhere
             return ""
         return (
-            f"The runs differed much from one to the next: the speed-up is {times(f.measured.speedup)}, give "
-            f"or take {2 * f.measured.doubt:.0%}, and what is predicted is no surer. Others may share "
-            "the machine; compare again when it is quiet."
+            "The runs differed much from one to the next: the speed-up is "
+            f"{times(f.measured.speedup)}{unsure}, and what is predicted is no surer. Others may share the "
+            "machine; compare again when it is quiet."
         )
     return (
         f"Other programs kept the processors busy: for {min(1.0, part):.0%} of the time a thread that could "

@@ -244,9 +244,8 @@ def _measure(workload: _Workload, count: int, repeat: int | None, held: float) -
         last = runs[False][-1]
         if count == 0 and last.used + last.waited > _BUSY * last.session.wall:
             # As long as the requests: a processor that had nothing to do takes a while to be quick.
-            seconds = min(max(_SHORT, runs[True][-1].session.wall / 1e9), _LONG)
-            if last.waited > DISTURBED * last.used:
-                seconds = _LONG
+            disturbed = last.waited > DISTURBED * last.used
+            seconds = _LONG if disturbed else min(max(_SHORT, runs[True][-1].session.wall / 1e9), _LONG)
             speeds.append((rate(threads, seconds), rate(1, seconds)))
     one, all_ = (sorted(runs[together], key=lambda r: r.session.wall) for together in (False, True))
     middle = (len(one) - 1) // 2
@@ -276,11 +275,11 @@ def _measure(workload: _Workload, count: int, repeat: int | None, held: float) -
 def _enough(runs: Mapping[bool, Sequence[_Run]], repeat: int | None, ends: float) -> bool:
     """Whether there are runs enough: as many as were asked for, or as it takes to tell the speed-up."""
     done = len(runs[True])
-    if repeat is not None or done < _LEAST:
-        return done >= (repeat or _LEAST)
-    if done >= _MOST or time.monotonic() > ends:
-        return True
-    return doubt(_walls(runs)) < _SURE
+    if repeat is not None:
+        return done >= repeat
+    if done < _LEAST:
+        return False
+    return done >= _MOST or time.monotonic() > ends or doubt(_walls(runs)) < _SURE
 
 
 def _walls(runs: Mapping[bool, Sequence[_Run]]) -> list[tuple[int, int]]:

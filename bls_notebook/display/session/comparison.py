@@ -12,7 +12,7 @@ from bls_notebook.display.timeline.text import timeline_lines
 from bls_notebook.display.units import count
 from bls_notebook.observe.comparison import Comparison, Verification
 from bls_notebook.observe.spread import Spread
-from bls_notebook.observe.verdict_words import DOUBTFUL, times
+from bls_notebook.observe.verdict_words import give_or_take, times
 
 __all__ = ["comparison_html", "comparison_text"]
 
@@ -163,10 +163,10 @@ def _verified(verification: Verification) -> str:
     if verification.error:
         with_them = f"{count(verification.count, 'instance')} of {whom}"
         return f"could not be run with {with_them}: {verification.error}"
-    sure = "" if verification.doubt < DOUBTFUL else f", give or take {2 * verification.doubt:.0%}"
+    measured = f"{times(verification.measured)}×{give_or_take(verification.doubt)}"
     return (
         f"with {count(verification.count, 'instance')} of {whom}: predicted "
-        f"{times(verification.predicted)}×, measured {times(verification.measured)}×{sure} "
+        f"{times(verification.predicted)}×, measured {measured} "
         f"({verification.off:.0%} off)"
     )
 
