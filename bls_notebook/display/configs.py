@@ -55,7 +55,7 @@ def config_html(name: str, pbtxt: str) -> str:
     """
     top = parts.line(parts.name(name), parts.quiet("config.pbtxt"))
     return parts.output(
-        top, tag("pre", _coloured(pbtxt.rstrip().expandtabs(4)), cls="pbtxt"), styles="config"
+        top, tag("pre", _coloured(pbtxt.rstrip().expandtabs(4)), cls="config-text"), styles="config"
     )
 
 
@@ -69,4 +69,5 @@ def _coloured(pbtxt: str) -> Html:
 
 
 def _token(match: re.Match[str]) -> Html:
-    return tag("span", prose(match[0]), cls=match.lastgroup) if match.lastgroup else prose(match[0])
+    kind = match.lastgroup
+    return tag("span", prose(match[0]), cls=f"config-{kind}") if kind else prose(match[0])

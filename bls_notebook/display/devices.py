@@ -53,7 +53,7 @@ def devices_html(record: DeviceTable) -> str:
     heads = [(head, "num" if head in _HEADS[2:] else "") for head in _HEADS]
     body = table("Devices and their memory", [*heads, ("", "")], map(_row, record.devices))
     note = parts.line(parts.quiet(_NONE)) if len(record.devices) < 2 else ""
-    return parts.output(body, note, styles="table devices")
+    return parts.output(body, note, styles="devices")
 
 
 def _row(record: DeviceRecord) -> Html:
@@ -99,12 +99,12 @@ def _bar(record: DeviceRecord) -> Html:
     ours, kept, others = _shares(record)
     used = ours + kept + others
     pieces = [
-        tag("span", cls=cls, style=f"width:{share * 100:.2f}%")
+        tag("span", cls=f"devices-{cls}", style=f"width:{share * 100:.2f}%")
         for cls, share in (("ours", ours), ("kept", kept), ("others", others))
         if share > 0
     ]
     title = f"{used:.0%} in use: {ours + kept:.0%} by us, {others:.0%} by others"
-    return tag("div", *pieces, cls="usage", role="img", title=title, **{"aria-label": title})
+    return tag("div", *pieces, cls="devices-usage", role="img", title=title, **{"aria-label": title})
 
 
 def _text_bar(record: DeviceRecord) -> str:

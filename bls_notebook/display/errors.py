@@ -74,13 +74,14 @@ def error_block(record: ErrorRecord) -> Html:
     """Return the body of `error_html`, for use inside another display."""
     title, *facts = _title(record)
     top = parts.line(
-        tag("b", title, cls="title", style="color:#d64545"), *(parts.quiet(fact) for fact in facts if fact)
+        tag("b", title, cls="error-title", style="color:#d64545"),
+        *(parts.quiet(fact) for fact in facts if fact),
     )
     message, rest = _split(_message(record))
     return tag(
         "div",
         top,
-        tag("pre", prose(message), cls="message"),
+        tag("pre", prose(message), cls="error-message"),
         _more(rest),
         _chain(record),
         _traceback(record),
@@ -117,14 +118,14 @@ def _chain(record: ErrorRecord) -> Html:
         return Html()
     *through, last = record.chain
     models = join(*through, tag("b", last), by=" → ")
-    return tag("div", parts.quiet("through"), Html(" "), tag("span", models, cls="chain"))
+    return tag("div", parts.quiet("through"), Html(" "), tag("span", models, cls="error-chain"))
 
 
 def _more(rest: str) -> Html:
     if not rest:
         return Html()
     own = rest.startswith("At:")
-    return _fold("traceback" if own else "whole message", tag("pre", prose(rest), cls="message"), own)
+    return _fold("traceback" if own else "whole message", tag("pre", prose(rest), cls="error-message"), own)
 
 
 def _traceback(record: ErrorRecord) -> Html:
@@ -138,7 +139,7 @@ def _traceback(record: ErrorRecord) -> Html:
 def _hint(record: ErrorRecord) -> Html:
     if not record.hint:
         return Html()
-    return tag("div", tag("b", "how to fix"), Html(" "), prose(record.hint), cls="hint")
+    return tag("div", tag("b", "how to fix"), Html(" "), prose(record.hint), cls="error-hint")
 
 
 def _fold(title: str, inside: Html, is_open: bool) -> Html:
@@ -154,13 +155,15 @@ def _where(frame: FrameRecord) -> Iterator[str]:
 
 def _frame(frame: FrameRecord) -> Html:
     model, *rest = _where(frame)
-    where = parts.line(parts.name(model) if model else Html(), parts.dots(*rest), cls="where")
+    where = parts.line(parts.name(model) if model else Html(), parts.dots(*rest), cls="error-where")
     number = max((len(str(n)) for n, _ in frame.source), default=0)
     lines = (_line(n, source, number, n == frame.line) for n, source in frame.source)
-    return join(where, tag("pre", *lines, cls="code") if frame.source else "")
+    return join(where, tag("pre", *lines, cls="error-code") if frame.source else "")
 
 
 def _line(number: int, source: str, width: int, fails: bool) -> Html:
     label = tag("i", f"{'→' if fails else ' '} {number:>{width}}")
     # The newline is for readers without the stylesheet; a block swallows it.
-    return tag("span", label, f"  {source.expandtabs(4).rstrip()}", Html("\n"), cls="fails" if fails else "")
+    return tag(
+        "span", label, f"  {source.expandtabs(4).rstrip()}", Html("\n"), cls="error-fails" if fails else ""
+    )

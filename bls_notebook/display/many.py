@@ -136,7 +136,7 @@ def _html(records: Records, stream: bool) -> str:
         body,
         parts.warnings(_warnings(records, stream)),
         last,
-        styles="table error" if error else "table",
+        styles="error" if error else "",
     )
 
 

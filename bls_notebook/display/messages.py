@@ -7,7 +7,12 @@ from bls_notebook.display.html import Html, prose, tag
 from bls_notebook.display.units import duration
 from bls_notebook.observe.records import MessageRecord
 
-_MARKS = {"done": ("✓", "done"), "info": ("·", ""), "warning": ("!", "warning"), "error": ("✗", "wrong")}
+_MARKS = {
+    "done": ("✓", "message-done"),
+    "info": ("·", ""),
+    "warning": ("!", "message-warning"),
+    "error": ("✗", "message-wrong"),
+}
 
 
 def message_text(record: MessageRecord, *, width: int = 100) -> str:
@@ -46,9 +51,9 @@ def message_html(record: MessageRecord) -> str:
         One ``div`` with its stylesheet.
     """
     mark, cls = _mark(record)
-    sign = tag("span", mark, cls=f"mark {cls}".strip())
-    top = parts.line(sign, tag("span", prose(record.text), cls="words"), parts.time(record.seconds))
-    hint = parts.line(parts.quiet(prose(record.hint)), cls="more") if record.hint else Html()
+    sign = tag("span", mark, cls=f"message-mark {cls}".strip())
+    top = parts.line(sign, tag("span", prose(record.text), cls="message-words"), parts.time(record.seconds))
+    hint = parts.line(parts.quiet(prose(record.hint)), cls="message-more") if record.hint else Html()
     return parts.output(top, hint, styles="message")
 
 

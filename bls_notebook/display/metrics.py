@@ -76,7 +76,7 @@ def metrics_html(families: Families) -> str:
         shown.append(tag("details", tag("summary", title), _table(_OWN, own)))
     elif own:
         shown.append(_table(_OWN, own))
-    return parts.output(*shown, styles="table statistics")
+    return parts.output(*shown, styles="metrics")
 
 
 def _table(caption: str, families: Families) -> Html:
@@ -87,7 +87,7 @@ def _table(caption: str, families: Families) -> Html:
 def _rows(family: FamilyRecord) -> Iterator[Html]:
     metrics = family.metrics[:_MOST]
     head = join(parts.name(family.name), tag("span", family.kind, cls="chip"), prose(family.help), by=" ")
-    yield row([tag("th", head, cls="family", scope="rowgroup", colspan=3)])
+    yield row([tag("th", head, cls="metrics-family", scope="rowgroup", colspan=3)])
     for metric in metrics:
         cells = [tag("td", *_label_tags(metric))]
         if family.kind == "histogram":
@@ -118,7 +118,7 @@ def _labels(metric: MetricRecord) -> str:
 
 def _label_tags(metric: MetricRecord) -> list[Html]:
     return [
-        tag("span", parts.quiet(f"{name}="), tag("code", _clipped(value)), cls="label")
+        tag("span", parts.quiet(f"{name}="), tag("code", _clipped(value)), cls="metrics-label")
         for name, value in metric.labels
     ]
 
@@ -168,10 +168,10 @@ def _buckets_html(metric: MetricRecord) -> Html:
     lines = [
         tag(
             "div",
-            tag("span", _range(metric, index), cls="bound"),
-            tag("span", _filled(bucket.count / most), cls="bar"),
+            tag("span", _range(metric, index), cls="metrics-bound"),
+            tag("span", _filled(bucket.count / most), cls="metrics-bar"),
             tag("span", f"{bucket.count:,}", cls="dim"),
-            cls="bucket",
+            cls="metrics-bucket",
         )
         for index, bucket in enumerate(metric.buckets)
     ]

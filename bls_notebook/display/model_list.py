@@ -62,7 +62,7 @@ def models_html(records: Sequence[ModelRecord]) -> str:
         return parts.output(parts.line(parts.quiet(_EMPTY)))
     heads = [(head, "num" if head in ("version", "load time") else "") for head in _HEADS]
     body = table("Models in the repository", heads, map(_row, records))
-    return parts.output(body, parts.line(parts.quiet(_summary(records))), styles="table")
+    return parts.output(body, parts.line(parts.quiet(_summary(records))))
 
 
 def _row(record: ModelRecord) -> Html:

@@ -60,9 +60,7 @@ def model_html(record: ModelRecord) -> str:
     version = parts.quiet(f"version {record.version}")
     top = parts.line(parts.name(record.name), version, parts.state(record), loaded)
     facts = parts.line(parts.dots(*_facts(record)), cls="facts")
-    return parts.output(
-        top, _reason(record), facts, _specs(record), parts.warnings(record.warnings), styles="table"
-    )
+    return parts.output(top, _reason(record), facts, _specs(record), parts.warnings(record.warnings))
 
 
 def _facts(record: ModelRecord) -> Iterator[str]:

@@ -67,8 +67,8 @@ def response_html(record: ResponseRecord) -> str:
     if record.tensors:
         main = Html(main + _tensors(f"Response of {record.model}", record.tensors))
     elif not record.error:
-        main = parts.line(parts.quiet(_nothing(record)), cls="none")
-    styles = "table error" if record.error else "table"
+        main = parts.line(parts.quiet(_nothing(record)))
+    styles = "error" if record.error else ""
     return parts.output(
         top, main, _given(record), _parameter_line(record), parts.warnings(record.warnings), styles=styles
     )
@@ -100,7 +100,7 @@ def _given(record: ResponseRecord) -> Html:
 def _parameter_line(record: ResponseRecord) -> Html:
     if not record.parameters:
         return Html()
-    return parts.line(parts.quiet("parameters"), tag("code", _parameters(record)), cls="parameters")
+    return parts.line(parts.quiet("parameters"), tag("code", _parameters(record)))
 
 
 def _parameters(record: ResponseRecord) -> str:

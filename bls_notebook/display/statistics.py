@@ -89,7 +89,7 @@ def statistics_html(records: Records) -> str:
     rows = [_row(record, batching, cancelled, cached) for record in records]
     note = parts.line(parts.quiet("times are means of one request; they begin anew when a model is loaded"))
     body = tag("div", table("What the models have done", heads, rows), cls="stats")
-    return parts.output(body, note, styles="table statistics")
+    return parts.output(body, note, styles="stats")
 
 
 def _row(record: StatisticsRecord, batching: bool, cancelled: bool, cached: bool) -> Html:
@@ -99,7 +99,7 @@ def _row(record: StatisticsRecord, batching: bool, cancelled: bool, cached: bool
     if batching:
         cells.append(tag("td", join(_histogram(record), batch, by=" "), cls="num"))
     wrong = record.fail.count - _cancelled(record) * cancelled
-    figure = tag("span", f"{wrong:,}", cls="wrong" if wrong else "")
+    figure = tag("span", f"{wrong:,}", cls="stats-wrong" if wrong else "")
     cells.append(tag("td", figure, cls="num", title=_reasons(record) or None))
     if cancelled:
         cells.append(_number(f"{_cancelled(record):,}"))
@@ -160,13 +160,13 @@ def _stack(record: StatisticsRecord) -> Html:
     for (name, _, _), share, times in zip(_PHASES, _shares(record), _times(record), strict=True):
         if share >= 0.001:
             told = f"{name}: {duration(times.seconds)}, {share:.0%} of the time"
-            pieces.append(tag("span", cls=name, style=f"width:{share:.1%}", title=told))
-    return tag("span", *pieces, cls="stack")
+            pieces.append(tag("span", cls=f"stats-{name}", style=f"width:{share:.1%}", title=told))
+    return tag("span", *pieces, cls="stats-stack")
 
 
 def _phase(name: str, what: str) -> Html:
     """A heading that is its own key: with the colour of the phase."""
-    return tag("span", tag("span", cls=f"key {name}"), name, title=what)
+    return tag("span", tag("span", cls=f"stats-key stats-{name}"), name, title=what)
 
 
 def _histogram(record: StatisticsRecord) -> Html:
@@ -183,7 +183,7 @@ def _histogram(record: StatisticsRecord) -> Html:
         )
         for batch in shown
     )
-    return tag("span", *bars, cls="histogram")
+    return tag("span", *bars, cls="stats-histogram")
 
 
 def _failed(record: StatisticsRecord) -> str:

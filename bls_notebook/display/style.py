@@ -2,6 +2,10 @@
 
 Colours come from JupyterLab, else from VS Code, else are middle tones that read on white and on black:
 a page that sets neither may be light under a dark system, so the system's preference is not asked.
+
+Styles are global to a page: each display's rules reach every other one. So every display comes with the common
+rules, the same ones in the same order; and a part's classes begin with the part's name, so that they are in no
+other part, and its rules weigh more than the common ones, whichever came last.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from functools import cache
 
 # Three times the class: JupyterLab's own rule for code in outputs has two classes and two elements.
 _SCOPE = ".bls-out.bls-out.bls-out"
+_PART = f"{_SCOPE}.bls-out"
 
 _BASE = """
 {--b-fg:var(--jp-ui-font-color1,var(--vscode-foreground,currentcolor));
@@ -67,64 +72,68 @@ thead th{padding-top:0}
 
 _ERROR = """
 .bls-error{border-left:3px solid var(--b-red);padding:1px 0 1px 12px;margin:6px 0 4px}
-.bls-title{color:var(--b-red)!important;font-weight:600}
-.bls-message{font-size:13px;margin:3px 0}
-.bls-chain{font-family:var(--b-mono);font-size:12.5px}
-.bls-chain b{color:var(--b-red)}
-.bls-where{color:var(--b-dim);margin-top:6px}
-.bls-where b{color:var(--b-fg)}
-.bls-code{display:block;margin:2px 0 0;border-left:1px solid var(--b-line);white-space:pre;overflow-x:auto}
-.bls-code span{display:block;padding:0 10px;min-width:max-content}
-.bls-code i{font-style:normal;color:var(--b-dim)}
-.bls-code .bls-fails{background:rgba(214,69,69,.15);box-shadow:inset 2px 0 var(--b-red)}
-.bls-code .bls-fails i{color:var(--b-red)}
-.bls-hint{white-space:pre-line;margin-top:6px}
-.bls-hint b{font-weight:600}
+.bls-error-title{color:var(--b-red)!important;font-weight:600}
+.bls-error-message{font-size:13px;margin:3px 0}
+.bls-error-chain{font-family:var(--b-mono);font-size:12.5px}
+.bls-error-chain b{color:var(--b-red)}
+.bls-error-where{color:var(--b-dim);margin-top:6px}
+.bls-error-where b{color:var(--b-fg)}
+.bls-error-code{display:block;margin:2px 0 0;border-left:1px solid var(--b-line);white-space:pre;overflow-x:auto}
+.bls-error-code span{display:block;padding:0 10px;min-width:max-content}
+.bls-error-code i{font-style:normal;color:var(--b-dim)}
+.bls-error-code .bls-error-fails{background:rgba(214,69,69,.15);box-shadow:inset 2px 0 var(--b-red)}
+.bls-error-code .bls-error-fails i{color:var(--b-red)}
+.bls-error-hint{white-space:pre-line;margin-top:6px}
+.bls-error-hint b{font-weight:600}
 """
 
 _MESSAGE = """
-.bls-mark{display:inline-block;width:12px;font-weight:600;color:var(--b-dim)}
-.bls-words{white-space:pre-line}
-.bls-more{padding-left:22px;white-space:pre-line}
-.bls-done{color:var(--b-green)}
-.bls-warning{color:var(--b-amber)}
-.bls-wrong{color:var(--b-red)}
+.bls-message-mark{display:inline-block;width:12px;font-weight:600;color:var(--b-dim)}
+.bls-message-words{white-space:pre-line}
+.bls-message-more{padding-left:22px;white-space:pre-line}
+.bls-message-done{color:var(--b-green)}
+.bls-message-warning{color:var(--b-amber)}
+.bls-message-wrong{color:var(--b-red)}
 """
 
 _CONFIG = """
-.bls-pbtxt{border-left:1px solid var(--b-line);padding:0 0 0 12px}
-.bls-key{color:var(--jp-mirror-editor-property-color,#3b7dd8)}
-.bls-str{color:var(--jp-mirror-editor-string-color,#c2553f)}
-.bls-lit{color:var(--jp-mirror-editor-number-color,#2f8f4e)}
-.bls-com{color:var(--b-dim)}
+.bls-config-text{border-left:1px solid var(--b-line);padding:0 0 0 12px}
+.bls-config-key{color:var(--jp-mirror-editor-property-color,#3b7dd8)}
+.bls-config-str{color:var(--jp-mirror-editor-string-color,#c2553f)}
+.bls-config-lit{color:var(--jp-mirror-editor-number-color,#2f8f4e)}
+.bls-config-com{color:var(--b-dim)}
 """
 
-_STATISTICS = """
-{--b-bar:var(--b-blue)}
-.bls-stack,.bls-bar{display:inline-flex;width:110px;height:10px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.14);vertical-align:baseline}
-.bls-stack span,.bls-bar span{display:block;height:100%;min-width:1px}
-.bls-bar span,.bls-infer{background:var(--b-bar)}
-.bls-queue{background:repeating-linear-gradient(135deg,var(--b-amber) 0 2px,rgba(128,128,128,.3) 2px 4px)}
-.bls-input{background:#7fb2e5}
-.bls-output{background:var(--b-green)}
-.bls-key{display:inline-block;width:9px;height:9px;border-radius:2px;margin-right:5px}
-.bls-histogram{display:inline-flex;align-items:flex-end;gap:1px;height:18px;vertical-align:text-bottom}
-.bls-histogram span{width:6px;background:var(--b-bar);border-radius:1px 1px 0 0}
-.bls-bucket{display:flex;align-items:center;gap:8px;font-variant-numeric:tabular-nums;line-height:1.35}
-.bls-bound{min-width:4.5em;text-align:right;color:var(--b-dim)}
-td .bls-wrong{color:var(--b-red);font-weight:600}
+_STATS = """
 .bls-stats th,.bls-stats td{padding-right:14px}
-th[scope=rowgroup] .bls-name{color:var(--b-fg);margin-right:4px}
-.bls-family{padding:10px 0 1px;font-size:12px;white-space:normal;max-width:60em}
-.bls-label{margin-right:10px}
+.bls-stats-stack{display:inline-flex;width:110px;height:10px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.14);vertical-align:baseline}
+.bls-stats-stack span{display:block;height:100%;min-width:1px}
+.bls-stats-queue{background:repeating-linear-gradient(135deg,var(--b-amber) 0 2px,rgba(128,128,128,.3) 2px 4px)}
+.bls-stats-input{background:#7fb2e5}
+.bls-stats-infer{background:var(--b-blue)}
+.bls-stats-output{background:var(--b-green)}
+.bls-stats-key{display:inline-block;width:9px;height:9px;border-radius:2px;margin-right:5px}
+.bls-stats-histogram{display:inline-flex;align-items:flex-end;gap:1px;height:18px;vertical-align:text-bottom}
+.bls-stats-histogram span{width:6px;background:var(--b-blue);border-radius:1px 1px 0 0}
+.bls-stats-wrong{color:var(--b-red);font-weight:600}
+"""
+
+_METRICS = """
+.bls-metrics-family{padding:10px 0 1px;font-size:12px;white-space:normal;max-width:60em}
+.bls-metrics-family .bls-name{color:var(--b-fg);margin-right:4px}
+.bls-metrics-label{margin-right:10px}
+.bls-metrics-bucket{display:flex;align-items:center;gap:8px;font-variant-numeric:tabular-nums;line-height:1.35}
+.bls-metrics-bound{min-width:4.5em;text-align:right;color:var(--b-dim)}
+.bls-metrics-bar{display:inline-flex;width:110px;height:10px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.14);vertical-align:baseline}
+.bls-metrics-bar span{display:block;height:100%;min-width:1px;background:var(--b-blue)}
 """
 
 _DEVICES = """
-.bls-usage{display:flex;width:150px;height:9px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.18)}
-.bls-usage span{height:100%}
-.bls-ours{background:var(--b-blue);min-width:2px}
-.bls-kept{background:var(--b-blue);opacity:.45}
-.bls-others{background:rgba(128,128,128,.6)}
+.bls-devices-usage{display:flex;width:150px;height:9px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.18)}
+.bls-devices-usage span{height:100%}
+.bls-devices-ours{background:var(--b-blue);min-width:2px}
+.bls-devices-kept{background:var(--b-blue);opacity:.45}
+.bls-devices-others{background:rgba(128,128,128,.6)}
 """
 
 _FIGURE = """
@@ -133,39 +142,41 @@ _FIGURE = """
 """
 
 _SESSION = """
-.bls-tiles{display:flex;flex-wrap:wrap;gap:4px 26px;margin:5px 0 8px}
-.bls-tile{display:flex;flex-direction:column;line-height:1.35}
-.bls-tile>.bls-dim{font-size:11.5px}
-.bls-tile>b{font-size:17px;font-weight:500;font-variant-numeric:tabular-nums}
-.bls-faster{color:var(--b-green)}
-.bls-slower{color:var(--b-red)}
-.bls-verdict{font-size:17px;line-height:1.4;max-width:56em;margin:4px 0}
-.bls-verdict code{font-size:15.5px;font-weight:600}
-.bls-advice{max-width:66em;margin:6px 0 8px;padding:1px 0 1px 10px;border-left:3px solid var(--b-green)}
-.bls-advised th,.bls-advised td{font-weight:700}
+.bls-session-tiles{display:flex;flex-wrap:wrap;gap:4px 26px;margin:5px 0 8px}
+.bls-session-tile{display:flex;flex-direction:column;line-height:1.35}
+.bls-session-tile>.bls-dim{font-size:11.5px}
+.bls-session-tile>b{font-size:17px;font-weight:500;font-variant-numeric:tabular-nums}
+.bls-session-faster{color:var(--b-green)}
+.bls-session-slower{color:var(--b-red)}
+.bls-session-verdict{font-size:17px;line-height:1.4;max-width:56em;margin:4px 0}
+.bls-session-verdict code{font-size:15.5px;font-weight:600}
+.bls-session-advice{max-width:66em;margin:6px 0 8px;padding:1px 0 1px 10px;border-left:3px solid var(--b-green)}
+.bls-session-advised th,.bls-session-advised td{font-weight:700}
 """
 
 # Who says that a page is dark: JupyterLab, VS Code, Colab.
 _DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
 
-_SHEETS = {
-    "table": _TABLE, "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "statistics": _STATISTICS,
+_COMMON = (_BASE, _TABLE)
+_PARTS = {
+    "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "stats": _STATS, "metrics": _METRICS,
     "devices": _DEVICES, "figure": _FIGURE, "session": _SESSION,
 }  # fmt: skip
 
 
 @cache
 def stylesheet(*names: str) -> str:
-    """Return the rules that every display needs, then those of the named parts."""
-    return "".join(_scoped(sheet) for sheet in (_BASE, *(_SHEETS[name] for name in names)))
+    """Return the rules that every display comes with, then those of the named parts."""
+    common = (_scoped(sheet, _SCOPE) for sheet in _COMMON)
+    return "".join([*common, *(_scoped(_PARTS[name], _PART) for name in names)])
 
 
-def _scoped(sheet: str) -> str:
+def _scoped(sheet: str, scope: str) -> str:
     rules = [rule for rule in sheet.replace("\n", "").split("}") if rule]
-    return "".join(f"{_selectors(rule.split('{')[0])}{{{rule.split('{', 1)[1]}}}" for rule in rules)
+    return "".join(f"{_selectors(rule.split('{')[0], scope)}{{{rule.split('{', 1)[1]}}}" for rule in rules)
 
 
-def _selectors(selectors: str) -> str:
+def _selectors(selectors: str, scope: str) -> str:
     if selectors.startswith("&dark "):
-        return ",".join(f"{_SCOPE}:is({dark} *) {selectors[6:]}" for dark in _DARK)
-    return ",".join(f"{_SCOPE} {each}" if each else _SCOPE for each in selectors.split(","))
+        return ",".join(f"{scope}:is({dark} *) {selectors[6:]}" for dark in _DARK)
+    return ",".join(f"{scope} {each}" if each else scope for each in selectors.split(","))

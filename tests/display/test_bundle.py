@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from typing import Any
@@ -10,11 +9,9 @@ from typing import Any
 import pytest
 
 from bls_notebook.display import Display, render, render_config
-from bls_notebook.display.style import stylesheet
 from bls_notebook.observe import MessageRecord
-from bls_notebook.observe.metric_records import FamilyRecord, MetricRecord
-from bls_notebook.observe.statistics import StatisticsRecord, Times
-from tests.display.page import Page
+from bls_notebook.observe.metric_records import FamilyRecord
+from bls_notebook.observe.statistics import StatisticsRecord
 from tests.display.samples import error, family, histogram, model, response, statistics, tensor
 
 VALUES: list[Any] = [
@@ -79,32 +76,3 @@ def test_display_and_observe_import_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_every_rule_is_scoped_and_self_contained() -> None:
-    sheet = stylesheet("table", "error", "message", "config", "statistics")
-    selectors = [each for rule in sheet.split("}") if rule for each in rule.split("{")[0].split(",")]
-    assert all(each.startswith(".bls-out.bls-out.bls-out") for each in selectors)
-    assert not re.search(r"url\(|@import|//|expression|<", sheet)
-    assert sheet.count("{") == sheet.count("}")
-    assert len(sheet) < 12000
-
-
-def test_every_class_in_use_has_a_rule() -> None:
-    values = [
-        model(warnings=("w",)), model(state="LOADING"), response(error=error(message="m\n" * 20)), error(),
-        [response(i, warnings=("w",)) for i in range(40)], [response(0, tensors=(), error=error())],
-        response(inputs=(tensor(device="gpu:0 (simulated)"),), parameters=(("a", 1),)),
-        MessageRecord("t", "done", "h"), [statistics(), statistics(success=Times())],
-        [family(), histogram(), family(name="nv_own")], [family(metrics=(MetricRecord(),) * 60)],
-    ]  # fmt: skip
-    used: set[str] = set()
-    for value in values:
-        for _, attributes in Page(render(value).html).tags:
-            used |= {c for c in (attributes.get("class") or "").split() if c.startswith("bls-")}
-    used |= {
-        c for _, a in Page(render_config("m", "a: 1 # c").html).tags for c in (a.get("class") or "").split()
-    }
-    sheet = stylesheet("table", "error", "message", "config", "statistics")
-    unstyled = {"bls-parameters", "bls-none", "mathjax_ignore", "tex2jax_ignore"}
-    assert {name for name in used if f".{name}" not in sheet} <= unstyled

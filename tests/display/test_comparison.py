@@ -55,8 +55,12 @@ def test_how_sure_a_verification_is_said_where_it_is_not() -> None:
 
 def test_html_has_the_sentence_large_and_is_one_block() -> None:
     html = render(comparison()).html
-    assert html.count('class="bls-verdict"') == 1
-    assert html.index('class="bls-verdict"') < html.index('class="bls-tiles"') < html.index("<img")
+    assert html.count('class="bls-session-verdict"') == 1
+    assert (
+        html.index('class="bls-session-verdict"')
+        < html.index('class="bls-session-tiles"')
+        < html.index("<img")
+    )
     assert "<code>a</code>" in html
     assert "verified" not in html
 

@@ -41,7 +41,7 @@ def test_html_of_an_error() -> None:
 
 def test_the_failing_line_is_marked() -> None:
     html = error_html(error())
-    marked = [part.split("</span>")[0] for part in html.split('<span class="bls-fails">')[1:]]
+    marked = [part.split("</span>")[0] for part in html.split('<span class="bls-error-fails">')[1:]]
     assert [Page(f"<span>{part}</span>").text for part in marked] == [
         "→  9          raise ValueError('no weights')\n",
         "→  9          raise ValueError('no weights')\n",
@@ -114,4 +114,4 @@ def test_tabs_and_missing_facts_in_frames() -> None:
     assert "  m  ?, line 2\n  → 2      x = 1" in error_text(error(frames=(frame,)))
     assert "→ 2      x = 1" in Page(error_html(error(frames=(frame,)))).text
     bare = FrameRecord("m", 1, "model.py", 2, "f")
-    assert Page(error_html(error(frames=(bare,)))).find("pre", "bls-code") == []
+    assert Page(error_html(error(frames=(bare,)))).find("pre", "bls-error-code") == []

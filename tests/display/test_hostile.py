@@ -50,7 +50,7 @@ def test_only_our_own_markup_comes_out(index: int) -> None:
     assert {style for style in styles if not SIZES.fullmatch(style)} <= ALLOWED_STYLES
     for _, attributes in page.tags:
         classes = (attributes.get("class") or "").split()
-        assert all(re.fullmatch(r"bls-[a-z]+|(mathjax|tex2jax)_ignore", name) for name in classes)
+        assert all(re.fullmatch(r"bls-[a-z-]+|(mathjax|tex2jax)_ignore", name) for name in classes)
     assert "<script>alert(1)</script>" in page.text
     assert len(page.styles) == 1
     assert "alert" not in page.styles[0]

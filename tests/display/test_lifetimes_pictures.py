@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from bls_notebook.display import lifetimes_figure, lifetimes_html, lifetimes_svg, lifetimes_text, render
 from bls_notebook.display.lifetimes import html as html_module
 from bls_notebook.display.lifetimes.columns import packed
-from bls_notebook.display.style import stylesheet
 from bls_notebook.display.svg import drawn, figure_svg
 from bls_notebook.observe.lifetimes import Lifetimes
 from tests.display import lifetimes_samples as samples
@@ -140,19 +139,6 @@ def test_hostile_names_do_nothing() -> None:
     assert {attributes.get("style", "") for _, attributes in page.tags} <= {"", *ALLOWED_STYLES}
     assert "<script>alert(1)</script>" in page.text
     assert "\x1b" not in display.text
-
-
-def test_every_class_in_use_has_a_rule() -> None:
-    sheet = stylesheet("table", "figure")
-    for make in samples.ALL.values():
-        for _, attributes in Page(lifetimes_html(make())).tags:
-            for name in (attributes.get("class") or "").split():
-                assert f".{name}" in sheet or name in (
-                    "bls-out",
-                    "mathjax_ignore",
-                    "tex2jax_ignore",
-                    "bls-chart",
-                )
 
 
 # -- the figure -------------------------------------------------------------------------------------

@@ -19,10 +19,10 @@ optional: true
 @pytest.mark.parametrize(
     ("kind", "mark", "cls"),
     [
-        ("done", "✓", "bls-done"),
+        ("done", "✓", "bls-message-done"),
         ("info", "·", ""),
-        ("warning", "!", "bls-warning"),
-        ("error", "✗", "bls-wrong"),
+        ("warning", "!", "bls-message-warning"),
+        ("error", "✗", "bls-message-wrong"),
         ("nonsense", "·", ""),
     ],
 )
@@ -31,7 +31,7 @@ def test_marks(kind: str, mark: str, cls: str) -> None:
     assert message_text(record) == f"{mark} m loaded  3.10 ms\n  see also"
     page = Page(message_html(record))
     assert page.text == f"{mark} m loaded 3.10 mssee also"
-    assert len(page.find("span", cls or "bls-mark")) > 0
+    assert len(page.find("span", cls or "bls-message-mark")) > 0
     assert len(page.find("span", "bls-time")) == 1
 
 
@@ -50,7 +50,7 @@ def test_config_html_colours_tokens_and_changes_nothing() -> None:
     assert page.text == "digits config.pbtxt" + PBTXT.rstrip()
 
     def of(cls: str) -> list[str]:
-        return [part.split("</span>")[0] for part in html.split(f'<span class="bls-{cls}">')[1:]]
+        return [part.split("</span>")[0] for part in html.split(f'<span class="bls-config-{cls}">')[1:]]
 
     assert of("key") == [
         "name", "max_batch_size", "input", "name", "data_type", "dims", "dynamic_batching", "optional",

@@ -67,7 +67,7 @@ def test_a_session_as_text() -> None:
 def test_a_session_as_html() -> None:
     html = session_html(pipeline())
     assert html.count("<tr") == 5
-    assert "bls-tile" in html
+    assert "bls-session-tile" in html
     assert ">82%<" in html
 
 
@@ -153,7 +153,7 @@ def test_a_difference() -> None:
     assert "≈ within the spread" in lines(text)["preprocess"]
     assert "reader → classifier" in text
     html = difference_html(found)
-    assert "bls-faster" in html
+    assert "bls-session-faster" in html
     assert 'scope="rowgroup"' in html
 
 

@@ -37,7 +37,9 @@ def test_a_row_for_each_version_with_a_bar_of_its_phases() -> None:
     assert len(page.find("tr")) == 3
     bars = [a for a in page.find("span") if (a.get("style") or "").startswith("width:")]
     assert [bar["style"] for bar in bars[:4]] == ["width:50.0%", "width:1.0%", "width:45.0%", "width:4.0%"]
-    assert [bar["class"] for bar in bars[:4]] == ["bls-queue", "bls-input", "bls-infer", "bls-output"]
+    assert [bar["class"] for bar in bars[:4]] == [
+        f"bls-stats-{phase}" for phase in ("queue", "input", "infer", "output")
+    ]
     assert bars[0]["title"] == "queue: 500 µs, 50% of the time"
     assert "cancelled" in page.text
     assert "4 of 5" in page.text

@@ -58,7 +58,7 @@ def test_a_comparison_says_why_and_draws_both(sender) -> None:
     assert "2 requests queued on the one instance of `sleeper` for" in text
     assert "exec, one after the other" in text
     assert "verified: with" in text
-    assert '<div class="bls-verdict">' in bundle["text/html"]
+    assert '<div class="bls-session-verdict">' in bundle["text/html"]
     assert "<code>sleeper</code>" in bundle["text/html"]
     assert [s.count for s in found.settings] == [0, 1, 2]
     groups = bls.current_repository().config("sleeper").instance_group

@@ -42,7 +42,7 @@ def lifetimes_html(record: Lifetimes) -> Html:
     top = parts.line(tag("b", first), parts.quiet(parts.dots(*facts)))
     warnings = parts.warnings(tuple(left_behind(record)))
     figure = _figure(record) if record.lives else Html()
-    return parts.output(top, warnings, figure, _devices(record), _alive(record), styles="table figure")
+    return parts.output(top, warnings, figure, _devices(record), _alive(record), styles="figure")
 
 
 def figure_alt(record: Lifetimes) -> str:
@@ -58,7 +58,7 @@ def figure_alt(record: Lifetimes) -> str:
 def _figure(record: Lifetimes) -> Html:
     if can_plot():
         return figure_html(lifetimes_svg(record), figure_alt(record))
-    lines = tag("pre", Html("\n").join(parts.quiet(line) for line in chart_lines(record)), cls="chart")
+    lines = tag("pre", Html("\n").join(parts.quiet(line) for line in chart_lines(record)))
     return join(lines, parts.line(parts.quiet(_NO_PLOT)))
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from bls_notebook.display import parts, text
 from bls_notebook.display.html import Html, join, row, table, tag
+from bls_notebook.display.session.summary import tiles
 from bls_notebook.display.session.words import ns, percent
 from bls_notebook.display.timeline.html import timeline_html
 from bls_notebook.display.timeline.text import timeline_lines
@@ -69,11 +70,10 @@ def comparison_html(comparison: Comparison, *, widget: Any = None) -> str:
     verdict = comparison.verdict
     children = [
         parts.line(parts.name(comparison.model), parts.quiet(_what(comparison))),
-        tag("div", _code(verdict.sentence), cls="verdict"),
-        tag("div", _code(verdict.advice), cls="advice") if verdict.advice else Html(),
+        tag("div", _code(verdict.sentence), cls="session-verdict"),
+        tag("div", _code(verdict.advice), cls="session-advice") if verdict.advice else Html(),
         parts.line(parts.quiet(verdict.note)) if verdict.note else Html(),
-        # With spaces, for a notebook that is not trusted and is shown without the stylesheet.
-        tag("div", join(*(_tile(*figure) for figure in _figures(comparison)), by=" "), cls="tiles"),
+        tiles(_figures(comparison)),
     ]
     if comparison.gathered.spans:
         children.append(timeline_html(comparison.sequential, comparison.gathered, widget=widget))
@@ -82,7 +82,7 @@ def comparison_html(comparison: Comparison, *, widget: Any = None) -> str:
         body = (
             row(
                 [tag("th", first, cls="num", scope="row"), *(tag("td", cell, cls="num") for cell in rest)],
-                cls="advised" if first == str(verdict.count) else "",
+                cls="session-advised" if first == str(verdict.count) else "",
             )
             for first, *rest in rows
         )
@@ -91,7 +91,7 @@ def comparison_html(comparison: Comparison, *, widget: Any = None) -> str:
         children.append(
             parts.line(tag("b", "verified"), tag("span", _code(_verified(comparison.verification))))
         )
-    return parts.output(*children, styles="table session figure")
+    return parts.output(*children, styles="session figure")
 
 
 def _what(comparison: Comparison) -> str:
@@ -175,9 +175,3 @@ def _code(words: str) -> Html:
     """Show what is between backticks as code."""
     pieces = words.split("`")
     return join(*(tag("code", piece) if i % 2 else piece for i, piece in enumerate(pieces)))
-
-
-def _tile(label: str, value: str, what: str) -> Html:
-    return tag(
-        "span", tag("span", label, cls="dim"), Html(" "), tag("b", value), cls="tile", title=what or None
-    )

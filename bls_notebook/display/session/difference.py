@@ -61,14 +61,14 @@ def difference_html(difference: Difference, *, picture: Html | None = None) -> s
     top = parts.line(parts.name(f"{before} → {after}"), parts.quiet(parts.dots(*_whole(difference))))
     code = parts.line(parts.quiet(code_sentence(difference)), cls="facts")
     if not difference.models:
-        return parts.output(top, code, parts.line(parts.quiet(_NONE)), styles="table session")
+        return parts.output(top, code, parts.line(parts.quiet(_NONE)), styles="session")
     heads = [("", ""), *((head, "num" if i < 4 else "") for i, head in enumerate(_HEADS))]
     models = [_row(parts.name(m.name), m.duration, m.queue, _moved_model(m)) for m in difference.models]
     calls = [_row(tag("code", _call(e)), e.duration, e.queue, ", ".join(e.moved)) for e in difference.edges]
     groups = [_group("models", models), _group("calls", calls)]
     whole = table("What changed", heads, groups, groups=True)
     shown = [picture] if picture is not None else []
-    return parts.output(top, code, *shown, whole, styles="figure table session")
+    return parts.output(top, code, *shown, whole, styles="figure session")
 
 
 def by_time(changes: Iterable[_Changed]) -> list[_Changed]:
@@ -137,7 +137,8 @@ def _change(change: Change) -> str:
 
 def _row(head: Html, duration: Change, queue: Change, moved: str) -> Html:
     cells = _cells(duration, queue, moved)
-    kinds = ["num", "num dim", "num", "num dim", duration.verdict or "dim", "", ""]
+    verdict = f"session-{duration.verdict}" if duration.verdict else "dim"
+    kinds = ["num", "num dim", "num", "num dim", verdict, "", ""]
     return row([
         tag("th", head, scope="row"),
         *(tag("td", cell, cls=kind) for cell, kind in zip(cells, kinds, strict=True)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from bls_notebook.display import parts, text
@@ -14,7 +14,7 @@ from bls_notebook.display.units import count, size
 from bls_notebook.observe.session import Session
 from bls_notebook.observe.session_statistics import ModelStatistics, SessionStatistics
 
-__all__ = ["session_figures", "session_html", "session_text", "statistics_html", "statistics_text"]
+__all__ = ["session_figures", "session_html", "session_text", "statistics_html", "statistics_text", "tiles"]
 
 _NO_PICTURE = Html()
 _NONE = "no requests: nothing was sent to a model while the profile was on"
@@ -90,8 +90,6 @@ def statistics_html(figures: SessionStatistics, *, name: str = "", picture: Html
     top = parts.line(parts.name(name or "session"))
     if not figures.requests:
         return parts.output(top, parts.line(parts.quiet(_NONE)), styles="session")
-    # With spaces, for a notebook that is not trusted and is shown without the stylesheet.
-    tiles = tag("div", join(*(_tile(*figure) for figure in session_figures(figures)), by=" "), cls="tiles")
     heads = [("model", ""), *((head, "num" if head else "") for head, _ in _COLUMNS)]
     body = (
         row([
@@ -104,7 +102,9 @@ def statistics_html(figures: SessionStatistics, *, name: str = "", picture: Html
         for model, cells in _rows(figures)
     )  # fmt: skip
     whole = table("Models of the session", heads, body)
-    return parts.output(top, tiles, picture, whole, _note_list(figures), styles="table session figure")
+    return parts.output(
+        top, tiles(session_figures(figures)), picture, whole, _note_list(figures), styles="session figure"
+    )
 
 
 def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:
@@ -144,10 +144,14 @@ def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:
     return out
 
 
-def _tile(label: str, value: str, what: str) -> Html:
-    return tag(
-        "span", tag("span", label, cls="dim"), Html(" "), tag("b", value), cls="tile", title=what or None
+def tiles(figures: Iterable[tuple[str, str, str]]) -> Html:
+    """Show figures side by side: label, value, and what it means as a tooltip, where that is given."""
+    # With spaces, for a notebook that is not trusted and is shown without the stylesheet.
+    each = (
+        tag("span", parts.quiet(label), Html(" "), tag("b", value), cls="session-tile", title=what or None)
+        for label, value, what in figures
     )
+    return tag("div", join(*each, by=" "), cls="session-tiles")
 
 
 def _rows(figures: SessionStatistics) -> list[tuple[str, list[str]]]:

@@ -1,0 +1,117 @@
+"""Styles are global to a page: no display changes another, and each looks the same with and without them."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from bls_notebook.display import bundle, render, render_config
+from bls_notebook.display.style import _COMMON, _PARTS, stylesheet
+from bls_notebook.display.widget_files import widget_file
+from bls_notebook.observe import MessageRecord, ModelRecord, ResponseRecord
+from bls_notebook.observe.difference import difference
+from bls_notebook.observe.metric_records import FamilyRecord, MetricRecord
+from bls_notebook.observe.records import DeviceRecord, DeviceTable
+from bls_notebook.observe.session import Session
+from bls_notebook.observe.statistics import StatisticsRecord, Times
+from tests.display import lifetimes_samples
+from tests.display.page import Page
+from tests.display.samples import error, family, histogram, model, response, statistics, tensor
+from tests.display.test_comparison import comparison
+from tests.display.test_session import pipeline
+
+# The parts of the stylesheet, and the widgets' files, whose classes have a prefix each.
+WIDGETS = {"lifetimes.css": ("bls-life",), "timeline.css": ("bls-timeline", "bls-tl")}
+# Of other people: these keep notebooks from reading formulas.
+OTHERS = {"mathjax_ignore", "tex2jax_ignore"}
+WITHIN = {"bls-name", "bls-dim"}  # common ones, which parts may say more of inside their own
+SAME = {"bls-session-same"}  # neither faster nor slower looks like any figure
+
+ONE: list[Any] = [
+    model(warnings=("w",), state="LOADING"), response(error=error(message="m\n" * 20)), error(),
+    response(inputs=(tensor(device="gpu:0 (simulated)"),), parameters=(("a", 1),)), response(tensors=()),
+    *(MessageRecord("t", kind, "h", 0.1) for kind in ("done", "info", "warning", "error")),
+    DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),
+    Session((), (), 1), pipeline(), pipeline().statistics(), difference(pipeline(), pipeline(2)),
+    comparison(),
+    *(make() for make in lifetimes_samples.ALL.values()),
+]  # fmt: skip
+MANY: list[list[Any]] = [
+    [model(), model(state="UNAVAILABLE", reason="r" * 80)],
+    [response(i, warnings=("w",)) for i in range(40)], [response(0, tensors=(), error=error())],
+    [statistics(), statistics(success=Times(), fail=Times())],
+    [family(), histogram(), family(name="nv_own")], [family(metrics=(MetricRecord(),) * 60)],
+]  # fmt: skip
+
+
+def displays() -> list[str]:
+    shown = [*(render(each) for each in [*ONE, *MANY]), render([response()], stream=True)]
+    shown += [render([], empty=kind) for kind in bundle._MANY] + [
+        render_config("m", 'a: { b: "c" } # d\ne: 1')
+    ]
+    return [display.html for display in shown]
+
+
+def classes(sheet: str) -> set[str]:
+    return set(re.findall(r"\.(bls-[\w-]+)", sheet))
+
+
+def selectors(sheet: str) -> list[str]:
+    """The selectors of all rules; a comma inside brackets parts none."""
+    rules = re.sub(r"/\*.*?\*/", "", sheet, flags=re.DOTALL).split("}")
+    heads = [rule.split("{")[0] for rule in rules if "{" in rule]
+    return [each.strip() for head in heads for each in re.split(r",(?![^()]*\))", head)]
+
+
+def sheets() -> dict[str, set[str]]:
+    return {
+        "common": classes("".join(_COMMON)) | {"bls-out"},
+        **{name: classes(sheet) - WITHIN for name, sheet in _PARTS.items()},
+        **{name: classes(widget_file(name).read_text()) for name in WIDGETS},
+    }
+
+
+def test_no_class_belongs_to_two() -> None:
+    for (one, some), (other, more) in combinations(sheets().items(), 2):
+        assert not some & more, (one, other)
+
+
+@pytest.mark.parametrize("part", _PARTS)
+def test_a_parts_rules_are_for_its_own_classes_and_weigh_more_than_the_common_ones(part: str) -> None:
+    assert classes(_PARTS[part])
+    assert all(re.match(f"bls-{part}(-|$)", name) for name in classes(_PARTS[part]) - WITHIN)
+    own = stylesheet(part).removeprefix(stylesheet())
+    for selector in selectors(own):
+        assert re.match(r"(\.bls-out){4}(:is\(.* \*\))? ", selector), selector
+        assert f" .bls-{part}" in selector, selector
+
+
+def test_every_widget_keeps_to_its_own_classes() -> None:
+    assert set(WIDGETS) == {file.name for file in widget_file("common.js").parent.glob("*.css")}
+    for name, prefixes in WIDGETS.items():
+        for selector in selectors(widget_file(name).read_text()):
+            assert selector.startswith("@") or re.match(rf"\.({'|'.join(prefixes)})\b", selector), selector
+
+
+def test_every_rule_is_scoped_and_self_contained() -> None:
+    sheet = stylesheet(*_PARTS)
+    assert all(each.startswith(".bls-out.bls-out.bls-out") for each in selectors(sheet))
+    assert not re.search(r"url\(|@import|//|expression|<", sheet)
+    assert sheet.count("{") == sheet.count("}")
+    assert len(sheet) < 14000
+
+
+def test_every_kind_of_display_is_looked_at() -> None:
+    assert {type(each) for each in ONE} == set(bundle._ONE)
+    assert {type(each[0]) for each in MANY} == set(bundle._MANY)
+    assert set(bundle._MANY) == {ModelRecord, ResponseRecord, StatisticsRecord, FamilyRecord}
+
+
+def test_every_display_brings_the_rules_of_its_classes() -> None:
+    for page in map(Page, displays()):
+        used = {each for _, attributes in page.tags for each in (attributes.get("class") or "").split()}
+        assert used - OTHERS - SAME <= classes(page.styles[0]) | {"bls-out"}, page.text[:50]
+        assert page.styles[0].startswith(stylesheet())
