@@ -101,6 +101,7 @@ def render(
     value: Drawable,
     *,
     stream: bool = False,
+    running: bool = False,
     width: int = 100,
     empty: type[Record] = ModelRecord,
     live: bool = False,
@@ -113,6 +114,8 @@ def render(
         What to show.
     stream : bool
         Whether a sequence of responses is the stream of one request, not one response each of many.
+    running : bool
+        Whether more responses of that stream may come.
     width : int
         Terminal cells in a line of the text.
     empty : type
@@ -151,8 +154,12 @@ def render(
         if pair is None:
             expected = ", ".join(kind.__name__ for kind in _ONE)
             raise TypeError(f"no display for {type(value).__name__}; expected {expected}")
+    elif stream:
+        records: Sequence[Any] = value
+        drawn = stream_html(records, running=running)
+        return Display(stream_text(records, width=width, running=running), drawn)
     else:
-        pair = _sequence(value, stream, empty)
+        pair = _sequence(value, empty)
     return Display(pair[0](value, width=width), pair[1](value))
 
 
@@ -176,11 +183,7 @@ def render_config(name: str, pbtxt: str, *, width: int = 100) -> Display:
     return Display(config_text(name, pbtxt, width=width), config_html(name, pbtxt))
 
 
-def _sequence(
-    values: Sequence[Any], stream: bool, kind: type[Record]
-) -> tuple[Callable[..., str], Callable[..., str]]:
-    if stream:
-        return stream_text, stream_html
+def _sequence(values: Sequence[Any], kind: type[Record]) -> tuple[Callable[..., str], Callable[..., str]]:
     kinds = {type(value) for value in values} or {kind}
     if len(kinds) == 1 and kinds <= _MANY.keys():
         return _MANY[kinds.pop()]

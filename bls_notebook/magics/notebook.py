@@ -53,7 +53,8 @@ class Notebook:
             value = value.record
         if isinstance(value, Responses):
             records = [self._chosen(record) for record in value.records]
-            return render(records, stream=value.stream or not records, width=self.settings.width)
+            stream = value.stream or not records
+            return render(records, stream=stream, running=value.running, width=self.settings.width)
         if isinstance(value, Models):
             return render([self._chosen(record) for record in value], width=self.settings.width)
         if isinstance(value, Statistics):

@@ -34,6 +34,8 @@ class Responses(list[Response]):
         Whether they are of one request that streams, not of one request each.
     complete : bool
         Whether a stream has come to its end.
+    running : bool
+        Whether responses may still come.
     shown_in : int or None
         The number of the cell that has shown them already, while they came.
     """
@@ -41,7 +43,7 @@ class Responses(list[Response]):
     def __init__(self, responses: Iterable[Response] = (), *, stream: bool = False) -> None:
         super().__init__(responses)
         self.stream = stream
-        self.complete = False
+        self.complete = self.running = False
         self.shown_in: int | None = None
 
     @property

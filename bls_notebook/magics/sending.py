@@ -66,6 +66,7 @@ def send_stream(
         async for response in repository.stream_async(**call):
             take(response)
 
+    arrived.running = True
     try:
         if in_loop:
             repository.run(walk)
@@ -75,6 +76,8 @@ def send_stream(
         arrived.complete = True
     except KeyboardInterrupt:
         raise _interrupted(f"{len(arrived)} responses had arrived") from None
+    finally:
+        arrived.running = False
 
 
 def _interrupted(state: str) -> Interrupted:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 import pytest
 
 from bls_notebook.display import (
     many_html,
     many_text,
+    render,
     response_html,
     response_text,
     stream_html,
@@ -113,6 +114,19 @@ def test_a_stream_that_is_not_finished_says_so() -> None:
     assert "no final flag" not in many_text(records)
 
 
+def test_a_stream_that_runs_is_no_reason_for_a_warning() -> None:
+    records = [response(i, final=False) for i in range(3)]
+    shown = render(records, stream=True, running=True)
+    assert shown.text.split("\n")[0].startswith("· square")
+    assert shown.text.split("\n")[0].endswith("· running")
+    assert "warning" not in shown.text
+    assert not Page(shown.html).find("li")
+    ended = [*records, response(3)]  # as the last update before its end may be
+    assert "running" not in render(ended, stream=True, running=True).text
+    warned = [replace(r, warnings=("odd",)) for r in records]
+    assert "warning: odd (3 times)" in render(warned, stream=True, running=True).text
+
+
 def test_a_stream_that_ends_in_an_error() -> None:
     records = [response(0, final=False), response(1, tensors=(), error=error())]
     lines = stream_text(records).split("\n")
@@ -198,7 +212,7 @@ def test_html_rows_have_as_many_cells_as_the_heading() -> None:
     records = [response(i) for i in range(30)]
     records[9] = response(9, tensors=(), error=error())
     for seconds in (0.001, None):
-        timed = [dataclasses.replace(record, seconds=seconds) for record in records]
+        timed = [replace(record, seconds=seconds) for record in records]
         page = many_html(timed).split("<thead>")[1].split("</table>")[0]
         spans = []
         for row in page.split("<tr")[1:]:

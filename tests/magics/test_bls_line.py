@@ -124,6 +124,8 @@ def test_stream_grows_while_responses_arrive(cells, monkeypatch: pytest.MonkeyPa
     counts = [1, 2, 3, 3]
     for output, count in zip(shown.outputs, counts, strict=True):
         assert f"{count} response" in output["data"]["text/plain"]
+        assert "warning" not in output["data"]["text/plain"]
+    assert ["running" in o["data"]["text/plain"] for o in shown.outputs] == [True, True, True, False]
     assert len(cells("_").value) == 3  # in another cell it is shown as usual
     assert "3 responses" in cells("_").text
 
