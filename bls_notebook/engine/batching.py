@@ -4,11 +4,13 @@ Guarantees: an instance runs one batch at a time (coroutines of a decoupled mode
 formed at the moment when an instance begins it, never before, so what has arrived by then is in it; a
 synchronous request that is alone and need not wait runs on its caller's thread; whatever waits for
 time is woken by one alarm, and nothing polls; every request that was accepted is answered; once closed, no
-request is accepted, and `on_drained` is called when the last one has been answered.
+request is accepted, and `on_drained` is called when the last one has been answered; an instance that is to
+leave finishes what it has begun, and begins nothing else but what no other instance may.
 
 A subclass says how requests wait (`_accept`, `_remove`), which of them make a batch (`_pick`), what time
-does (`_expire`, `_wake_at`) and what follows when a batch is over (`_over`). All but `_prepare` and
-`_see_again` are called under the scheduler's lock.
+does (`_expire`, `_wake_at`), what follows when a batch is over (`_over`) and when instances come and go
+(`_joins`, `_leaves`, `_gone`, `_needed`). All but `_prepare` and `_see_again` are called under the
+scheduler's lock.
 """
 
 from __future__ import annotations
@@ -78,6 +80,9 @@ class BatchScheduler:
         self._alarm = NextAlarm(self._clock, self._rings)
         self._closed = False
         self._on_drained: Callable[[], None] | None = None
+        self._count = len(self._idle)
+        self._leaving: dict[Instance, Callable[[Instance], None]] = {}  # to leave, and who is told
+        self._finishing: list[Instance] = []  # of those: idle, but for responses that are yet to come
         self._async = any(i.is_async for i in model.instances)
         self._runner = BatchRunner(model, self._lock, self._prepare, self._see_again if reschedules else None)
 
@@ -105,6 +110,19 @@ class BatchScheduler:
 
     def _over(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
         """A batch is over; `again` are those that the model wants to see again."""
+
+    def _joins(self, instance: Instance) -> None:
+        """An instance more."""
+
+    def _leaves(self, instance: Instance) -> None:
+        """An instance is to leave."""
+
+    def _gone(self, instance: Instance) -> None:
+        """An instance has left."""
+
+    def _needed(self, instance: Instance) -> bool:
+        """Whether something waits, or will come, that only this instance may run."""
+        return False
 
     def _prepare(self, ticket: Ticket) -> InferenceRequest | None:
         """The request as the model receives it; the lock is not held."""
@@ -201,7 +219,7 @@ class BatchScheduler:
             return None  # made by the scheduler itself
         ordering = self._ordering_of(ticket)
         if ordering is None:
-            self._count_off()
+            self._count_off(ticket)
             return None
         with self._lock:
             ordering.settled(ticket)
@@ -214,14 +232,17 @@ class BatchScheduler:
     def _go_on(self, ordering: Ordering, ticket: Ticket) -> None:
         """Give the answers that were held back for one that has been given."""
         release(ordering, ticket, self._lock)
-        self._count_off()
+        self._count_off(ticket)
 
-    def _count_off(self) -> None:
+    def _count_off(self, ticket: Ticket) -> None:
         with self._lock:
             self._open -= 1
-            drained = self._drained()
-        if drained is not None:
-            drained()
+            serving, ticket.serving = ticket.serving, None
+            if serving is not None:
+                serving.load -= 1
+            told = self._told()
+        for tell in told:
+            tell()
 
     # -- instances -------------------------------------------------------------------------------------
 
@@ -241,7 +262,10 @@ class BatchScheduler:
                 for instance in work:
                     self._idle.remove(instance)
             self._set_alarm(now)
+            told = self._told() if self._leaving else ()
         self._give(answers)
+        for tell in told:
+            tell()
         for instance in work:
             if instance.is_async:
                 instance.loop.post(partial(self._turn, instance))
@@ -251,21 +275,35 @@ class BatchScheduler:
     def _take(self, instance: Instance) -> list[Ticket]:
         """The next batch of an instance; empty where there is none, and it is idle again."""
         answers: Answers = []
-        drained = None
+        told: Sequence[Callable[[], None]] = ()
         with self._lock:
             now = self._clock.now()
             self._expire(now, answers)
-            batch = self._pick(instance, now, True, answers)
+            serves = instance not in self._leaving or self._needed(instance)
+            batch = self._pick(instance, now, True, answers) if serves else []
             instance.holder = batch[0] if batch else None
             self._leave(batch)
             if not batch:
                 self._idle.append(instance)
-                drained = self._drained()
+                told = self._told()
+            elif self._model.decoupled:
+                self._note_serving(instance, batch)
             self._set_alarm(now)
         self._give(answers)
-        if drained is not None:
-            drained()
+        for tell in told:
+            tell()
         return batch
+
+    @staticmethod
+    def _note_serving(instance: Instance, batch: Sequence[Ticket]) -> None:
+        """Requests will be answered by an instance at some time; the lock is held."""
+        for ticket in batch:
+            if ticket.context is None or ticket.serving is instance:
+                continue  # made by the scheduler itself, or seen again
+            if ticket.serving is not None:
+                ticket.serving.load -= 1
+            ticket.serving = instance
+            instance.load += 1
 
     def _give(self, answers: Answers) -> None:
         """Answer requests that never ran; they count as failed, for Triton's reasons."""
@@ -303,10 +341,10 @@ class BatchScheduler:
                 self._over(batch, again, self._clock.now(), answers)
                 instance.holder = None
                 self._idle.append(instance)
-                drained = self._drained()
+                told = self._told()
             self._give(answers)
-            if drained is not None:
-                drained()
+            for tell in told:
+                tell()
             self._pump()
 
     def _turn(self, instance: Instance) -> None:
@@ -346,21 +384,50 @@ class BatchScheduler:
             self._alarm.rung()
         self._pump()
 
-    # -- closing ---------------------------------------------------------------------------------------
+    # -- other instances, and none -----------------------------------------------------------------------
+
+    def resize(
+        self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
+    ) -> None:
+        """Hand requests to instances more, and to others no more."""
+        with self._lock:
+            self._count += len(added)
+            self._idle[:0] = added[::-1]
+            for instance in added:
+                self._joins(instance)
+            self._leaving.update(dict.fromkeys(removed, on_left))
+            for instance in removed:
+                self._leaves(instance)
+            told = self._told()
+        for tell in told:
+            tell()
+        self._pump()
 
     def close(self, on_drained: Callable[[], None]) -> None:
         """Accept no more requests; call `on_drained` once when all has been answered."""
         with self._lock:
             self._closed = True
             self._on_drained = on_drained
-            drained = self._drained()
-        if drained is not None:
-            drained()
+            told = self._told()
+        for tell in told:
+            tell()
 
-    def _drained(self) -> Callable[[], None] | None:
-        """What to call, once, when nothing is in flight any more; the lock is held."""
-        if not self._closed or self._open or len(self._idle) != len(self._model.instances):
-            return None
-        self._alarm.cancel()
-        callback, self._on_drained = self._on_drained, None
-        return callback
+    def _told(self) -> list[Callable[[], None]]:
+        """What to call: of instances that left, and when nothing is in flight any more. Lock held."""
+        out: list[Callable[[], None]] = []
+        if self._leaving:
+            free = [i for i in self._idle if i in self._leaving and not self._needed(i)]
+            self._idle = [i for i in self._idle if i not in free]
+            self._finishing += free
+            for instance in [i for i in self._finishing if not i.load]:
+                self._finishing.remove(instance)
+                self._count -= 1
+                self._gone(instance)
+                out.append(partial(self._leaving.pop(instance), instance))
+        if self._on_drained is not None and not self._open and len(self._idle) == self._count:
+            self._alarm.cancel()
+            out += [partial(on_left, i) for i, on_left in self._leaving.items()]  # whatever would have come
+            self._leaving.clear()
+            out.append(self._on_drained)
+            self._on_drained = None
+        return out

@@ -7,7 +7,7 @@ kept. For models that are neither decoupled nor of sequences.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .execution import Execution
+    from .instance import Instance
     from .model import LoadedModel
     from .scheduling import Scheduler
     from .ticket import Ticket
@@ -127,6 +128,12 @@ class CachingScheduler:
     def settled(self, ticket: Ticket) -> Callable[[], None] | None:
         """A ticket has been answered."""
         return self._inner.settled(ticket)
+
+    def resize(
+        self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
+    ) -> None:
+        """Serve with other instances."""
+        self._inner.resize(added, removed, on_left)
 
     def close(self, on_drained: Callable[[], None]) -> None:
         """Accept no more requests, and let go of the answers."""

@@ -9,7 +9,7 @@ response comes when no step is under way any more; the wait graph sees through i
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from .spans import record_at_once
 from .ticket import Ticket
 
 if TYPE_CHECKING:
+    from .instance import Instance
     from .model import LoadedModel
 
 __all__ = ["EnsembleScheduler"]
@@ -127,6 +128,11 @@ class EnsembleScheduler:
             drained()
 
     # -- closing -------------------------------------------------------------------------------------
+
+    def resize(
+        self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
+    ) -> None:
+        """Do nothing: an ensemble has no instances of its own."""
 
     def close(self, on_drained: Callable[[], None]) -> None:
         """Accept no more requests; call `on_drained` once when all has been answered."""

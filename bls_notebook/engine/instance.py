@@ -15,6 +15,7 @@ from bls_notebook.observe.recording import Place
 from bls_notebook.observe.session import ModelSeen
 
 from .loops import ModelLoop
+from .spec import InstanceSpec
 
 if TYPE_CHECKING:
     from bls_notebook.pb_utils.request import InferenceRequest
@@ -44,6 +45,8 @@ class Instance:
         Where it is, as it is shown: ``cpu``, ``gpu:0``, ``gpu:0 (simulated)``.
     gpu : int
         Number of the CUDA GPU that it is on; -1 for none.
+    spec : InstanceSpec, optional
+        What it was made for.
     """
 
     __slots__ = (
@@ -58,10 +61,19 @@ class Instance:
         "load",
         "name",
         "place",
+        "spec",
     )
 
-    def __init__(self, name: str, backend: BackendInstance, device: str = "cpu", gpu: int = -1) -> None:
+    def __init__(
+        self,
+        name: str,
+        backend: BackendInstance,
+        device: str = "cpu",
+        gpu: int = -1,
+        spec: InstanceSpec | None = None,
+    ) -> None:
         self.name = name
+        self.spec = InstanceSpec(name, "CPU", 0) if spec is None else spec
         self.device = device
         self.place: Place = (ModelSeen(""), name, device)  # as a profile records it; see `LoadedModel.be`
         self.gpu = gpu

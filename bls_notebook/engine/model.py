@@ -3,7 +3,8 @@
 Guarantees: it serves from when it is made until `close`; `close` answers what is in flight first, waits
 for the ensembles that hold it, and finalizes every instance exactly once, never in the thread of a request,
 whose caller would wait for it; what a `finalize` raises is logged, never lost and never in the way of the
-others.
+others. `regroup` changes which instances serve: those that stay notice nothing, those that leave are
+finalized once they run nothing any more.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from . import running
@@ -53,13 +56,15 @@ class LoadedModel:
     directory : str
         Folder of the version, where model.py is.
     instances : sequence of Instance
-        At least one; none for an ensemble.
+        At least one; none for an ensemble. Passive ones among them are never handed a request.
     on_closed : callable, optional
         Called with the model once it has been finalized.
     """
 
     on_closed: Callable[[LoadedModel], None] | None = None
-    fingerprint: object = None  # of what it was loaded from, for the repository
+    # For the repository: what tells that its files have changed, and what makes more instances.
+    fingerprint: object = None
+    maker: Any = None
 
     def __init__(
         self,
@@ -75,7 +80,9 @@ class LoadedModel:
         self.version = version
         self.who = spec.name, version
         self.directory = directory
-        self.instances = tuple(instances)
+        self.instances = tuple(i for i in instances if not i.spec.passive)
+        self.passive = tuple(i for i in instances if i.spec.passive)
+        self.leaving: tuple[Instance, ...] = ()  # not finalized yet
         self.decoupled = spec.decoupled
         self.is_async = any(i.is_async for i in instances)
         self.declared = frozenset(spec.outputs)
@@ -95,13 +102,13 @@ class LoadedModel:
         self.bare: WeakSet[Execution] = WeakSet()  # who its threads without a context send requests as
         self._lock = threading.Lock()
         self._holds = 0
-        self._closing = False
+        self._closing = self._finalized = False
         self.scheduler: Scheduler = scheduler_for(self)
 
     def be(self, seen: ModelSeen) -> None:
         """Say what a profile is to record of it and its instances."""
         self.seen = seen
-        for instance in self.instances:
+        for instance in (*self.instances, *self.passive):
             instance.place = (seen, instance.name, instance.device)
 
     def settled(self, ticket: Ticket) -> Callable[[], None] | None:
@@ -127,7 +134,7 @@ class LoadedModel:
 
     def ready(self) -> bool:
         """Whether it serves, and every instance says that it is ready."""
-        return not self._closing and all(is_ready(i) for i in self.instances)
+        return not self._closing and all(is_ready(i) for i in (*self.instances, *self.passive))
 
     def hold(self) -> bool:
         """Keep it in service, for those that know it, until `release`; False where it is closing."""
@@ -143,6 +150,56 @@ class LoadedModel:
             last = self._closing and not self._holds
         if last:
             self.scheduler.close(self._finalize_elsewhere)
+
+    def regroup(self, spec: ModelSpec, instances: Sequence[Instance]) -> threading.Event:
+        """Serve with these instances from now on, some of them those that serve already.
+
+        Parameters
+        ----------
+        spec : ModelSpec
+            As before but for its instances.
+
+        Returns
+        -------
+        threading.Event
+            Set once those that leave have been finalized. What runs in them is not waited for.
+        """
+        before = (*self.instances, *self.passive)
+        added = [i for i in instances if i not in before]
+        leaving = [i for i in before if i not in instances]
+        over = threading.Event()
+        caller: int | None = threading.get_ident()
+
+        def finalize(instance: Instance) -> None:
+            self._finalize_one(instance)
+            with self._lock:
+                self.leaving = tuple(i for i in self.leaving if i is not instance)
+            if not any(i in self.leaving for i in leaving):
+                over.set()
+            self._say_closed()
+
+        def left(instance: Instance) -> None:
+            if threading.get_ident() == caller:  # it ran nothing
+                finalize(instance)
+            else:
+                start_in_thread(partial(finalize, instance))
+
+        with self._lock:
+            self.leaving = (*self.leaving, *leaving)
+        self.spec = spec
+        self.instances = tuple(i for i in instances if not i.spec.passive)
+        self.passive = tuple(i for i in instances if i.spec.passive)
+        self.be(replace(self.seen, instances=tuple(i.name for i in self.instances)))
+        self.scheduler.resize(
+            [i for i in added if not i.spec.passive], [i for i in leaving if not i.spec.passive], left
+        )
+        for instance in leaving:
+            if instance.spec.passive:
+                left(instance)
+        if not leaving:
+            over.set()
+        caller = None
+        return over
 
     def close(self) -> None:
         """Accept no more requests; finalize once the last one is answered. Does not wait for that."""
@@ -166,12 +223,26 @@ class LoadedModel:
         start_in_thread(self._finalize)
 
     def _finalize(self) -> None:
-        for instance in self.instances:
-            try:
-                instance.close()
-            except BaseException as error:  # sys.exit and Ctrl-C too: the others are finalized all the same
-                words = text_of(error)
-                log.error("finalize of %s raised %s: %s", instance.name, type(error).__name__, words)
+        for instance in (*self.instances, *self.passive):
+            self._finalize_one(instance)
+        with self._lock:
+            self._finalized = True
+        self._say_closed()
+
+    @staticmethod
+    def _finalize_one(instance: Instance) -> None:
+        try:
+            instance.close()
+        except BaseException as error:  # sys.exit and Ctrl-C too: the others are finalized all the same
+            words = text_of(error)
+            log.error("finalize of %s raised %s: %s", instance.name, type(error).__name__, words)
+
+    def _say_closed(self) -> None:
+        """Say that it is closed, once, if all instances have been finalized: also those that left before."""
+        with self._lock:
+            if not self._finalized or self.leaving:
+                return
+            self._finalized = False
         try:
             if self.on_closed is not None:
                 self.on_closed(self)

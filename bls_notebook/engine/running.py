@@ -25,7 +25,7 @@ models: WeakSet[LoadedModel] = WeakSet()
 def record_running(log: Log) -> None:
     """Record that the requests that run now are running."""
     for model in list(models):
-        for instance in model.instances:
+        for instance in (*model.instances, *model.leaving):
             execution = instance.holder
             if isinstance(execution, Execution) and execution.span and execution.started:
                 request = execution.request

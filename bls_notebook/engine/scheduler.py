@@ -3,7 +3,8 @@
 Guarantees: an instance runs one `execute` at a time; nobody overtakes a queue; a synchronous request
 to an idle model runs on the caller's thread (so does one that had to wait for its turn); every request
 that was accepted is answered; an instance always comes back, whatever `execute` does; once closed,
-no request is accepted, and `on_drained` is called when the last one has been answered.
+no request is accepted, and `on_drained` is called when the last one has been answered; an instance that is
+to leave finishes what it has begun, and begins nothing else.
 """
 
 from __future__ import annotations
@@ -60,7 +61,12 @@ class DefaultScheduler:
         self._open = 0  # tickets that are not answered yet
         self._on_drained: Callable[[], None] | None = None
         self._closed = False
+        self._count = len(self._idle)
+        self._leaving: dict[Instance, Callable[[Instance], None]] = {}  # to leave, and who is told
+        self._finishing: list[Instance] = []  # of those: idle, but for responses that are yet to come
+        self._watch = False  # somebody is told when an instance comes back: closed, or some are to leave
         self._async = any(i.is_async for i in model.instances)
+        self._shared = self._async or model.decoupled  # an instance may have several unanswered requests
         self._takes_over = self._async or ARGUMENTS_STAY  # one look for both: every call pays for it
         self._batching = model.spec.max_batch_size > 0
         self._runner = BatchRunner(model, self._lock)
@@ -156,7 +162,7 @@ class DefaultScheduler:
                         model.statistics.fold()
                 else:
                     model.statistics.one(rows, begun, started, inferred, ended, queue_ns)
-                contended = bool(self._queue) or self._closed
+                contended = bool(self._queue) or self._watch
                 if not contended:
                     instance.holder = None
                     self._idle.append(instance)
@@ -236,11 +242,11 @@ class DefaultScheduler:
         finally:
             with self._lock:
                 self._open -= 1
-                drained = self._drained()
+                told = self._told() if self._watch else ()
             if parent is not None:
                 parent.forget(ticket)
-            if drained is not None:
-                drained()
+            for tell in told:
+                tell()
         if ticket.granted is None:
             taken = ticket.take()
             return taken[0] if taken is not None else cancelled_response(self._model.name)
@@ -265,7 +271,7 @@ class DefaultScheduler:
                 if self._idle:
                     instance = self._least_busy() if self._async else self._idle.pop()
                     instance.holder = ticket
-                    if self._async:
+                    if self._shared:
                         ticket.serving = instance
                         instance.load += 1
                 else:
@@ -307,9 +313,9 @@ class DefaultScheduler:
             serving, ticket.serving = ticket.serving, None
             if serving is not None:
                 serving.load -= 1
-            drained = self._drained()
-        if drained is not None:
-            drained()
+            told = self._told() if self._watch else ()
+        for tell in told:
+            tell()
 
     def _dispatch(self, instance: Instance, ticket: Ticket) -> None:
         if ticket.inline:
@@ -328,19 +334,19 @@ class DefaultScheduler:
     def _next(self, instance: Instance) -> Ticket | None:
         """Give up an instance: to the next request, which is returned, or to the idle ones."""
         with self._lock:
-            if self._queue:
+            if self._queue and instance not in self._leaving:
                 ticket = self._queue.popleft()
                 ticket.queued = False
                 instance.holder = ticket
-                if self._async:
+                if self._shared:
                     ticket.serving = instance
                     instance.load += 1
                 return ticket
             instance.holder = None
             self._idle.append(instance)
-            drained = self._drained() if self._closed else None
-        if drained is not None:
-            drained()
+            told = self._told() if self._watch else ()
+        for tell in told:
+            tell()
         return None
 
     def _work(self, instance: Instance, ticket: Ticket | None) -> None:
@@ -390,7 +396,7 @@ class DefaultScheduler:
         caller_var.set(execution)  # the context is the ticket's own: nothing to put back
         response: InferenceResponse | None = None
         failed = answered = False
-        drained = None
+        told: Sequence[Callable[[], None]] = ()
         execution.started = started = inferred = perf_counter_ns()
         try:
             returned = instance.execute([request])
@@ -430,7 +436,7 @@ class DefaultScheduler:
                 if response is not None and response._error is None and ticket.answer(response, ended):
                     answered = True
                     self._open -= 1
-            if self._queue:
+            if self._queue and instance not in self._leaving:
                 following = self._queue.popleft()
                 following.queued = False
                 instance.holder = following
@@ -438,8 +444,8 @@ class DefaultScheduler:
                 following = None
                 instance.holder = None
                 self._idle.append(instance)
-                if self._closed:
-                    drained = self._drained()
+                if self._watch:
+                    told = self._told()
         if span:
             spans.record_served(execution, answered, rows, inferred, ended, bytes_out, ticket.cancelled)
         execution.requests = ()
@@ -448,8 +454,8 @@ class DefaultScheduler:
             ticket.tell()
         elif response is not None:
             ticket.finish(response)
-        if drained is not None:
-            drained()
+        for tell in told:
+            tell()
         return following
 
     def _left(self, instance: Instance, ticket: Ticket) -> Ticket | None:
@@ -477,23 +483,47 @@ class DefaultScheduler:
         if not self._model.decoupled:
             self._release(instance)
 
-    # -- closing -----------------------------------------------------------------------------------
+    # -- other instances, and none -------------------------------------------------------------------
+
+    def resize(
+        self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
+    ) -> None:
+        """Hand requests to instances more, and to others no more."""
+        with self._lock:
+            self._count += len(added)
+        for instance in added:
+            self._release(instance)
+        with self._lock:
+            self._leaving.update(dict.fromkeys(removed, on_left))
+            self._watch = True
+            told = self._told()
+        for tell in told:
+            tell()
 
     def close(self, on_drained: Callable[[], None]) -> None:
         """Accept no more requests; call `on_drained` once when all has been answered."""
         with self._lock:
-            self._closed = True
+            self._closed = self._watch = True
             self._on_drained = on_drained
-            drained = self._drained()
-        if drained is not None:
-            drained()
+            told = self._told()
+        for tell in told:
+            tell()
 
-    def _drained(self) -> Callable[[], None] | None:
-        """What to call, once, when nothing is in flight any more; the lock is held."""
-        if not self._closed or self._open or len(self._idle) != len(self._model.instances):
-            return None
-        callback, self._on_drained = self._on_drained, None
-        return callback
+    def _told(self) -> list[Callable[[], None]]:
+        """What to call: of instances that left, and when nothing is in flight any more. Lock held."""
+        out: list[Callable[[], None]] = []
+        if self._leaving:
+            self._finishing += [i for i in self._idle if i in self._leaving]
+            self._idle = [i for i in self._idle if i not in self._leaving]
+            for instance in [i for i in self._finishing if not i.load]:
+                self._finishing.remove(instance)
+                self._count -= 1
+                out.append(partial(self._leaving.pop(instance), instance))
+        self._watch = self._closed or bool(self._leaving)
+        if self._on_drained is not None and not self._open and len(self._idle) == self._count:
+            out.append(self._on_drained)
+            self._on_drained = None
+        return out
 
 
 may_be_interrupted(DefaultScheduler.call.__code__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from bls_notebook.pb_utils.response import InferenceResponse
 
     from .execution import Execution
+    from .instance import Instance
     from .ticket import Ticket
 
 __all__ = ["Scheduler"]
@@ -33,6 +34,14 @@ class Scheduler(Protocol):
 
     def settled(self, ticket: Ticket) -> Callable[[], None] | None:
         """A ticket has been answered; what to call once who waits for it has been told."""
+
+    def resize(
+        self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
+    ) -> None:
+        """Hand requests to instances more, and to others no more.
+
+        `on_left` is called with each of those once it has nothing left to do, on any thread.
+        """
 
     def close(self, on_drained: Callable[[], None]) -> None:
         """Accept no more; call `on_drained` when all has been answered."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -66,11 +67,12 @@ class SequenceBatcher(BatchScheduler):
         self._delay = config.direct.max_queue_delay_microseconds * 1000
         self._utilization = np.float32(config.direct.minimum_slot_utilization)
         idle = config.max_sequence_idle_microseconds * 1000
-        self._sequences = Sequences(len(model.instances), slots, idle, self._placed)
-        self._place = {instance: place for place, instance in enumerate(model.instances)}
-        self._issued = [BatchQueue() for _ in model.instances]  # of oldest: by instance
-        ordered = config.oldest.preserve_ordering
-        self._orderings = [Ordering() for _ in model.instances] if ordered else None
+        self._sequences = Sequences(0, slots, idle, self._placed)
+        self._instances: dict[int, Instance] = {}  # by their places in `Sequences`
+        self._place: dict[Instance, int] = {}
+        self._issued: dict[int, BatchQueue] = {}  # of oldest: by place
+        self._orderings: WeakKeyDictionary[Instance, Ordering] = WeakKeyDictionary()
+        self._ordered = config.oldest.preserve_ordering
         self._steps: dict[Ticket, Step] = {}  # of requests that wait or run
         self._slot_of: dict[Ticket, Slot] = {}  # of those that have one
         self._turns: dict[Ticket, Turn] = {}  # of iterative sequences, while they run
@@ -78,6 +80,33 @@ class SequenceBatcher(BatchScheduler):
         self._key = ShapeKey(spec)
         self._controls = Controls(spec)
         self._states = initial_states(spec, Path(model.directory).parent)
+        for instance in model.instances:
+            self._joins(instance)
+
+    # -- instances -------------------------------------------------------------------------------------
+
+    def _joins(self, instance: Instance) -> None:
+        place = self._place[instance] = self._sequences.next_place
+        self._instances[place] = instance
+        self._issued[place] = BatchQueue()
+        if self._ordered:
+            self._orderings[instance] = Ordering()
+        now = self._clock.now()
+        for slot in self._sequences.add_place():
+            self._issue(slot, now)
+
+    def _leaves(self, instance: Instance) -> None:
+        self._sequences.retire(self._place[instance])
+
+    def _needed(self, instance: Instance) -> bool:
+        place = self._place[instance]
+        return not self._sequences.retired(place) or len(self._issued[place]) > 0
+
+    def _gone(self, instance: Instance) -> None:
+        self._wait_until.pop(instance, None)
+        place = self._place.pop(instance)
+        del self._instances[place], self._issued[place]
+        self._sequences.forget_place(place)
 
     # -- requests --------------------------------------------------------------------------------------
 
@@ -114,7 +143,7 @@ class SequenceBatcher(BatchScheduler):
     def _placed(self, step: Step, slot: Slot) -> None:
         """A sequence has got a slot (`Sequences`)."""
         ticket: Ticket = step.item
-        ticket.bound = (self._model.instances[slot.place],)
+        ticket.bound = (self._instances[slot.place],)
         ticket.expires = False
         self._slot_of[ticket] = slot
 
@@ -162,8 +191,8 @@ class SequenceBatcher(BatchScheduler):
         if not take:
             return [next(iter(queue)).item]
         batch = [entry.item for entry in queue.take(plan.count)]
-        if self._orderings is not None:
-            self._orderings[place].enrol(batch)
+        if self._ordered:
+            self._orderings[instance].enrol(batch)
         return batch
 
     def _pick_direct(
@@ -289,6 +318,4 @@ class SequenceBatcher(BatchScheduler):
         return min(times if next_time is None else [*times, next_time], default=None)
 
     def _ordering_of(self, ticket: Ticket) -> Ordering | None:
-        if self._orderings is None or not ticket.bound:
-            return None
-        return self._orderings[self._place[ticket.bound[0]]]
+        return self._orderings[ticket.bound[0]] if self._ordered and ticket.bound else None

@@ -3,7 +3,8 @@
 Pure: no locks, no threads, no clock (time is an argument, in nanoseconds). Guarantees: the steps of a
 sequence keep their order and its slot from its first step until its end; a slot serves one sequence at
 a time; sequences that find no slot get one in the order in which they came; a sequence that is idle for too
-long, or one of whose waiting steps was cancelled, ends and gives up its slot.
+long, or one of whose waiting steps was cancelled, ends and gives up its slot; an instance that retires keeps
+the sequences that it has until they end.
 
 The rules are those of core/src/sequence_batch_scheduler/sequence_batch_scheduler.cc.
 """
@@ -95,17 +96,42 @@ class Sequences:
     def __init__(
         self, places: int, slots: int, idle: int, placed: Callable[[Step, Slot], None] = lambda *_: None
     ) -> None:
-        self.slots = [[Slot(place, number) for number in range(slots)] for place in range(places)]
+        self._per_place = slots
+        self.next_place = 0
+        self.slots: dict[int, list[Slot]] = {}
+        self._retiring: dict[int, int] = {}  # how many slots of a place that goes are not given up yet
         self.dropped: list[Step] = []  # steps of cancelled sequences, to be answered by who reads this
         self._idle = idle
         self._placed = placed
-        # Slots of low numbers first, so that batches are short.
-        self._ready = [(slot.number, slot.place) for place in self.slots for slot in place]
-        heapq.heapify(self._ready)
+        self._ready: list[tuple[int, int]] = []  # slots of low numbers first, so that batches are short
         self._owned: dict[int | str, Slot] = {}
         self._backlog: deque[_Backlog] = deque()
         self._waiting: dict[int | str, _Backlog] = {}
         self._seen: dict[int | str, int] = {}
+        for _ in range(places):
+            self.add_place()
+
+    def add_place(self) -> list[Slot]:
+        """Begin to use an instance more, by the number `next_place`; sequences that wait get its slots."""
+        place, self.next_place = self.next_place, self.next_place + 1
+        slots = self.slots[place] = [Slot(place, number) for number in range(self._per_place)]
+        for slot in slots:
+            self.release(slot)
+        return slots
+
+    def retire(self, place: int) -> None:
+        """Give the slots of an instance to no other sequences."""
+        self._retiring[place] = self._per_place - sum(of == place for _, of in self._ready)
+        self._ready = [(number, of) for number, of in self._ready if of != place]
+        heapq.heapify(self._ready)
+
+    def retired(self, place: int) -> bool:
+        """Whether an instance that was to give up its slots has done so."""
+        return self._retiring.get(place) == 0
+
+    def forget_place(self, place: int) -> None:
+        """Forget an instance that has retired."""
+        del self.slots[place], self._retiring[place]
 
     def enter(self, step: Step, start: bool, now: int, timeout: int = 0) -> bool:
         """Queue a step; False where its sequence is not under way and it does not start it.
@@ -169,6 +195,9 @@ class Sequences:
         """Give up a slot: what is left in it is dropped, and the next sequence that waits gets it."""
         self.dropped += [s for s in slot.queue if s is not None and not s.gone]
         slot.queue.clear()
+        if slot.place in self._retiring:
+            self._retiring[slot.place] -= 1
+            return
         while self._backlog:
             backlog = self._backlog.popleft()
             last = backlog.steps[-1].sequence

@@ -61,12 +61,16 @@ class InstanceSpec:
         0 but for GPUs.
     passive : bool
         It is initialised, but never handed a request.
+    like : object
+        Equal for instances that may stand for each other when the instance groups change: all of their group
+        but its name and count.
     """
 
     name: str
     kind: str
     device_id: int
     passive: bool = False
+    like: object = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

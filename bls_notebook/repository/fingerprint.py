@@ -35,14 +35,22 @@ def signature(folder: Path) -> Signature:
 def version_fingerprint(folder: Path, config: ModelConfigMessage, version: int) -> object:
     """Return what one version of a model is made of: its files, those that all versions share, the config.
 
+    Of the config all but what a server changes without loading a version again: its instance groups, and the
+    version policy.
+
     Parameters
     ----------
     folder : Path
         The model's own.
     """
     versions = version_folders(folder)
-    text = config.SerializeToString(deterministic=True)
-    return str(folder), text, _shared(folder, versions), signature(versions[version])
+    compared = type(config)()
+    compared.CopyFrom(config)
+    compared.ClearField("instance_group")
+    compared.ClearField("version_policy")
+    text = compared.SerializeToString(deterministic=True)
+    shared = tuple(entry for entry in _shared(folder, versions) if entry[0] != "config.pbtxt")
+    return str(folder), text, shared, signature(versions[version])
 
 
 def _shared(folder: Path, versions: Iterable[int]) -> Signature:

@@ -1,7 +1,7 @@
 """Loads a model: config, code, instances, in the order in which Triton does.
 
-Guarantees: nothing is put in service here, so a load that fails changes nothing; whatever the model
-raises (also `sys.exit`) becomes a ModelLoadError; only Ctrl-C passes through.
+Guarantees: a load that fails changes nothing, and one that succeeds only the instances of versions that serve
+and stay; whatever the model raises (also `sys.exit`) becomes a ModelLoadError; only Ctrl-C passes through.
 """
 
 from __future__ import annotations
@@ -10,13 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from bls_notebook.backends.errors import BackendError
-from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
-from bls_notebook.backends.registry import backend_names, find_backend, runs_on_gpu
-from bls_notebook.devices.device import gpu
-from bls_notebook.devices.registry import gpu_count, gpus
+from bls_notebook.backends.registry import runs_on_gpu
+from bls_notebook.devices.registry import gpu_count
 from bls_notebook.engine.bare_spans import span_of_frame
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError
 from bls_notebook.engine.execution import Execution, bare_caller
@@ -25,7 +22,6 @@ from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.instance import Instance
 from bls_notebook.engine.model import LoadedModel
 from bls_notebook.engine.server import Server
-from bls_notebook.engine.spec import InstanceSpec
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils import _runtime
 
@@ -41,7 +37,8 @@ from .config import (
 )
 from .ensemble_loader import load_ensemble
 from .fingerprint import code_hash, version_fingerprint
-from .imports import ModuleHome
+from .instance_maker import InstanceMaker
+from .regrouping import Regrouping, regrouped_spec
 from .source import ModelSource
 from .warmup import warm_up
 
@@ -61,7 +58,8 @@ def load_versions(
     Parameters
     ----------
     keep : bool
-        Whether versions that serve, and whose files have not changed, are returned as they are.
+        Whether versions that serve, and whose files have not changed, are returned as they are; where the
+        configuration asks for other instances, with these.
     loading : callable, optional
         Called with the numbers of the versions before they are loaded.
 
@@ -96,6 +94,7 @@ def load_versions(
         loading(wanted)
     serving = server.serving(name) if keep else {}
     loaded: dict[int, LoadedModel] = {}
+    regroupings: list[Regrouping] = []
     try:
         for version in wanted:
             if config.platform == "ensemble":
@@ -106,6 +105,9 @@ def load_versions(
             fingerprint = version_fingerprint(source.folder, config, version)
             if version in serving and serving[version].fingerprint == fingerprint:
                 loaded[version] = serving[version]
+                regrouping = _regroup(serving[version], config, source)
+                if regrouping is not None:
+                    regroupings.append(regrouping)
                 continue
             code = code_hash(source.folder, version)  # as it is now: a file may be edited after it was loaded
             loaded[version] = _load_version(server, source, config, version, versions[version])
@@ -115,7 +117,11 @@ def load_versions(
         for version, model in loaded.items():
             if serving.get(version) is not model:
                 model.close()
+        for regrouping in regroupings:
+            regrouping.undo()
         raise
+    for regrouping in regroupings:
+        regrouping.commit()
     return loaded
 
 
@@ -132,121 +138,41 @@ def _read_config(source: ModelSource) -> ModelConfigMessage:
 def _load_version(
     server: Server, source: ModelSource, config: ModelConfigMessage, version: int, folder: Path
 ) -> LoadedModel:
-    name = source.name
-    homes: list[ModuleHome] = []
     instances: list[Instance] = []
-    made: list[BackendInstance] = []
+    maker = InstanceMaker(server, source, version, folder)
     try:
-        with as_model(Initializing(server, name, str(folder), name)):
-            backend_model = _open(source, config, version, folder, homes)
-            config = auto_complete(config, backend_model)
-            validate(config, folder=source.folder)
-            spec = model_spec(config)
-        for instance in spec.instances:
-            arguments = {
-                "model_config": spec.json,
-                "model_instance_kind": instance.kind,
-                "model_instance_name": instance.name,
-                "model_instance_device_id": str(instance.device_id),
-                "model_repository": str(source.folder),
-                "model_version": str(version),
-                "model_name": name,
-            }
-            with as_model(Initializing(server, instance.name, str(folder), name)):
-                backend_instance = backend_model.make_instance(arguments)
-            made.append(backend_instance)
-            finalizing = _Finalizing(backend_instance, server, instance.name, str(folder), name)
-            instances.append(Instance(instance.name, finalizing, *_device_of(instance)))
+        with as_model(Initializing(server, source.name, str(folder), source.name)):
+            config = auto_complete(config, maker.open(config))
+        validate(config, folder=source.folder)
+        spec = model_spec(config)
+        instances = maker.make(spec.instances, spec.json)
         model = LoadedModel(server, spec, version, str(folder), instances)
-        warm_up(model, source.folder)
+        warm_up(model, model.instances, source.folder)
     except BaseException as error:
-        for done in made:
-            _quietly(done.finalize)
-        for home in homes:
-            home.forget()
+        maker.give_up(instances)
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise _load_error(error, name, version) from error
-    for home in homes:
-        home.owner = model
-    if len(homes) == len(instances):
-        for home, place in zip(homes, instances, strict=True):
-            home.instance = place
+        raise _load_error(error, source.name, version) from error
+    maker.taken(model, instances)
+    model.maker = maker
     return model
 
 
-def _open(
-    source: ModelSource, config: ModelConfigMessage, version: int, folder: Path, homes: list[ModuleHome]
-) -> BackendModel:
-    open_model = find_backend(config.backend)
-    if open_model is None:
-        what = "ensembles are" if config.platform == "ensemble" else f"backend {config.backend!r} is"
-        raise ConfigError(
-            f"model {source.name!r}: {what} not among the backends here: {', '.join(backend_names())}; "
-            'change backend: "..." in its configuration'
-        )
-
-    def new_modules() -> ModuleHome:
-        shown = f"{source.name}/{version}" if source.origin == "cell" else None
-        home = ModuleHome(source.name, version, [folder, source.folder], shown)
-        homes.append(home)
-        return home
-
-    return open_model(
-        VersionFiles(source.name, version, source.folder, folder, config.default_model_filename, new_modules)
-    )
-
-
-def _device_of(instance: InstanceSpec) -> tuple[str, int]:
-    """Where an instance is, as it is shown, and the number of its CUDA GPU; -1 for none."""
-    if instance.kind != "GPU":
-        return "cpu", -1
-    simulated = getattr(gpus(), "simulated", False)
-    return gpu(instance.device_id, simulated).label, -1 if simulated else instance.device_id
-
-
-class _Finalizing:
-    """An instance that finalizes as a model."""
-
-    def __init__(self, inner: BackendInstance, server: Server, name: str, directory: str, model: str) -> None:
-        self._inner = inner
-        self._caller = (server, name, directory, model)
-        self.asks_ready = getattr(inner, "asks_ready", False)
-        self.execute = inner.execute
-        self.is_async = inner.is_async
-
-    def finalize(self) -> None:
-        """Finalize the model's instance."""
-        try:
-            server, name, directory, _ = self._caller
-            server.keep_metrics(name, directory)
-            with as_model(Initializing(*self._caller)):
-                self._inner.finalize()
-        finally:
-            del self.execute
-
-    @property
-    def model(self) -> Any:
-        """The model's own object, None where there is none."""
-        return getattr(self._inner, "model", None)
-
-    def ready(self) -> bool:
-        """Ask the model."""
-        with as_model(Initializing(*self._caller)):
-            return self._inner.ready()
-
-
-def _quietly(call: Callable[[], None]) -> None:
+def _regroup(model: LoadedModel, config: ModelConfigMessage, source: ModelSource) -> Regrouping | None:
+    """Prepare other instance groups for a version whose configuration differs in nothing else."""
+    spec = regrouped_spec(model.spec, config)
     try:
-        call()
-    except Exception:
-        pass  # the error that made the load fail is the one to show
+        return None if spec is None else Regrouping(model, spec, source)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise _load_error(error, model.name, model.version, "READY") from error
 
 
-def _load_error(error: BaseException, name: str, version: int) -> BLSError:
+def _load_error(error: BaseException, name: str, version: int, state: str = "UNAVAILABLE") -> BLSError:
     if isinstance(error, ModelLoadError):
         return error
-    failed = f"load failed for model '{name}': version {version} is at UNAVAILABLE state: "
+    failed = f"load failed for model '{name}': version {version} is at {state} state: "
     if isinstance(error, BackendError):
         reason = f"{failed}{error.code}: {error};\n"
         return ModelLoadError(f"model {name!r} version {version} could not be loaded: {error}", name, reason)

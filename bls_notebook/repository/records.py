@@ -31,7 +31,7 @@ def model_record(
         load_seconds=load_seconds,
         max_batch_size=spec.max_batch_size,
         decoupled=spec.decoupled,
-        instances=len(model.instances),
+        instances=len(model.instances) + len(model.passive),
         instance_kind=f"KIND_{spec.instance_kind}" if spec.instance_kind else "",
         inputs=_specs(spec, "inputs"),
         outputs=_specs(spec, "outputs"),

@@ -194,7 +194,8 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
         """Give a model's config.pbtxt; what ``%%tritonconfig`` calls.
 
         It is checked now and used by the next `define`. A model that serves is loaded again with it at
-        once, and its record is returned. An ensemble needs nothing else, so it is loaded at once.
+        once, and its record is returned; where only the instance groups differ, the instances that it has in
+        common with them stay. An ensemble needs nothing else, so it is loaded at once.
 
         Raises
         ------
@@ -212,7 +213,7 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
             record = None
             if self._server.serving(name) and name in self._definitions:
                 source = replace(self._definitions[name], config=config)
-                record = self._load(source)
+                record = self._load(source, keep=True)
                 self._definitions[name] = source
             self._configs[name] = config
         if record is not None:
@@ -228,7 +229,8 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
         """Load a model, or load it again; what is loaded and unchanged is left as it is.
 
         The models of an ensemble's steps are loaded with it. Of several versions only those that changed
-        are loaded again.
+        are loaded again; where only the instance groups changed, instances come or leave and the others go on
+        as they are. Those that leave finish what they run first, which is not waited for.
 
         Parameters
         ----------
@@ -360,6 +362,8 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
             )
         started = perf_counter()
         name = source.name
+        before = self._server.serving(name)
+        specs = {version: model.spec for version, model in before.items()}
         try:
             loaded = load_versions(
                 self._server, source, keep, lambda versions: self._note_loading(source, versions)
@@ -370,11 +374,10 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
         seconds = perf_counter() - started
         self._signatures.pop(name, None)
         self._dependencies.want(source, self._members(source))
-        before = self._server.serving(name)
         records = {v: model_record(m, source.origin, seconds, source.warnings) for v, m in loaded.items()}
         for version, model in loaded.items():
             model.on_closed = self._has_left
-            if before.get(version) is model:
+            if before.get(version) is model and specs[version] is model.spec:
                 records[version] = self._records[name][version]
         self._leaving(name, [v for v in before if v not in loaded], "unloaded")
         self._records.setdefault(name, {}).update(records)

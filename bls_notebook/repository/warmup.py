@@ -34,8 +34,8 @@ __all__ = ["warm_up"]
 _DATATYPES = {"STRING": "BYTES"}
 
 
-def warm_up(model: LoadedModel, folder: Path) -> None:
-    """Run the samples of a model that is not in service yet.
+def warm_up(model: LoadedModel, instances: Iterable[Instance], folder: Path) -> None:
+    """Run the samples of a model on instances that are not in service yet.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def warm_up(model: LoadedModel, folder: Path) -> None:
         A sample failed, or its data cannot be read.
     """
     samples = [s for s in model.spec.config.model_warmup if s.batch_size]
-    for instance in model.instances if samples else ():
+    for instance in instances if samples else ():
         for sample in samples:
             tensors = [
                 _tensor(model, sample.name, name, sample.inputs[name], folder) for name in sample.inputs

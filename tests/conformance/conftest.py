@@ -31,7 +31,7 @@ DIVERGENCES = Path(__file__).parent / "live_divergences.toml"
 FOLDERS = (ROOT / "model_repository", Path(__file__).parent / "model_repository")
 NO_BACKEND = {"digit_classifier_onnx"}  # that server has no onnxruntime
 SAME_TIME = [f"recast{number}" for number in range(4)]  # copies of recast, to be loaded at the same time
-LOADED_BY_TESTS = {"recast", *SAME_TIME}
+LOADED_BY_TESTS = {"recast", "regrouped", *SAME_TIME}
 CACHE = 1 << 20
 
 

@@ -48,7 +48,7 @@ def test_slots_are_given_fairly_and_come_back(
 ) -> None:
     slot_of: dict[Step, Slot] = {}
     table = Sequences(places, slots, IDLE, lambda step, slot: slot_of.__setitem__(step, slot))
-    everything = [slot for place in table.slots for slot in place]
+    everything = [slot for place in table.slots.values() for slot in place]
     waiting: list[Step] = []
     ran: list[Step] = []
     gone: list[Step] = []

@@ -1,0 +1,175 @@
+"""`InstanceMaker`: makes the instances of one version of a model, when it loads and when more are asked for.
+
+Guarantees: what was made and is given up again is finalized, whatever its `finalize` raises; the modules of
+an instance are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
+from bls_notebook.backends.registry import backend_names, find_backend
+from bls_notebook.devices.device import gpu
+from bls_notebook.devices.registry import gpus
+from bls_notebook.engine.errors import ConfigError
+from bls_notebook.engine.initializing import Initializing, as_model
+from bls_notebook.engine.instance import Instance
+from bls_notebook.engine.model import LoadedModel
+from bls_notebook.engine.server import Server
+from bls_notebook.engine.spec import InstanceSpec
+
+from .config import ModelConfigMessage
+from .imports import ModuleHome
+from .source import ModelSource
+
+__all__ = ["InstanceMaker"]
+
+
+class InstanceMaker:
+    """Makes the instances of one version of a model.
+
+    Parameters
+    ----------
+    server : Server
+    source : ModelSource
+    version : int
+    folder : Path
+        The version's own.
+    """
+
+    def __init__(self, server: Server, source: ModelSource, version: int, folder: Path) -> None:
+        self._server = server
+        self._source = source
+        self._version = version
+        self._folder = folder
+        self._homes: list[ModuleHome] = []  # of instances that belong to no model yet
+        self._backend_model: BackendModel | None = None
+
+    def open(self, config: ModelConfigMessage) -> BackendModel:
+        """Open the model's files, with the backend that its configuration names; to be called first.
+
+        Raises
+        ------
+        ConfigError
+            There is no such backend.
+        Exception
+            Whatever the model's file raises.
+        """
+        source = self._source
+        open_model = find_backend(config.backend)
+        if open_model is None:
+            what = "ensembles are" if config.platform == "ensemble" else f"backend {config.backend!r} is"
+            raise ConfigError(
+                f"model {source.name!r}: {what} not among the backends here: {', '.join(backend_names())}; "
+                'change backend: "..." in its configuration'
+            )
+
+        def new_modules() -> ModuleHome:
+            shown = f"{source.name}/{self._version}" if source.origin == "cell" else None
+            home = ModuleHome(source.name, self._version, [self._folder, source.folder], shown)
+            self._homes.append(home)
+            return home
+
+        folders = source.folder, self._folder
+        self._backend_model = open_model(
+            VersionFiles(source.name, self._version, *folders, config.default_model_filename, new_modules)
+        )
+        return self._backend_model
+
+    def make(self, wanted: Iterable[InstanceSpec], config: str) -> list[Instance]:
+        """Return new instances, initialized; where one cannot be, none is left, and its error is raised.
+
+        Parameters
+        ----------
+        config : str
+            What `initialize` gets as ``model_config``.
+        """
+        name, folder = self._source.name, str(self._folder)
+        assert self._backend_model is not None
+        made: list[Instance] = []
+        try:
+            for spec in wanted:
+                arguments = {
+                    "model_config": config,
+                    "model_instance_kind": spec.kind,
+                    "model_instance_name": spec.name,
+                    "model_instance_device_id": str(spec.device_id),
+                    "model_repository": str(self._source.folder),
+                    "model_version": str(self._version),
+                    "model_name": name,
+                }
+                with as_model(Initializing(self._server, spec.name, folder, name)):
+                    backend_instance = self._backend_model.make_instance(arguments)
+                finalizing = _Finalizing(backend_instance, self._server, spec.name, folder, name)
+                made.append(Instance(spec.name, finalizing, *_device_of(spec), spec))
+        except BaseException:
+            self.give_up(made)
+            raise
+        return made
+
+    def give_up(self, made: Sequence[Instance]) -> None:
+        """Finalize instances that no model has taken."""
+        pressed: KeyboardInterrupt | None = None
+        for instance in made:
+            try:
+                instance.close()
+            except KeyboardInterrupt as error:
+                pressed = error
+            except BaseException:
+                pass  # the error that made the load fail is the one to show
+        for home in self._homes:
+            home.forget()
+        self._homes.clear()
+        if pressed is not None:
+            raise pressed
+
+    def taken(self, model: LoadedModel, made: Sequence[Instance]) -> None:
+        """Say which model has taken the instances that were made."""
+        for home in self._homes:
+            home.owner = model
+        if len(self._homes) == len(made):
+            for home, instance in zip(self._homes, made, strict=True):
+                home.instance = instance
+        self._homes.clear()
+
+
+def _device_of(instance: InstanceSpec) -> tuple[str, int]:
+    """Where an instance is, as it is shown, and the number of its CUDA GPU; -1 for none."""
+    if instance.kind != "GPU":
+        return "cpu", -1
+    simulated = getattr(gpus(), "simulated", False)
+    return gpu(instance.device_id, simulated).label, -1 if simulated else instance.device_id
+
+
+class _Finalizing:
+    """An instance that finalizes as a model."""
+
+    def __init__(self, inner: BackendInstance, server: Server, name: str, directory: str, model: str) -> None:
+        self._inner = inner
+        self._caller = (server, name, directory, model)
+        self.asks_ready = getattr(inner, "asks_ready", False)
+        self.execute = inner.execute
+        self.is_async = inner.is_async
+
+    def finalize(self) -> None:
+        """Finalize the model's instance."""
+        try:
+            server, name, directory, _ = self._caller
+            server.keep_metrics(name, directory)
+            with as_model(Initializing(*self._caller)):
+                self._inner.finalize()
+        finally:
+            del self.execute
+
+    @property
+    def model(self) -> Any:
+        """The model's own object, None where there is none."""
+        return getattr(self._inner, "model", None)
+
+    def ready(self) -> bool:
+        """Ask the model."""
+        with as_model(Initializing(*self._caller)):
+            return self._inner.ready()
