@@ -9,6 +9,7 @@ from bls_notebook.display import parts
 from bls_notebook.display.html import Html, join, tag
 from bls_notebook.display.units import shape
 from bls_notebook.observe.records import ResponseRecord, TensorRecord
+from bls_notebook.observe.visible import first_line
 
 _COLUMNS = 4  # tensor names that get a column each
 _WHOLE, _HEAD, _TAIL, _BAD = 20, 8, 3, 5  # rows: all, or the first, the last, and the first errors
@@ -96,5 +97,5 @@ def shown(records: Sequence[ResponseRecord]) -> list[int]:
 def note(record: ResponseRecord, stream: bool) -> str:
     """Return what ends a response's row: its error's first line, or that it is final."""
     if record.error:
-        return record.error.message.strip().split("\n")[0] or "no message"
+        return first_line(record.error.message, 1000) or "no message"
     return "final" if stream and record.final else ""

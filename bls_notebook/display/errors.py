@@ -14,6 +14,7 @@ _AT = "\n\nAt:\n"  # what Triton puts before a model's traceback
 _TRACEBACK = re.compile(r"\n\nAt:(?:\n  .*\(\d+\): .*)+\n?")
 _LINES = 8  # of a message that are shown at once; the rest folds away
 _CHARACTERS = 800
+_MOST = 50_000  # characters that are shown at all
 
 
 def error_text(record: ErrorRecord, *, width: int = 100) -> str:
@@ -98,7 +99,10 @@ def _title(record: ErrorRecord) -> Iterator[str]:
 
 def _message(record: ErrorRecord) -> str:
     """Return the message, without Triton's traceback where frames tell the same with their source."""
-    message = _TRACEBACK.sub("", record.message) if record.frames else record.message
+    message = record.message
+    if len(message) > _MOST:
+        message = f"{message[:_MOST]} … {len(message) - _MOST:,} more characters"
+    message = _TRACEBACK.sub("", message) if record.frames else message
     return message.strip() or "no message"
 
 

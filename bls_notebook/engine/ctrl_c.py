@@ -16,6 +16,8 @@ from __future__ import annotations
 import _thread
 import signal
 import threading
+from dis import opmap
+from functools import partial
 from types import CodeType, FrameType
 
 from .frames import NoFrameError, walk_back
@@ -26,6 +28,7 @@ RETRY_SECONDS = 0.002
 
 _HOME = __file__.rsplit("engine", 1)[0]
 _ENGINE = tuple(_HOME + part for part in ("engine", "pb_utils", "backends", "repository"))
+_RAISE = opmap["RAISE_VARARGS"]
 _main = threading.main_thread().ident
 # Functions of ours that run code of others, and those that wait.
 _callers: set[CodeType] = set()
@@ -62,12 +65,35 @@ def _press_again() -> None:
         _thread.interrupt_main()
 
 
+def _press_later() -> None:
+    timer = threading.Timer(RETRY_SECONDS, _press_again)
+    timer.daemon = True
+    _later.append(timer)
+    timer.start()
+
+
+def comes_back(error: BaseException) -> None:
+    """Have a Ctrl-C that somebody has caught, and cannot hand on, come back a moment later.
+
+    Any other exception is none, nor is a KeyboardInterrupt that a statement of Python has raised.
+    """
+    if type(error) is not KeyboardInterrupt or _thread.get_ident() != _main:
+        return
+    entry = error.__traceback__
+    while entry is not None and entry.tb_next is not None:
+        entry = entry.tb_next
+    if entry is not None:
+        code, handler = entry.tb_frame.f_code, signal.getsignal(signal.SIGINT)
+        while isinstance(handler, partial):
+            handler = handler.func
+        if code.co_code[entry.tb_lasti] == _RAISE and code is not getattr(handler, "__code__", None):
+            return
+    _press_later()
+
+
 def _handle(number: int, frame: FrameType | None) -> None:
     if inside_engine(frame):
-        timer = threading.Timer(RETRY_SECONDS, _press_again)
-        timer.daemon = True
-        _later.append(timer)
-        timer.start()
+        _press_later()
         return
     _withdraw()
     raise KeyboardInterrupt

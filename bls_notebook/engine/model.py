@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from . import running
-from .failures import error_response, text_of
+from .description import describe
+from .failures import error_response
 from .messages import not_ready
 from .model_seen import model_seen
 from .output_check import OutputCheck
@@ -234,8 +235,7 @@ class LoadedModel:
         try:
             instance.close()
         except BaseException as error:  # sys.exit and Ctrl-C too: the others are finalized all the same
-            words = text_of(error)
-            log.error("finalize of %s raised %s: %s", instance.name, type(error).__name__, words)
+            log.error("finalize of %s raised %s", instance.name, describe(error))
 
     def _say_closed(self) -> None:
         """Say that it is closed, once, if all instances have been finalized: also those that left before."""

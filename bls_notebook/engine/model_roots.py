@@ -13,7 +13,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .failures import HOME
+from .description import home_of
 from .server import Server, servers
 from .stream import TicketStream
 from .ticket import Ticket
@@ -69,8 +69,8 @@ def _of_model(server: Server, name: str) -> Iterator[Root]:
 
 def _of_files(model: Any, label: str, remedy: str) -> Iterator[Root]:
     module = sys.modules.get(type(model).__module__)
-    home = getattr(module, HOME, None)
-    for modname, found in list(getattr(home, "modules", {}).items()):
+    home = None if module is None else home_of(vars(module))
+    for modname, found in [] if home is None else list(home.modules.items()):
         file = modname.rpartition(".")[2]
         for variable, value in list(vars(found).items()):
             if not variable.startswith("__") and value is not home and not isinstance(value, ATOMS):

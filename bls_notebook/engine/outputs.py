@@ -9,11 +9,10 @@ from weakref import getweakrefcount
 
 from bls_notebook.devices import ledger
 from bls_notebook.devices.holding import RecordingNumber
-from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .failures import public_names
+from .description import ReturnError, public_names
 from .isolation import hand_over
 from .placement import placed
 from .reshape import reshape_all
@@ -25,11 +24,7 @@ if TYPE_CHECKING:
 
 _new = InferenceResponse.__new__
 
-__all__ = ["ReturnError", "answer", "check_returned", "returned_none"]
-
-
-class ReturnError(TritonModelException):
-    """`execute` returned what it must not; reported without the frames of anybody's code."""
+__all__ = ["answer", "check_returned", "returned_none"]
 
 
 def _triton_type(value: object) -> str:

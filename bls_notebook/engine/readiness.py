@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from .failures import describe_exception
+from .description import describe
 from .threads import start_in_thread
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def is_ready(instance: Instance) -> bool:
 def _ask(instance: Instance, question: _Question) -> None:
     try:
         question.ready = instance.backend.ready()
-    except Exception as error:
-        log.warning("is_ready of %s raised %s", instance.name, describe_exception(error))
+    except BaseException as error:
+        log.warning("is_ready of %s raised %s", instance.name, describe(error).message)
     finally:
         with _lock:
             _open.pop(instance, None)

@@ -26,11 +26,11 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import janitor
 from .ctrl_c import may_be_interrupted
+from .description import ReturnError, is_a
 from .execution import Execution
-from .failures import cancelled_response, describe_exception, failed_response
+from .failures import cancelled_response, failed_response
 from .interrupt import Interrupted, clear_interrupt
-from .messages import execute_failed
-from .outputs import ReturnError, answer, check_returned
+from .outputs import answer, check_returned
 from .ticket import SECOND_RESPONSE, Ticket
 from .warnings import with_warnings
 
@@ -67,16 +67,15 @@ def failure(execution: Execution, error: BaseException, inline: bool = False) ->
     """
     model = execution.model
     assert model is not None
-    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+    if is_a(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
         execution.interrupt()
         raise error
-    if inline and isinstance(error, Interrupted):
+    if inline and is_a(error, Interrupted):
         raise error
-    if isinstance(error, (Interrupted, asyncio.CancelledError)):
+    if is_a(error, Interrupted, asyncio.CancelledError):
         return cancelled_response(model.name)
     execution.server.last_failure = error
-    message = execute_failed(execution.instance_name, describe_exception(error))
-    return failed_response(model, message, error, execution.causes)
+    return failed_response(model, execution.instance_name, error, execution.causes)
 
 
 async def _put_in(box: list[Any], coroutine: Any, began: Callable[[], None] | None) -> BaseException | None:

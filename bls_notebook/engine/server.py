@@ -15,8 +15,8 @@ from weakref import WeakSet
 from bls_notebook.pb_utils.errors import TritonModelException
 
 from .cache import ResponseCache
+from .description import describe
 from .execution import Execution
-from .failures import describe_exception
 
 if TYPE_CHECKING:
     from .model import LoadedModel
@@ -157,7 +157,7 @@ class Server:
         try:
             return model is not None and model.ready()
         except Exception as error:
-            log.warning("is_ready of %s raised %s", name, describe_exception(error))
+            log.warning("is_ready of %s raised %s", name, describe(error).message)
             return False
 
     def metric_family(self, execution: Execution, name: str, description: str, kind: str) -> Any:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from .failures import HOME
+from .description import home_of
 from .frames import NoFrameError, walk_back
 from .futures import RequestFuture
 from .loops import Job, job_of, loop_is_idle
@@ -126,7 +126,7 @@ def _bare_thread_of(model: LoadedModel | None) -> bool:
         if thread in known:
             continue
         try:
-            if any(getattr(f.f_globals.get(HOME), "owner", None) is model for f in walk_back(innermost)):
+            if any((home := home_of(f.f_globals)) and home.owner is model for f in walk_back(innermost)):
                 return True
         except NoFrameError:
             return True  # it may be

@@ -41,3 +41,16 @@ def _character(char: str, lines: bool) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def encodable(text: str) -> str:
+    """Return a text that has a UTF-8 form: lone surrogates become backslash escapes."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def first_line(text: str, most: int = 200) -> str:
+    """Return the first line of a text that is not blank, cut to so many characters; empty where none is."""
+    line = next((line for line in text.strip().splitlines() if line.strip()), "")
+    return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from typing import Any, ClassVar
 
+from .refusing import plain_text
+
 __all__ = ["ErrorCode", "TritonError", "TritonModelException"]
 
 
@@ -45,7 +47,7 @@ class TritonError:
     Raises
     ------
     TypeError
-        `message` is not text, or `code` is not one of the codes.
+        `message` is not text that has a UTF-8 form, or `code` is not one of the codes.
     """
 
     __slots__ = ("__weakref__", "_code", "_message", "_origin")
@@ -60,7 +62,8 @@ class TritonError:
     CANCELLED: ClassVar[ErrorCode] = ErrorCode.CANCELLED
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
-        if not isinstance(message, (str, bytes)):
+        text = plain_text(message)
+        if text is None:
             raise TypeError(
                 "__init__(): incompatible constructor arguments: TritonError(message: str, code = INTERNAL); "
                 f"got message {message!r} of type {type(message).__name__}"
@@ -70,7 +73,7 @@ class TritonError:
                 "__init__(): incompatible constructor arguments: TritonError(message: str, code = INTERNAL); "
                 f"got code {code!r}; use one of TritonError.INTERNAL, TritonError.NOT_FOUND, ..."
             )
-        self._message = message if isinstance(message, str) else message.decode()
+        self._message = text
         self._code = code
         self._origin: Any = None  # the engine's record of where the error came from
 
@@ -81,6 +84,14 @@ class TritonError:
     def message(self) -> str:
         """Return the error's text."""
         return self._message
+
+    def _plain(self) -> TritonError:
+        try:
+            plain = TritonError(self._message, self._code)
+            plain._origin = self._origin
+        except AttributeError:
+            raise TypeError("TritonError.__init__() must be called when overriding __init__") from None
+        return plain
 
     def __repr__(self) -> str:
         return f"TritonError({self._message!r}, {self._code})"

@@ -7,6 +7,7 @@ import sys
 from typing import ClassVar
 
 from ._runtime import caller_var, find_caller
+from .refusing import plain_text
 
 __all__ = ["LogLevel", "Logger"]
 
@@ -27,16 +28,18 @@ _Level = LogLevel  # inside Logger, the name is the class attribute that Triton 
 
 
 def _write(level: LogLevel, message: object) -> None:
-    if isinstance(message, bytes):  # pybind takes bytes where it wants text
-        message = message.decode()
-    if not isinstance(message, str):
-        raise TypeError(f"Logger: incompatible function arguments; message must be str, got {message!r}")
+    text = plain_text(message)
+    if text is None:
+        raise TypeError(
+            "Logger: incompatible function arguments; message must be str that has a UTF-8 form, "
+            f"got {message!r}"
+        )
     frame = sys._getframe(2)
     caller = caller_var.get() or find_caller(frame)
     if caller is not None:
-        caller.log(level.name.lower(), message, frame.f_code.co_filename, frame.f_lineno)
+        caller.log(level.name.lower(), text, frame.f_code.co_filename, frame.f_lineno)
     else:  # as the real stub does where its log service is not up
-        print(f"[{level.name.lower()}] {message}", file=sys.stderr)
+        print(f"[{level.name.lower()}] {text}", file=sys.stderr)
 
 
 class Logger:

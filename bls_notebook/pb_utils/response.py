@@ -59,6 +59,8 @@ class InferenceResponse:
                 raise _type_error("output_tensors", tensor, "a list of Tensor")
         if error is not None and not isinstance(error, TritonError):
             raise _type_error("error", error, "a TritonError")
+        if error is not None and type(error) is not TritonError:
+            error = error._plain()  # the server gets what it is made of, not the model's class
         self._outputs: list[Tensor] = outputs
         self._error = error
         self._parameters = "{}" if parameters is None else parameters_to_json(parameters)

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from bls_notebook.engine.errors import ModelLoadError
 from bls_notebook.engine.spec import ModelSpec, TensorSpec
+from bls_notebook.observe.visible import first_line
 
 from .config import ModelConfigMessage
 from .source import ModelSource
@@ -29,7 +30,7 @@ def refuse(
     ensemble: str, words: str, remedy: str = "", kind: type[ModelLoadError] = ModelLoadError
 ) -> NoReturn:
     """Raise for an ensemble that cannot be loaded; `words` are Triton's."""
-    first = words.strip().splitlines()[0]
+    first = first_line(words, 1000)
     remedy = f"; {remedy}" if remedy else ""
     message = f"ensemble {ensemble!r} could not be loaded: {first}{remedy}"
     raise kind(message, ensemble, f"load failed for model '{ensemble}': {words}\n")

@@ -28,7 +28,7 @@ from types import ModuleType
 from typing import Any
 
 from bls_notebook.devices.registry import simulated_cupy
-from bls_notebook.engine.failures import HOME
+from bls_notebook.engine.description import HOME, ModelHome
 
 __all__ = ["ModuleHome"]
 
@@ -41,7 +41,7 @@ _SHARED = (
 _SITE = [p for p in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")} if p]
 
 
-class ModuleHome:
+class ModuleHome(ModelHome):
     """Where the modules of one instance live.
 
     Parameters

@@ -10,6 +10,7 @@ import numpy as np
 from bls_notebook.devices import Device, parse_device
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.spec import ModelSpec
+from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor, TritonModelException
 from bls_notebook.pb_utils.dtypes import element_bytes
 
@@ -49,7 +50,7 @@ def tensors_of(model: str, inputs: Mapping[str, Any], spec: ModelSpec | None) ->
         except (TypeError, ValueError, OverflowError, TritonModelException) as error:
             wanted = spec.inputs.get(name) if spec is not None else None
             expected = f"{wanted.datatype} of shape {list(wanted.shape)}" if wanted else "an array"
-            reason = str(error).splitlines()[0]
+            reason = first_line(str(error))
             raise BLSError(
                 f"model {model!r}, input {name!r}: got {_short(value)}, expected {expected}: {reason}"
             ) from error

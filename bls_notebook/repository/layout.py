@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError, ModelNotFoundError
+from bls_notebook.observe.visible import first_line
 
 __all__ = ["config_text", "find_model", "model_names", "repository_paths", "shown_path", "version_folders"]
 
@@ -26,7 +27,7 @@ def repository_paths(paths: Iterable[str | Path]) -> tuple[Path, ...]:
             exists = folder.is_dir()
         except (TypeError, ValueError, RuntimeError, OSError) as error:
             raise BLSError(
-                f"model repository {path!r}: {str(error).splitlines()[0]}; give the path of a folder"
+                f"model repository {path!r}: {first_line(str(error))}; give the path of a folder"
             ) from error
         if not exists:
             raise BLSError(

@@ -10,14 +10,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.registry import runs_on_gpu
 from bls_notebook.devices.registry import gpu_count
 from bls_notebook.engine.bare_spans import span_of_frame
+from bls_notebook.engine.description import describe, home_of, is_a
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError
 from bls_notebook.engine.execution import Execution, bare_caller
-from bls_notebook.engine.failures import HOME, describe_exception, exception_frames, text_of
 from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.instance import Instance
 from bls_notebook.engine.model import LoadedModel
@@ -150,7 +151,7 @@ def _load_version(
         warm_up(model, model.instances, source.folder)
     except BaseException as error:
         maker.give_up(instances)
-        if isinstance(error, KeyboardInterrupt):
+        if is_a(error, KeyboardInterrupt):
             raise
         raise _load_error(error, source.name, version) from error
     maker.taken(model, instances)
@@ -170,34 +171,33 @@ def _regroup(model: LoadedModel, config: ModelConfigMessage, source: ModelSource
 
 
 def _load_error(error: BaseException, name: str, version: int, state: str = "UNAVAILABLE") -> BLSError:
-    if isinstance(error, ModelLoadError):
-        return error
+    if is_a(error, ModelLoadError):
+        return cast(ModelLoadError, error)
     failed = f"load failed for model '{name}': version {version} is at {state} state: "
-    if isinstance(error, BackendError):
-        reason = f"{failed}{error.code}: {error};\n"
-        return ModelLoadError(f"model {name!r} version {version} could not be loaded: {error}", name, reason)
-    reason = f"{failed}Internal: {describe_exception(error)};\n"
-    if isinstance(error, ConfigError):
-        error.reason = reason
-        return error
-    frames = exception_frames(error, name, version)
-    own = [f for f in frames if f.model]
+    if is_a(error, BackendError):
+        code = cast(BackendError, error).code
+        message = f"model {name!r} version {version} could not be loaded: {error}"
+        return ModelLoadError(message, name, f"{failed}{code}: {error};\n")
+    told = describe(error, name, version)
+    reason = f"{failed}Internal: {told.message};\n"
+    if is_a(error, ConfigError):
+        refused = cast(ConfigError, error)
+        refused.reason = reason
+        return refused
+    own = [f for f in told.frames if f.model]
     where = f" ({Path(own[-1].file).name} line {own[-1].line})" if own else ""
-    told = error.msg if isinstance(error, SyntaxError) else text_of(error)
-    kind, words = type(error).__name__, told.strip().splitlines() or [""]
-    message = f"model {name!r} version {version} could not be loaded: {kind}: {words[0]}{where}"
+    message = f"model {name!r} version {version} could not be loaded: {told}{where}"
     problem = ModelLoadError(message, name, reason)
-    problem.record = ErrorRecord(message, "", (name,), kind, frames)
+    problem.record = ErrorRecord(message, "", (name,), told.kind, told.frames)
     return problem
 
 
 def _find_by_frame(frame: FrameType) -> Execution | None:
     """Who a request of a bare thread belongs to: the model whose code is on the stack."""
-    home = frame.f_globals.get(HOME)
-    model = getattr(home, "owner", None)
-    if model is None:
+    home = home_of(frame.f_globals)
+    if home is None or home.owner is None:
         return None
-    return bare_caller(model.server, model, span_of_frame(frame, getattr(home, "instance", None)))
+    return bare_caller(home.owner.server, home.owner, span_of_frame(frame, home.instance))
 
 
 _runtime.finders.append(_find_by_frame)

@@ -12,6 +12,7 @@ from bls_notebook.engine.ctrl_c import CtrlC
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.execution import Execution
 from bls_notebook.engine.server import Server
+from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, TritonModelException
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.iterator import ResponseIterator
@@ -108,7 +109,7 @@ class Requests:
                 **options,
             )
         except (TypeError, ValueError, RuntimeError, TritonModelException) as error:
-            raise BLSError(f"model {name!r}: {str(error).splitlines()[0]}") from error
+            raise BLSError(f"model {name!r}: {first_line(str(error))}") from error
         return with_priority(request, priority) if priority else request
 
     def _response(

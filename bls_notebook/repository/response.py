@@ -12,6 +12,7 @@ from bls_notebook.devices.holders import kinds
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.preview import tensor_record
 from bls_notebook.observe.records import ErrorRecord, ResponseRecord, TensorRecord
+from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 
 from .bfloat16 import from_bits
@@ -151,7 +152,7 @@ class Response:
 
     def __repr__(self) -> str:
         if self.error is not None:
-            return f"<Response of {self.model!r}: error {self.error.message().splitlines()[0]!r}>"
+            return f"<Response of {self.model!r}: error {first_line(self.error.message())!r}>"
         parts = (f"{t._name} {t._datatype}{list(t.shape())}" for t in self._response._outputs)
         return f"<Response of {self.model!r}: {', '.join(parts) or 'no outputs'}>"
 

@@ -25,6 +25,7 @@ from bls_notebook.engine.reshape import reshape_all
 from bls_notebook.engine.runner import BatchRunner
 from bls_notebook.engine.stream import TicketStream
 from bls_notebook.engine.ticket import Ticket
+from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
@@ -57,7 +58,7 @@ def warm_up(model: LoadedModel, instances: Iterable[Instance], folder: Path) -> 
                 errors = _run(model, instance, tensors, sample.batch_size)
                 if errors:
                     words = "".join(f"{e}; " for e in errors)
-                    first = errors[0].strip().splitlines()[0]
+                    first = first_line(errors[0], 1000)
                     raise _problem(
                         model,
                         f"warm-up sample {sample.name!r} failed: {first}",

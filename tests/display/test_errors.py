@@ -104,6 +104,12 @@ def test_a_long_message_is_folded_in_html_and_whole_in_text() -> None:
     assert one_line.text.count("x") == 5800 + "error".count("x")
 
 
+def test_of_a_message_without_end_the_beginning_is_shown() -> None:
+    for shown in (error_text(ErrorRecord("x" * 10_000_000)), error_html(ErrorRecord("x" * 10_000_000))):
+        assert "9,950,000 more characters" in shown
+        assert len(shown) < 200_000
+
+
 def test_a_chain_of_one_is_no_chain() -> None:
     assert "through" not in error_text(error(chain=("callee",)))
     assert "through" not in Page(error_html(error(chain=("callee",)))).text

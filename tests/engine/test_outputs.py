@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.engine.outputs import ReturnError, answer, check_returned
+from bls_notebook.engine.description import ReturnError
+from bls_notebook.engine.outputs import answer, check_returned
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError, TritonModelException
 
 

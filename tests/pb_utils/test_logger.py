@@ -65,7 +65,7 @@ def test_outside_a_model_messages_are_printed(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().err == "[warning] careful\n"
 
 
-@pytest.mark.parametrize("message", [None, 5, ["x"], ValueError("x")])
+@pytest.mark.parametrize("message", [None, 5, ["x"], ValueError("x"), "half \ud800"])
 def test_a_message_is_text(message: Any) -> None:
     for log in (Logger.log, Logger.log_info, Logger.log_warn, Logger.log_error, Logger.log_verbose):
         with pytest.raises(TypeError, match="message must be str"):

@@ -125,10 +125,31 @@ def test_an_error() -> None:
     assert not isinstance(error, Exception)
 
 
-@pytest.mark.parametrize("message", [None, 5, 1.0, ["x"], ValueError("x")])
+@pytest.mark.parametrize("message", [None, 5, 1.0, ["x"], ValueError("x"), "half \ud800"])
 def test_a_message_is_text(message: Any) -> None:
     with pytest.raises(TypeError, match="incompatible constructor arguments"):
         TritonError(message)
+
+
+def test_what_a_message_is_made_of_is_what_counts() -> None:
+    class OddError(TritonError):
+        def message(self) -> str:
+            raise SystemExit
+
+    class Text(str):
+        __slots__ = ()
+
+    class ForgetfulError(TritonError):
+        def __init__(self) -> None:
+            pass
+
+    error = InferenceResponse(error=OddError(Text("what"), TritonError.NOT_FOUND))._error
+    assert type(error) is TritonError
+    assert type(error.message()) is str
+    assert (error.message(), error.code()) == ("what", TritonError.NOT_FOUND)
+    assert TritonError(b"caf\xe9").message() == "caf\\xe9"  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"__init__\(\) must be called"):
+        InferenceResponse(error=ForgetfulError())
 
 
 @pytest.mark.parametrize("code", [None, 1, "INTERNAL", 99])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.display import many_text, response_text
 from bls_notebook.pb_utils import Tensor, TritonError
 from tests.repository.models import ECHO, ECHOES, HEAD, TEXT, said, saying
 
@@ -97,6 +98,18 @@ def test_an_error_is_data(repo: bls.ModelRepository) -> None:
     assert error is not None
     assert (error.kind, error.chain, error.code) == ("ZeroDivisionError", ("m",), "INTERNAL")
     assert error.frames[-1].function == "execute"
+
+
+@pytest.mark.parametrize("text", ["", "\n", " \n\n "])
+def test_an_error_without_words_has_a_repr(repo: bls.ModelRepository, text: str) -> None:
+    error = f"pb_utils.InferenceResponse(error=pb_utils.TritonError({text!r}))"
+    repo.define("m", f"{HEAD}\nclass TritonPythonModel:\n    def execute(self, requests): return [{error}]\n")
+    r = repo.infer("m", {})
+    assert r.error is not None
+    assert r.error.message() == text
+    assert repr(r) == "<Response of 'm': error ''>"
+    assert "no message" in response_text(r.record)
+    assert "no message" in many_text([r.record, r.record])
 
 
 def test_an_error_that_the_model_returns_keeps_its_code(repo: bls.ModelRepository) -> None:

@@ -1,0 +1,275 @@
+"""What is said of an exception that a model raised: asked here and nowhere else.
+
+An exception is code of the model's: its class may answer for `__class__`, `__name__` and `__traceback__`, its
+`__str__` may raise, exit, return what is no plain text, or never end. So what C keeps of it is read past its
+class, and the one question that only it can answer, its text, is asked once and under guard.
+
+Guarantees: `describe` raises nothing, whatever the exception is; what it gives is plain text of bounded
+length that has a UTF-8 form. A Ctrl-C that strikes meanwhile comes back a moment later. `describe` may not be
+asked under a lock: `__str__` is the model's code.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import stat
+from collections import deque
+from collections.abc import Callable
+from types import FrameType, ModuleType, TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+from bls_notebook.observe.records import FrameRecord
+from bls_notebook.observe.visible import encodable, first_line
+from bls_notebook.pb_utils.errors import TritonModelException
+
+from .ctrl_c import comes_back, may_be_interrupted
+
+__all__ = [
+    "HOME",
+    "Description",
+    "ModelHome",
+    "ReturnError",
+    "describe",
+    "home_of",
+    "internal_paths",
+    "is_a",
+    "public_names",
+    "traceback_of",
+]
+
+CONTEXT_LINES = 3
+MAX_FRAMES = 30
+MAX_TEXT = 1_000_000  # characters of an exception's text
+MAX_NAME = 1000  # of a class, a function, a file or a line of source
+MAX_SOURCE = 1 << 24  # bytes of a file that lines are shown of
+HOME = "__bls_home__"  # in the globals of a model's modules: says which model they belong to
+_UNAVAILABLE = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"  # Triton's words
+
+_EMPTY = "<EMPTY MESSAGE>"
+_NO_ROOM = "maximum recursion depth exceeded, with no room left to say more"
+
+# Frames of these files are this package's own machinery, not the model's.
+internal_paths: tuple[str, ...] = (__file__.rsplit("engine", 1)[0],)
+
+_Answer = TypeVar("_Answer")
+_Line = tuple[FrameType, int]
+_NO_LINES: tuple[_Line, ...] = ()
+_NO_FRAMES: tuple[FrameRecord, ...] = ()
+# As C keeps them, whatever an exception's class says.
+_name_of = type.__dict__["__name__"].__get__
+_traceback_of = BaseException.__dict__["__traceback__"].__get__
+_SYNTAX = {name: SyntaxError.__dict__[name].__get__ for name in ("filename", "lineno", "msg")}
+_PRIVATE = re.compile(r"@\d+#\d+:(\w+(?::\w+)*)")
+_LABEL = re.compile(r"[^\s'\"<>()@]*\Z")
+
+
+class ModelHome:
+    """Whose the modules are that have it in their globals."""
+
+    model: str
+    version: int
+    sources: dict[str, list[str]]
+    owner: Any  # the LoadedModel, once there is one
+    instance: Any  # its Instance, where that is known
+
+    @property
+    def modules(self) -> dict[str, ModuleType]:
+        """The modules, by name."""
+        raise NotImplementedError
+
+
+class ReturnError(TritonModelException):
+    """`execute` returned what it must not; reported without the frames of anybody's code."""
+
+
+class Description(NamedTuple):
+    """An exception in plain text.
+
+    ``message`` is all of it as Triton puts it; ``brief`` the first line of its text; ``frames`` are those of
+    model code and of what it called, outermost first, with the lines around each.
+    """
+
+    kind: str
+    text: str
+    brief: str
+    message: str
+    frames: tuple[FrameRecord, ...]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.brief}" if self.brief else self.kind
+
+
+def is_a(error: BaseException, *kinds: type[BaseException]) -> bool:
+    """Whether an exception is of one of these classes, without asking it: `isinstance` would."""
+    return issubclass(type(error), kinds)
+
+
+def traceback_of(error: BaseException) -> TracebackType | None:
+    """Return an exception's traceback, without asking its class."""
+    found: TracebackType | None = _traceback_of(error)
+    return found
+
+
+def home_of(variables: dict[str, Any]) -> ModelHome | None:
+    """Return whose module it is that has these globals; None where it is no model's."""
+    found = dict.get(variables, HOME)
+    return found if issubclass(type(found), ModelHome) else None
+
+
+def public_names(text: str) -> str:
+    """Return a text with the names that a model's modules have on Triton.
+
+    Here each has a name of its own instance in `sys.modules`: ``m@1#0:helper`` is ``helper``.
+    """
+    if "@" not in text:
+        return text
+    out, at = [], 0
+    for found in _PRIVATE.finditer(text):
+        before = text[at : found.start()]
+        label = _LABEL.search(before, max(0, len(before) - 256))  # a model's name is no longer
+        out += [before[: label.start()] if label else before, found[1].replace(":", ".")]
+        at = found.end()
+    return "".join([*out, text[at:]])
+
+
+def describe(error: BaseException, model: str = "", version: int = 0) -> Description:
+    """Return what is said of an exception.
+
+    Parameters
+    ----------
+    error : BaseException
+    model : str
+        Whose file it is that a SyntaxError is about.
+    version : int
+    """
+    try:
+        return _describe(error, model, version)
+    except RecursionError:
+        kind, words = str.__str__(_name_of(type(error))), _NO_ROOM
+    except BaseException as problem:
+        comes_back(problem)
+        kind, words = "exception", _UNAVAILABLE
+    return tuple.__new__(Description, (kind, words, words, f"{kind}: {words}", ()))  # takes no room either
+
+
+def _describe(error: BaseException, model: str, version: int) -> Description:
+    kind = _asked("exception", _kind, error)
+    text, problem = _text(error)
+    lines = _asked(_NO_LINES, _code_lines, error)
+    frames = _asked(_NO_FRAMES, _frames, lines, error, model, version)
+    message = f"{kind}: {text or _EMPTY}{_asked('', _at, lines)}"
+    if is_a(error, ReturnError):  # Triton's own complaint, not an exception of the model
+        message = text
+    if problem is not None:
+        words = f"{_asked('exception', _kind, problem)}: {_text(problem)[0] or _EMPTY}"
+        message += f"{'' if lines else chr(10)}\nMESSAGE UNAVAILABLE DUE TO EXCEPTION: {words}"
+        message += _asked("", _at, _asked(_NO_LINES, _code_lines, problem))
+    return Description(kind, text, _asked("", _brief, error, text), message, frames)
+
+
+def _asked(otherwise: _Answer, ask: Callable[..., _Answer], *about: Any) -> _Answer:
+    try:
+        return ask(*about)
+    except RecursionError:  # there is no more room for anything else
+        raise
+    except BaseException as problem:
+        comes_back(problem)
+        return otherwise
+
+
+def _text(error: BaseException) -> tuple[str, BaseException | None]:
+    """The exception's text; where there is none, why."""
+    try:
+        return public_names(_plain(str(error), MAX_TEXT)), None
+    except BaseException as problem:
+        comes_back(problem)
+        return _UNAVAILABLE, problem
+
+
+def _plain(text: str, most: int = MAX_NAME) -> str:
+    """A text as it is to be kept: of no subclass of str, not too long, and with a UTF-8 form."""
+    text = str.__str__(text)
+    if len(text) > most:
+        text = f"{text[:most]} … {len(text) - most:,} more characters"
+    return encodable(text)
+
+
+def _kind(error: BaseException) -> str:
+    return _plain(_name_of(type(error)))
+
+
+def _brief(error: BaseException, text: str) -> str:
+    if is_a(error, SyntaxError):  # whose text says the place too
+        found = _SYNTAX["msg"](error)
+        if issubclass(type(found), str):
+            text = _plain(found, MAX_TEXT)
+    return first_line(text, MAX_NAME)
+
+
+def _code_lines(error: BaseException) -> tuple[_Line, ...]:
+    found: deque[_Line] = deque(maxlen=MAX_FRAMES)
+    entry = traceback_of(error)
+    while entry is not None:
+        file = str.__str__(entry.tb_frame.f_code.co_filename)
+        if not file.startswith(internal_paths) and not file.startswith("<frozen importlib"):
+            found.append((entry.tb_frame, entry.tb_lineno or 0))
+        entry = entry.tb_next
+    return tuple(found)
+
+
+def _at(lines: tuple[_Line, ...]) -> str:
+    """The frames as Triton lists them, innermost first."""
+    at = "".join(
+        f"  {_plain(frame.f_code.co_filename)}({line}): {_plain(frame.f_code.co_name)}\n"
+        for frame, line in reversed(lines)
+    )
+    return f"\n\nAt:\n{at}" if at else ""
+
+
+def _frames(
+    lines: tuple[_Line, ...], error: BaseException, model: str, version: int
+) -> tuple[FrameRecord, ...]:
+    """The frames with lines around each; frames of code that belongs to no model have no model's name."""
+    out: list[FrameRecord] = []
+    for frame, line in lines:
+        home = home_of(frame.f_globals)
+        file = str.__str__(frame.f_code.co_filename)
+        shown = _plain(file)
+        if out and (out[-1].file, out[-1].line) == (shown, line):
+            continue  # a comprehension is a frame of its own in some versions of Python
+        name, number = (home.model, home.version) if home is not None else ("", 0)
+        around = _around((home and home.sources.get(file)) or _source(file), line)
+        out.append(FrameRecord(name, number, shown, line, _plain(frame.f_code.co_name), around))
+    if is_a(error, SyntaxError):
+        named, line = (_SYNTAX[name](error) for name in ("filename", "lineno"))
+        file = str.__str__(named) if issubclass(type(named), str) else ""
+        if file:
+            line = line if type(line) is int and 0 < line < 1 << 31 else 1
+            around = _around(_source(file), line)
+            out.append(FrameRecord(model, version, _plain(file), line, "", around))
+    return tuple(out)
+
+
+def _source(file: str) -> list[str]:
+    """The lines of a file; none of what is no plain file, or too large to be anybody's code."""
+    if file not in linecache.cache:
+        try:
+            found = os.stat(file)
+        except (OSError, ValueError):
+            return []
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_SOURCE:
+            return []
+    return linecache.getlines(file)
+
+
+def _around(lines: list[str], line: int) -> tuple[tuple[int, str], ...]:
+    first = max(1, line - CONTEXT_LINES)
+    return tuple(
+        (number, _plain(lines[number - 1].rstrip("\n")))
+        for number in range(first, min(line + CONTEXT_LINES, len(lines)) + 1)
+    )
+
+
+may_be_interrupted(_text.__code__)
