@@ -37,6 +37,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, description: str, examples: str = "") -> None:
         self.options: dict[str, bool] = {}
+        self._metavars: dict[str, Any] = {}
         super().__init__(
             prog,
             description=textwrap.fill(description, _WIDTH),
@@ -52,11 +53,16 @@ class Parser(argparse.ArgumentParser):
         """Add an argument, as in `argparse`."""
         action = super().add_argument(*names, **keywords)
         self.options.update(dict.fromkeys(action.option_strings, action.nargs != 0))
+        self._metavars.update(dict.fromkeys(action.option_strings or [""], action.metavar))
         return action
 
     def takes_value(self, option: str) -> bool:
         """Whether a word follows this option; an option that is not known takes none."""
         return self.options.get(option, False)
+
+    def expects(self, option: str = "") -> str:
+        """Return what the help calls the value of an option, or, without one, a word that is no option's."""
+        return self._metavars.get(option) or ""
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Return the arguments.

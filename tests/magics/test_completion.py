@@ -63,6 +63,53 @@ def test_pythons_own_names_still_come(complete: Complete, line: str) -> None:
     assert complete(line) == [line.replace("image_of_m", "image_of_mine")]
 
 
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to be in, with some beside it."""
+    home = tmp_path / "home"
+    for name in ("here/models/image_one", "here/more of them", "here/.hidden", "modest"):
+        (home / name).mkdir(parents=True)
+    (home / "here" / "my.json").touch()
+    monkeypatch.chdir(home / "here")
+    return home
+
+
+@pytest.mark.usefixtures("models", "home")
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("%tritonrepo use ", ["models/", '"more of them/"']),
+        ("%tritonrepo use ..", ["../"]),
+        ("%tritonrepo use ../", ["../here/", "../modest/"]),
+        ("%tritonrepo use ../mo", ["../modest/"]),
+        ("%tritonrepo use models/", ["models/image_one/"]),
+        ("%tritonrepo use ./mod", ["./models/"]),
+        ("%tritonrepo use models/image_o", ["models/image_one/"]),
+        ("%tritonrepo use models mo", ["models/", '"more of them/"']),
+        ('%tritonrepo use "mo', ['"models/', '"more of them/']),
+        ("%tritonrepo use .h", [".hidden/"]),
+        ("%tritonrepo use ../image_of_m", ["../image_of_m"]),  # no folder: nothing else fits either
+        ("%tritonrepo use --h", ["--help"]),
+        ("%blsprofile times --save m", ["models/", '"more of them/"', "my.json"]),
+        ("%%blsmemory --save my", ["my.json"]),
+    ],
+)
+def test_paths(complete: Complete, line: str, expected: list[str]) -> None:
+    whole = line[: line.rindex(" ") + 1]
+    assert sorted(complete(line)) == sorted(whole + path for path in expected)
+
+
+@pytest.mark.usefixtures("models", "home")
+def test_paths_of_the_home_folder_and_from_the_root(
+    complete: Complete, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USERPROFILE", str(home))
+    assert complete("%tritonrepo use ~/mod") == ["%tritonrepo use ~/modest/"]
+    root = home.as_posix()
+    assert complete(f"%tritonrepo use {root}/mod") == [f"%tritonrepo use {root}/modest/"]
+
+
 @pytest.mark.usefixtures("models")
 @pytest.mark.parametrize("line", ["%tritonrep", "%%tritonm", "%%tritonc"])
 def test_names_of_magics_come_from_ipython(complete: Complete, line: str) -> None:

@@ -8,39 +8,50 @@ import bls_notebook as bls
 from bls_notebook.magics import blsmemory, blsprofile, body, request, tritonconfig, tritonmodel
 from bls_notebook.magics.arguments import Parser
 from bls_notebook.magics.repo import VERBS
+from bls_notebook.magics.repo.verb import Verb
 from bls_notebook.magics.request_line import input_name
 from bls_notebook.observe.records import ModelRecord
 
 from .lines import MagicLine
+from .paths import paths
 
 __all__ = ["suggest"]
 
-_CELLS = {"%%bls": body.parser, "%%blsmemory": blsmemory.parser, "%%blsprofile": blsprofile.cell_parser}
-_REQUESTS = {"%bls": request.parser, "%blsprofile": blsprofile.parser}
+_PARSERS = {
+    "%bls": request.parser, "%blsprofile": blsprofile.parser, "%%bls": body.parser,
+    "%%blsmemory": blsmemory.parser, "%%blsprofile": blsprofile.cell_parser,
+    "%%tritonmodel": tritonmodel.parser, "%%tritonconfig": tritonconfig.parser,
+}  # fmt: skip
 
 
 def suggest(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[str]]:
     """Return the part of the fragment to replace, and what to replace it with."""
-    if line.magic in _REQUESTS:
-        return _request(line, models)
-    if line.magic == "%tritonrepo":
-        return line.fragment, _repository(line, models)
-    if line.magic in _CELLS:
-        parser = _CELLS[line.magic]()
-        return line.fragment, [] if _awaited_option(parser, line) else _options(parser, line)
-    parser = tritonmodel.parser() if line.magic == "%%tritonmodel" else tritonconfig.parser()
-    if _awaited_option(parser, line):
+    verb = VERBS.get(line.words[0]) if line.magic == "%tritonrepo" and line.words else None
+    if line.magic == "%tritonrepo" and verb is None:
+        return line.fragment, [] if line.words else _begin(line.fragment, VERBS)
+    parser = verb.parser() if verb is not None else _PARSERS[line.magic]()
+    option = _awaited_option(parser, line)
+    expected = parser.expects(option)
+    if expected in ("FILE", "FOLDER") and not line.fragment.startswith("-"):
+        return line.fragment, paths(line.fragment, folders=expected == "FOLDER")
+    if line.opened:
         return line.fragment, []
-    if line.words:
-        return line.fragment, _options(parser, line)
-    return line.fragment, _names(models, line.fragment)
+    if verb is not None:
+        return line.fragment, _repository(verb, line, models)
+    if line.magic in ("%bls", "%blsprofile"):
+        return _request(parser, option, line, models)
+    if option:
+        return line.fragment, []
+    if expected == "NAME" and not line.words:
+        return line.fragment, _names(models, line.fragment)
+    return line.fragment, _options(parser, line)
 
 
-def _request(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[str]]:
-    parser = _REQUESTS[line.magic]()
+def _request(
+    parser: Parser, option: str, line: MagicLine, models: Sequence[ModelRecord]
+) -> tuple[str, list[str]]:
     name, fragment = _model(parser, line.words), line.fragment
     model = next((m for m in models if m.name == name and m.state == "READY"), None)
-    option = _awaited_option(parser, line)
     if option == "--device":
         return fragment, _begin(fragment, dict.fromkeys([*(d.name for d in bls.list_devices()), "gpu:0"]))
     if option == "--outputs" and model is not None:
@@ -56,12 +67,7 @@ def _request(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[
     return fragment, [f"{name}=" for name in _begin(fragment, inputs)] or _options(parser, line)
 
 
-def _repository(line: MagicLine, models: Sequence[ModelRecord]) -> list[str]:
-    if not line.words:
-        return _begin(line.fragment, VERBS)
-    verb = VERBS.get(line.words[0])
-    if verb is None:
-        return []
+def _repository(verb: Verb, line: MagicLine, models: Sequence[ModelRecord]) -> list[str]:
     fitting = [m for m in models if verb.suggests(m) and m.name not in line.words]
     offered = _begin(line.fragment, (word for word in verb.offers() if word not in line.words))
     return _names(fitting, line.fragment) or offered or _options(verb.parser(), line)
