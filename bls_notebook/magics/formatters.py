@@ -44,7 +44,8 @@ def add_formatters(notebook: Notebook) -> None:
             raise NotImplementedError from None
 
     def text(value: Any, printer: Any, cycle: bool) -> None:
-        printer.text(notebook.draw(value).text)
+        inside = len(printer.stack) > 1
+        printer.text(repr(value) if inside else notebook.draw(value).text)
 
     def shown_while_they_came(responses: Responses) -> None:
         if responses.shown_in != notebook.cell_number:

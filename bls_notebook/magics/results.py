@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 from bls_notebook import Response
 from bls_notebook.observe.metric_records import FamilyRecord
@@ -12,20 +13,29 @@ from bls_notebook.observe.statistics import StatisticsRecord
 
 __all__ = ["Families", "Models", "Responses", "Statistics"]
 
+T = TypeVar("T")
 
-class Models(list[ModelRecord]):
+
+class _Table(list[T]):
+    """Shown as one table where it is the value of a cell; inside something else it is told how many."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self):,}>"
+
+
+class Models(_Table[ModelRecord]):
     """Records of models, shown as one table."""
 
 
-class Statistics(list[StatisticsRecord]):
+class Statistics(_Table[StatisticsRecord]):
     """What models have done, shown as one table."""
 
 
-class Families(list[FamilyRecord]):
+class Families(_Table[FamilyRecord]):
     """Families of metrics, shown as one table."""
 
 
-class Responses(list[Response]):
+class Responses(_Table[Response]):
     """Responses, shown as one table.
 
     Attributes

@@ -14,7 +14,7 @@ from bls_notebook.observe.session import Session, Span
 __all__ = ["CallGraph", "Edge", "Node", "call_graph", "label"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Node(Record):
     """A model version; ``name`` is the model's, with ``/version`` where the session has several of it.
 
@@ -33,7 +33,7 @@ class Node(Record):
     cycle: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Edge(Record):
     """All calls from one model to another; an empty ``caller`` is the notebook.
 
@@ -63,7 +63,7 @@ class Edge(Record):
     cycle: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CallGraph(Record):
     """Who called whom, by name."""
 

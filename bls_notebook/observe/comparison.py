@@ -30,7 +30,7 @@ CAUSES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Measured(Record):
     """What was measured beside the spans, of medians of runs; times in ns.
 
@@ -64,7 +64,7 @@ class Measured(Record):
         return self.sequential / self.gathered if self.gathered else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class WhatIf(Record):
     """What is predicted for instance counts of the models that requests queue for.
 
@@ -77,7 +77,7 @@ class WhatIf(Record):
     on_server: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Verdict(Record):
     """Whether async helped, and if not, why not.
 
@@ -104,7 +104,7 @@ class Verdict(Record):
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Setting(Record):
     """The runs with one instance count; 0 is the models as they are configured.
 
@@ -128,7 +128,7 @@ class Setting(Record):
         return "" if failed is None else failed.error or failed.state
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Verification(Record):
     """A predicted change, run: ``models`` with ``count`` instances; speed-ups are against exec.
 
@@ -149,7 +149,7 @@ class Verification(Record):
         return abs(self.predicted - self.measured) / self.measured if self.measured else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Record):
     """One workload as sequential `exec` and as gathered `async_exec`, and why the one is (not) faster.
 

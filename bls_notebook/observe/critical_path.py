@@ -23,7 +23,7 @@ from bls_notebook.observe.session import Session, Span
 __all__ = ["Fields", "Step", "critical_path", "path"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Step(Record):
     """A part of the critical path, from ``begin`` to ``end`` (ns).
 

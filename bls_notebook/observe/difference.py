@@ -15,7 +15,7 @@ from bls_notebook.observe.spread import NONE, Spread, spread
 __all__ = ["Change", "Difference", "EdgeChange", "ModelChange", "difference", "verdict"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Change(Record):
     """One quantity before and after, ns a request.
 
@@ -36,7 +36,7 @@ class Change(Record):
 NO_CHANGE = Change()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ModelChange(Record):
     """A model before and after; ``code`` and ``config`` are same, changed, or unknown.
 
@@ -52,7 +52,7 @@ class ModelChange(Record):
     moved: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class EdgeChange(Record):
     """The calls of one model to another before and after; an empty ``caller`` is the notebook."""
 
@@ -63,7 +63,7 @@ class EdgeChange(Record):
     moved: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Difference(Record):
     """Two sessions compared: ``before`` and ``after`` are their names, ``wall_*`` their lengths (ns).
 

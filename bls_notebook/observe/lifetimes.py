@@ -16,7 +16,7 @@ __all__ = ["SCHEMA", "DeviceSeen", "Holder", "Life", "Lifetimes", "Lived", "Make
 SCHEMA = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Maker(Record):
     """Who made a block of memory, or had it; an empty ``model`` is the notebook.
 
@@ -36,7 +36,7 @@ class Maker(Record):
     cell: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Stay(Record):
     """One stop of a block on its way: as which tensor it came to whom, and when.
 
@@ -52,7 +52,7 @@ class Stay(Record):
     at: Maker = Maker()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Holder(Record):
     """Why a block was still alive when the track ended.
 
@@ -66,7 +66,7 @@ class Holder(Record):
     remedy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Life(Record):
     """One block of memory: born, perhaps copied or moved from another, handed on, and dead.
 
@@ -93,7 +93,7 @@ class Life(Record):
     holders: tuple[Holder, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DeviceSeen(Record):
     """A device during a track; ``total`` is its capacity in bytes, 0 where it is not known.
 
@@ -171,7 +171,7 @@ class Lived:
         return save_lifetimes(self.record, path)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Lifetimes(Record, Lived):
     """Everything that lived while a track was on. Times are nanoseconds since it began.
 

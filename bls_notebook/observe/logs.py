@@ -12,7 +12,7 @@ LEVELS = ("verbose", "info", "warning", "error")
 """Triton's levels, the least first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class LogLine(Record):
     """A message that a model logged by `pb_utils.Logger`.
 

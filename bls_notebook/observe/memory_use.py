@@ -10,7 +10,7 @@ from bls_notebook.observe.plain import Record
 __all__ = ["Level", "Peak", "alive", "bytes_alive", "is_left_behind", "left_behind", "levels", "peak"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Level(Record):
     """From ``ns`` on, so many ``bytes`` were alive on a device."""
 
@@ -18,7 +18,7 @@ class Level(Record):
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Peak(Record):
     """When most bytes were alive on a device, and the lives that they were, the largest first."""
 

@@ -13,7 +13,7 @@ __all__ = ["BucketSeen", "FamilyRecord", "MetricRecord", "family_record", "match
 OWN = "nv_"  # what names of Triton's own metrics begin with
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class BucketSeen(Record):
     """A bucket of a histogram: its upper bound as Prometheus writes it, and how many fell into it alone."""
 
@@ -21,7 +21,7 @@ class BucketSeen(Record):
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class MetricRecord(Record):
     """One metric of a family. A histogram has buckets, and ``value`` is the sum of its observations."""
 
@@ -35,7 +35,7 @@ class MetricRecord(Record):
         return sum(bucket.count for bucket in self.buckets)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class FamilyRecord(Record):
     """A family of metrics; ``kind`` is counter, gauge or histogram."""
 

@@ -1,4 +1,4 @@
-"""One base for every record: frozen, plain, and to JSON and back by its type hints alone."""
+"""One base for every record: frozen, plain, short in a list, and to JSON and back by its type hints alone."""
 
 from __future__ import annotations
 
@@ -9,11 +9,32 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 R = TypeVar("R", bound="Record")
 
+_LONGEST = 200  # characters of what is told of a record
+_TEXT, _ITEMS = 40, 4  # characters of a text in it, items of a tuple
+
 
 class Record:
-    """A frozen dataclass made of text, numbers, ``None``, tuples and other records."""
+    """A frozen dataclass made of text, numbers, ``None``, tuples and other records.
+
+    Subclasses are dataclasses with ``repr=False``: a session has thousands of spans, and where it stands in a
+    list or in an error message a line about it is enough.
+    """
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        told: list[str] = []
+        room = _LONGEST
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if value == field.default:
+                continue
+            told.append(f"{field.name}={_short(value)}")
+            room -= len(told[-1]) + 2
+            if room < 0:
+                told[-1] = "…"
+                break
+        return f"{type(self).__name__}({', '.join(told)})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as dicts, lists and plain values that ``json.dumps`` takes."""
@@ -49,6 +70,21 @@ def _hints(cls: type[Any]) -> dict[str, Any]:
         hints = get_type_hints(cls)
         _known[cls] = {field.name: hints[field.name] for field in fields(cls)}
     return _known[cls]
+
+
+def _short(value: Any) -> str:
+    """Spell a field's value: short texts and numbers whole, of records and long tuples what they are."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= _TEXT else f"{value[: _TEXT - 1]}…")
+    if isinstance(value, Record):
+        return f"<{type(value).__name__}>"
+    if isinstance(value, tuple) and value:
+        if isinstance(value[0], Record):
+            return f"<{len(value):,} {type(value[0]).__name__}>"
+        if len(value) > _ITEMS:
+            return f"<{len(value):,} items>"
+        return f"({', '.join(map(_short, value))}{',' * (len(value) == 1)})"
+    return repr(value)
 
 
 def _plain(value: Any) -> Any:

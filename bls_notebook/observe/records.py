@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bls_notebook.observe.plain import Record
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TensorRecord(Record):
     """One tensor as it was seen: what it is, where it lies, and its first few elements.
 
@@ -23,7 +23,7 @@ class TensorRecord(Record):
     preview: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class FrameRecord(Record):
     """One frame of a traceback; an empty ``model`` means code that belongs to no model.
 
@@ -38,7 +38,7 @@ class FrameRecord(Record):
     source: tuple[tuple[int, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ErrorRecord(Record):
     """An error as its caller got it.
 
@@ -54,7 +54,7 @@ class ErrorRecord(Record):
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ResponseRecord(Record):
     """One response, with the request's inputs; ``seconds`` is the time since the request was sent.
 
@@ -75,7 +75,7 @@ class ResponseRecord(Record):
     inputs: tuple[TensorRecord, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TensorSpecRecord(Record):
     """An input or output that a model's config declares; ``dims`` are the config's, without the batch."""
 
@@ -85,7 +85,7 @@ class TensorSpecRecord(Record):
     optional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ModelRecord(Record):
     """One version of a model.
 
@@ -108,7 +108,7 @@ class ModelRecord(Record):
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class MessageRecord(Record):
     """One line for the person at the notebook; ``kind`` is done, info, warning or error."""
 
@@ -118,7 +118,7 @@ class MessageRecord(Record):
     seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DeviceRecord(Record):
     """A device and its memory in bytes, -1 where that is not known.
 
@@ -135,7 +135,7 @@ class DeviceRecord(Record):
     total: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DeviceTable(Record):
     """The devices of a machine at one moment, the CPU first."""
 

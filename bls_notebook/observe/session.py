@@ -19,7 +19,7 @@ __all__ = ["SCHEMA", "Answers", "Mark", "ModelSeen", "Session", "Span"]
 SCHEMA = 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Mark(Record):
     """A moment within a span; ``kind`` is response (of a stream), final, or cancelled."""
 
@@ -27,7 +27,7 @@ class Mark(Record):
     kind: str = "response"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Span(Record):
     """One request, from when it was sent until its last response.
 
@@ -110,7 +110,7 @@ class Span(Record):
         return self.ended - self.inferred
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ModelSeen(Record):
     """A model version that served a span, as it was configured then.
 
@@ -200,7 +200,7 @@ class Answers:
         return save(self.record, path)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Session(Record, Answers):
     """Everything that happened while a profile was on.
 

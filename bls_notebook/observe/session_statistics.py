@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Level(Record):
     """From ``ns`` on, ``working`` requests (a batch counts once) were worked on and ``queued`` waited."""
 
@@ -31,7 +31,7 @@ class Level(Record):
     queued: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class InstanceStatistics(Record):
     """One instance: how many times it ran, for how many requests; ``busy`` is the time with one at least.
 
@@ -48,7 +48,7 @@ class InstanceStatistics(Record):
     utilization: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ModelStatistics(Record):
     """One model version; times are ns.
 
@@ -87,7 +87,7 @@ class ModelStatistics(Record):
     blocked: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SessionStatistics(Record):
     """A session in figures; times are ns.
 

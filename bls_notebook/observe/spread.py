@@ -10,7 +10,7 @@ from bls_notebook.observe.plain import Record
 __all__ = ["NONE", "Spread", "spread"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Spread(Record):
     """Quartiles of ``count`` measurements, and their sum; all 0 where there are none. Times are ns."""
 

@@ -14,7 +14,7 @@ from bls_notebook.observe.plain import Record
 __all__ = ["BatchSeen", "StatisticsRecord", "Times", "statistics_record"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Times(Record):
     """How often something happened, and how long that took in all, in nanoseconds."""
 
@@ -27,7 +27,7 @@ class Times(Record):
         return self.ns / self.count / 1e9 if self.count else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class BatchSeen(Record):
     """Executions of one size: ``rows`` is the size of the batch, ``executions`` how many there were."""
 
@@ -35,7 +35,7 @@ class BatchSeen(Record):
     executions: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StatisticsRecord(Record):
     """What a model version has done.
 

@@ -152,9 +152,12 @@ class Response:
 
     def __repr__(self) -> str:
         if self.error is not None:
-            return f"<Response of {self.model!r}: error {first_line(self.error.message())!r}>"
-        parts = (f"{t._name} {t._datatype}{list(t.shape())}" for t in self._response._outputs)
-        return f"<Response of {self.model!r}: {', '.join(parts) or 'no outputs'}>"
+            first = first_line(self.error.message())
+            return f"<Response of {self.model!r}: error {first if len(first) < 200 else first[:199] + '…'!r}>"
+        outputs = self._response._outputs
+        told = [f"{t._name} {t._datatype}{list(t.shape())}" for t in outputs[:4]]
+        more = [f"{len(outputs) - 4} more"] if len(outputs) > 4 else []
+        return f"<Response of {self.model!r}: {', '.join(told + more) or 'no outputs'}>"
 
 
 kinds[Response] = "response"

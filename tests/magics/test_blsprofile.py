@@ -61,6 +61,9 @@ def test_a_comparison_says_why_and_draws_both(sender) -> None:
     assert '<div class="bls-session-verdict">' in bundle["text/html"]
     assert "<code>sleeper</code>" in bundle["text/html"]
     assert [s.count for s in found.settings] == [0, 1, 2]
+    inside = sender("found, [found.gathered], {'a': found.gathered.statistics()}").text
+    assert "Comparison(model='sleeper'" in inside
+    assert len(inside) < 1000
     groups = bls.current_repository().config("sleeper").instance_group
     assert sum(group.count for group in groups) == 1
 

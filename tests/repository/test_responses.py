@@ -11,7 +11,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import many_text, response_text
-from bls_notebook.pb_utils import Tensor, TritonError
+from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from tests.repository.models import ECHO, ECHOES, HEAD, TEXT, said, saying
 
 COUNT = f"""{HEAD}
@@ -74,6 +74,15 @@ def test_the_record_of_a_response_is_plain(repo: bls.ModelRepository) -> None:
     assert (record.model, record.version, record.request_id, record.final) == ("m", 1, "q", True)
     assert record.error is None
     json.dumps(repr(record))
+
+
+def test_a_repr_is_short_however_much_there_is() -> None:
+    outputs = [Tensor(f"T{i}", np.zeros(1, np.int8)) for i in range(9)]
+    r = bls.Response(InferenceResponse(outputs), "m")
+    assert repr(r) == "<Response of 'm': T0 INT8[1], T1 INT8[1], T2 INT8[1], T3 INT8[1], 5 more>"
+    for text in ("", "x" * 1000, "\n\n"):
+        failed = InferenceResponse(error=TritonError(text))
+        assert len(repr(bls.Response(failed, "m"))) < 250
 
 
 def test_an_error_is_data(repo: bls.ModelRepository) -> None:
