@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Processors", "cores", "held_part", "rate"]
+__all__ = ["Others", "Processors", "cores", "held_part", "rate"]
 
 _SWITCH = 0.015  # seconds that a thread which wants the lock waits before it asks for it
 _SLEEP = 0.001
@@ -24,6 +24,8 @@ _LATE = _SLEEP + 0.7 * _SWITCH
 _SAMPLES = 12
 _LONGEST = 0.5
 
+_TICK = 10_000_000  # ns that the system counts processor time in, for whoever asks
+_STAT = Path("/proc/stat")
 _TASKS = Path("/proc/self/task")
 _OWN = Path("/proc/thread-self/schedstat")
 
@@ -48,11 +50,34 @@ class Processors:
         return time.process_time_ns() - self._used
 
     def waited(self) -> int:
-        """Return how long its threads were kept from working because others had the processors.
+        """Return how long its threads were kept from working because somebody else had the processors.
 
-        Known on Linux alone, of threads that live on; 0 elsewhere.
+        That is another program, or another of its threads. Known on Linux alone, of threads that live on; 0
+        elsewhere.
         """
         return sum(max(0, ns - self._waited.get(task, 0)) for task, ns in _waited().items())
+
+
+class Others:
+    """What other programs have of the processors that this process may use, from when this is made."""
+
+    def __init__(self) -> None:
+        self._idle = _idle()
+        self._used, self._began = time.process_time_ns(), time.perf_counter_ns()
+
+    def share(self) -> float:
+        """Return which part of the processors' time they had, 0 to 1: no more than is certain.
+
+        Known on Linux alone; 0 elsewhere.
+        """
+        idle = _idle()
+        whole = (time.perf_counter_ns() - self._began) * len(idle)
+        if not whole or idle.keys() != self._idle.keys():
+            return 0.0
+        left = whole - (time.process_time_ns() - self._used)
+        # Each processor's idle time may be a tick more than it says.
+        left -= sum(idle[name] - self._idle[name] + _TICK for name in idle)
+        return min(max(0.0, left / whole), 1.0)
 
 
 def rate(threads: int, seconds: float) -> float:
@@ -81,6 +106,16 @@ def rate(threads: int, seconds: float) -> float:
     for thread in started:
         thread.join()
     return sum(rates)
+
+
+def _idle() -> dict[str, int]:
+    """Return how long each processor that this process may use was idle, ns; none where not known."""
+    try:
+        mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        lines = [line.split() for line in _STAT.read_text().splitlines()]
+        return {line[0]: (int(line[4]) + int(line[5])) * _TICK for line in lines if line[0] in mine}
+    except (AttributeError, OSError, ValueError, IndexError):
+        return {}
 
 
 def _waited() -> dict[str, int]:

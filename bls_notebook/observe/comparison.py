@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from bls_notebook.observe.plain import Record
-from bls_notebook.observe.session import Session
+from bls_notebook.observe.session import Session, Span
 from bls_notebook.observe.spread import NONE, Spread
 
-__all__ = ["CAUSES", "SCHEMA", "Comparison", "Measured", "Setting", "Verdict", "Verification", "WhatIf"]
+__all__ = [
+    "CAUSES",
+    "SCHEMA",
+    "Comparison",
+    "Measured",
+    "Setting",
+    "Verdict",
+    "Verification",
+    "WhatIf",
+    "failures",
+]
 
 SCHEMA = 1
 
@@ -30,17 +41,26 @@ CAUSES = {
 }
 
 
+def failures(session: Session) -> int:
+    """Return how many requests of a run failed. (What a model sent may fail.)"""
+    return sum(1 for _ in _failed(session))
+
+
+def _failed(session: Session) -> Iterator[Span]:
+    return (s for s in session.spans if not s.parent and s.state in ("error", "cancelled"))
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Measured(Record):
     """What was measured beside the spans, of medians of runs; times in ns.
 
     ``cpu_sequential`` and ``cpu_gathered`` are processor time of the whole process; ``waited_sequential`` and
-    ``waited_gathered`` the sum of what its threads waited while others had the processors. ``cores`` are the
-    processors that it may use, ``parallel`` how many times as much as one thread they got done, 0 where that
-    was not measured. ``of_rounds`` is the speed-up as all rounds say it, each a run of both ways, and
-    ``doubt`` its standard error, as a part of it; 0 where they are not known. ``held`` is the part of the
+    ``waited_gathered`` the sum of what its threads waited while other programs had the processors. ``cores``
+    are the processors that it may use, ``parallel`` how many times as much as one thread they got done, 0
+    where that was not measured. ``of_rounds`` is the speed-up as all rounds say it, each a run of both ways,
+    and ``doubt`` its standard error, as a part of it; 0 where they are not known. ``held`` is the part of the
     sequential run in which Python's lock (the GIL) was held, -1 where that was not measured. ``requests`` is
-    how many were sent.
+    how many were sent, ``failed`` how many of both ways failed: there is no speed-up then.
     """
 
     requests: int
@@ -55,10 +75,13 @@ class Measured(Record):
     held: float = -1.0
     of_rounds: float = 0.0
     doubt: float = 0.0
+    failed: int = 0
 
     @property
     def speedup(self) -> float:
-        """How many times as fast gathered was."""
+        """How many times as fast gathered was; 0 where requests failed."""
+        if self.failed:
+            return 0.0
         if self.of_rounds:
             return self.of_rounds
         return self.sequential / self.gathered if self.gathered else 0.0
@@ -123,8 +146,7 @@ class Setting(Record):
     @property
     def problem(self) -> str:
         """What a request of these runs failed with; empty if none did. (What a model sent may fail.)"""
-        spans = (s for s in (*self.gathered.spans, *self.sequential.spans) if not s.parent)
-        failed = next((s for s in spans if s.state in ("error", "cancelled")), None)
+        failed = next((s for session in (self.gathered, self.sequential) for s in _failed(session)), None)
         return "" if failed is None else failed.error or failed.state
 
 

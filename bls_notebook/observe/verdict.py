@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import median
 
-from bls_notebook.observe.comparison import Measured, Verdict, WhatIf
+from bls_notebook.observe.comparison import Measured, Verdict, WhatIf, failures
 from bls_notebook.observe.intervals import minus, total, union
 from bls_notebook.observe.relations import Relations, holds
 from bls_notebook.observe.replay import (
@@ -58,7 +58,19 @@ def verdict(
     -------
     Verdict
     """
+    for session in gathered, sequential:
+        if failures(session):
+            return _failed(session, measured)
     return _Case(sequential, gathered, measured).verdict(tuple(counts))
+
+
+def _failed(session: Session, measured: Measured) -> Verdict:
+    """What there is to say of a run in which requests failed: nothing about how long they took."""
+    roots = [s for s in session.spans if not s.parent]
+    error = next((s.error for s in roots if s.error), "they were cancelled")
+    model = roots[0].model
+    words = f"{failures(session)} of {measured.requests} requests to `{model}` failed: {error}"
+    return Verdict("failed", words, model=model)
 
 
 @dataclass(frozen=True)
@@ -263,8 +275,6 @@ class _Case:
             predicted=chosen.speedup if chosen is not None and count else self._by_code(cause),
             on_server=max((w.on_server for w in what_ifs), default=0.0),
             batch=max((size for size, _ in self.batches.values()), default=0),
-            failed=sum(s.state != "ok" for s in self.gathered.spans if not s.parent),
-            error=next((s.error for s in self.gathered.spans if not s.parent and s.error), ""),
         )
         return Verdict(
             cause, sentence(facts), advice(facts), facts.model, self.speedup, best, chain, part, facts.models,
@@ -295,8 +305,6 @@ class _Case:
     def _cause(self, limits: list[Key], best: float) -> tuple[str, Key | None]:
         speedup = self.speedup
         root = self.requests[0].model if self.requests else None
-        if any(s.state in ("error", "cancelled") for s in self.gathered.spans if not s.parent):
-            return "failed", root
         if len(self.requests) < 2:
             return "one", root
         if self.batches and speedup > GAIN:

@@ -31,8 +31,6 @@ class Facts:
     predicted: float
     on_server: float
     batch: int
-    failed: int
-    error: str
 
     @property
     def instances(self) -> int:
@@ -102,8 +100,6 @@ def sentence(f: Facts) -> str:
             return f"Async helped: {times(f.measured.speedup)} times as fast, of {times(f.best)} at best."
         case "one":
             return "There was one request: nothing to overlap. Compare with n of 2 or more."
-        case "failed":
-            return f"{f.failed} of {f.measured.requests} requests to {name} failed: {f.error}"
     return (
         f"Nothing queued for long: {brought}, of {times(f.best)} at best; "
         f"the longest request takes {_time(f.chain)} by itself."

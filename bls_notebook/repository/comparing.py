@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from bls_notebook.engine.ctrl_c import CtrlC
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.processor_time import Processors, cores, held_part, rate
+from bls_notebook.engine.processor_time import Others, Processors, cores, held_part, rate
 from bls_notebook.engine.profile import profile
-from bls_notebook.observe.comparison import Comparison, Measured, Setting, Verification
+from bls_notebook.observe.comparison import Comparison, Measured, Setting, Verification, failures
 from bls_notebook.observe.ratios import doubt, ratio
 from bls_notebook.observe.session import Session
 from bls_notebook.observe.spread import spread
@@ -105,10 +105,9 @@ def compare(
 
 
 def _compare(workload: _Workload, counts: list[int], repeat: int | None, verify: bool) -> Comparison:
-    workload.sequential()
-    workload.gathered()
-    held = held_part(workload.sequential)
-    now = _measure(workload, 0, repeat, held)
+    warmed = workload.both()
+    held = -1.0 if warmed.failed else held_part(workload.sequential)
+    now = _measure(workload, 0, repeat, held, warmed)
     found = verdict(now.sequential, now.gathered, now.measured, {*COUNTS, *counts})
     settings = {0: now}
     models = found.models or _with_instances(now.gathered, workload.model)
@@ -170,6 +169,22 @@ class _Run(NamedTuple):
     waited: int
 
 
+class _Round(NamedTuple):
+    """The workload once in each way."""
+
+    sequential: _Run
+    gathered: _Run
+
+    @property
+    def walls(self) -> tuple[int, int]:
+        return self.sequential.session.wall, self.gathered.session.wall
+
+    @property
+    def failed(self) -> int:
+        """How many of its requests failed."""
+        return failures(self.sequential.session) + failures(self.gathered.session)
+
+
 class _Workload:
     """The requests of one caller, to be sent in either way; each returns the session of its run."""
 
@@ -177,6 +192,13 @@ class _Workload:
         self.repository, self.model, self._inputs = repository, model, inputs
         self.count = len(inputs)
         self._decoupled = repository.record(model).decoupled
+
+    def both(self) -> _Round:
+        """Send them in both ways, either first."""
+        runs: dict[bool, _Run] = {}
+        for together in random.sample((False, True), 2):
+            runs[together] = self.gathered() if together else self.sequential()
+        return _Round(runs[False], runs[True])
 
     def sequential(self) -> _Run:
         """Send one after the other."""
@@ -228,63 +250,79 @@ def _measure_with(
     workload: _Workload, models: Sequence[str], count: int, repeat: int | None, held: float
 ) -> Setting:
     with with_instances(workload.repository, models, count):
-        workload.sequential()
-        workload.gathered()
-        return _measure(workload, count, repeat, held)
+        return _measure(workload, count, repeat, held, workload.both())
 
 
-def _measure(workload: _Workload, count: int, repeat: int | None, held: float) -> Setting:
-    runs: dict[bool, list[_Run]] = {False: [], True: []}
+def _measure(workload: _Workload, count: int, repeat: int | None, held: float, warmed: _Round) -> Setting:
+    # Requests that fail are quick or slow for reasons of their own: a round in which some do is the last, and
+    # the only one.
+    rounds: list[_Round] = [warmed] if warmed.failed else []
     speeds: list[tuple[float, float]] = []
     threads = min(cores(), _THREADS)
+    others = Others()
     ends = time.monotonic() + _LONGEST
-    while not _enough(runs, repeat, ends):
-        for together in random.sample((False, True), 2):
-            runs[together].append(workload.gathered() if together else workload.sequential())
-        last = runs[False][-1]
-        if count == 0 and last.used + last.waited > _BUSY * last.session.wall:
+    while not _enough(rounds, repeat, ends):
+        rounds.append(workload.both())
+        last = rounds[-1].sequential
+        if rounds[-1].failed:
+            rounds = rounds[-1:]
+        elif count == 0 and last.used + last.waited > _BUSY * last.session.wall:
             # As long as the requests: a processor that had nothing to do takes a while to be quick.
-            disturbed = last.waited > DISTURBED * last.used
-            seconds = _LONG if disturbed else min(max(_SHORT, runs[True][-1].session.wall / 1e9), _LONG)
+            disturbed = _kept(last, others.share()) > DISTURBED * last.used
+            seconds = _LONG if disturbed else min(max(_SHORT, rounds[-1].gathered.session.wall / 1e9), _LONG)
             speeds.append((rate(threads, seconds), rate(1, seconds)))
-    one, all_ = (sorted(runs[together], key=lambda r: r.session.wall) for together in (False, True))
-    middle = (len(one) - 1) // 2
-    sequential, gathered = one[middle], all_[middle]
-    rounds = _walls(runs)
-    walls = [tuple(each) for each in zip(*rounds, strict=True)]
+    share = others.share()
+    sequential = _middle(each.sequential for each in rounds)
+    gathered = _middle(each.gathered for each in rounds)
+    walls = [each.walls for each in rounds]
+    one, all_ = (tuple(each) for each in zip(*walls, strict=True))
+    kept = _kept(sequential, share)
     measured = Measured(
         requests=sum(not s.parent for s in sequential.session.spans),
         sequential=sequential.session.wall,
         gathered=gathered.session.wall,
         cpu_sequential=sequential.used,
         cpu_gathered=gathered.used,
-        waited_sequential=sequential.waited,
-        waited_gathered=gathered.waited,
+        waited_sequential=kept,
+        waited_gathered=_kept(gathered, share),
         cores=cores(),
-        parallel=_parallel(speeds, threads, sequential.waited > DISTURBED * sequential.used),
+        parallel=_parallel(speeds, threads, kept > DISTURBED * sequential.used),
         held=held,
-        of_rounds=ratio(rounds),
-        doubt=doubt(rounds) if len(rounds) > 2 else 0.0,
+        of_rounds=ratio(walls),
+        doubt=doubt(walls) if len(walls) > 2 else 0.0,
+        failed=rounds[-1].failed,
     )
     return Setting(
-        count, sequential.session, gathered.session, measured, walls[0], walls[1], spread(walls[0]),
-        spread(walls[1]),
+        count, sequential.session, gathered.session, measured, one, all_, spread(one), spread(all_),
     )  # fmt: skip
 
 
-def _enough(runs: Mapping[bool, Sequence[_Run]], repeat: int | None, ends: float) -> bool:
-    """Whether there are runs enough: as many as were asked for, or as it takes to tell the speed-up."""
-    done = len(runs[True])
+def _middle(runs: Iterable[_Run]) -> _Run:
+    """Return the median run."""
+    by_wall = sorted(runs, key=lambda run: run.session.wall)
+    return by_wall[(len(by_wall) - 1) // 2]
+
+
+def _kept(run: _Run, share: float) -> int:
+    """Return how long other programs kept a run's threads from working, ns, by their share of the processors.
+
+    No longer than others had them, nor than this process had not: the rest threads waited for each other.
+    """
+    whole = cores() * run.session.wall
+    return max(0, min(run.waited, round(share * whole), whole - run.used))
+
+
+def _enough(rounds: Sequence[_Round], repeat: int | None, ends: float) -> bool:
+    """Whether there are rounds enough: as many as were asked for, or as it takes to tell the speed-up."""
+    done = len(rounds)
+    if done and rounds[-1].failed:
+        return True
     if repeat is not None:
         return done >= repeat
     if done < _LEAST:
         return False
-    return done >= _MOST or time.monotonic() > ends or doubt(_walls(runs)) < _SURE
-
-
-def _walls(runs: Mapping[bool, Sequence[_Run]]) -> list[tuple[int, int]]:
-    """Return how long both ways took in each round, ns."""
-    return [(a.session.wall, b.session.wall) for a, b in zip(runs[False], runs[True], strict=True)]
+    walls = [each.walls for each in rounds]
+    return done >= _MOST or time.monotonic() > ends or doubt(walls) < _SURE
 
 
 def _parallel(speeds: list[tuple[float, float]], threads: int, disturbed: bool) -> float:

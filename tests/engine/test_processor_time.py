@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from bls_notebook.engine import processor_time
-from bls_notebook.engine.processor_time import Processors, cores, held_part, rate
+from bls_notebook.engine.processor_time import Others, Processors, cores, held_part, rate
 
 
 def probes() -> list[threading.Thread]:
@@ -63,3 +65,51 @@ def test_a_system_that_does_not_say_who_waited(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(processor_time, "_OWN", tmp_path / "none")
     with processor_time._Own() as own:
         assert own.waited() == 0.0
+
+
+class Machine:
+    """Processors whose times are set by the test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, path: Path, processors: int) -> None:
+        self.file, self.now, self.used = path, 0, 0
+        self.idle = [0] * processors
+        monkeypatch.setattr(processor_time, "_STAT", path)
+        monkeypatch.setattr(processor_time.os, "sched_getaffinity", lambda _: set(range(processors)))
+        monkeypatch.setattr(processor_time.time, "perf_counter_ns", lambda: self.now)
+        monkeypatch.setattr(processor_time.time, "process_time_ns", lambda: self.used)
+        self.passes()
+
+    def passes(self, ms: int = 0, used: int = 0, idle: tuple[int, ...] = ()) -> None:
+        """Let time pass; `used` is this process's processor time, `idle` each processor's."""
+        self.now += ms * 1_000_000
+        self.used += used * 1_000_000
+        self.idle = [a + b for a, b in zip(self.idle, idle or [0] * len(self.idle), strict=True)]
+        lines = [f"cpu{n} 1 2 3 {ms // 10} 0 0 0 0 0 0" for n, ms in enumerate(self.idle)]
+        self.file.write_text("\n".join(["cpu  9 9 9 9 9 9 9 9 9 9", *lines, "cpu77 0 0 0 0 0", "intr 5"]))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux says")
+@pytest.mark.parametrize(
+    ("used", "idle", "share"),
+    [
+        (2000, (0, 0), 0.0),  # all of it is this process's own, however many threads waited
+        (1000, (500, 500), 0.0),
+        (500, (0, 0), 0.74),
+        (0, (1000, 1000), 0.0),
+        (1000, (0, 990), 0.0),  # less than can be told
+        (0, (0, 1000), 0.49),
+    ],
+)
+def test_what_others_have_of_the_processors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, used: int, idle: tuple[int, ...], share: float
+) -> None:
+    machine = Machine(monkeypatch, tmp_path / "stat", 2)
+    machine.passes(700, 300, (650, 20))
+    others = Others()
+    machine.passes(1000, used, idle)
+    assert others.share() == pytest.approx(share)
+
+
+def test_a_system_that_does_not_say_what_others_have(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(processor_time, "_STAT", tmp_path / "none")
+    assert Others().share() == 0.0

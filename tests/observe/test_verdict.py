@@ -270,6 +270,15 @@ def test_one_request_and_failed_ones() -> None:
     found = judged((record, record), n=2)
     assert found.cause == "failed"
     assert "2 of 2 requests to `a` failed: no <b>" in found.sentence
+    assert (found.speedup, found.best, found.what_ifs, found.note) == (0.0, 0.0, (), "")
+
+
+def test_requests_that_fail_one_after_the_other_only() -> None:
+    one, all_ = runs({"a": Model([MS])}, n=3)
+    spans = (replace(one.spans[0], state="cancelled"), *one.spans[1:])
+    found = judged((replace(one, spans=spans), all_), n=3)
+    assert (found.cause, found.speedup) == ("failed", 0.0)
+    assert "1 of 3 requests to `a` failed: they were cancelled" in found.sentence
 
 
 def test_every_verdict_survives_json_and_has_a_known_cause() -> None:

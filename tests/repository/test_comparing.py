@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.display import render
+from bls_notebook.engine.processor_time import Others, Processors
+from bls_notebook.observe.session import Session
 from bls_notebook.repository import comparing
 from bls_notebook.repository.instances import with_instances
 from tests.repository.workloads import CONFIG, HEAD, WORKLOADS, Workload, define
@@ -208,9 +211,34 @@ def test_bad_arguments_are_told_in_one_line() -> None:
 def test_failing_requests_are_the_verdict() -> None:
     with bls.ModelRepository() as repo:
         define(repo, named("little work"))
-        found = bls.compare("little", {"WRONG": [1.0]}, n=2, repeat=1, repo=repo)
+        found = bls.compare("little", {"WRONG": [1.0]}, n=2, repo=repo)
     assert found.verdict.cause == "failed"
     assert "2 of 2 requests to `little` failed" in found.verdict.sentence
+    # Nothing is compared: there is one run of each way, and no speed-up.
+    assert found.repeat == len(found.settings[0].sequential_walls) == 1
+    assert (found.speedup, found.verdict.speedup, found.settings[0].measured.failed) == (0.0, 0.0, 4)
+    shown = render(found)
+    assert "not compared" in shown.text
+    assert "failed by exec 2 of 2" in shown.text
+    assert "speed-up" not in shown.text
+    assert "speed-up" not in shown.html
+
+
+def test_a_model_that_begins_to_fail_is_compared_no_further() -> None:
+    source = """
+class TritonPythonModel:
+    seen = 0
+    def execute(self, requests):
+        TritonPythonModel.seen += 1
+        if self.seen > 30:
+            raise ValueError("worn out")
+        return answer(requests)
+"""
+    with bls.ModelRepository() as repo:
+        define(repo, Workload("", "", {"tired": (source, "")}))
+        found = bls.compare("tired", {"IN": [1.0]}, n=2, repeat=1000, repo=repo)
+    assert (found.verdict.cause, found.repeat, found.speedup) == ("failed", 1, 0.0)
+    assert "worn out" in found.verdict.sentence
 
 
 def test_a_model_that_fails_now_and_then() -> None:
@@ -230,3 +258,31 @@ class TritonPythonModel:
     assert "1 of 3 requests to `picky` failed" in found.verdict.sentence
     assert "not two" in found.verdict.sentence
     assert found.verification is None
+
+
+@pytest.mark.parametrize(
+    ("used", "waited", "share", "kept"),
+    [
+        (190, 500, 0.9, 10),  # its own threads had the processors, and waited for each other
+        (100, 500, 0.0, 0),  # nobody else did anything
+        (100, 500, 0.2, 40),
+        (100, 30, 0.5, 30),
+        (210, 500, 0.9, 0),
+    ],
+)
+def test_only_what_other_programs_took_counts(
+    monkeypatch: pytest.MonkeyPatch, used: int, waited: int, share: float, kept: int
+) -> None:
+    monkeypatch.setattr(comparing, "cores", lambda: 2)
+    run = comparing._Run(Session(wall=100), used, waited)
+    assert comparing._kept(run, share) == kept
+
+
+def test_threads_that_wait_for_each_other_are_no_reason_for_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Processors, "waited", lambda self: 10 * self.used() + 10**9)
+    with bls.ModelRepository() as repo:
+        define(repo, named("little work"))
+        for share, told in (0.0, False), (1.0, True):
+            monkeypatch.setattr(Others, "share", lambda self, share=share: share)
+            found = bls.compare("little", {"IN": [1.0]}, n=2, repeat=1, repo=repo)
+            assert ("Other programs" in found.verdict.note) == told

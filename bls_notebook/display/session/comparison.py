@@ -11,7 +11,7 @@ from bls_notebook.display.session.words import ns, percent
 from bls_notebook.display.timeline.html import timeline_html
 from bls_notebook.display.timeline.text import timeline_lines
 from bls_notebook.display.units import count
-from bls_notebook.observe.comparison import Comparison, Verification
+from bls_notebook.observe.comparison import Comparison, Verification, failures
 from bls_notebook.observe.spread import Spread
 from bls_notebook.observe.verdict_words import give_or_take, times
 
@@ -96,12 +96,17 @@ def comparison_html(comparison: Comparison, *, widget: Any = None) -> str:
 
 def _what(comparison: Comparison) -> str:
     runs = f"{count(comparison.repeat, 'run')} of each, medians"
+    if comparison.settings[0].problem:
+        runs = "not compared, as requests failed"
     return f"{count(comparison.requests, 'request')}, exec against async_exec; {runs}"
 
 
 def _figures(comparison: Comparison) -> list[tuple[str, str, str]]:
     """Label, value, and what it means."""
     now = comparison.settings[0]
+    if now.problem:
+        both = (("exec", now.sequential), ("async_exec", now.gathered))
+        return [(f"failed by {way}", f"{failures(run)} of {now.measured.requests}", "") for way, run in both]
     figures = comparison.gathered.statistics()
     return [
         ("sequential exec", ns(now.measured.sequential), _runs(now.sequential_spread)),
@@ -139,7 +144,7 @@ def _what_if(comparison: Comparison) -> tuple[list[tuple[str, str]], list[list[s
         ("measured", "the median of the gathered runs"),
         ("speed-up", "against today's exec"),
     ]
-    today = comparison.settings[0].measured.sequential
+    today = 0 if comparison.settings[0].problem else comparison.settings[0].measured.sequential
     measured = {s.count: s for s in comparison.settings[1:]}
     predicted = {} if verdict.cause in _NOT_OF_INSTANCES else {w.count: w for w in verdict.what_ifs}
     rows = []
@@ -152,7 +157,7 @@ def _what_if(comparison: Comparison) -> tuple[list[tuple[str, str]], list[list[s
         if setting and setting.problem:
             cells += ["failed", ""]
         else:
-            cells += [ns(wall), f"{times(today / wall)}×"] if wall else ["", ""]
+            cells += [ns(wall), f"{times(today / wall)}×" if today else ""] if wall else ["", ""]
         rows.append(cells)
     keep = [i for i in range(len(heads)) if any(cells[i] for cells in rows)]
     return [heads[i] for i in keep], [[cells[i] for i in keep] for cells in rows]
