@@ -17,6 +17,7 @@ from bls_notebook.engine.spec import ModelSpec, TensorSpec
 from bls_notebook.observe.visible import first_line
 
 from .config import ModelConfigMessage
+from .config.validate import cache_refused
 from .source import ModelSource
 
 __all__ = ["CircularEnsembleError", "Dependencies", "check_members", "members_of", "refuse"]
@@ -140,7 +141,10 @@ def check_members(spec: ModelSpec, find: Callable[[str, int], ModelSpec | None])
                 f"lower the ensemble's max_batch_size, or raise that of '{member.name}'",
             )
         _map_step(name, step, member, tensors)
-    return _labels(name, [tensors[i] for i in spec.inputs])
+    decoupled = _labels(name, [tensors[i] for i in spec.inputs])
+    if decoupled and spec.response_cache:
+        refuse(name, cache_refused(name, "'decoupled' transaction policy"), "leave response_cache out")
+    return decoupled
 
 
 def _no_version(ensemble: str, member: str, version: int) -> str:

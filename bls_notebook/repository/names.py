@@ -65,7 +65,7 @@ def file_override_path(name: str) -> PurePosixPath:
     Parameters
     ----------
     name : str
-        ``file:<version>/<path>``, as in Triton.
+        ``file:<version>/<path>``, as in Triton, which takes ``file:/<version>/<path>`` for the same.
 
     Raises
     ------
@@ -73,11 +73,10 @@ def file_override_path(name: str) -> PurePosixPath:
         Anything else, or a path that leads out of the model's folder.
     """
     plain = name[5:] if isinstance(name, str) and name.startswith("file:") else ""
-    path = PurePosixPath(plain)
+    path = PurePosixPath(plain.lstrip("/"))
     parts = path.parts
     if (
         len(parts) < 2
-        or path.is_absolute()
         or any(
             p in ("..", ".") or _FORBIDDEN.search(p) or len(p.encode("utf-8", "replace")) > 255 for p in parts
         )

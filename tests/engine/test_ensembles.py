@@ -334,6 +334,18 @@ def test_a_decoupled_step_makes_a_decoupled_ensemble(models: bls.ModelRepository
     assert "using the decoupled" in message(models.infer("e", ints(1)))
 
 
+def test_a_decoupled_step_does_not_go_with_a_response_cache(models: bls.ModelRepository) -> None:
+    """Nor does it with the ensemble that has such an ensemble as a step."""
+    cached = "response_cache { enable: true }"
+    words = "Response Cache does not currently support model {} with 'decoupled' transaction policy"
+    models.define("inner", "", chain("countdown", "double"))
+    for name, steps in {"e": ("countdown", "double"), "f": ("plus", "inner")}.items():
+        with pytest.raises(bls.ModelLoadError, match=words.format(name)):
+            models.define(name, "", chain(*steps) + cached)
+        assert not models.ready(name)
+    models.define("e", "", chain("plus", "double") + cached)
+
+
 def test_a_decoupled_step_at_the_end(models: bls.ModelRepository) -> None:
     models.define("e", "", chain("plus", "countdown"))
     assert [v for v in streamed(models, "e", 2) if v is not None] == [3, 2, 1]

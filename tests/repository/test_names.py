@@ -128,6 +128,13 @@ def test_a_file_inside_the_models_folder(name: str) -> None:
     assert str(file_override_path(name)) == name[5:]
 
 
+@pytest.mark.parametrize("name", ["file:/1/model.py", "file:///1/model.py", "file:/etc/passwd"])
+def test_a_file_from_the_models_folder_on(name: str) -> None:
+    path = file_override_path(name)
+    assert not path.is_absolute()
+    assert str(path) == name[5:].lstrip("/")
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -136,7 +143,8 @@ def test_a_file_inside_the_models_folder(name: str) -> None:
         "file:model.py",
         "file:../x/model.py",
         "file:1/../../x",
-        "file:/etc/passwd",
+        "file:/model.py",
+        "file:/../1/model.py",
         "file:1/..",
         "file:1/a\\b",
         "file:1/a\0b",

@@ -17,7 +17,7 @@ from .validate_sequence import validate_initial_states, validate_sequence_batchi
 from .validate_tensors import validate_tensors
 from .validate_warmup import validate_warmup
 
-__all__ = ["validate", "validate_model"]
+__all__ = ["cache_refused", "validate", "validate_model"]
 
 _PLATFORMS = {
     "onnxruntime": {"onnxruntime_onnx"},
@@ -25,6 +25,7 @@ _PLATFORMS = {
     "pytorch": {"pytorch_libtorch", "torch_aoti"},
 }
 _PYTHON_RUNTIMES = frozenset({"", "libtriton_python.so", "triton_python.dll"})
+_NO_CACHE = "; leave response_cache out"
 
 
 def validate(config: ModelConfigMessage, *, folder: Path | None = None) -> None:
@@ -69,15 +70,20 @@ def validate_model(config: ModelConfigMessage) -> None:
         validate_dynamic_batching(config)
     elif scheduling == "sequence_batching":
         if caching:
-            refuse(config, "a response cache does not go with sequence_batching; leave one of them out")
+            refuse(config, cache_refused(config.name, "sequence batching scheduler") + _NO_CACHE)
         validate_sequence_batching(config)
     elif scheduling == "ensemble_scheduling":
         validate_ensemble(config)
     elif config.platform == "ensemble":
         refuse(config, "its platform is ensemble, but it has no ensemble_scheduling; add its steps")
     if caching and config.model_transaction_policy.decoupled:
-        refuse(config, "a response cache does not go with a decoupled model; leave response_cache out")
+        refuse(config, cache_refused(config.name, "'decoupled' transaction policy") + _NO_CACHE)
     _validate_metrics(config)
+
+
+def cache_refused(model: str, what: str) -> str:
+    """Return Triton's words for a model whose responses cannot be cached."""
+    return f"Response Cache does not currently support model {model} with {what}"
 
 
 def _validate_backend(config: ModelConfigMessage) -> None:

@@ -50,6 +50,16 @@ def refusal(text: str, folder: Path | None = None) -> str:
             "model 'm': parameter FORCE_CPU_ONLY_INPUT_TENSORS is 'off'; use \"yes\" or \"no\"",
         ),
         (
+            "response_cache { enable: true } model_transaction_policy { decoupled: true }",
+            "model 'm': Response Cache does not currently support model m with 'decoupled' transaction "
+            "policy; leave response_cache out",
+        ),
+        (
+            "response_cache { enable: true } sequence_batching { }",
+            "model 'm': Response Cache does not currently support model m with sequence batching scheduler; "
+            "leave response_cache out",
+        ),
+        (
             'model_metrics { metric_control { metric_identifier { family: "x" } } }',
             "model 'm': model_metrics.metric_control[0] has no buckets; "
             "set histogram_options { buckets: [ ... ] }",
