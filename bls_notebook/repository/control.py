@@ -29,6 +29,7 @@ from .config import parse_config, parse_json
 from .ensembles import CircularEnsembleError, Dependencies, members_of, refuse
 from .fingerprint import signature
 from .layout import find_model, model_names
+from .names import check_model_name
 from .records import unavailable_record
 from .source import ModelSource
 
@@ -131,6 +132,7 @@ class ModelControl(ABC):
             present = [n for n in model_names(self.paths) if n not in self._definitions]
             for name in present:
                 try:
+                    check_model_name(name)
                     found = signature(find_model(self.paths, name))
                     if self._polled.get(name) == found:
                         continue
@@ -155,13 +157,13 @@ class ModelControl(ABC):
     @staticmethod
     def _members(source: ModelSource) -> dict[str, set[int]]:
         """The models of the steps of an ensemble; none for other models, or where the config is wrong."""
-        if "ensemble" not in str(source.config):
-            return {}
         try:
+            if "ensemble" not in str(source.config):
+                return {}
             given: Any = source.config
             read = parse_json if source.config_is_json else parse_config
             return members_of(read(given, model=source.name))
-        except BLSError:
+        except (BLSError, RecursionError):
             return {}  # the load will say what is wrong with it
 
     def _prepare(self, source: ModelSource, chain: tuple[str, ...]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,15 +22,16 @@ Signature = tuple[tuple[str, int, int], ...]
 def signature(folder: Path) -> Signature:
     """Return what changes when files of a folder do: their names, times and sizes."""
     out = []
-    for file in folder.rglob("*"):
-        if "__pycache__" in file.parts:
-            continue
-        try:
-            if file.is_file():
-                found = file.stat()
-                out.append((str(file.relative_to(folder)), found.st_mtime_ns, found.st_size))
-        except OSError:
-            continue  # it went away meanwhile
+    for within, folders, names in os.walk(folder):  # what cannot be read is passed over
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        for name in names:
+            file = os.path.join(within, name)
+            try:
+                found = os.stat(file)
+            except OSError:
+                continue  # it went away meanwhile
+            if stat.S_ISREG(found.st_mode):
+                out.append((os.path.relpath(file, folder), found.st_mtime_ns, found.st_size))
     return tuple(sorted(out))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine.ctrl_c import CtrlC
-from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.errors import BLSError, ModelLoadError
 
 from .loader import load_versions
 from .repository import ModelRepository
@@ -59,7 +59,9 @@ def _other_instances(repository: ModelRepository, name: str, count: int) -> Iter
         folder = Path(next(iter(serving.values())).directory).parent
         try:
             loaded = load_versions(server, ModelSource(name, folder, str(folder), config, True))
-        except OSError as error:  # its files have gone
+        except (OSError, ModelLoadError) as error:
+            if folder.is_dir():
+                raise
             raise BLSError(f"model {name!r} cannot be loaded with {count} instances: {error}") from error
         for version in loaded.keys() - serving.keys():
             loaded.pop(version).close()

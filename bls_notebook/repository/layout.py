@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from bls_notebook.engine.errors import BLSError, ModelNotFoundError
-from bls_notebook.observe.visible import first_line
+from bls_notebook.engine.errors import BLSError, ConfigError, ModelNotFoundError
+from bls_notebook.observe.visible import first_line, visible
 
 __all__ = ["config_text", "find_model", "model_names", "repository_paths", "shown_path", "version_folders"]
+
+MAX_CONFIG = 1 << 24  # bytes
 
 
 def repository_paths(paths: Iterable[str | Path]) -> tuple[Path, ...]:
@@ -45,11 +48,25 @@ def model_names(paths: Iterable[Path]) -> list[str]:
         {
             entry.name
             for path in paths
-            if path.is_dir()
-            for entry in path.iterdir()
-            if entry.is_dir() and not entry.name.startswith((".", "__"))
+            for entry in _folders_in(path)
+            if not entry.name.startswith((".", "__"))
         }
     )
+
+
+def _folders_in(path: Path) -> list[Path]:
+    """The folders in a folder; none where it went away, or may not be looked into."""
+    try:
+        return [entry for entry in path.iterdir() if _is_folder(entry)]
+    except OSError:
+        return []
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:  # somebody else's
+        return False
 
 
 def find_model(paths: Iterable[Path], name: str) -> Path:
@@ -63,7 +80,7 @@ def find_model(paths: Iterable[Path], name: str) -> Path:
         There are several of that name.
     """
     paths = list(paths)
-    found = [p / name for p in paths if (p / name).is_dir()]
+    found = [p / name for p in paths if _is_folder(p / name)]
     if not found:
         known = model_names(paths)
         where = ", ".join(repr(str(p)) for p in paths) or "memory only"
@@ -80,22 +97,48 @@ def find_model(paths: Iterable[Path], name: str) -> Path:
 def version_folders(folder: Path) -> dict[int, Path]:
     """Return the version folders of a model, by number; other folders are ignored, as in Triton."""
     out = {}
-    for entry in folder.iterdir():
-        if entry.is_dir() and entry.name.isascii() and entry.name.isdigit() and entry.name[0] != "0":
+    for entry in _folders_in(folder):
+        if entry.name.isascii() and entry.name.isdigit() and entry.name[0] != "0" and len(entry.name) < 19:
             out[int(entry.name)] = entry
     return dict(sorted(out.items()))
 
 
-def config_text(folder: Path) -> str | None:
-    """Return the text of a model's config.pbtxt, None where it has none."""
+def config_text(folder: Path) -> str | ConfigError | None:
+    """Return the text of a model's config.pbtxt, None where it has none; why, where it cannot be read."""
     file = folder / "config.pbtxt"
-    return file.read_text(encoding="utf-8") if file.is_file() else None
+    try:
+        found = file.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return _unreadable(folder, "it is no file; put the configuration's text into a file of that name")
+        if found.st_size > MAX_CONFIG:
+            return _unreadable(
+                folder,
+                f"it has {found.st_size:,} bytes, expected at most {MAX_CONFIG:,}: no configuration has",
+            )
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return _unreadable(folder, f"it cannot be read: {error.strerror}")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        number = data.count(b"\n", 0, error.start) + 1
+        line = data.splitlines()[number - 1][:160].decode("utf-8", "backslashreplace")
+        return _unreadable(
+            folder,
+            f"line {number} is no UTF-8: {visible(line.strip())}; save the file with the encoding UTF-8",
+        )
+
+
+def _unreadable(folder: Path, why: str) -> ConfigError:
+    return ConfigError(f"model '{folder.name}': config.pbtxt: {why}")
 
 
 def shown_path(path: Path) -> str:
     """Return a path as a person would write it: from the working folder where that is no longer."""
     try:
         relative = os.path.relpath(path)
-    except ValueError:  # another drive
+    except (ValueError, OSError):  # another drive; or the working folder has gone
         return str(path)
     return relative if len(relative) <= len(str(path)) else str(path)

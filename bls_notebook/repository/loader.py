@@ -6,6 +6,7 @@ and stay; whatever the model raises (also `sys.exit`) becomes a ModelLoadError; 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -132,7 +133,7 @@ def _read_config(source: ModelSource) -> ModelConfigMessage:
     else:
         config = parse_config(source.config, model=source.name)
     first = next(iter(source.versions.values()), None)
-    files = () if first is None else tuple(sorted(f.name for f in first.iterdir()))
+    files = () if first is None else tuple(sorted(os.listdir(first)))
     return complete(config, model=source.name, files=files, gpus=gpu_count(), runs_on_gpu=runs_on_gpu)
 
 

@@ -6,6 +6,7 @@ import re
 from pathlib import PurePosixPath
 
 from bls_notebook.engine.errors import InvalidNameError
+from bls_notebook.observe.visible import encodable
 
 __all__ = ["check_model_name", "check_version", "file_override_path"]
 
@@ -81,9 +82,12 @@ def file_override_path(name: str) -> PurePosixPath:
             p in ("..", ".") or _FORBIDDEN.search(p) or len(p.encode("utf-8", "replace")) > 255 for p in parts
         )
         or "\\" in plain
+        or encodable(plain) != plain
     ):
+        shown = repr(name)
+        shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
         raise InvalidNameError(
-            f"file override {name!r} cannot be used: expected 'file:<version>/<file name>' inside the "
+            f"file override {shown} cannot be used: expected 'file:<version>/<file name>' inside the "
             "model's folder, such as 'file:1/model.py'"
         )
     return path

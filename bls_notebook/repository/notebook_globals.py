@@ -12,6 +12,8 @@ import builtins
 import symtable
 from collections.abc import Collection, Iterator
 
+from .syntax import syntax_tree
+
 __all__ = ["undefined_name_warnings", "undefined_names"]
 
 # IPython puts names of its own into the builtins of the process; Triton's process has none of them.
@@ -60,11 +62,16 @@ def undefined_names(source: str) -> dict[str, int]:
 
     Source that cannot be compiled has none: it has worse problems.
     """
+    tree = syntax_tree(source)
+    if tree is None:
+        return {}
     try:
-        tree = ast.parse(source)
-        table = symtable.symtable(source, "model.py", "exec")
+        return _undefined(tree, symtable.symtable(source, "model.py", "exec"))
     except (SyntaxError, ValueError, RecursionError):
         return {}
+
+
+def _undefined(tree: ast.Module, table: symtable.SymbolTable) -> dict[str, int]:
     tables = list(_tables(table))
     defined = {s.get_name() for s in table.get_symbols() if _binds(s)}
     # `global x` in a function, and an assignment there, make a name of the module.

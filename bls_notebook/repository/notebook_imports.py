@@ -12,6 +12,8 @@ import os
 import sys
 from pathlib import Path
 
+from .syntax import syntax_tree
+
 __all__ = ["stray_import_warnings", "stray_imports"]
 
 _ALWAYS = frozenset(sys.stdlib_module_names) | {"triton_python_backend_utils", "c_python_backend_utils"}
@@ -36,9 +38,8 @@ def stray_import_warnings(source: str, model: str) -> tuple[str, ...]:
 
 def stray_imports(source: str) -> dict[str, int]:
     """Return the top-level modules of the notebook's folder that a module imports, with the first lines."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+    tree = syntax_tree(source)
+    if tree is None:
         return {}  # it has worse problems
     lines: dict[str, int] = {}
     for node in ast.walk(tree):
@@ -51,7 +52,10 @@ def stray_imports(source: str) -> dict[str, int]:
         for name in names:
             top = name.partition(".")[0]
             lines[top] = min(node.lineno, lines.get(top, node.lineno))
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except OSError:  # it has gone, and nobody finds anything there
+        return {}
     elsewhere = [entry for entry in sys.path if not _is(entry, here)]
     if len(elsewhere) == len(sys.path):
         return {}  # the notebook's folder is not looked into

@@ -368,6 +368,10 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
             loaded = load_versions(
                 self._server, source, keep, lambda versions: self._note_loading(source, versions)
             )
+        except OSError as error:  # its folder went away, or may not be looked into
+            problem = ModelLoadError(f"model {name!r} could not be loaded: {error}", name)
+            self._note_failed(source, str(problem))
+            raise problem from error
         except BLSError as error:
             self._note_failed(source, str(error))
             raise

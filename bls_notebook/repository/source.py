@@ -10,11 +10,12 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from bls_notebook.engine.errors import InvalidNameError
+from bls_notebook.engine.errors import InvalidNameError, ModelLoadError, RepositoryClosedError
 
 from .layout import config_text, shown_path, version_folders
 from .names import file_override_path
@@ -34,7 +35,7 @@ class ModelSource:
     origin : str
         What is shown: ``cell``, or the folder on disk.
     config : object
-        Text of config.pbtxt, JSON text, dict, or None.
+        Text of config.pbtxt, JSON text, dict, None, or the ConfigError that says why it cannot be read.
     config_is_json : bool
         It came through `load_model(config=...)`, which takes JSON only.
     warnings : tuple of str
@@ -66,22 +67,59 @@ class ModelSource:
 
 
 class SourceFolder:
-    """Makes the folders of models that come from memory."""
+    """Makes the folders of models that come from memory.
+
+    Guarantees: folders made side by side never meet; one that cannot be written whole leaves nothing behind;
+    after `close` there are none.
+    """
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._root: Path | None = None
         self._count = 0
+        self._closed = False
 
     def write(self, name: str, files: Mapping[str, bytes]) -> Path:
-        """Write files, by their paths in the model's folder, to a new folder for a model."""
-        if self._root is None:
-            self._root = Path(tempfile.mkdtemp(prefix="bls_notebook-"))
-        self._count += 1
-        folder = self._root / str(self._count) / name
-        for path, content in files.items():
-            file = folder / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
+        """Write files, by their paths in the model's folder, to a new folder for a model.
+
+        Raises
+        ------
+        ModelLoadError
+            They cannot be written.
+        RepositoryClosedError
+        """
+        made: Path | None = None
+        path = ""
+        try:
+            made = self._new()
+            for path, content in files.items():
+                file = made / name / path
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with file.open("xb") as opened:
+                    opened.write(content)
+            if self._closed:  # meanwhile
+                raise _closed()
+        except BaseException as error:
+            if made is not None:
+                _remove(made)
+                if self._closed:
+                    _remove(made.parent)
+            if not isinstance(error, (OSError, ValueError)):
+                raise
+            what = f"its file {path if len(path) <= 80 else path[:80] + '…'!r}" if path else "its folder"
+            why = getattr(error, "strerror", None) or str(error)
+            raise ModelLoadError(f"model {name!r}: {what} cannot be written: {why}", name) from error
+        return made / name
+
+    def _new(self) -> Path:
+        with self._lock:
+            if self._closed:
+                raise _closed()
+            if self._root is None:
+                self._root = Path(tempfile.mkdtemp(prefix="bls_notebook-"))
+            self._count += 1
+            folder = self._root / str(self._count)
+        folder.mkdir()
         return folder
 
     def from_overrides(self, name: str, files: Mapping[str, bytes]) -> Path:
@@ -90,35 +128,55 @@ class SourceFolder:
         Raises
         ------
         InvalidNameError
-            A file that would be outside the model's folder, or that is not bytes.
+            A file that would be outside the model's folder, or where another one is, or that is not bytes.
+        ModelLoadError
+            They cannot be written.
         """
         if not isinstance(files, Mapping):
             raise InvalidNameError(
                 f"model {name!r}: files: got {type(files).__name__}, expected a dict such as "
                 "{'file:1/model.py': b'...'}"
             )
-        contents = {}
+        contents: dict[PurePosixPath, bytes] = {}
         for file, data in files.items():
-            path = str(file_override_path(file))
+            path = file_override_path(file)
             if not isinstance(data, (bytes, bytearray, memoryview)):
                 raise InvalidNameError(
                     f"model {name!r}: file override {file!r}: got {type(data).__name__}, expected bytes"
                 )
+            if path in contents:
+                raise InvalidNameError(f"model {name!r}: two file overrides for {str(path)!r}; give one")
             contents[path] = bytes(data)
-        return self.write(name, contents)
+        for path in contents:
+            for folder in path.parents:
+                if folder in contents:
+                    raise InvalidNameError(
+                        f"model {name!r}: file override {str(path)!r}: {str(folder)!r} cannot be its folder, "
+                        "it is a file of another override; rename one of them"
+                    )
+        return self.write(name, {str(path): data for path, data in contents.items()})
 
     def discard(self, folder: Path) -> None:
         """Remove a folder that `write` made; any other is left alone."""
         if self._root is not None and self._root in folder.parents:
-            shutil.rmtree(folder.parent, ignore_errors=True)
-            _forget_finders(folder.parent)
+            _remove(folder.parent)
 
     def close(self) -> None:
-        """Remove everything that was written."""
-        if self._root is not None:
-            shutil.rmtree(self._root, ignore_errors=True)
-            _forget_finders(self._root)
-            self._root = None
+        """Remove everything that was written; nothing is any more."""
+        with self._lock:
+            self._closed = True
+            root, self._root = self._root, None
+        if root is not None:
+            _remove(root)
+
+
+def _closed() -> RepositoryClosedError:
+    return RepositoryClosedError("the repository is closed; make a new one: ModelRepository(...)")
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _forget_finders(folder)
 
 
 def _forget_finders(folder: Path) -> None:

@@ -14,6 +14,8 @@ from .proto import ModelConfigMessage, new_config
 
 __all__ = ["parse_json"]
 
+DEEPEST = 20  # levels of a configuration; it has fewer
+
 
 def parse_json(config: str | Mapping[str, Any], *, model: str, source: str = "config") -> ModelConfigMessage:
     """Return the configuration that JSON text, or a dict of its form, describes.
@@ -37,6 +39,8 @@ def parse_json(config: str | Mapping[str, Any], *, model: str, source: str = "co
     message = new_config()
     try:
         return json_format.ParseDict(_ready(document, message.DESCRIPTOR), message)
+    except RecursionError:
+        raise _too_deep(model, source) from None
     except (json_format.ParseError, TypeError, ValueError, OverflowError) as error:
         reason = plain_reason(str(error), message.DESCRIPTOR)
         culprit = re.search(r"'([^']*)'\W*$", str(error))
@@ -44,8 +48,20 @@ def parse_json(config: str | Mapping[str, Any], *, model: str, source: str = "co
         raise ConfigError(f"model '{model}': {source}: {where}{reason}") from None
 
 
-def _field_of(data: Any, text: str, field: str = "") -> str:
+def _too_deep(model: str, source: str) -> ConfigError:
+    return ConfigError(f"model '{model}': {source}: it is nested deeper than any configuration is")
+
+
+def _shown(value: object) -> str:
+    """What was given, for a message: the beginning of it, where it is long."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
+def _field_of(data: Any, text: str, field: str = "", depth: int = 0) -> str:
     """Name the field that has a text where a number belongs, as ``output.dims: ``."""
+    if depth > DEEPEST:
+        return ""
     if data == text and field:
         return f"{field}: "
     items: Iterable[tuple[str, Any]] = ()
@@ -53,12 +69,14 @@ def _field_of(data: Any, text: str, field: str = "") -> str:
         items = [(f"{field}.{key}".lstrip("."), value) for key, value in data.items()]
     elif isinstance(data, list):
         items = [(field, value) for value in data]
-    return next((found for name, value in items if (found := _field_of(value, text, name))), "")
+    return next((found for name, value in items if (found := _field_of(value, text, name, depth + 1))), "")
 
 
 def _decoded(text: str, model: str, source: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=_without_repeats)
+    except RecursionError:
+        raise _too_deep(model, source) from None
     except json.JSONDecodeError as error:
         line = text.split("\n")[error.lineno - 1].strip()
         raise ConfigError(
@@ -99,7 +117,7 @@ def _ready_field(value: Any, field: Any, path: str) -> Any:
     nested = field.message_type
     if nested is not None and nested.GetOptions().map_entry:
         if not isinstance(value, Mapping):
-            raise ValueError(f"{path}: expected an object, got {value!r}")
+            raise ValueError(f"{path}: expected an object, got {_shown(value)}")
         of = nested.fields_by_name["value"]
         return {str(key): _ready_value(item, of, f"{path}[{key}]") for key, item in value.items()}
     if not field.is_repeated:
@@ -113,11 +131,11 @@ def _ready_value(value: Any, field: Any, path: str) -> Any:
         if isinstance(value, Mapping):
             return _ready(value, field.message_type, f"{path}.")
         fields = f"an object with the fields of {field.message_type.name}"
-        raise ValueError(f"{path}: expected {fields}, got {value!r}")
+        raise ValueError(f"{path}: expected {fields}, got {_shown(value)}")
     if field.enum_type is not None and isinstance(value, str):
         return value.upper().replace("-", "_")
     if field.cpp_type == field.CPPTYPE_STRING and not isinstance(value, str):
-        raise ValueError(f"{path}: expected text, got {value!r}")
+        raise ValueError(f"{path}: expected text, got {_shown(value)}")
     if field.cpp_type == field.CPPTYPE_BOOL and value in ("true", "false"):
         return value == "true"
     item = getattr(value, "item", None)

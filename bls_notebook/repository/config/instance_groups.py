@@ -11,6 +11,7 @@ from .refuse import refuse
 
 __all__ = ["complete_instance_groups"]
 
+MOST_INSTANCES = 1024
 # Backends that get two instances a group on a CPU where no count is given.
 _TWO_ON_CPU = frozenset({"tensorflow", "onnxruntime"})
 
@@ -49,6 +50,13 @@ def complete_instance_groups(config: ModelConfigMessage, gpus: int, auto: bool =
         if group.kind == kinds.KIND_GPU and not group.gpus:
             group.gpus.extend(range(gpus))
         _validate(config, group, gpus)
+    count = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
+    if count > MOST_INSTANCES:
+        refuse(
+            config,
+            f"its instance groups ask for {count:,} instances, expected at most {MOST_INSTANCES:,}: on a "
+            "server each is a process of its own; lower instance_group.count",
+        )
 
 
 def _validate(config: ModelConfigMessage, group: Any, gpus: int) -> None:

@@ -15,7 +15,10 @@ __all__ = ["parse_config", "parse_pbtxt"]
 
 
 def parse_config(
-    config: str | Mapping[str, Any] | ModelConfigMessage | None, *, model: str, source: str = "config"
+    config: str | Mapping[str, Any] | ModelConfigMessage | ConfigError | None,
+    *,
+    model: str,
+    source: str = "config",
 ) -> ModelConfigMessage:
     """Return a configuration from whatever form the caller has.
 
@@ -23,7 +26,8 @@ def parse_config(
     ----------
     config : str, mapping, ModelConfig or None
         Text of a config.pbtxt, JSON text (it begins with ``{``), a dict of the JSON's form, a message
-        (which is copied), or None for an empty configuration.
+        (which is copied), or None for an empty configuration. A ConfigError, which says why there is none
+        of these, is raised.
     model : str
         The model's name, for error messages.
     source : str
@@ -36,6 +40,8 @@ def parse_config(
     """
     if config is None:
         return new_config()
+    if isinstance(config, ConfigError):
+        raise ConfigError(*config.args)
     if isinstance(config, str):
         # No config.pbtxt begins with a bracket or brace.
         if config.lstrip().startswith(("{", "[")):

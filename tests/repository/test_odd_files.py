@@ -1,0 +1,325 @@
+"""Files that are not what they should be: one clear error each, nothing left behind, other models served."""
+
+from __future__ import annotations
+
+import ast
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.repository import layout, syntax
+from bls_notebook.repository.config.instance_groups import MOST_INSTANCES
+from bls_notebook.repository.notebook_globals import undefined_names
+from bls_notebook.repository.source import SourceFolder
+from tests.engine.harness import Caller
+from tests.repository.models import TEXT, said, saying, write
+
+GOOD = saying("'good'")
+
+
+def as_bytes(data: bytes) -> Callable[[Path], Any]:
+    return lambda file: file.write_bytes(data)
+
+
+def as_folder(file: Path) -> None:
+    file.mkdir()
+
+
+def as_loop(file: Path) -> None:
+    file.symlink_to(file)
+
+
+def as_pipe(file: Path) -> None:
+    os.mkfifo(file)
+
+
+def as_device(file: Path) -> None:
+    file.symlink_to("/dev/zero")
+
+
+def as_holes(file: Path) -> None:
+    with file.open("wb") as opened:
+        opened.truncate(layout.MAX_CONFIG + 1)
+
+
+CONFIGS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "latin-1": (as_bytes(b'name: "bad"\n# caf\xe9\n'), r"config.pbtxt: line 2 is no UTF-8: # caf\\xe9; save"),
+    "utf-16": (as_bytes('name: "bad"'.encode("utf-16")), "line 1 is no UTF-8"),
+    "half a character": (as_bytes(b'name: "bad" # \xed\xa0\x80'), "line 1 is no UTF-8"),
+    "a byte order mark": (as_bytes(b"\xef\xbb\xbf"), r"config:1:1: Expected .* got \\ufeff"),
+    "no text": (as_bytes(b"\x00\x01\x02"), "config:1:1"),
+    "a folder": (as_folder, "config.pbtxt: it is no file"),
+    "a link to itself": (as_loop, "config.pbtxt: it cannot be read: Too many levels"),
+    "a pipe": (as_pipe, "config.pbtxt: it is no file"),
+    "a device": (as_device, "config.pbtxt: it is no file"),
+    "too large": (as_holes, "config.pbtxt: it has 16,777,217 bytes, expected at most"),
+    "deep": (as_bytes(b"input { " * 100_000), "config:1:9"),
+}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links, pipes and devices of POSIX")
+@pytest.mark.parametrize("case", CONFIGS)
+def test_a_config_that_cannot_be_read(tmp_path: Path, case: str, caplog: pytest.LogCaptureFixture) -> None:
+    make, words = CONFIGS[case]
+    write(tmp_path, "good", GOOD)
+    write(tmp_path, "bad", GOOD)
+    (tmp_path / "bad" / "config.pbtxt").unlink()
+    make(tmp_path / "bad" / "config.pbtxt")
+    with bls.ModelRepository(tmp_path) as repo:
+        with pytest.raises(bls.ConfigError, match=words) as info:
+            repo.load("bad")
+        assert "\n" not in str(info.value)
+        assert str(info.value).startswith("model 'bad': ")
+        repo.load("good")
+        assert said(repo, "good") == "good"
+        assert [(r.name, r.state) for r in repo.index()] == [("bad", "UNAVAILABLE"), ("good", "READY")]
+        assert repo.index()[0].reason == str(info.value)
+    for mode in ("none", "poll"):
+        with bls.ModelRepository(tmp_path, control_mode=mode, poll_seconds=None) as repo:
+            assert said(repo, "good") == "good"
+            assert not repo.ready("bad")
+            assert str(info.value) in caplog.messages
+        caplog.clear()
+
+
+def test_a_config_that_became_unreadable_leaves_the_model_as_it_is(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "m", GOOD)
+    disk.load("m")
+    (disk.paths[0] / "m" / "config.pbtxt").write_bytes(b"\xff")
+    with pytest.raises(bls.ConfigError, match=r"UTF-8: \\xff"):
+        disk.load("m")
+    assert said(disk, "m") == "good"
+
+
+def test_odd_folders_are_no_models_and_no_versions(disk: bls.ModelRepository) -> None:
+    root = disk.paths[0]
+    write(root, "good", GOOD)
+    write(root, "good", "1 / 0", version="9" * 200)
+    (root / "loop").symlink_to(root / "loop")
+    (root / "good" / "7").symlink_to(root / "good" / "7")
+    os.mkdir(os.fsencode(root) + b"/caf\xe9")
+    assert disk.load("good").version == 1
+    assert {r.name for r in disk.index()} >= {"good"}
+    for mode in ("none", "poll"):
+        with bls.ModelRepository(root, control_mode=mode, poll_seconds=None) as repo:
+            assert said(repo, "good") == "good"
+
+
+@pytest.mark.parametrize("version", ["a file", "a link to itself", "gone"])
+def test_a_version_that_is_no_folder(disk: bls.ModelRepository, version: str) -> None:
+    place = write(disk.paths[0], "m", GOOD)
+    (place / "model.py").unlink()
+    place.rmdir()
+    if version == "a file":
+        place.write_text("")
+    elif version != "gone":
+        place.symlink_to(place)
+    with pytest.raises(bls.ModelLoadError, match="no version to load"):
+        disk.load("m")
+
+
+def test_a_folder_that_goes_away_while_it_is_read(
+    disk: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(disk.paths[0], "m", GOOD)
+
+    def gone(*_: Any) -> Any:
+        raise FileNotFoundError(2, "No such file or directory", "1")
+
+    monkeypatch.setattr("bls_notebook.repository.loader.version_fingerprint", gone)
+    with pytest.raises(bls.ModelLoadError, match=r"'m' could not be loaded: .*No such file"):
+        disk.load("m")
+    assert disk.index()[0].reason.startswith("model 'm' could not be loaded")
+
+
+# -- overrides and cells -------------------------------------------------------------------------------
+
+MODEL_PY = GOOD.encode()
+OVERRIDES: dict[str, tuple[dict[Any, Any], str]] = {
+    "a file as a folder": (
+        {"file:1/model.py": b"", "file:1/model.py/x": b""},
+        "'1/model.py' cannot be its folder",
+    ),
+    "a folder as a file": ({"file:1/a/b": b"", "file:1/a": b""}, "'1/a' cannot be its folder"),
+    "twice": ({"file:1/model.py": b"", "file:1//model.py": b""}, "two file overrides for '1/model.py'"),
+    "too long": ({"file:1/" + "a/" * 3000 + "x": b""}, "cannot be written: File name too long"),
+    "half a character": ({"file:1/\ud800": b""}, "cannot be used"),
+    "no bytes": ({"file:1/model.py": GOOD}, "got str, expected bytes"),
+    "no name": ({5: b""}, "cannot be used"),
+}
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where folders for models from memory are made."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("case", OVERRIDES)
+def test_bad_overrides_leave_nothing(temporary: Path, case: str) -> None:
+    files, words = OVERRIDES[case]
+    config = {"backend": "python", "output": [{"name": "OUT", "data_type": "TYPE_STRING", "dims": [-1]}]}
+    with bls.ModelRepository() as repo:
+        repo.load("m", config, {"file:1/model.py": MODEL_PY})
+        before = list(temporary.rglob("*"))
+        with pytest.raises(bls.BLSError, match=words) as info:
+            repo.load("m", config, files)
+        assert len(str(info.value)) < 400
+        assert "\n" not in str(info.value)
+        assert list(temporary.rglob("*")) == before
+        assert said(repo, "m") == "good"
+    assert not list(temporary.iterdir())
+
+
+def test_no_folder_for_temporary_files(temporary: Path) -> None:
+    temporary.rmdir()
+    with bls.ModelRepository() as repo:
+        with pytest.raises(bls.ModelLoadError, match="its folder cannot be written: No such file"):
+            repo.define("m", GOOD, TEXT)
+        temporary.mkdir()
+        repo.define("m", GOOD, TEXT)
+        assert said(repo, "m") == "good"
+
+
+def test_a_full_disk_leaves_nothing(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = SourceFolder()
+    opened = Path.open
+
+    def full(self: Path, *args: Any, **kwargs: Any) -> Any:
+        if self.name == "b":
+            raise OSError(28, "No space left on device")
+        return opened(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(bls.ModelLoadError, match="its file '1/b' cannot be written: No space left"):
+        folder.write("m", {"1/a": b"", "1/b": b""})
+    assert [path.name.startswith("bls_notebook-") for path in temporary.rglob("*")] == [True]
+    folder.close()
+    assert not list(temporary.iterdir())
+
+
+def test_first_definitions_side_by_side(temporary: Path) -> None:
+    for _ in range(8):
+        repo = bls.ModelRepository()
+        together = threading.Barrier(8)
+
+        def first(name: str, repo: Any = repo, together: threading.Barrier = together) -> None:
+            together.wait()
+            repo.define(name, GOOD, TEXT)
+
+        callers = [Caller(first, f"m{n}") for n in range(8)]
+        for caller in callers:
+            caller.result()
+        assert len(list(temporary.iterdir())) == 1
+        repo.close()
+        assert not list(temporary.iterdir())
+
+
+def test_a_repository_that_closes_meanwhile(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = SourceFolder()
+    opened = Path.open
+
+    def closing(self: Path, *args: Any, **kwargs: Any) -> Any:
+        folder.close()
+        self.parent.mkdir(parents=True, exist_ok=True)  # as if it had been made just after
+        return opened(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", closing)
+        with pytest.raises(bls.RepositoryClosedError):
+            folder.write("m", {"1/model.py": b""})
+    assert not list(temporary.iterdir())
+    with pytest.raises(bls.RepositoryClosedError):
+        folder.write("m", {"1/model.py": b""})
+    assert not list(temporary.iterdir())
+
+
+def test_good_source_is_never_refused_for_its_tree(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse, failures = ast.parse, [SystemError("AST constructor recursion depth mismatch")] * 2
+
+    def sometimes(*args: Any, **kwargs: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return parse(*args, **kwargs)
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise SystemError("AST constructor recursion depth mismatch")
+
+    monkeypatch.setattr(syntax.ast, "parse", sometimes)
+    assert undefined_names("print(what)") == {"what": 1}
+    assert not failures
+    monkeypatch.setattr(syntax.ast, "parse", never)
+    assert undefined_names("print(what)") == {}
+    repo.define("m", GOOD, TEXT)
+    assert said(repo, "m") == "good"
+
+
+def test_source_too_deep_to_look_at_is_no_reason(repo: bls.ModelRepository) -> None:
+    repo.define("m", f"deep = {'+'.join('1' * 800)}\nwide = {'-' * 80}1\n{GOOD}", TEXT)
+    assert said(repo, "m") == "good"
+    with pytest.raises(bls.ModelLoadError, match=r"SyntaxError|MemoryError|RecursionError"):
+        repo.define("m", f"deep = {'(' * 5000}1{')' * 5000}\n{GOOD}", TEXT)
+    assert said(repo, "m") == "good"
+
+
+# -- configurations without reason ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [MOST_INSTANCES + 1, 100_000, 2**31 - 1])
+def test_instance_counts_without_reason(repo: bls.ModelRepository, count: int) -> None:
+    repo.define("m", GOOD, TEXT)
+    for config in (
+        f"{TEXT} instance_group [ {{ count: {count} kind: KIND_CPU }} ]",
+        f"{TEXT} instance_group [ {{ count: {count // 2 + 1} }}, {{ count: {count // 2 + 1} }} ]",
+    ):
+        with pytest.raises(bls.ConfigError, match=f"instances, expected at most {MOST_INSTANCES:,}"):
+            repo.define("m", GOOD, config)
+        with pytest.raises(bls.ConfigError, match="expected at most"):
+            repo.set_config("m", config)
+    assert said(repo, "m") == "good"
+
+
+def nested(levels: int, inner: Any = 1) -> Any:
+    for _ in range(levels):
+        inner = {"a": inner}
+    return inner
+
+
+CIRCLE: dict[str, Any] = {"backend": "python"}
+CIRCLE["parameters"] = CIRCLE
+DEEP: dict[str, Any] = {
+    "an unknown field": nested(100_000),
+    "a known field": {"parameters": {"a": nested(100_000)}},
+    "a value": {"max_batch_size": nested(100_000)},
+    "a circle": CIRCLE,
+    "text": '{"a":' * 100_000 + "1" + "}" * 100_000,
+    "lists": '{"input":' + "[" * 100_000 + "]" * 100_000 + "}",
+    "a text of half a character": {"backend": "\ud800"},
+    "text of half a character": 'backend: "\ud800"',
+    "a long text": {"max_batch_size": "x" * 1_000_000},
+    "a long list": {"max_batch_size": ["x"] * 100_000},
+}
+
+
+@pytest.mark.parametrize("case", DEEP)
+def test_nested_configurations(repo: bls.ModelRepository, case: str) -> None:
+    with pytest.raises(bls.ConfigError) as info:
+        repo.define("m", GOOD, DEEP[case])
+    assert len(str(info.value)) < 600
+    assert "\n" not in str(info.value)
+    with pytest.raises(bls.ConfigError):
+        repo.set_config("m", DEEP[case])
+    with pytest.raises(bls.BLSError):
+        repo.load("m", DEEP[case], {"file:1/model.py": MODEL_PY})
+    assert not repo.ready("m")
