@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import linecache
 import os
-import re
 import stat
+import weakref
 from collections import deque
 from collections.abc import Callable
 from types import FrameType, ModuleType, TracebackType
@@ -35,7 +35,6 @@ __all__ = [
     "home_of",
     "internal_paths",
     "is_a",
-    "public_names",
     "traceback_of",
 ]
 
@@ -61,8 +60,6 @@ _NO_FRAMES: tuple[FrameRecord, ...] = ()
 _name_of = type.__dict__["__name__"].__get__
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
 _SYNTAX = {name: SyntaxError.__dict__[name].__get__ for name in ("filename", "lineno", "msg")}
-_PRIVATE = re.compile(r"@\d+#\d+:(\w+(?::\w+)*)")
-_LABEL = re.compile(r"[^\s'\"<>()@]*\Z")
 
 
 class ModelHome:
@@ -73,6 +70,8 @@ class ModelHome:
     sources: dict[str, list[str]]
     owner: Any  # the LoadedModel, once there is one
     instance: Any  # its Instance, where that is known
+    folders: list[str]  # where its modules are looked for
+    reference: weakref.ref[ModelHome]  # to itself
 
     @property
     def modules(self) -> dict[str, ModuleType]:
@@ -116,22 +115,6 @@ def home_of(variables: dict[str, Any]) -> ModelHome | None:
     """Return whose module it is that has these globals; None where it is no model's."""
     found = dict.get(variables, HOME)
     return found if issubclass(type(found), ModelHome) else None
-
-
-def public_names(text: str) -> str:
-    """Return a text with the names that a model's modules have on Triton.
-
-    Here each has a name of its own instance in `sys.modules`: ``m@1#0:helper`` is ``helper``.
-    """
-    if "@" not in text:
-        return text
-    out, at = [], 0
-    for found in _PRIVATE.finditer(text):
-        before = text[at : found.start()]
-        label = _LABEL.search(before, max(0, len(before) - 256))  # a model's name is no longer
-        out += [before[: label.start()] if label else before, found[1].replace(":", ".")]
-        at = found.end()
-    return "".join([*out, text[at:]])
 
 
 def describe(error: BaseException, model: str = "", version: int = 0) -> Description:
@@ -182,7 +165,7 @@ def _asked(otherwise: _Answer, ask: Callable[..., _Answer], *about: Any) -> _Ans
 def _text(error: BaseException) -> tuple[str, BaseException | None]:
     """The exception's text; where there is none, why."""
     try:
-        return public_names(_plain(str(error), MAX_TEXT)), None
+        return _plain(str(error), MAX_TEXT), None
     except BaseException as problem:
         comes_back(problem)
         return _UNAVAILABLE, problem

@@ -144,6 +144,11 @@ class Execution:
         return self.instance.name if self.instance is not None else "notebook"
 
     @property
+    def modules(self) -> Any:
+        """Where the modules of the code that runs live; None where it is no model's."""
+        return None if self.instance is None else self.instance.modules
+
+    @property
     def model_name(self) -> str:
         """Name of the model that runs, or that its thread belongs to."""
         return self.model.name if self.model is not None else self._of or "notebook"

@@ -45,6 +45,16 @@ class Initializing(Execution):
         self._name = name
         self._of = model or name
         self._directory = directory
+        self._modules: Any = None
+
+    @property
+    def modules(self) -> Any:
+        """Where the modules of the model's code live."""
+        return self._modules
+
+    @modules.setter
+    def modules(self, home: Any) -> None:
+        self._modules = home
 
     @property
     def instance_name(self) -> str:

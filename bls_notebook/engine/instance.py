@@ -59,6 +59,7 @@ class Instance:
         "holder",
         "is_async",
         "load",
+        "modules",
         "name",
         "place",
         "spec",
@@ -83,6 +84,7 @@ class Instance:
         self.holder: Execution | Ticket | None = None
         # How many unanswered requests share its loop; written under the scheduler's lock.
         self.load = 0
+        self.modules: Any = None  # where the modules of its code live, where it has such
         self._loop: ModelLoop | None = None
 
     @property

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterator
-from typing import Any
 
 from bls_notebook.devices.holders import ATOMS, Root, kinds, providers
 from bls_notebook.pb_utils.iterator import ResponseIterator
@@ -13,7 +11,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .description import home_of
+from .description import ModelHome
 from .server import Server, servers
 from .stream import TicketStream
 from .ticket import Ticket
@@ -64,12 +62,10 @@ def _of_model(server: Server, name: str) -> Iterator[Root]:
                 for attribute, value in list(vars(kind).items()):
                     if not attribute.startswith("__") and not isinstance(value, ATOMS):
                         yield Root("attribute", f"{label}.{attribute}", value, remedy)
-            yield from _of_files(model, label, remedy)
+            yield from _of_files(instance.modules, label, remedy)
 
 
-def _of_files(model: Any, label: str, remedy: str) -> Iterator[Root]:
-    module = sys.modules.get(type(model).__module__)
-    home = None if module is None else home_of(vars(module))
+def _of_files(home: ModelHome | None, label: str, remedy: str) -> Iterator[Root]:
     for modname, found in [] if home is None else list(home.modules.items()):
         file = modname.rpartition(".")[2]
         for variable, value in list(vars(found).items()):

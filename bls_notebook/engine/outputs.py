@@ -12,7 +12,7 @@ from bls_notebook.devices.holding import RecordingNumber
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .description import ReturnError, public_names
+from .description import ReturnError
 from .isolation import hand_over
 from .placement import placed
 from .reshape import reshape_all
@@ -29,9 +29,7 @@ __all__ = ["answer", "check_returned", "returned_none"]
 
 def _triton_type(value: object) -> str:
     """The type as Triton prints it, whose classes live in a module of its own."""
-    return public_names(str(type(value))).replace(
-        f"{InferenceResponse.__module__}.", "c_python_backend_utils."
-    )
+    return str(type(value)).replace(f"{InferenceResponse.__module__}.", "c_python_backend_utils.")
 
 
 def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:

@@ -2,7 +2,7 @@
 
 Guarantees: `current_caller()` never blocks and needs no lock. A context variable follows tasks and
 `asyncio.to_thread`; a bare thread carries none, so there the registered finders look for the model
-whose code is on the stack.
+whose code is on the stack, or who started the thread.
 """
 
 from __future__ import annotations
@@ -61,17 +61,15 @@ class Caller(Protocol):
 # Put back by `set`, never by `reset`: until Python 3.12 a collection of garbage that happens while a variable
 # leaves its context, and a destructor in it that reads the variable, leave a dangling pointer behind.
 caller_var: ContextVar[Caller | None] = ContextVar("bls_caller", default=None)
-finders: list[Callable[[FrameType], Caller | None]] = []
+finders: list[Callable[[FrameType | None], Caller | None]] = []
 
 
 def find_caller(frame: FrameType | None) -> Caller | None:
-    """Return the model whose code is on the stack, if any: for threads that carry no context."""
-    while frame is not None:
-        for finder in finders:
-            found = finder(frame)
-            if found is not None:
-                return found
-        frame = frame.f_back
+    """Return the model that code runs for, if any, by its innermost frame: for threads without context."""
+    for finder in finders:
+        found = finder(frame)
+        if found is not None:
+            return found
     return None
 
 

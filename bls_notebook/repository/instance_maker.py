@@ -7,6 +7,7 @@ an instance are its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bls_notebook.engine.instance import Instance
 from bls_notebook.engine.model import LoadedModel
 from bls_notebook.engine.server import Server
 from bls_notebook.engine.spec import InstanceSpec
+from bls_notebook.pb_utils._runtime import caller_var
 
 from .config import ModelConfigMessage
 from .imports import ModuleHome
@@ -71,6 +73,9 @@ class InstanceMaker:
             shown = f"{source.name}/{self._version}" if source.origin == "cell" else None
             home = ModuleHome(source.name, self._version, [self._folder, source.folder], shown)
             self._homes.append(home)
+            caller = caller_var.get()
+            if isinstance(caller, Initializing):
+                caller.modules = home
             return home
 
         folders = source.folder, self._folder
@@ -101,10 +106,17 @@ class InstanceMaker:
                     "model_version": str(self._version),
                     "model_name": name,
                 }
-                with as_model(Initializing(self._server, spec.name, folder, name)):
+                initializing = Initializing(self._server, spec.name, folder, name)
+                initializing.modules = self._homes[-1] if self._homes else None  # the first one's are there
+                with as_model(initializing):
                     backend_instance = self._backend_model.make_instance(arguments)
-                finalizing = _Finalizing(backend_instance, self._server, spec.name, folder, name)
-                made.append(Instance(spec.name, finalizing, *_device_of(spec), spec))
+                home: ModuleHome | None = initializing.modules
+                finalizing = _Finalizing(backend_instance, home, self._server, spec.name, folder, name)
+                instance = Instance(spec.name, finalizing, *_device_of(spec), spec)
+                instance.modules = home
+                if home is not None:
+                    home.instance = instance
+                made.append(instance)
         except BaseException:
             self.give_up(made)
             raise
@@ -126,13 +138,10 @@ class InstanceMaker:
         if pressed is not None:
             raise pressed
 
-    def taken(self, model: LoadedModel, made: Sequence[Instance]) -> None:
+    def taken(self, model: LoadedModel) -> None:
         """Say which model has taken the instances that were made."""
         for home in self._homes:
             home.owner = model
-        if len(self._homes) == len(made):
-            for home, instance in zip(self._homes, made, strict=True):
-                home.instance = instance
         self._homes.clear()
 
 
@@ -147,9 +156,18 @@ def _device_of(instance: InstanceSpec) -> tuple[str, int]:
 class _Finalizing:
     """An instance that finalizes as a model."""
 
-    def __init__(self, inner: BackendInstance, server: Server, name: str, directory: str, model: str) -> None:
+    def __init__(
+        self,
+        inner: BackendInstance,
+        home: ModuleHome | None,
+        server: Server,
+        name: str,
+        folder: str,
+        model: str,
+    ) -> None:
         self._inner = inner
-        self._caller = (server, name, directory, model)
+        self._home = home
+        self._caller = (server, name, folder, model)
         self.asks_ready = getattr(inner, "asks_ready", False)
         self.execute = inner.execute
         self.is_async = inner.is_async
@@ -159,10 +177,15 @@ class _Finalizing:
         try:
             server, name, directory, _ = self._caller
             server.keep_metrics(name, directory)
-            with as_model(Initializing(*self._caller)):
+            with self._as_model():
                 self._inner.finalize()
         finally:
             del self.execute
+
+    def _as_model(self) -> AbstractContextManager[None]:
+        initializing = Initializing(*self._caller)
+        initializing.modules = self._home
+        return as_model(initializing)
 
     @property
     def model(self) -> Any:
@@ -171,5 +194,5 @@ class _Finalizing:
 
     def ready(self) -> bool:
         """Ask the model."""
-        with as_model(Initializing(*self._caller)):
+        with self._as_model():
             return self._inner.ready()

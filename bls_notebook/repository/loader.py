@@ -17,7 +17,7 @@ from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.registry import runs_on_gpu
 from bls_notebook.devices.registry import gpu_count
 from bls_notebook.engine.bare_spans import span_of_frame
-from bls_notebook.engine.description import describe, home_of, is_a
+from bls_notebook.engine.description import describe, is_a
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError
 from bls_notebook.engine.execution import Execution, bare_caller
 from bls_notebook.engine.initializing import Initializing, as_model
@@ -43,6 +43,7 @@ from .instance_maker import InstanceMaker
 from .regrouping import Regrouping, regrouped_spec
 from .source import ModelSource
 from .warmup import warm_up
+from .whose_code import whose
 
 __all__ = ["load_versions"]
 
@@ -155,7 +156,7 @@ def _load_version(
         if is_a(error, KeyboardInterrupt):
             raise
         raise _load_error(error, source.name, version) from error
-    maker.taken(model, instances)
+    maker.taken(model)
     model.maker = maker
     return model
 
@@ -193,12 +194,12 @@ def _load_error(error: BaseException, name: str, version: int, state: str = "UNA
     return problem
 
 
-def _find_by_frame(frame: FrameType) -> Execution | None:
-    """Who a request of a bare thread belongs to: the model whose code is on the stack."""
-    home = home_of(frame.f_globals)
+def _find_bare_caller(frame: FrameType | None) -> Execution | None:
+    """Who a request of a bare thread belongs to: the model whose code is on the stack, or that started it."""
+    home, frame = whose(frame)
     if home is None or home.owner is None:
         return None
     return bare_caller(home.owner.server, home.owner, span_of_frame(frame, home.instance))
 
 
-_runtime.finders.append(_find_by_frame)
+_runtime.finders.append(_find_bare_caller)

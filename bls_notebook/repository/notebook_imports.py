@@ -12,6 +12,7 @@ import os
 import sys
 from pathlib import Path
 
+from .imports import FINDER
 from .syntax import syntax_tree
 
 __all__ = ["stray_import_warnings", "stray_imports"]
@@ -71,7 +72,8 @@ def _lies_in(name: str, here: Path, elsewhere: list[str]) -> bool:
     find = importlib.machinery.PathFinder.find_spec
     if find(name, [str(here)]) is None or find(name, elsewhere) is not None:
         return False
-    others = (finder for finder in sys.meta_path if finder is not importlib.machinery.PathFinder)
+    passed = (importlib.machinery.PathFinder, FINDER)
+    others = (finder for finder in sys.meta_path if finder not in passed)
     return not any(_finds(finder, name) for finder in others)  # installed for editing, perhaps
 
 

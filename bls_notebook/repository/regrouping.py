@@ -79,5 +79,5 @@ class Regrouping:
 
     def commit(self) -> threading.Event:
         """Serve with these instances; see `LoadedModel.regroup`."""
-        self._maker.taken(self.model, self._new)
+        self._maker.taken(self.model)
         return self.model.regroup(self._spec, self._instances)

@@ -1,4 +1,4 @@
-"""Deeds of the models `script` and `script_async`: each is done on both sides and must be answered alike."""
+"""Deeds of the models `script`, `script_async`, `siblings`: each is done on both sides and answered alike."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def deeds(model: str) -> list[Any]:
     return [pytest.param(model, name, id=f"{model}-{name}") for name in names if not name.startswith("_")]
 
 
-@pytest.mark.parametrize(("model", "name"), [*deeds("script"), *deeds("script_async")])
+@pytest.mark.parametrize(("model", "name"), [*deeds("script"), *deeds("script_async"), *deeds("siblings")])
 def test_a_deed(sides: Sides, model: str, name: str) -> None:
     inputs = {"DO": np.array([name], np.object_), "X": np.array([1.5, -0.0, np.nan], np.float32)}
     answer = sides.ask_here(model, inputs)

@@ -13,7 +13,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.display.html import Html
 from bls_notebook.display.responses import response_html, response_text
-from bls_notebook.engine.description import MAX_TEXT, ModelHome, describe, home_of, public_names
+from bls_notebook.engine.description import MAX_TEXT, ModelHome, describe, home_of
 from tests.engine import odd
 from tests.engine.harness import Caller, assert_all_idle, ints, message, model, pbtxt, value
 
@@ -69,14 +69,6 @@ def test_the_place_of_a_syntax_error_is_shown(tmp_path: Any) -> None:
     assert frame.source == ((1, "one"), (2, "two words"), (3, "three"))
     assert told.brief == "its text"
     assert "page.py" in told.text
-
-
-def test_private_names_become_public_in_any_length_of_text() -> None:
-    assert public_names("type 'm.x@1#12:pkg:helper.Thing' and a@b") == "type 'pkg.helper.Thing' and a@b"
-    assert public_names("m@1#0:a m@1#0:b") == "a b"
-    long = "x" * 300_000
-    assert public_names(long + "@") == long + "@"
-    assert public_names(f"{long} m@1#0:a") == f"{long} a"
 
 
 def test_only_a_home_is_a_home() -> None:

@@ -82,7 +82,7 @@ def test_star_imports(disk: bls.ModelRepository) -> None:
 
 def test_packages(disk: bls.ModelRepository) -> None:
     source = saying(
-        "(pkg.sub.WHO, deep.WHO, up, pkg.__name__ != 'pkg')",
+        "(pkg.sub.WHO, deep.WHO, up, pkg.sub.__name__ == 'pkg.sub')",
         "import pkg.sub\nimport pkg.inner.deep as deep\nfrom pkg.inner import up\n",
     )
     files = {

@@ -1,0 +1,5 @@
+NUMBER = 1
+
+
+class Sub:
+    pass

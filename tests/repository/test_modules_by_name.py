@@ -1,0 +1,370 @@
+"""What looks modules up by name finds those of the instance that it works for: libraries, threads, pickle."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import inspect
+import multiprocessing.spawn
+import pickle
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.repository.module_names import ModuleName
+from tests.repository.models import HEAD, TEXT, said, saying, write
+
+HELPER = """
+import dataclasses
+WHO = {0!r}
+@dataclasses.dataclass
+class Thing:
+    who: str = dataclasses.field(default_factory=lambda: WHO)
+    def __reduce__(self):
+        return Thing, ()
+class Dies:
+    def __init__(self, call, found): self.call, self.found = call, found
+    def __del__(self): self.found.append(self.call())
+"""
+# An installed package, which knows nothing of models.
+LIBRARY = """
+import asyncio, concurrent.futures, importlib, pickle, queue, sys, threading
+import triton_python_backend_utils as pb_utils
+
+POOL = concurrent.futures.ThreadPoolExecutor(1)
+THING = b"chelper\\nThing\\n)R."
+
+def who():
+    import helper
+    again = importlib.import_module("helper")
+    assert helper is again is sys.modules["helper"] and helper.__name__ == "helper"
+    first, second = pickle.loads(THING), pickle._loads(THING)
+    assert type(first) is type(second) is helper.Thing and first.who == second.who == helper.WHO
+    assert pickle.loads(pickle.dumps(helper.Thing)) is helper.Thing
+    return helper.WHO
+
+def plainly():
+    return who()
+
+def on_a_thread():
+    found = []
+    thread = threading.Thread(target=lambda: found.append(who()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+def by_a_timer():
+    found = queue.SimpleQueue()
+    threading.Timer(0, lambda: found.put(who())).start()
+    return found.get()
+
+def on_a_thread_of_a_thread():
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(on_a_thread).result()
+
+def in_everybodys_pool():
+    return POOL.submit(who).result()
+
+def by_a_callback():
+    found = queue.SimpleQueue()
+    POOL.submit(int).add_done_callback(lambda _: found.put(who()))
+    return found.get()
+
+async def _looped():
+    loop = asyncio.get_running_loop()
+    called = loop.create_future()
+    loop.call_soon(lambda: called.set_result(who()))
+    task = asyncio.create_task(_nested())
+    found = {await called, await task, await asyncio.to_thread(who), await loop.run_in_executor(None, who)}
+    assert len(found) == 1, found
+    return found.pop()
+
+async def _nested():
+    return who()
+
+def in_a_loop():
+    return asyncio.run(_looped())
+
+def in_a_loop_of_a_thread():
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(in_a_loop).result()
+
+def in_a_destructor():
+    import helper
+    found = []
+    dies = helper.Dies(who, found)
+    del dies
+    return found[0]
+
+class TritonPythonModel:
+    def initialize(self, args):
+        self.initialized = who()
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([_tensor(f"{self.initialized} {who()}")]) for _ in requests]
+
+def _tensor(text):
+    import numpy as np
+    return pb_utils.Tensor("OUT", np.array([text], object))
+
+def ask(model):
+    request = pb_utils.InferenceRequest(model_name=model, inputs=[], requested_output_names=["OUT"])
+    return str(pb_utils.get_output_tensor_by_name(request.exec(), "OUT").as_numpy()[0].decode())
+"""
+WAYS = [
+    *("plainly", "on_a_thread", "by_a_timer", "on_a_thread_of_a_thread", "in_everybodys_pool"),
+    *("by_a_callback", "in_a_loop", "in_a_loop_of_a_thread", "in_a_destructor"),
+]
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """A module that models and the notebook import; in its folder the notebook has a `helper` too."""
+    folder = tmp_path / "notebook"
+    folder.mkdir()
+    (folder / "bls_test_library.py").write_text(LIBRARY)
+    (folder / "helper.py").write_text(HELPER.format("notebook"))
+    monkeypatch.syspath_prepend(str(folder))
+    module = importlib.import_module("bls_test_library")
+    yield module
+    module.POOL.shutdown()
+    for name in [n for n in list(sys.modules) if str(n) in ("bls_test_library", "helper")]:
+        sys.modules.pop(name)
+
+
+def who_says(repo: bls.ModelRepository, name: str, way: str) -> str:
+    source = saying(f"lib.{way}()", "import bls_test_library as lib\n")
+    write(repo.paths[0], name, source, helper=HELPER.format(name))
+    repo.load(name)
+    return said(repo, name)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_each_finds_its_own(disk: bls.ModelRepository, library: ModuleType, way: str) -> None:
+    ask = getattr(library, way)
+    assert who_says(disk, "a", way) == "a"
+    assert ask() == "notebook", "the notebook imports its own after the model did"
+    theirs = sys.modules["helper"]
+    assert who_says(disk, "b", way) == "b"
+    assert (said(disk, "a"), said(disk, "b"), ask()) == ("a", "b", "notebook")
+    for _ in range(2):  # what a model of before leaves is no hole for the notebook's to fall into
+        disk.reload("a")
+        importlib.reload(theirs)
+        assert (said(disk, "a"), ask(), said(disk, "b")) == ("a", "notebook", "b")
+        assert sys.modules["helper"] is theirs
+    assert theirs.__name__ == "helper"
+    assert type(theirs.__name__) is type(theirs.Thing.__module__) is str
+
+
+@pytest.mark.parametrize("way", ["plainly", "in_everybodys_pool"])
+def test_the_notebooks_own_may_be_first(disk: bls.ModelRepository, library: ModuleType, way: str) -> None:
+    theirs = importlib.import_module("helper")
+    assert who_says(disk, "a", way) == "a"
+    assert library.who() == "notebook"
+    assert sys.modules["helper"] is theirs
+    assert pickle.loads(pickle.dumps(theirs.Thing)) is theirs.Thing
+    del sys.modules["helper"]
+    assert importlib.import_module("helper") is not theirs
+    assert (said(disk, "a"), library.who()) == ("a", "notebook")
+
+
+def test_a_model_without_one_has_the_notebooks_as_before(
+    disk: bls.ModelRepository, library: ModuleType
+) -> None:
+    assert who_says(disk, "a", "who") == "a"
+    disk.define("c", saying("lib.who()", "import bls_test_library as lib\n"), TEXT)
+    assert (said(disk, "c"), said(disk, "a")) == ("notebook", "a")
+
+
+def test_nobody_else_finds_a_models_module(disk: bls.ModelRepository) -> None:
+    write(disk.paths[0], "a", saying("helper.WHO", "import helper\n"), helper=HELPER.format("a"))
+    disk.load("a")
+    assert "helper" not in sys.modules
+    assert sys.modules.get("helper") is None
+    with pytest.raises(ModuleNotFoundError, match="No module named 'helper'"):
+        importlib.import_module("helper")
+    with pytest.raises(ModuleNotFoundError):
+        pickle.loads(b"chelper\nThing\n.")
+    disk.define("b", saying("helper.WHO", inside="import helper"), TEXT)
+    assert "ModuleNotFoundError: No module named 'helper'" in said(disk, "b")
+
+
+def test_the_library_may_have_the_models_class(disk: bls.ModelRepository, library: ModuleType) -> None:
+    """No function of model.py is on the stack then, or that of the model that calls it."""
+    write(disk.paths[0], "b", "from bls_test_library import TritonPythonModel\n", helper=HELPER.format("b"))
+    write(
+        disk.paths[0],
+        "a",
+        saying("(lib.who(), lib.ask('b'), lib.who())", "import bls_test_library as lib\n"),
+        helper=HELPER.format("a"),
+    )
+    for name in "ab":
+        disk.load(name)
+    assert said(disk, "b") == "b b"
+    assert said(disk, "a") == "('a', 'b b', 'a')"
+
+
+def test_instances_find_their_own(disk: bls.ModelRepository, library: ModuleType) -> None:
+    source = f"""{HEAD}
+import bls_test_library as lib, helper
+class TritonPythonModel:
+    def initialize(self, args):
+        helper.WHO = args["model_instance_name"]
+    def is_ready(self):
+        return [getattr(lib, way)() for way in {WAYS!r}] == [helper.WHO] * {len(WAYS)}
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([]) for _ in requests]
+"""
+    config = TEXT + " instance_group [{ count: 3 kind: KIND_CPU }]"
+    write(disk.paths[0], "a", source, config, helper=HELPER.format("a"))
+    disk.load("a")
+    assert disk.ready("a")
+
+
+def test_models_that_run_side_by_side(disk: bls.ModelRepository, library: ModuleType) -> None:
+    names = [f"m{number}" for number in range(4)]
+    for name in names:
+        assert who_says(disk, name, "plainly") == name
+    wrong: list[Any] = []
+    gate = threading.Barrier(len(names) + 1)
+
+    def ask(name: str) -> None:
+        gate.wait()
+        for _ in range(20):
+            if (got := said(disk, name)) != name:
+                wrong.append((name, got))
+
+    threads = [threading.Thread(target=ask, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    gate.wait()
+    for _ in range(20):
+        assert library.who() == "notebook"
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_bls_in_a_thread_of_a_library(disk: bls.ModelRepository, library: ModuleType) -> None:
+    """Made and sent there, with no function of the model on the stack."""
+    disk.define("callee", saying("'answer'"), TEXT)
+    inside = (
+        "found = lib.POOL.submit(lib.ask, 'callee').result(), lib.POOL.submit(lib.ask, 'callee').result()"
+    )
+    disk.define("a", saying("found", "import bls_test_library as lib\n", inside), TEXT)
+    assert said(disk, "a") == "('answer', 'answer')"
+    with pytest.raises(bls.pb_utils.TritonModelException, match="only supported during"):
+        library.POOL.submit(library.ask, "callee").result()
+
+
+def test_a_relative_import_leaves_the_notebook_whole(disk: bls.ModelRepository) -> None:
+    source = saying("(WHO, __package__)", "from .helper import WHO, Thing\nimport parts.piece\n")
+    write(disk.paths[0], "a", source, helper=HELPER.format("a"), **{"parts/piece": ""})
+    disk.load("a")
+    assert said(disk, "a") == "('a', '1')"
+    inspect.stack()
+    for module in list(sys.modules.values()):
+        if "/a/1" in str(getattr(module, "__path__", "")):
+            assert (module.__file__, module.__name__ in ("1", "parts")) == (None, True)
+    for name, module in list(sys.modules.items()):
+        assert getattr(module, "__file__", None) != "", name
+
+
+WITH_ITS_NAMES = """
+import importlib, sys
+def check():
+    import helper
+    helper.WHO = "changed"
+    assert importlib.reload(helper) is helper is sys.modules["helper"] and helper.WHO == "a"
+    assert helper.__spec__.name == "helper" and importlib.util.find_spec("helper").name == "helper"
+    assert "helper" in sys.modules and "helper" in [str(name) for name in sys.modules]
+    del sys.modules["helper"]
+    assert "helper" not in sys.modules
+    import helper as again
+    assert again is not helper
+    sys.modules["helper"] = helper
+    assert importlib.import_module("helper") is helper
+    import replaced
+    assert replaced == importlib.import_module("replaced") == 3
+    assert __name__ == "1.model" and sys.modules[__name__].check is check and Mine.__module__ == "1.model"
+    return "fine"
+class Mine: pass
+"""
+
+
+def test_what_a_model_does_with_the_name_stays_its_own(
+    disk: bls.ModelRepository, library: ModuleType
+) -> None:
+    source = saying("check()", WITH_ITS_NAMES)
+    replaced = "import sys\nsys.modules[__name__] = 3\n"
+    write(disk.paths[0], "a", source, helper=HELPER.format("a"), replaced=replaced)
+    disk.load("a")
+    assert said(disk, "a") == "fine"
+    assert "replaced" not in sys.modules
+    assert "1.model" not in sys.modules
+    assert library.who() == "notebook"
+    assert said(disk, "a") == "fine"
+
+
+def test_a_file_written_later_is_found(disk: bls.ModelRepository, library: ModuleType) -> None:
+    (disk.paths[0].parent / "notebook" / "later.py").write_text("WHO = 'notebook'\n")
+    theirs = importlib.import_module("later")
+    source = saying("(later.WHO, importlib.import_module('later').WHO)", "import importlib\n", "import later")
+    folder = write(disk.paths[0], "a", source)
+    disk.load("a")
+    (folder / "later.py").write_text("WHO = 'a'\n")
+    importlib.invalidate_caches()
+    assert said(disk, "a") == "('a', 'a')"
+    assert sys.modules["later"] is theirs
+    sys.modules.pop("later")
+
+
+def test_joblib_finds_the_models_classes(disk: bls.ModelRepository, tmp_path: Path) -> None:
+    pytest.importorskip("joblib")
+    inside = f"file = {str(tmp_path / 'thing.joblib')!r}\njoblib.dump(helper.Thing, file)"
+    source = saying("joblib.load(file) is helper.Thing", "import joblib, helper\n", inside)
+    write(disk.paths[0], "a", source, helper=HELPER.format("a"))
+    disk.load("a")
+    assert said(disk, "a") == "True"
+
+
+def test_spawned_processes_look_where_the_model_does(disk: bls.ModelRepository) -> None:
+    inside = "data = multiprocessing.spawn.get_preparation_data('x')"
+    source = saying("data['sys_path'][-2:]", "import multiprocessing.spawn\n", inside)
+    folder = write(disk.paths[0], "a", source)
+    disk.load("a")
+    assert said(disk, "a") == str([str(folder), str(folder.parent)])
+    assert str(folder) not in multiprocessing.spawn.get_preparation_data("x")["sys_path"]
+
+
+def test_an_unloaded_model_keeps_nothing(disk: bls.ModelRepository, library: ModuleType) -> None:
+    """The thread of a pool outlives the model that started it."""
+    source = saying(
+        "lib.in_everybodys_pool()", "import bls_test_library as lib\n", "lib.late = lambda: lib.who()"
+    )
+    write(disk.paths[0], "a", source, helper=HELPER.format("a"))
+    disk.load("a")
+    assert said(disk, "a") == "a"
+    home: Any = disk._server.find("a").instances[0].modules.reference  # type: ignore[union-attr]
+    assert home() is not None
+    disk.unload("a")
+    with pytest.raises(ModuleNotFoundError, match="model 'a' has been unloaded"):
+        library.late()
+    del library.late
+    gc.collect()
+    assert home() is None
+    assert library.in_everybodys_pool() == "notebook"
+    assert not [name for name in sys.modules if isinstance(name, ModuleName) and name.home is not None]
+
+
+def test_nothing_is_written_beside_the_files(disk: bls.ModelRepository) -> None:
+    source = saying("helper.WHO", "import helper, parts.piece\n")
+    folder = write(disk.paths[0], "a", source, helper=HELPER.format("a"), **{"parts/piece": ""})
+    disk.load("a")
+    assert said(disk, "a") == "a"
+    assert not list(folder.rglob("__pycache__"))
