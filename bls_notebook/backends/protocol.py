@@ -44,6 +44,8 @@ class VersionFiles:
         `default_model_filename` of the configuration; may be empty.
     new_modules : callable
         Returns a new import system, for backends that run Python files.
+    backend_folder : Path or None
+        Of a Python-based backend: its folder, whose model.py runs the model.
     """
 
     name: str
@@ -52,6 +54,7 @@ class VersionFiles:
     folder: Path
     filename: str
     new_modules: Callable[[], Modules]
+    backend_folder: Path | None = None
 
 
 class BackendInstance(Protocol):

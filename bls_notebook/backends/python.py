@@ -55,15 +55,19 @@ class PythonModel:
 
     def __init__(self, files: VersionFiles) -> None:
         self._files = files
-        self._file = files.folder / (files.filename or "model.py")
+        folder = files.backend_folder
+        if folder is None:
+            self._file = files.folder / (files.filename or "model.py")
+            self._name = f"{files.version}.{self._file.stem}"
+        else:
+            self._file, self._name = folder / "model.py", "model"
         self._first: tuple[type[Any], Modules] | None = self._load()
 
     def _load(self) -> tuple[type[Any], Modules]:
         if not self._file.is_file():
             raise FileNotFoundError(f"Python model file not found in '{self._file}'")
         modules = self._files.new_modules()
-        name = f"{self._files.version}.{self._file.stem}"
-        return model_class(modules.load(name, self._file), name), modules
+        return model_class(modules.load(self._name, self._file), self._name), modules
 
     @property
     def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:

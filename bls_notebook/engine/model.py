@@ -92,7 +92,7 @@ class LoadedModel:
         self.reshapes = input_reshapes(spec.inputs)
         # An ensemble runs nothing itself: its steps say.
         self.cpu_only = spec.scheduler != "ensemble" and (
-            spec.backend != "python" or spec.force_cpu_only_input_tensors
+            not spec.in_python or spec.force_cpu_only_input_tensors
         )
         self.outputs = OutputCheck(spec, server.strict)
         self.statistics = Statistics()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
@@ -56,6 +57,7 @@ class Server:
         self._loader = loader
         self.cache = ResponseCache() if cache is None else cache
         self.strict = strict
+        self.backend_folders: tuple[Path, ...] = ()  # where Python-based backends are looked for
         self._versions: dict[str, dict[int, LoadedModel]] = {}
         self._newest: dict[str, LoadedModel] = {}
         self._lock = threading.Lock()

@@ -107,3 +107,8 @@ class ModelSpec:
     parameters: Mapping[str, str]
     json: str = field(repr=False)
     config: Any = field(repr=False, compare=False)
+
+    @property
+    def in_python(self) -> bool:
+        """Whether Triton's Python backend runs it, by itself or for a backend made of Python."""
+        return self.backend == "python" or getattr(self.config, "runtime", "") == "model.py"

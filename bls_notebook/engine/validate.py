@@ -127,7 +127,7 @@ class RequestCheck:
                 if not spec.inputs[tensor._name].is_shape_tensor:
                     return messages.no_rows(model, request_id, tensor._name, tensor._array.shape)
             # The controls of a sequence are inputs too.
-            if not inputs and spec.backend == "python" and spec.scheduler != "sequence":
+            if not inputs and spec.in_python and spec.scheduler != "sequence":
                 return messages.no_inputs()
         return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from traitlets import Bool, CaselessStrEnum, Int, List, TraitError, Unicode, Union, observe, validate
@@ -12,6 +11,8 @@ import bls_notebook as bls
 from bls_notebook.devices.registry import MOST_GPUS
 from bls_notebook.devices.sizes import parse_size
 from bls_notebook.observe.logs import LEVELS
+from bls_notebook.repository.layout import repository_paths
+from bls_notebook.repository.python_backends import backend_path
 
 __all__ = ["BLSNotebook", "use_repository"]
 
@@ -78,7 +79,7 @@ class BLSNotebook(Configurable):
         return [value] if isinstance(value, str) else list(value)
 
 
-def use_repository(*paths: str) -> int:
+def use_repository(*paths: str, backend_directory: str | None = None) -> int:
     """Make a repository over folders the current one, and close the one before.
 
     Where the current one is over the same folders already, it stays: a cell that is run again loses
@@ -95,9 +96,11 @@ def use_repository(*paths: str) -> int:
         A path is not a folder; the current repository stays.
     """
     before = bls.current_repository()
-    if not before.closed and before.paths == tuple(Path(p).expanduser().resolve() for p in paths):
+    wanted = repository_paths(paths), backend_path(backend_directory)
+    if not before.closed and (before.paths, before.backend_directory) == wanted:
         return 0
-    bls.set_current_repository(bls.ModelRepository(*paths, strict=before.strict))
+    after = bls.ModelRepository(*paths, strict=before.strict, backend_directory=backend_directory)
+    bls.set_current_repository(after)
     lost = len({record.name for record in before.index() if record.source == "cell"})
     before.close()
     return lost

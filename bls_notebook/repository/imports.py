@@ -213,10 +213,13 @@ class _Source(SourceFileLoader):
 def _importable(folders: Sequence[str]) -> Iterator[str]:
     """Yield the top-level names of what may be imported from folders."""
     for folder in folders:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.endswith(_SUFFIXES) or entry.is_dir():
-                    yield entry.name.partition(".")[0]
+        try:
+            names = os.listdir(folder)
+        except OSError:  # the load will say what is wrong with it
+            continue
+        for name in names:
+            if name.endswith(_SUFFIXES) or os.path.isdir(os.path.join(folder, name)):
+                yield name.partition(".")[0]
 
 
 def _inside(stand_in: Any, full: str) -> ModuleType:

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
-from bls_notebook.backends.registry import backend_names, find_backend
+from bls_notebook.backends.registry import find_backend
 from bls_notebook.devices.device import gpu
 from bls_notebook.devices.registry import gpus
-from bls_notebook.engine.errors import ConfigError
 from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.instance import Instance
 from bls_notebook.engine.model import LoadedModel
@@ -25,6 +24,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 
 from .config import ModelConfigMessage
 from .imports import ModuleHome
+from .python_backends import RUNTIME, python_backend
 from .source import ModelSource
 
 __all__ = ["InstanceMaker"]
@@ -53,25 +53,26 @@ class InstanceMaker:
     def open(self, config: ModelConfigMessage) -> BackendModel:
         """Open the model's files, with the backend that its configuration names; to be called first.
 
+        Of a Python-based backend the runtime is filled in.
+
         Raises
         ------
-        ConfigError
+        ConfigError, BackendError
             There is no such backend.
         Exception
             Whatever the model's file raises.
         """
         source = self._source
-        open_model = find_backend(config.backend)
-        if open_model is None:
-            what = "ensembles are" if config.platform == "ensemble" else f"backend {config.backend!r} is"
-            raise ConfigError(
-                f"model {source.name!r}: {what} not among the backends here: {', '.join(backend_names())}; "
-                'change backend: "..." in its configuration'
-            )
+        backend_folder = python_backend(config, self._server.backend_folders)
+        open_model = find_backend(config.backend if backend_folder is None else "python")
+        assert open_model is not None  # or python_backend would have said so
+        if backend_folder is not None:
+            config.runtime = RUNTIME
 
         def new_modules() -> ModuleHome:
             shown = f"{source.name}/{self._version}" if source.origin == "cell" else None
-            home = ModuleHome(source.name, self._version, [self._folder, source.folder], shown)
+            searched = [self._folder, source.folder] if backend_folder is None else [backend_folder]
+            home = ModuleHome(source.name, self._version, searched, shown)
             self._homes.append(home)
             caller = caller_var.get()
             if isinstance(caller, Initializing):
@@ -80,7 +81,14 @@ class InstanceMaker:
 
         folders = source.folder, self._folder
         self._backend_model = open_model(
-            VersionFiles(source.name, self._version, *folders, config.default_model_filename, new_modules)
+            VersionFiles(
+                source.name,
+                self._version,
+                *folders,
+                config.default_model_filename,
+                new_modules,
+                backend_folder,
+            )
         )
         return self._backend_model
 

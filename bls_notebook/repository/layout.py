@@ -10,7 +10,18 @@ from pathlib import Path
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelNotFoundError
 from bls_notebook.observe.visible import first_line, visible
 
-__all__ = ["config_text", "find_model", "model_names", "repository_paths", "shown_path", "version_folders"]
+__all__ = [
+    "BACKENDS",
+    "config_text",
+    "find_model",
+    "folder_path",
+    "model_names",
+    "repository_paths",
+    "shown_path",
+    "version_folders",
+]
+
+BACKENDS = "backends"  # a folder of Python-based backends, beside the models or their repository
 
 MAX_CONFIG = 1 << 24  # bytes
 
@@ -23,23 +34,33 @@ def repository_paths(paths: Iterable[str | Path]) -> tuple[Path, ...]:
     BLSError
         One of them is not a folder.
     """
-    out = []
-    for path in paths:
-        try:
-            folder = Path(path).expanduser().resolve()
-            exists = folder.is_dir()
-        except (TypeError, ValueError, RuntimeError, OSError) as error:
-            raise BLSError(
-                f"model repository {path!r}: {first_line(str(error))}; give the path of a folder"
-            ) from error
-        if not exists:
-            raise BLSError(
-                f"model repository {str(path)!r}: no such folder; give a folder whose sub-folders "
-                "are models, or no "
-                "path for models in memory only"
-            )
-        out.append(folder)
-    return tuple(out)
+    hint = "give a folder whose sub-folders are models, or no path for models in memory only"
+    return tuple(folder_path(path, "model repository", hint) for path in paths)
+
+
+def folder_path(path: str | Path, what: str, hint: str) -> Path:
+    """Return the whole path of a folder.
+
+    Parameters
+    ----------
+    what : str
+        It is called in the error.
+    hint : str
+        What to give instead.
+
+    Raises
+    ------
+    BLSError
+        It is none.
+    """
+    try:
+        folder = Path(path).expanduser().resolve()
+        exists = folder.is_dir()
+    except (TypeError, ValueError, RuntimeError, OSError) as error:
+        raise BLSError(f"{what} {path!r}: {first_line(str(error))}; give the path of a folder") from error
+    if not exists:
+        raise BLSError(f"{what} {str(path)!r}: no such folder; {hint}")
+    return folder
 
 
 def model_names(paths: Iterable[Path]) -> list[str]:
@@ -49,9 +70,14 @@ def model_names(paths: Iterable[Path]) -> list[str]:
             entry.name
             for path in paths
             for entry in _folders_in(path)
-            if not entry.name.startswith((".", "__"))
+            if not entry.name.startswith((".", "__")) and not _holds_backends(entry)
         }
     )
+
+
+def _holds_backends(folder: Path) -> bool:
+    """Whether a folder of a repository is that of Python-based backends, and no model."""
+    return folder.name == BACKENDS and not (folder / "config.pbtxt").is_file() and not version_folders(folder)
 
 
 def _folders_in(path: Path) -> list[Path]:

@@ -143,6 +143,8 @@ def _load_version(
 ) -> LoadedModel:
     instances: list[Instance] = []
     maker = InstanceMaker(server, source, version, folder)
+    given, config = config, type(config)()
+    config.CopyFrom(given)
     try:
         with as_model(Initializing(server, source.name, str(folder), source.name)):
             config = auto_complete(config, maker.open(config))
@@ -184,7 +186,7 @@ def _load_error(error: BaseException, name: str, version: int, state: str = "UNA
     reason = f"{failed}Internal: {told.message};\n"
     if is_a(error, ConfigError):
         refused = cast(ConfigError, error)
-        refused.reason = reason
+        refused.reason = f"{failed}{refused.reason};\n" if refused.reason else reason
         return refused
     own = [f for f in told.frames if f.model]
     where = f" ({Path(own[-1].file).name} line {own[-1].line})" if own else ""

@@ -41,6 +41,7 @@ from .measured import Measured
 from .names import check_model_name, check_version
 from .notebook_globals import undefined_name_warnings
 from .notebook_imports import stray_import_warnings
+from .python_backends import backend_folders, backend_path
 from .records import model_record, unavailable_record
 from .requests import Requests
 from .server_metrics import ServerFamilies
@@ -76,6 +77,9 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
         fail to load are logged, and `index` says why. Cells can be defined in any mode.
     poll_seconds : float or None
         How often folders are looked at in mode ``"poll"``; None for only when `poll` is called.
+    backend_directory : str or Path, optional
+        Where Python-based backends are: ``backend: "name"`` without a backend of that name here is run by
+        ``<backend_directory>/name/model.py``. Default: `backends`, beside the folders in `paths` or in them.
     cache_bytes : int
         Size of the response cache, which models with ``response_cache { enable: true }`` share; 0 for none
         (as a server that was started without ``--cache-config``).
@@ -83,7 +87,7 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
     Raises
     ------
     BLSError
-        A path is not a folder.
+        A path, or `backend_directory`, is not a folder.
 
     Examples
     --------
@@ -99,12 +103,15 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
         control_mode: ControlMode = "explicit",
         poll_seconds: float | None = 15.0,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
+        backend_directory: str | Path | None = None,
     ) -> None:
         flat: list[str | Path] = []
         for path in paths:
             flat.extend(path if isinstance(path, (list, tuple)) else [path])  # type: ignore[list-item]
         self.paths = repository_paths(flat)
+        self.backend_directory = backend_path(backend_directory)
         self._server = Server(self, ResponseCache(cache_bytes), strict)
+        self._server.backend_folders = backend_folders(self.paths, self.backend_directory)
         self.metrics = Metrics(ServerFamilies(self._server).collect)
         self._folder = SourceFolder()
         self._lock = threading.Lock()

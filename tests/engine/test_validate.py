@@ -363,7 +363,7 @@ def specs(draw: st.DrawFn) -> Any:
         outputs=dict.fromkeys(draw(st.lists(st.sampled_from("XYZ"), unique=True))),
         required=frozenset(n for n, i in inputs.items() if not i.optional),
         max_batch_size=limit,
-        backend=draw(st.sampled_from(["python", "onnxruntime"])),
+        in_python=draw(st.booleans()),
         scheduler=draw(st.sampled_from(["default", "sequence"])),
     )
 
@@ -414,7 +414,7 @@ def is_fine(spec: Any, request: InferenceRequest) -> bool:
             return False
         if spec.max_batch_size:
             batches.add(shape[0])
-    if spec.max_batch_size and not tensors and spec.backend == "python" and spec.scheduler != "sequence":
+    if spec.max_batch_size and not tensors and spec.in_python and spec.scheduler != "sequence":
         return False
     return len(batches) <= 1 and all(0 < b <= spec.max_batch_size for b in batches)
 

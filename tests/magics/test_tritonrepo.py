@@ -28,6 +28,21 @@ def test_use_load_unload(cells, folder: Path) -> None:
     assert "'disk' was not loaded" in cells("%tritonrepo unload disk").text
 
 
+def test_use_with_a_folder_of_backends(cells, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    cells(f"%tritonrepo use {folder} --backend-directory {tmp_path}")
+    repository = bls.current_repository()
+    assert repository.backend_directory == tmp_path.resolve()
+    cells(f"%tritonrepo use {folder} --backend-directory {tmp_path}")
+    assert bls.current_repository() is repository, "nothing has changed"
+    failed = cells(f"%tritonrepo use {folder} --backend-directory {tmp_path / 'nowhere'}")
+    assert "backend_directory" in failed.text
+    assert "no such folder" in failed.text
+    assert bls.current_repository() is repository
+    cells(f"%tritonrepo use {folder}")
+    assert bls.current_repository().backend_directory is None
+
+
 def test_one_that_fails_does_not_keep_the_others_from_loading(cells, folder: Path) -> None:
     cells(f"%tritonrepo use {folder}")
     failed = cells("%tritonrepo load broken disk nope")

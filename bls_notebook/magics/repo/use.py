@@ -29,12 +29,18 @@ def _parser() -> Parser:
         "  %tritonrepo use model_repository\n",
     )
     parser.add_argument("paths", nargs="*", metavar="FOLDER", help="a folder in Triton's layout")
+    parser.add_argument(
+        "--backend-directory",
+        metavar="FOLDER",
+        help="where Python-based backends are, in folders of their names; by default `backends`, beside the "
+        "folders of the repository or in them",
+    )
     return parser
 
 
 def _run(notebook: Notebook, arguments: argparse.Namespace) -> None:
     with reported(notebook):
-        lost = use_repository(*arguments.paths)
+        lost = use_repository(*arguments.paths, backend_directory=arguments.backend_directory)
     repository = bls.current_repository()
     found = {record.name for record in repository.index()}
     where = ", ".join(shown_path(path) for path in repository.paths) or "memory only"

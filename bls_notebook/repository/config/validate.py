@@ -24,7 +24,7 @@ _PLATFORMS = {
     "tensorrt": {"tensorrt_plan"},
     "pytorch": {"pytorch_libtorch", "torch_aoti"},
 }
-_PYTHON_RUNTIMES = frozenset({"", "libtriton_python.so", "triton_python.dll"})
+_PYTHON_RUNTIMES = frozenset({"", "libtriton_python.so", "triton_python.dll", "model.py"})
 _NO_CACHE = "; leave response_cache out"
 
 
@@ -46,7 +46,7 @@ def validate(config: ModelConfigMessage, *, folder: Path | None = None) -> None:
     """
     validate_model(config)
     validate_tensors(config, folder)
-    if config.backend == "python":
+    if config.backend == "python" or config.runtime == "model.py":
         _validate_python_backend(config)
     if config.HasField("sequence_batching"):
         validate_initial_states(config, folder)

@@ -1,0 +1,1 @@
+WHO = "beside the backend"
