@@ -1,10 +1,11 @@
 """Who waits for what, right now, and what is done about a wait that can never end.
 
-Guarantees: a thread registers its wait before it sleeps, under one lock, and the wait graph is only
-read under that lock, so the check sees no half-made wait: a request that only waits for its own
-waiting ancestors gets an error at once, and no other request does. What cannot be seen (a lock, a
-bare thread, a timer that may cancel) counts as able to move. A wait that lasts and that looks circular,
-but cannot be proven so, is reported while it lasts. Ctrl-C ends any wait.
+Guarantees: a thread registers its wait before it sleeps, as does a loop that runs a model's code, under one
+lock, and the wait graph is only read under that lock, so the check sees no half-made wait: a request that
+only waits for its own waiting ancestors gets an error at once, and no other request does. What cannot be
+seen (a lock, a bare thread, a timer that may cancel, a future that somebody outside its loop knows) counts
+as able to move. A wait that lasts and that looks circular, but cannot be proven so, is reported while it
+lasts. Ctrl-C ends any wait.
 """
 
 from __future__ import annotations
@@ -12,27 +13,31 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from .failures import error_response
 from .messages import running
-from .parking import Parker
+from .sleeping import WatchedSelector, watch_callers
 from .ticket import Ticket
-from .wait_view import Node, blocked, candidates, needs, needs_at_most, walked
-from .waits import LIVE, is_stuck
+from .wait_view import Node, blocked, candidates, forget, look_closer, needs, needs_at_most
+from .waits import ANY, LIVE, Need, is_stuck
 
 if TYPE_CHECKING:
     from bls_notebook.pb_utils.response import InferenceResponse
 
     from .execution import Execution
 
-__all__ = ["describe_wait", "first_response", "look_at", "loop_goes_idle", "wait_for"]
+__all__ = ["describe_wait", "first_response", "look_at", "wait_for"]
 
 REPORT_AFTER = 1.0
+LONGEST_PAUSE = 60.0
 
 log = logging.getLogger("bls_notebook")
 _lock = threading.Lock()
+_get_ident = threading.get_ident
+_reported: WeakSet[Ticket] = WeakSet()
 
 
 def wait_for(ticket: Ticket) -> None:
@@ -46,15 +51,21 @@ def wait_for(ticket: Ticket) -> None:
     parker = ticket.parker()
     if parker is None:
         return
-    thread = threading.get_ident()
+    thread = _get_ident()
     with _lock:
         outer = blocked.get(thread)
         blocked[thread] = ticket
         victim = _victim(ticket)
+        unseen = any(_runs_unseen(e, thread) for e in _ancestors(ticket))
     try:
         if victim is not None:
             _refuse(victim)
-        _park(ticket, parker)
+        elif unseen:
+            watch_callers(ticket.parent)
+        pause = REPORT_AFTER
+        while not parker.park(pause):
+            _look_again(ticket)
+            pause = min(pause * 2, LONGEST_PAUSE)
     except BaseException:
         ticket.interrupt()
         raise
@@ -66,6 +77,11 @@ def wait_for(ticket: Ticket) -> None:
                 blocked[thread] = outer
 
 
+def _runs_unseen(execution: Execution, thread: int) -> bool:
+    """Whether a sync execution that may wait for a thread of its own is in a loop that nobody watches yet."""
+    return execution.task is None and execution.thread != thread and execution.thread not in blocked
+
+
 def first_response(ticket: Ticket) -> InferenceResponse:
     """Wait for the first response of a ticket."""
     while True:
@@ -75,31 +91,45 @@ def first_response(ticket: Ticket) -> InferenceResponse:
         wait_for(ticket)
 
 
-def _park(ticket: Ticket, parker: Parker) -> None:
-    reported = False
-    pause = REPORT_AFTER
-    while not parker.park(pause):
-        # Once more while it lasts: what looked able to move a moment ago may have settled since.
-        with _lock:
-            victim = _victim(ticket)
+def _sleep(watched: WatchedSelector, timeout: float | None) -> Any:
+    """Let a loop sleep, once the requests that it cannot get have been refused."""
+    thread = _get_ident()
+    with _lock:
+        outer = blocked.get(thread)
+        blocked[thread] = watched
+        victim = _victim_of_loop(watched)
+    try:
         if victim is not None:
             _refuse(victim)
-        elif not reported and _looks_circular(ticket):
-            log.warning(describe_wait(ticket))
-            reported = True
-        pause = min(pause * 2, 60.0)
+        pause = REPORT_AFTER
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = pause if end is None else end - time.monotonic()
+            events = watched.wait(min(pause, max(left, 0.0)))
+            if events or (left <= pause and end is not None):
+                return events
+            _look_again(watched)
+            pause = min(pause * 2, LONGEST_PAUSE)
+    finally:
+        with _lock:
+            if outer is None:
+                blocked.pop(thread, None)
+            else:
+                blocked[thread] = outer
 
 
-def loop_goes_idle(executions: list[Execution]) -> None:
-    """A loop is about to sleep: refuse a request that its executions wait for and cannot get."""
+WatchedSelector.sleep = staticmethod(_sleep)
+
+
+def _look_again(waiting: Ticket | WatchedSelector) -> None:
+    """While a wait lasts: what looked able to move a moment ago may have settled since."""
     with _lock:
-        waiting = [t for e in executions for t in list(e.children)]
-        if any(_has_jobs(e) for e in executions):
-            # Also waits of other threads on its behalf: this loop looked busy when these began.
-            waiting.extend(blocked.values())
-        victim = next((v for v in map(_victim, _each_kind(waiting)) if v is not None), None)
+        victim = _victim(waiting) if isinstance(waiting, Ticket) else _victim_of_loop(waiting)
+        reports = [] if victim is not None else [describe_wait(t) for t in _look_circular()]
     if victim is not None:
         _refuse(victim)
+    for report in reports:
+        log.warning(report)
 
 
 def look_at(ticket: Ticket) -> None:
@@ -108,15 +138,6 @@ def look_at(ticket: Ticket) -> None:
         victim = _victim(ticket)
     if victim is not None:
         _refuse(victim)
-
-
-def _has_jobs(execution: Execution) -> bool:
-    """Whether the execution's loop may have calls under way in executors."""
-    loop = None if execution.task is None else execution.task.get_loop()
-    groups = getattr(loop, "_bls_jobs", None)
-    if groups is None:
-        return True
-    return any(job.state == "running" for group in groups.values() for job in list(group))
 
 
 def _served_soon(ticket: Ticket) -> bool:
@@ -137,14 +158,13 @@ def _acts(execution: Execution | None) -> bool:
     """Whether an execution runs on a thread that does not wait."""
     return (
         execution is not None
-        and execution.task is None
-        and execution.nested_loop is None
-        and execution.thread not in blocked
+        and not execution.combined
         and not execution.finished
+        and execution.thread not in blocked
     )
 
 
-def _each_kind(waiting: list[Ticket]) -> Iterator[Ticket]:
+def _each_kind(waiting: Iterable[Ticket]) -> Iterator[Ticket]:
     """One of the requests that wait for the same instances: what holds for it holds for all of them."""
     seen: set[object] = set()
     for ticket in waiting:
@@ -154,18 +174,28 @@ def _each_kind(waiting: list[Ticket]) -> Iterator[Ticket]:
             yield ticket
 
 
-def _victim(ticket: Ticket) -> Ticket | None:
-    """The request to refuse so that `ticket` can move; None where it can. Lock held."""
-    if _served_soon(ticket):
+def _victim_of_loop(watched: WatchedSelector) -> Ticket | None:
+    """The request to refuse so that a loop which sleeps can go on; None where it will. Lock held."""
+    executions = list(watched.executions)
+    sent = list(_each_kind(t for e in executions for t in list(e.children)))
+    # One that is plainly served wakes the loop, which then falls asleep again.
+    others = [] if any(map(_served_soon, sent)) else [watched, *executions]
+    return next((v for v in map(_victim, [*sent, *others]) if v is not None), None)
+
+
+def _victim(start: Node) -> Ticket | None:
+    """The request to refuse so that a node can move; None where it can, or by no request. Lock held."""
+    if isinstance(start, Ticket) and _served_soon(start):
         return None
     # Who else may answer a running request takes a walk over the heap, so it is asked last.
-    if not is_stuck(ticket, needs_at_most):
+    forget()
+    if not is_stuck(start, needs_at_most):
         return None
-    walked.clear()
-    if not is_stuck(ticket, needs):
+    look_closer()
+    if not is_stuck(start, needs):
         return None
     seen: set[int] = set()
-    todo: list[Node] = [ticket]
+    todo: list[Node] = [start]
     while todo:
         node = todo.pop()
         if id(node) in seen:
@@ -241,32 +271,57 @@ def _refuse(ticket: Ticket) -> None:
         ticket.finish(error_response(message))
 
 
-def _looks_circular(ticket: Ticket) -> bool:
-    """Whether a wait that lasts deserves a word: nobody can tell whether it will end."""
-    if not ticket.queued or ticket.expires or any(i.holder is None for i in candidates(ticket)):
-        return False
-    if ticket.parent is None or ticket.parent.bare:
-        return True
-    ancestors = _ancestors(ticket)
-    return all(i.holder in ancestors for i in candidates(ticket))
+def _look_circular() -> list[Ticket]:
+    """Those queued requests that deserve a word when they last: nobody can tell whether they will be served.
+
+    Whoever has a request under way may be waiting for it, even where the graph cannot see how.
+    """
+    known: set[Ticket] = set()
+    for waiting in list(blocked.values()):
+        if isinstance(waiting, Ticket):
+            known.add(waiting)
+        else:
+            known.update(t for e in list(waiting.executions) for t in list(e.children))
+    sent: dict[Any, list[Ticket]] = {}
+    for ticket in known:
+        for execution in _ancestors(ticket):
+            sent.setdefault(execution, []).append(ticket)
+        if ticket.parent is not None and ticket.parent.bare:
+            sent.setdefault(ticket.parent.model_name, []).append(ticket)
+
+    def may_need(node: Node) -> Need[Node]:
+        if isinstance(node, Ticket):
+            free = node.done or node.expires or node.cancelled or node.refused
+            if free or not node.queued:
+                return (LIVE, ()) if free or node.execution is None else (ANY, [node.execution])
+            return ANY, [i.holder for i in candidates(node)] if all(i.holder for i in candidates(node)) else (
+                LIVE,
+                (),
+            )
+        found = sent.get(node, []) + sent.get(node.model_name, [])
+        return (ANY, found) if found and not node.finished else (LIVE, ())
+
+    found = [t for t in known if t.queued and t not in _reported and is_stuck(t, may_need)]
+    _reported.update(found)
+    return found
 
 
 def describe_wait(ticket: Ticket) -> str:
     """Return one line on a queued request: what it waits for, who holds it, and since when."""
+    now = time.perf_counter_ns()
     holders = []
     for instance in candidates(ticket):
         holder = instance.holder
         name = getattr(getattr(holder, "model", None), "name", "?")
         started = getattr(holder, "started", 0)
-        since = f" for {(time.perf_counter_ns() - started) / 1e9:.1f} s" if started else ""
+        since = f" for {(now - started) / 1e9:.1f} s" if started else ""
         parent = getattr(getattr(holder, "parent", None), "model", None)
         caller = f" called by '{parent.name}'" if parent is not None else ""
         holders.append(f"{instance.name} is held by a request to '{name}'{caller}{since}")
-    sender = ticket.parent.model.name if ticket.parent and ticket.parent.model else None
-    who = f" from '{sender}'" if sender else ""
+    sender = None if ticket.parent is None else ticket.parent.model_name
     return (
-        f"A request{who} to '{ticket.model.name}' (thread "
-        f"{threading.current_thread().name!r}) is still waiting: "
-        f"{'; '.join(holders)}. If one of these waits for this thread, neither will ever end; interrupt "
-        "(Ctrl-C) to get out. Threads that carry the BLS context (asyncio.to_thread) are checked exactly."
+        f"A request from '{sender}' to '{ticket.model.name}' has been waiting for "
+        f"{(now - ticket.queued_at) / 1e9:.1f} s: {'; '.join(holders)}. If one of these waits for this "
+        "request, neither will ever end; interrupt (Ctrl-C) to get out. Whether it does cannot be told: it "
+        "waits in a thread, or for a lock or a future, that something else may still wake."
     )

@@ -58,9 +58,9 @@ class EnsembleExecution(Execution):
         """Name of the ensemble; it has no instances."""
         return self.model.name if self.model is not None else "ensemble"
 
-    def waits_for(self, blocked: Mapping[int, Ticket]) -> list[Ticket]:
+    def waits_for(self, blocked: Mapping[int, Any]) -> list[Any]:
         """Return the requests that must all be answered before the ensemble is; the wait graph asks."""
-        tickets = list(self.children)
+        tickets: list[Any] = list(self.children)
         waiting = blocked.get(self.inline_thread) if self.inline_thread else None
         if waiting is not None:
             tickets.append(waiting)

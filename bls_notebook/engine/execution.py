@@ -30,9 +30,9 @@ from .ctrl_c import RETRY_SECONDS
 from .failures import error_response, originating, over_bls
 from .futures import response_of
 from .interrupt import clear_interrupt, interrupt_thread
-from .loops import watch_loop
 from .placement import memory_problem
 from .receiving import NotReceivedError, received
+from .sleeping import watch_loop
 from .spans import record_refused
 from .stream import AnsweredStream, TicketStream
 from .threads import start_in_thread
@@ -50,6 +50,7 @@ MAX_DEPTH = 1000
 PATIENCE = 10  # hundredths of a second that a coroutine has to notice that it is cancelled
 _NO_WARNINGS: Mapping[str, None] = MappingProxyType({})
 _running_loop = asyncio.get_running_loop
+_get_ident = threading.get_ident
 _CLOSED = "Unable to send response. Response sender has been closed."
 
 
@@ -86,7 +87,6 @@ class Execution:
         "inferred",
         "instance",
         "model",
-        "nested_loop",
         "parent",
         "request",
         "requests",
@@ -135,7 +135,6 @@ class Execution:
         self.started = self.inferred = self.thread = self.track = 0
         self.span = 0  # number of its request in a profile; of a batch, of the first
         self.warnings: Mapping[str, None] = _NO_WARNINGS  # in order, each once
-        self.nested_loop: Any = None  # that a sync execute runs itself
         self._causes = self._children = self._guard = self._inline = None
 
     @property
@@ -203,7 +202,7 @@ class Execution:
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Serve a request in the background; needs a running event loop."""
         loop = _running_loop()
-        if self.task is None and self.model is not None and self.thread == threading.get_ident():
+        if (self.task is None or self.thread != _get_ident()) and (self.model is not None or self.bare):
             watch_loop(loop, self)
         model = self.server.find(request._model_name, request._model_version)
         problem = messages.not_ready(request._model_name) if model is None else model.check.problem(request)
@@ -344,7 +343,7 @@ class Execution:
         if self.ticket is not None:
             self.ticket.drop_sender()
 
-    def waits_for(self, blocked: Mapping[int, Ticket]) -> list[Ticket]:
+    def waits_for(self, blocked: Mapping[int, Any]) -> list[Any]:
         """Return the requests that must all be answered before a combined execution is."""
         return list(self.children)
 

@@ -1,8 +1,7 @@
 """Event loops: one of its own for each instance that needs one, and the way back into any loop.
 
 Guarantees: a model's coroutines run in one thread that nothing else uses, so code that blocks stalls
-nobody else; before such a loop goes to sleep it asks the wait graph whether what it waits for can still
-come; `post` may be called from any thread, wakes a loop once for many results, and is silent where
+nobody else; `post` may be called from any thread, wakes a loop once for many results, and is silent where
 the loop has been closed.
 """
 
@@ -11,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import selectors
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -24,11 +22,12 @@ from bls_notebook.pb_utils._runtime import caller_var
 
 from .ctrl_c import may_be_interrupted
 from .interrupt import Interrupted
+from .sleeping import WatchedSelector, run_in_executor
 
 if TYPE_CHECKING:
     from .execution import Execution
 
-__all__ = ["Job", "Mailbox", "ModelLoop", "in_every_loop", "job_of", "loop_is_idle", "mailbox", "watch_loop"]
+__all__ = ["Mailbox", "ModelLoop", "in_every_loop", "mailbox"]
 
 log = logging.getLogger("bls_notebook")
 
@@ -87,51 +86,8 @@ def mailbox(loop: asyncio.AbstractEventLoop) -> Mailbox:
     return found
 
 
-class Job:
-    """A call in an executor, on behalf of a coroutine."""
-
-    __slots__ = ("__weakref__", "peers", "state", "thread")
-
-    def __init__(self, peers: WeakSet[Job]) -> None:
-        self.thread = 0  # of the thread that runs it, 0 before and after
-        self.state = "waiting"  # then "running", then "over"
-        self.peers = peers  # the calls given to the same executor
-        peers.add(self)
-
-
-def job_of(future: Any) -> Job | None:
-    """Return the executor call behind a future, None where there is none that is known."""
-    return getattr(future, "_bls_job", None)
-
-
-class _WatchingSelector(selectors.DefaultSelector):
-    """Says when its loop has nothing left to do but wait."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.going_idle: Callable[[], None] | None = None
-        self.idle = False
-
-    def select(self, timeout: float | None = None) -> Any:
-        """Wait, as the base class does."""
-        if (timeout is not None and timeout <= 0) or self.going_idle is None:
-            return super().select(timeout)
-        self.idle = True
-        try:
-            self.going_idle()
-            return super().select(timeout)
-        finally:
-            self.idle = False
-
-
 class _ModelEventLoop(asyncio.SelectorEventLoop):
     """Remembers which execution its tasks and executor calls belong to."""
-
-    def __init__(self, selector: _WatchingSelector) -> None:
-        super().__init__(selector)
-        self.bls_selector = selector
-        self.bls_executions: WeakSet[Execution] = WeakSet()
-        self._bls_jobs: dict[int, WeakSet[Job]] = {}
 
     def create_task(self, coro: Any, **options: Any) -> Any:
         """Create a task, as the base class does."""
@@ -147,65 +103,7 @@ class _ModelEventLoop(asyncio.SelectorEventLoop):
         self, executor: Any, func: Any, *args: Any
     ) -> Any:
         """Run a call in an executor, as the base class does."""
-        job = Job(self._bls_jobs.setdefault(id(executor), WeakSet()))
-
-        def call(*arguments: Any) -> Any:
-            job.thread, job.state = threading.get_ident(), "running"
-            if pool_hooks.used:
-                pool_hooks.follow()
-            try:
-                return func(*arguments)
-            finally:
-                job.thread, job.state = 0, "over"
-
-        future = super().run_in_executor(executor, call, *args)
-        future._bls_job = job  # type: ignore[attr-defined]
-        return future
-
-
-class _WatchedSelector:
-    """Another loop's selector, with an ear for when it has nothing left to do but wait."""
-
-    def __init__(self, inner: Any, going_idle: Callable[[], None]) -> None:
-        self._inner, self._going_idle = inner, going_idle
-        self.idle = False
-
-    def select(self, timeout: float | None = None) -> Any:
-        """Wait, as the selector does."""
-        if timeout is not None and timeout <= 0:
-            return self._inner.select(timeout)
-        self.idle = True
-        try:
-            self._going_idle()
-            return self._inner.select(timeout)
-        finally:
-            self.idle = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
-may_be_interrupted(_WatchedSelector.select.__code__, waits=True)
-
-
-def watch_loop(loop: Any, execution: Execution) -> None:
-    """Watch a loop that a sync `execute` runs itself (`asyncio.run`), so that its waits are known."""
-    execution.nested_loop = loop
-    if getattr(loop, "bls_selector", None) is not None or not hasattr(loop, "_selector"):
-        return
-
-    def going_idle() -> None:
-        from .blocking import loop_goes_idle
-
-        loop_goes_idle([execution])
-
-    loop.bls_selector = loop._selector = _WatchedSelector(loop._selector, going_idle)
-
-
-def loop_is_idle(loop: Any) -> bool:
-    """Whether a model's loop sleeps now; False for any other loop."""
-    selector = getattr(loop, "bls_selector", None)
-    return selector is not None and selector.idle
+        return run_in_executor(self, super().run_in_executor, executor, func, *args)
 
 
 class ModelLoop:
@@ -218,11 +116,9 @@ class ModelLoop:
     """
 
     def __init__(self, name: str) -> None:
-        selector = _WatchingSelector()
-        self.loop = _ModelEventLoop(selector)
-        self.executions: WeakSet[Execution] = WeakSet()
-        self.loop.bls_executions = self.executions
-        selector.going_idle = self._going_idle
+        self.loop = _ModelEventLoop()
+        self.selector = WatchedSelector(self.loop)
+        self.executions: WeakSet[Execution] = self.selector.executions
         self._stopping = False
         _loops.add(self)
         self._thread = threading.Thread(target=self._run, name=f"bls-loop-{name}", daemon=True)
@@ -256,12 +152,6 @@ class ModelLoop:
                 self.loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
             self.loop.close()
-
-    def _going_idle(self) -> None:
-        if self.executions:
-            from .blocking import loop_goes_idle
-
-            loop_goes_idle(list(self.executions))
 
     def post(self, call: Callable[[], None]) -> None:
         """Run `call()` in the loop's thread, soon."""

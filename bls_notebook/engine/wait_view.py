@@ -11,13 +11,14 @@ import asyncio
 import gc
 import sys
 import threading
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from .description import home_of
 from .frames import NoFrameError, walk_back
 from .futures import RequestFuture
-from .loops import Job, job_of, loop_is_idle
+from .reach import can_be_reached
+from .sleeping import Job, WatchedSelector, job_of
 from .ticket import Ticket
 from .waits import ALL, ANY, LIVE, Need
 
@@ -28,12 +29,12 @@ if TYPE_CHECKING:
     from .instance import Instance
     from .model import LoadedModel
 
-__all__ = ["Node", "blocked", "candidates", "needs", "needs_at_most", "walked"]
+__all__ = ["Node", "blocked", "candidates", "forget", "look_closer", "needs", "needs_at_most"]
 
-Node = Any  # a Ticket, an Execution, a future, a task or an executor's job
+Node = Any  # a Ticket, an Execution, a loop that sleeps, a future, a task or an executor's job
 
-# Threads that sleep in a wait, and the request whose response (or turn) they wait for.
-blocked: dict[int, Ticket] = {}
+# Threads that sleep in a wait: the request whose response (or turn) they wait for, or the loop that sleeps.
+blocked: dict[int, Ticket | WatchedSelector] = {}
 
 
 def needs(node: Node) -> Need[Node]:
@@ -44,18 +45,27 @@ def needs(node: Node) -> Need[Node]:
         return _needs_of_future(node)
     if isinstance(node, Job):
         return _needs_of_job(node)
+    if isinstance(node, WatchedSelector):
+        return _needs_of_loop(node.loop, _movers(node)) if node.idle else (LIVE, ())
     return _needs_of_execution(node)
 
 
 def needs_at_most(node: Node) -> Need[Node]:
-    """As `needs`, as if only its execution could answer a running request, or cancel those it sent."""
+    """As `needs`, as if only its execution could answer a running request, or cancel those it sent, and only
+    its loop could complete a future.
+    """
     if isinstance(node, Ticket) and node.execution is not None and not node.queued:
-        free = node.ready or node.granted is not None or node.cancelled or node.refused
-        return (LIVE, ()) if free else (ALL, [node.execution])
-    return _needs_of_waiting(node, False) if isinstance(node, Ticket) else needs(node)
+        if node.ready or node.granted is not None or node.cancelled or node.refused:
+            return LIVE, ()
+        if node.execution.task is not None:
+            _questions.append(ref(node))
+        return ALL, [node.execution]
+    if isinstance(node, Ticket):
+        return _needs_of_waiting(node, False)
+    return _needs_of_future(node, False) if isinstance(node, asyncio.Future) else needs(node)
 
 
-def _needs_of_ticket(ticket: Ticket) -> Need[Ticket | Execution]:
+def _needs_of_ticket(ticket: Ticket) -> Need[Node]:
     if ticket.ready or ticket.granted is not None or ticket.cancelled or ticket.refused:
         return LIVE, ()
     if ticket.execution is None or ticket.queued:
@@ -70,7 +80,7 @@ def candidates(ticket: Ticket) -> tuple[Instance, ...]:
     return ticket.bound or ticket.model.instances
 
 
-def _needs_of_waiting(ticket: Ticket, all_of_it: bool = True) -> Need[Ticket | Execution]:
+def _needs_of_waiting(ticket: Ticket, all_of_it: bool = True) -> Need[Node]:
     """A request that no instance has begun: one in a queue, or one that is just being handed over."""
     if ticket.queued and ticket.expires:
         return LIVE, ()
@@ -82,10 +92,12 @@ def _needs_of_waiting(ticket: Ticket, all_of_it: bool = True) -> Need[Ticket | E
     instances = candidates(ticket)
     if not ticket.queued:
         instances = tuple(i for i in instances if i.holder is ticket)
-    nodes: list[Ticket | Execution] = []
+    nodes: list[Node] = []
     for instance in instances:
         # Also an instance that nobody holds may be kept from work: by its loop, stopped by a sync exec.
         stopped = blocked.get(instance.loop_thread) if instance.loop_thread else None
+        if stopped is not None and stopped is instance.loop.selector:
+            stopped = None
         holder = stopped or instance.holder
         if holder is None or (holder is ticket and stopped is None):
             return LIVE, ()
@@ -102,8 +114,96 @@ def _request_in(execution: Execution, ticket: Ticket) -> InferenceRequest | None
     return None
 
 
-# Answers of walks over the heap, kept for the moment in which one victim is looked for. Lock held.
+# What the quick look took for granted, and the answers, kept for the moment in which one victim is looked
+# for: whether somebody elsewhere may complete a future, or answer a request that runs. Lock held.
+_questions: list[ref[Any]] = []
 walked: dict[int, bool] = {}
+
+
+def forget() -> None:
+    """Begin anew, with a quick look. Lock held."""
+    _questions.clear()
+    walked.clear()
+
+
+def look_closer() -> None:
+    """Find out what the quick look took for granted; while it goes on its own references would count."""
+    for question in _questions:
+        kind = type(question())
+        if issubclass(kind, asyncio.Future):
+            walked[id(question())] = _completed_elsewhere(question)
+        elif issubclass(kind, Ticket) and not _leaves_its_tasks(question):
+            walked[id(question())] = False
+
+
+def _completed_elsewhere(question: ref[asyncio.Future[Any]]) -> bool:
+    """Whether anything but the tasks of its loop may complete a future: all of them sleep."""
+    future = question()
+    loop: Any = None if future is None else future.get_loop()
+    if future is None or loop is None:
+        return True
+    del future
+    watched = loop.bls_selector
+    inside = _movers(watched)
+    holders: list[Any] = list(watched.executions)
+    for ticket in [one.ticket for one in inside if isinstance(one, RequestFuture)]:
+        holders.append(ticket)
+        inside.append(ticket.on_response)
+    for execution in list(watched.executions):
+        model, instance = execution.model, execution.instance
+        if instance is not None and instance.holder is execution and not (model and model.decoupled):
+            # Nobody else runs the model's code meanwhile.
+            holders += _backends(instance)
+            inside.append(instance.execute)
+    frames = _held_by_frames(next((t for t, w in blocked.items() if w is watched), 0))
+    holders += (frames, frames)  # the list, and the frames themselves
+    found = can_be_reached([id(question())], inside, holders)
+    future = question()
+    return found or future is None or future.done() or bool(loop._ready)
+
+
+def _backends(instance: Instance) -> list[Any]:
+    """What of ours refers to the model's own object."""
+    found: list[Any] = [instance]
+    backend: Any = instance.backend
+    while backend is not None:
+        found += [backend, *(one for one in gc.get_referents(backend) if type(one) is dict)]
+        backend = getattr(backend, "_inner", None)
+    return found
+
+
+def _held_by_frames(thread: int) -> list[Any]:
+    """What the functions of asyncio that run a thread's loop have in their variables."""
+    values: list[Any] = []
+    try:
+        for frame in walk_back(sys._current_frames().get(thread)):
+            if str(frame.f_globals.get("__name__")).startswith("asyncio."):
+                variables = frame.f_locals
+                values.extend(variables.values())
+                if isinstance(variables, dict):  # a copy, which the frame keeps
+                    variables.clear()
+            elif values:
+                break
+    except NoFrameError:
+        values.clear()
+    return values
+
+
+def _leaves_its_tasks(question: ref[Ticket]) -> bool:
+    """Whether anybody but the tasks of its execution knows a request, or its sender: all of them sleep."""
+    ticket = question()
+    execution = None if ticket is None else ticket.execution
+    if ticket is None or execution is None or execution.task is None or not execution.requests:
+        return True
+    if blocked.get(execution.thread) is not getattr(execution.task.get_loop(), "bls_selector", None):
+        return True
+    request = _request_in(execution, ticket)
+    targets = [id(request), id(None if request is None else request._sender)]
+    del request
+    found = can_be_reached(targets, list(execution.tasks or ()), (execution, execution.requests))
+    reader = None if ticket.parent is None else ticket.parent.model
+    bare = ticket.model.decoupled and _bare_thread_of(reader)
+    return found or bare or ticket.ready or ticket.cancelled
 
 
 def _answerable_elsewhere(ticket: Ticket) -> bool:
@@ -179,75 +279,70 @@ def _needs_of_execution(execution: Execution) -> Need[Node]:
     if execution.combined:
         return ALL, execution.waits_for(blocked)
     waiting = blocked.get(execution.thread)
-    if execution.task is None and execution.nested_loop is not None and waiting is None:
-        return _needs_of_loop(execution.nested_loop, asyncio.all_tasks(execution.nested_loop))
-    if execution.task is None:
-        return (LIVE, ()) if waiting is None else (ALL, [waiting])
-    if waiting is not None:  # sync exec inside a coroutine stops its whole loop
-        return ALL, [waiting]
-    return _needs_of_loop(execution.task.get_loop(), execution.tasks or ())
-
-
-def _needs_of_loop(loop: Any, tasks: Iterable[asyncio.Task[Any]]) -> Need[Node]:
-    if not loop_is_idle(loop) or _timer_may_cancel(loop):
+    if waiting is None:
         return LIVE, ()
-    unfinished = [t for t in list(tasks) if not t.done()]
+    loop = None if execution.task is None else execution.task.get_loop()
+    if loop is None or waiting is not getattr(loop, "bls_selector", None):
+        return ALL, [waiting]  # also for a coroutine: what stops its thread stops its whole loop
     # Any task of the execution that can move may help the others: it moves once any of them does.
-    return (ANY, unfinished) if unfinished else (LIVE, ())
+    return _needs_of_loop(loop, [t for t in list(execution.tasks or ()) if not t.done()])
 
 
-def _timer_may_cancel(loop: Any) -> bool:
+def _needs_of_loop(loop: Any, movers: list[Node]) -> Need[Node]:
+    return (LIVE, ()) if not movers or loop._ready or _timer_may_act(loop) else (ANY, movers)
+
+
+def _movers(watched: WatchedSelector) -> list[Node]:
+    """What may make something happen in a loop that sleeps: its tasks, and the requests sent from there."""
+    loop = watched.loop
+    found: list[Node] = [] if loop is None else [t for t in asyncio.all_tasks(loop) if not t.done()]
+    for execution in list(watched.executions):
+        for ticket in list(execution.children):
+            future = getattr(ticket.on_response, "__self__", None)
+            if isinstance(future, RequestFuture) and future.get_loop() is loop:
+                found.append(future)
+    return found
+
+
+def _timer_may_act(loop: Any) -> bool:
     """Whether a timer of the loop does something else than to end an `asyncio.sleep`."""
-    for handle in getattr(loop, "_scheduled", ()):
-        callback = getattr(handle, "_callback", None)
-        if not handle.cancelled() and (getattr(callback, "__name__", "") != "_set_result_unless_cancelled"):
-            return True
-    return False
+    return any(
+        getattr(handle._callback, "__name__", "") != "_set_result_unless_cancelled"
+        for handle in list(loop._scheduled)
+        if not handle.cancelled()
+    )
 
 
-def _needs_of_future(future: asyncio.Future[Any]) -> Need[Node]:
+def _is_timed(future: asyncio.Future[Any], loop: Any) -> bool:
+    """Whether a timer of the loop completes a future."""
+    return any(future in (handle._args or ()) for handle in list(loop._scheduled) if not handle.cancelled())
+
+
+def _needs_of_future(future: asyncio.Future[Any], all_of_it: bool = True) -> Need[Node]:
     if future.done():
         return LIVE, ()
     if isinstance(future, RequestFuture):
         return ALL, [future.ticket]
     if isinstance(future, asyncio.Task):
         waiter = getattr(future, "_fut_waiter", None)
-        if waiter is None:
-            return LIVE, ()
-        return _needs_of_helper(future.get_coro()) or (ALL, [waiter])
+        return (LIVE, ()) if waiter is None else (ALL, [waiter])
     children = getattr(future, "_children", None)
     if children:  # of asyncio.gather
         return ALL, list(children)
     job = job_of(future)
     if job is not None:
         return ALL, [job]
-    completers = _completers(future)
-    return (ANY, completers) if completers else (LIVE, ())
-
-
-def _completers(future: asyncio.Future[Any]) -> list[Node]:
-    """The requests and tasks that complete a plain future, as those of shield and as_completed."""
-    known: list[Any] = []
-    for execution in list(getattr(future.get_loop(), "bls_executions", ())):
-        known.extend(t for t in list(execution.tasks or ()) if not t.done())
-        for ticket in list(execution.children):
-            known.append(getattr(ticket.on_response, "__self__", None))
-    found = []
-    for one in known:
-        for callback, *_ in getattr(one, "_callbacks", None) or ():
-            for content in _contents(callback):
-                if content is future or (
-                    isinstance(content, asyncio.Queue) and future in getattr(content, "_getters", ())
-                ):
-                    found.append(one)
-    return found
-
-
-def _contents(callback: Any) -> list[Any]:
-    """What a callback of asyncio's works on: by its closure, or (as_completed, from 3.13 on) its object."""
-    cells = getattr(callback, "__closure__", None) or ()
-    owner = getattr(callback, "__self__", None)
-    return [*(cell.cell_contents for cell in cells), getattr(owner, "_done", None)]
+    # One of a lock, an event, a queue, of shield or wait: somebody in its loop completes it, in whatever way,
+    # unless somebody elsewhere may, or it is for what happens outside.
+    loop: Any = future.get_loop()
+    watched = getattr(loop, "bls_selector", None)
+    if watched is None or not watched.idle or loop._ready or watched.listens or _is_timed(future, loop):
+        return LIVE, ()
+    if not all_of_it:
+        _questions.append(ref(future))
+    elif walked.get(id(future), True):
+        return LIVE, ()
+    return ANY, _movers(watched)
 
 
 def _needs_of_job(job: Job) -> Need[Node]:
@@ -256,26 +351,3 @@ def _needs_of_job(job: Job) -> Need[Node]:
         return (ANY, running) if running else (LIVE, ())
     waiting = blocked.get(job.thread) if job.thread else None
     return (LIVE, ()) if waiting is None else (ALL, [waiting])
-
-
-def _needs_of_helper(coroutine: Any) -> Need[Node] | None:
-    """What a coroutine waits for inside asyncio's own TaskGroup or wait; None for anything else.
-
-    These wait on a future of their own, which tells nothing of what will complete it.
-    """
-    while coroutine is not None:
-        frame = getattr(coroutine, "cr_frame", None)
-        if frame is None:
-            return None
-        module = frame.f_globals.get("__name__")
-        if module == "asyncio.taskgroups":
-            group = frame.f_locals.get("self")
-            return ALL, [t for t in getattr(group, "_tasks", ()) if not t.done()]
-        if module == "asyncio.tasks" and frame.f_code.co_name == "_wait":
-            waiting = frame.f_locals
-            if waiting.get("timeout") is not None:
-                return LIVE, ()
-            mode = ALL if waiting.get("return_when") == asyncio.ALL_COMPLETED else ANY
-            return mode, list(waiting.get("fs") or ())
-        coroutine = getattr(coroutine, "cr_await", None)
-    return None

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.engine.parking import Parker
+from bls_notebook.engine.sleeping import WatchedSelector
 from tests.engine import gates
-from tests.engine.harness import Caller, assert_all_idle, ints, model, pbtxt, value
+from tests.engine.harness import DOUBLE, Caller, assert_all_idle, ints, model, pbtxt, value
 
 MODELS = {"p": 1, "q": 1, "r": 2, "s": 3}
 
@@ -34,9 +35,26 @@ def execute(self, requests):
             return [answer(1)]
         if command == "exec":
             response = ask(name).exec()
-        else:
+        elif command == "stream":
             response = next(iter(ask(name).exec(decoupled=True)))
+        elif command == "run":
+            response = asyncio.run(self.awaited(name))
+        else:
+            response = asyncio.run(self.notified(name))
         here.done("refused" if response.has_error() else "answered", response)
+
+async def awaited(self, name):
+    return await ask(name).async_exec()
+
+async def notified(self, name):
+    one = asyncio.Semaphore()
+    call, bystander = [asyncio.create_task(self.in_turn(one, ask(n))) for n in (name, "free")]
+    await bystander
+    return call.result()
+
+async def in_turn(self, one, request):
+    async with one:
+        return await request.async_exec()
 
 def initialize(self, args):
     self.name = args["model_name"]
@@ -157,7 +175,7 @@ class Driver:
         parked = f"parked {sender.thread}"
         if free:
             run = Run(name, sender)
-            wanted = ["entered " + name] + ([parked] if how == "stream" else [])
+            wanted = ["entered " + name] + ([parked] if how != "exec" else [])
             self.began(run, self.next(*wanted)["entered " + name])
             sender.waits_for = run
         elif stuck:
@@ -210,17 +228,23 @@ def test_refused_are_those_that_nothing_can_serve(data: st.DataObject) -> None:
     repo = bls.ModelRepository()
     for name, count in MODELS.items():
         repo.define(name, OBEYS, pbtxt(count))
+    repo.define("free", DOUBLE, pbtxt(100))
     driver = Driver(repo)
     events = driver.events
-    park = Parker.park
+    park, wait = Parker.park, WatchedSelector.wait
 
     def told_park(self: Parker, seconds: float | None = None) -> bool:
         events.put((f"parked {threading.get_ident()}", None))
         return park(self, seconds)
 
+    def told_wait(self: WatchedSelector, timeout: float | None) -> Any:
+        events.put((f"parked {threading.get_ident()}", None))
+        return wait(self, timeout)
+
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Parker, "park", told_park)
+            patch.setattr(WatchedSelector, "wait", told_wait)
             play(driver, data)
         assert_all_idle(repo)
     finally:
@@ -230,7 +254,7 @@ def test_refused_are_those_that_nothing_can_serve(data: st.DataObject) -> None:
 
 def play(driver: Driver, data: st.DataObject) -> None:
     names = st.sampled_from([*MODELS])
-    kinds = st.sampled_from(["outside", "exec", "exec", "exec", "stream", "end"])
+    kinds = st.sampled_from(["outside", "exec", "exec", "exec", "stream", "run", "semaphore", "end"])
     for _ in range(data.draw(st.integers(4, 25), label="steps")):
         running = driver.reference.running()
         what = data.draw(kinds) if running else "outside"

@@ -1,0 +1,333 @@
+"""Circular BLS however a model waits: in loops of its own, in threads, behind what asyncio has for that."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bls_notebook as bls
+from bls_notebook.engine import blocking
+from tests.engine import gates
+from tests.engine.harness import (
+    Caller,
+    assert_all_idle,
+    infer,
+    ints,
+    message,
+    model,
+    pbtxt,
+    queued,
+    until,
+    value,
+)
+from tests.engine.test_cycles import ROUTED
+
+# Bodies of `async def send(self, request)`.
+COROUTINES = {
+    "await": "return await request.async_exec()",
+    "exec": "return request.exec()",
+    "semaphore": """
+one = asyncio.Semaphore(1)
+async def call():
+    async with one:
+        return await request.async_exec()
+return (await asyncio.gather(call(), call()))[0]
+""",
+    "lock": """
+lock = asyncio.Lock()
+async def call():
+    async with lock:
+        return await request.async_exec()
+first = asyncio.create_task(call())
+await asyncio.sleep(0)
+async with lock:
+    return first.result()
+""",
+    "queue": """
+queue = asyncio.Queue()
+async def call():
+    await queue.put(await request.async_exec())
+task = asyncio.create_task(call())
+return await queue.get()
+""",
+    "event": """
+event = asyncio.Event()
+future = request.async_exec()
+future.add_done_callback(lambda _: event.set())
+await event.wait()
+return future.result()
+""",
+    "event whose request nobody holds": """
+event, found = asyncio.Event(), []
+request.async_exec().add_done_callback(lambda future: (found.append(future.result()), event.set()))
+await event.wait()
+return found[0]
+""",
+    "condition": """
+condition, found = asyncio.Condition(), []
+async def call():
+    found.append(await request.async_exec())
+    async with condition:
+        condition.notify_all()
+task = asyncio.create_task(call())
+async with condition:
+    await condition.wait_for(lambda: found)
+return found[0]
+""",
+    "future": """
+future = asyncio.get_running_loop().create_future()
+async def call():
+    future.set_result(await request.async_exec())
+task = asyncio.create_task(call())
+return await future
+""",
+    "future of the instance": """
+self.future = asyncio.get_running_loop().create_future()
+async def call():
+    self.future.set_result(await request.async_exec())
+self.task = asyncio.create_task(call())
+return await self.future
+""",
+    "barrier": """
+barrier = asyncio.Barrier(2)
+async def call():
+    response = await request.async_exec()
+    await barrier.wait()
+    return response
+task = asyncio.create_task(call())
+await barrier.wait()
+return await task
+""",
+    "shield": "return await asyncio.shield(request.async_exec())",
+    "to_thread": "return await asyncio.to_thread(request.exec)",
+    "loop in a thread": """
+async def call():
+    return await request.async_exec()
+return await asyncio.to_thread(asyncio.run, call())
+""",
+}
+# Bodies of `def send(self, request)`.
+FUNCTIONS = {
+    "exec": "return request.exec()",
+    "new loop": """
+async def call():
+    return await request.async_exec()
+loop = asyncio.new_event_loop()
+try:
+    return loop.run_until_complete(call())
+finally:
+    loop.close()
+""",
+    "thread of a loop": "return asyncio.run(asyncio.to_thread(request.exec))",
+} | {f"run, {name}": "async def run():\n{}\nreturn asyncio.run(run())" for name in COROUTINES}
+# A thread's own functions hold the instance: that somebody else does not cannot be told.
+NOT_CERTAIN = ("", "run, future of the instance")
+WAYS = [*(("async ", name) for name in COROUTINES), *(("", name) for name in FUNCTIONS)]
+WAYS.remove(NOT_CERTAIN)
+
+
+def _indented(text: str) -> str:
+    return "\n".join("    " + line for line in text.strip("\n").split("\n"))
+
+
+def source(way: tuple[str, str]) -> str:
+    prefix, name = way
+    if prefix:
+        body, wait = COROUTINES[name], "await "
+    else:
+        inner = _indented(COROUTINES.get(name.removeprefix("run, "), ""))
+        body, wait = FUNCTIONS[name].replace("{}", inner), ""
+    return model(
+        f"""
+{prefix}def execute(self, requests):
+    responses = []
+    for received in requests:
+        request = self.request_of(received)
+        try:
+            responses.append(answer(1 if request is None else 1 + value_of({wait}self.send(request))))
+        except pb.TritonModelException as error:
+            responses.append(pb.InferenceResponse(error=pb.TritonError(str(error))))
+    return responses
+
+{prefix}def send(self, request):
+{_indented(body)}
+"""
+        + ROUTED
+    )
+
+
+def _too_old(way: tuple[str, str]) -> bool:
+    """Barriers are new in 3.11; until then what the functions of a running thread hold is not known."""
+    hidden = way[1].startswith("run, ") and way[1] not in ("run, await", "run, exec", "run, to_thread")
+    return sys.version_info < (3, 11) and ("barrier" in way[1] or hidden)
+
+
+NEEDS = [
+    pytest.param(way, id="".join(way), marks=pytest.mark.skipif(_too_old(way), reason="needs a newer Python"))
+    for way in WAYS
+]
+
+
+@pytest.fixture
+def reports(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(blocking, "REPORT_AFTER", 0.03)
+    caplog.set_level("WARNING", "bls_notebook")
+    return caplog
+
+
+@pytest.mark.parametrize("way", NEEDS)
+def test_a_model_that_calls_itself(repo: bls.ModelRepository, way: tuple[str, str]) -> None:
+    repo.define("a", source(way), pbtxt())
+    text = message(repo.infer("a", ints(0)))
+    assert "circular BLS: a -> a." in text
+    assert "instance_group.count = 2 or more for 'a'" in text
+    assert_all_idle(repo)
+    repo.define("a", source(way), pbtxt(2))
+    assert infer(repo, "a", 0) == 2
+    assert_all_idle(repo)
+
+
+def waiting(repo: bls.ModelRepository, name: str) -> Any:
+    """The one request in a model's queue."""
+    found: Any = repo._server.find(name)
+    until(lambda: queued(repo, name) == 1)
+    return found.scheduler._queue[0]
+
+
+def test_a_circle_that_is_not_certain_is_reported(
+    repo: bls.ModelRepository, reports: pytest.LogCaptureFixture
+) -> None:
+    """No threads wait in the engine here, but loops, which report as well."""
+    repo.define("a", source(NOT_CERTAIN), pbtxt())
+    caller = Caller(repo.infer, "a", ints(0))
+    until(lambda: reports.records, "a report")
+    text = reports.records[0].getMessage()
+    assert "A request from 'a' to 'a' has been waiting for " in text
+    assert "a_0_0 is held by a request to 'a'" in text
+    assert "Ctrl-C" in text
+    waiting(repo, "a").cancel()
+    assert message(caller.result())
+    assert_all_idle(repo)
+    assert len(reports.records) == 1
+
+
+# -- no false alarm ------------------------------------------------------------------------------------
+
+RESCUES = {
+    "a thread of the model": """
+event, loop = asyncio.Event(), asyncio.get_running_loop()
+def rescue():
+    gates.pass_gate("rescue")
+    loop.call_soon_threadsafe(event.set)
+threading.Thread(target=rescue).start()
+""",
+    "somebody else's thread": """
+event, loop = asyncio.Event(), asyncio.get_running_loop()
+gates.shared["rescue"] = lambda: loop.call_soon_threadsafe(event.set)
+""",
+    "by the loop that the event knows": """
+event = gates.shared["event"] = asyncio.Event()
+gates.shared["rescue"] = lambda: event._loop.call_soon_threadsafe(event.set)
+""",
+    "an executor": """
+event, loop = asyncio.Event(), asyncio.get_running_loop()
+loop.run_in_executor(None, lambda: (gates.pass_gate("rescue"), loop.call_soon_threadsafe(event.set)))
+""",
+    "a timer's thread": """
+event, loop = asyncio.Event(), asyncio.get_running_loop()
+timer = threading.Timer(1e-9, loop.call_soon_threadsafe, (event.set,))
+gates.shared["rescue"] = timer.start
+""",
+    "another request": """
+event = self.event = asyncio.Event()
+""",
+    "a connection": """
+event, loop = asyncio.Event(), asyncio.get_running_loop()
+ours, theirs = socket.socketpair()
+loop.add_reader(ours, lambda: (loop.remove_reader(ours), event.set()))
+gates.shared["sockets"] = ours, theirs
+gates.shared["rescue"] = lambda: theirs.send(b".")
+""",
+}
+RESCUED = """
+async def execute(self, requests):
+    x = number(requests[0])
+    if x == 2:
+        self.event.set()
+    if x != 1:
+        requests[0].get_response_sender().send(answer(5), FINAL)
+        return
+    sender = requests[0].get_response_sender()
+{}
+    gates.open_gate("waits")
+    await event.wait()
+    sender.send(answer(7), FINAL)
+"""
+CALLS = """
+def execute(self, requests):
+    if not number(requests[0]):
+        return [answer(3)]
+    return [answer(sum(value_of(r) for r in ask("d", 1).exec(decoupled=True)))]
+"""
+
+
+@pytest.mark.parametrize("way", RESCUES)
+def test_an_event_that_somebody_else_may_set(repo: bls.ModelRepository, way: str) -> None:
+    """A request waits behind one whose coroutine waits for what happens outside its loop."""
+    body = RESCUED.format(_indented(RESCUES[way]))
+    repo.define("d", model(body).replace("import asyncio,", "import asyncio, socket,"), pbtxt(decoupled=True))
+    repo.define("a", model(CALLS), pbtxt())
+    first = Caller(infer, repo, "a", 1)
+    gates.pass_gate("waits")
+    second = Caller(infer, repo, "a", 0)
+    until(lambda: queued(repo, "a") == 1)
+    found: Any = repo._server.find("d")
+    until(lambda: found.instances[0].loop.selector.idle)
+    blocking.look_at(waiting(repo, "a"))
+    assert not first.done
+    assert not second.done
+    gates.open_gate("rescue")
+    if "rescue" in gates.shared:
+        gates.shared["rescue"]()
+    elif way == "another request":
+        assert [value(r) for r in repo.stream("d", ints(2))] == [5]
+    assert (first.result(), second.result()) == (7, 3)
+    for each in gates.shared.get("sockets", ()):
+        each.close()
+    assert_all_idle(repo)
+
+
+# -- any mix -------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.sampled_from(WAYS), min_size=3, max_size=3),
+    st.lists(st.integers(1, 2), min_size=3, max_size=3),
+    st.lists(st.integers(0, 2), min_size=1, max_size=4),
+)
+@settings(max_examples=40, suppress_health_check=list(hypothesis.HealthCheck), database=None)
+def test_any_mix(ways: list[tuple[str, str]], counts: list[int], route: list[int]) -> None:
+    """A chain of calls fails where it asks for more of a model than there is, and nowhere else."""
+    gates.reset()
+    hypothesis.assume(not any(map(_too_old, ways)))
+    with bls.ModelRepository() as repo:
+        for name, way, count in zip("abc", ways, counts, strict=True):
+            repo.define(name, source(way), pbtxt(count))
+        used = Counter([0])
+        missing = None
+        for step in route:
+            used[step] += 1
+            if used[step] > counts[step]:
+                missing = missing or "abc"[step]
+        response = Caller(repo.infer, "a", ints(*route)).result(10)
+        if missing is None:
+            assert value(response) == 1 + len(route)
+        else:
+            assert f"The request to '{missing}' can never be served" in message(response)
+        assert_all_idle(repo)
