@@ -31,7 +31,17 @@ class ConfigError(BLSError):
 
 
 class InvalidNameError(BLSError):
-    """A model name, version or file name that may not be used."""
+    """A model name, version or file name that may not be used.
+
+    Attributes
+    ----------
+    reason : str
+        The same failure in Triton's own words, where it is known.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class ModelNotFoundError(BLSError):

@@ -21,6 +21,7 @@ from bls_notebook.observe.logs import LogLine
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator
+from bls_notebook.pb_utils.parameters import parameters_problem
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
@@ -233,8 +234,11 @@ class Execution:
             return messages.running(
                 model.name, f"the chain of BLS calls is {MAX_DEPTH} long; does a model call itself?"
             )
-        memory = request._options.preferred_memory
-        return None if memory is None else memory_problem(memory)
+        options = request._options
+        problem = parameters_problem(options.parameters) if options.parameters != "{}" else None
+        if problem is not None:
+            return messages.running(model.name, problem)
+        return None if options.preferred_memory is None else memory_problem(options.preferred_memory)
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
         ticket = Ticket(model, received(model, request, given, "stream", self), self, copy_context())

@@ -30,6 +30,8 @@ from .description import ReturnError, is_a
 from .execution import Execution
 from .failures import cancelled_response, failed_response
 from .interrupt import Interrupted, clear_interrupt
+from .lost import log_if_lost, log_lost
+from .messages import execute_failed
 from .outputs import answer, check_returned
 from .ticket import SECOND_RESPONSE, Ticket
 from .warnings import with_warnings
@@ -75,7 +77,9 @@ def failure(execution: Execution, error: BaseException, inline: bool = False) ->
     if is_a(error, Interrupted, asyncio.CancelledError):
         return cancelled_response(model.name)
     execution.server.last_failure = error
-    return failed_response(model, execution.instance_name, error, execution.causes)
+    response = failed_response(model, execution.instance_name, error, execution.causes)
+    log_if_lost(execution, response)
+    return response
 
 
 async def _put_in(box: list[Any], coroutine: Any, began: Callable[[], None] | None) -> BaseException | None:
@@ -375,11 +379,13 @@ class BatchRunner:
         tickets, requests = execution.tickets, execution.requests
         again = [getattr(r, "_release_flags", 0) == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE for r in requests]
         if returned is not None and self._model.decoupled:
+            problem = (
+                f"Python model '{execution.instance_name}' is using the decoupled mode and the execute "
+                "function must return None."
+            )
             if not all(t.done for t in tickets):
-                raise ReturnError(
-                    f"Python model '{execution.instance_name}' is using the decoupled mode and the execute "
-                    "function must return None."
-                )
+                raise ReturnError(problem)
+            log_lost(execution, tickets[0], execute_failed(execution.instance_name, problem))
         elif returned is not None:
             check_returned(returned, len(requests))
             for response, wanted, ticket in zip(returned, again, tickets, strict=True):

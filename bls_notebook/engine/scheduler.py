@@ -32,13 +32,14 @@ from .ctrl_c import may_be_interrupted
 from .execution import Execution, ModelClosed
 from .failures import cancelled_response, error_response
 from .interrupt import Interrupted, clear_interrupt
+from .lost import log_lost
 from .messages import execute_failed
 from .outputs import answer, check_returned, returned_none
 from .receiving import ARGUMENTS_STAY, taken_over
 from .runner import BatchRunner, failure, rows_of
 from .statistics import FOLD_AT
 from .threads import start_in_thread
-from .ticket import Ticket
+from .ticket import SECOND_RESPONSE, Ticket
 from .warnings import with_warnings
 
 if TYPE_CHECKING:
@@ -139,6 +140,10 @@ class DefaultScheduler:
                 response = answer(returned, 0, requested, True, model.outputs, execution)
                 if response._warnings:
                     response = with_warnings(response, model, execution, parent)
+            elif returned[0] is not None and execution.ticket is not None and execution.ticket.done:
+                log_lost(
+                    execution, execution.ticket, execute_failed(execution.instance_name, SECOND_RESPONSE)
+                )
         except BaseException as error:
             failed = True
             response = failure(execution, error, True)

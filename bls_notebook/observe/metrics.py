@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from bls_notebook.observe.metric_records import FamilyRecord, family_record, matching
@@ -39,7 +40,7 @@ class Metrics:
 
     def family(self, name: str, description: str, kind: str) -> _Family:
         """Return the family of that name, made if it is new."""
-        if not _NAME.match(name):
+        if not _NAME.match(name) or name.startswith("__"):
             raise ValueError("Invalid metric name")
         with self._lock:
             found = self._families.get(name)
@@ -130,12 +131,17 @@ class _Family:
         for label, value in labels.items():
             if not isinstance(value, str):
                 raise ValueError(f"attempt to access JSON non-string as string: label '{label}' is {value!r}")
-            reserved = label.startswith("__") or (label == "le" and self.kind == "histogram")
-            if reserved or not _LABEL.match(label):
+            if label.startswith("__") or not _LABEL.match(label):
                 raise ValueError(f"Invalid label name '{label}'")
+            if value.encode("utf-8", "ignore") != value.encode("utf-8", "replace"):
+                raise ValueError(
+                    "failed to parse the request JSON buffer: The surrogate pair in string is invalid: "
+                    f"label '{label}' is {value!r}"
+                )
         if self.kind == "histogram":
-            if not buckets or sorted(set(buckets)) != buckets:
-                raise ValueError("histogram buckets must be given, and increase")
+            # None is allowed, as on the server: all observations are in +Inf. What is no number passes too.
+            if buckets is None or any(upper <= lower for lower, upper in pairwise(buckets)):
+                raise ValueError("Bucket Boundaries must be strictly sorted")
         elif buckets is not None:
             raise ValueError(f"a {self.kind} takes no buckets")
         key = _key(labels)

@@ -8,14 +8,16 @@ from collections.abc import Mapping
 
 from ._runtime import current_caller
 from .errors import TritonModelException
+from .refusing import plain_text
 
 __all__ = ["get_model_dir", "is_model_ready", "load_model", "unload_model"]
 
 
 def _text(function: str, argument: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{function}(): {argument} must be str, got {value!r}")
-    return value
+    text = plain_text(value)
+    if text is None:
+        raise TypeError(f"{function}(): {argument} must be str that has a UTF-8 form, got {value!r}")
+    return text
 
 
 def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:

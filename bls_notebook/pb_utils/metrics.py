@@ -155,7 +155,7 @@ class MetricFamily:
         ----------
         labels : dict of str to str
         buckets : list of float
-            Increasing upper bounds; required for a histogram, refused for other kinds.
+            Increasing upper bounds, also none; required for a histogram, refused for other kinds.
 
         Raises
         ------

@@ -7,7 +7,9 @@ from typing import Any
 
 from .errors import TritonModelException
 
-__all__ = ["parameters_to_json"]
+__all__ = ["parameters_problem", "parameters_to_json"]
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 def parameters_to_json(parameters: Any) -> str:
@@ -30,3 +32,13 @@ def parameters_to_json(parameters: Any) -> str:
                 f"Expect parameters values to have type bool/int/str, found type {type(value)}"
             )
     return json.dumps(parameters)
+
+
+def parameters_problem(text: str) -> str | None:
+    """Return what the server says of parameters when their request is sent, None where it takes them."""
+    for value in json.loads(text).values():
+        if isinstance(value, int) and not _LEAST <= value <= _MOST:
+            return "Unsupported value type on parameters"
+        if isinstance(value, str) and value.encode("utf-8", "ignore") != value.encode("utf-8", "replace"):
+            return "failed to parse the request JSON buffer: The surrogate pair in string is invalid."
+    return None

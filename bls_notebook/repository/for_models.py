@@ -40,7 +40,8 @@ class ForModels(ABC):
         except ModelLoadError as error:
             raise ModelLoadError(error.reason, name) from error
         except (ModelNotFoundError, InvalidNameError) as error:
-            raise ModelLoadError(POLL_FAILED.format(name=name), name) from error
+            reason = getattr(error, "reason", "") or POLL_FAILED.format(name=name)
+            raise ModelLoadError(reason, name) from error
         except ConfigError as error:
             raise ModelLoadError(error.reason or str(error), name) from error
 

@@ -18,7 +18,7 @@ from bls_notebook.backends.registry import runs_on_gpu
 from bls_notebook.devices.registry import gpu_count
 from bls_notebook.engine.bare_spans import span_of_frame
 from bls_notebook.engine.description import describe, is_a
-from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError
+from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelLoadError
 from bls_notebook.engine.execution import Execution, bare_caller
 from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.instance import Instance
@@ -40,6 +40,7 @@ from .config import (
 from .ensemble_loader import load_ensemble
 from .fingerprint import code_hash, version_fingerprint
 from .instance_maker import InstanceMaker
+from .names import check_launchable
 from .regrouping import Regrouping, regrouped_spec
 from .source import ModelSource
 from .warmup import warm_up
@@ -141,6 +142,7 @@ def _read_config(source: ModelSource) -> ModelConfigMessage:
 def _load_version(
     server: Server, source: ModelSource, config: ModelConfigMessage, version: int, folder: Path
 ) -> LoadedModel:
+    _check_names(config, version)
     instances: list[Instance] = []
     maker = InstanceMaker(server, source, version, folder)
     given, config = config, type(config)()
@@ -163,9 +165,25 @@ def _load_version(
     return model
 
 
+def _check_names(config: ModelConfigMessage, version: int, state: str = "UNAVAILABLE") -> None:
+    if config.backend != "python":
+        return
+    try:
+        check_launchable(config.name, f"model name {config.name!r}")
+        for group in config.instance_group:
+            check_launchable(
+                group.name, f"model {config.name!r}: the name {group.name!r} of an instance group"
+            )
+    except InvalidNameError as error:
+        failed = f"load failed for model '{config.name}': version {version} is at {state} state: "
+        error.reason = f"{failed}{error.reason};\n"
+        raise
+
+
 def _regroup(model: LoadedModel, config: ModelConfigMessage, source: ModelSource) -> Regrouping | None:
     """Prepare other instance groups for a version whose configuration differs in nothing else."""
     spec = regrouped_spec(model.spec, config)
+    _check_names(config, model.version, "READY")
     try:
         return None if spec is None else Regrouping(model, spec, source)
     except KeyboardInterrupt:

@@ -8,9 +8,10 @@ from pathlib import PurePosixPath
 from bls_notebook.engine.errors import InvalidNameError
 from bls_notebook.observe.visible import encodable
 
-__all__ = ["check_model_name", "check_version", "file_override_path"]
+__all__ = ["check_launchable", "check_model_name", "check_version", "file_override_path"]
 
 _FORBIDDEN = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f]')
+_SHELL = re.compile(r"""[;|&$`<>()\[\]{}\\"'*?~#!]""")  # python_backend/src/pb_utils.h
 
 
 def check_model_name(name: object) -> str:
@@ -43,6 +44,28 @@ def check_model_name(name: object) -> str:
             "digits, '_', '-' and '.'"
         )
     return name
+
+
+def check_launchable(name: str, what: str) -> None:
+    """Refuse a name that a server's Python backend starts no process by.
+
+    Parameters
+    ----------
+    what : str
+        What has that name, for the message.
+
+    Raises
+    ------
+    InvalidNameError
+        Current servers refuse the load; older ones, which start it by a shell, never answer.
+    """
+    found = _SHELL.search(name)
+    if found:
+        raise InvalidNameError(
+            f"{what} cannot be used by a model of the Python backend: it has {found[0]!r} in it, which means "
+            "something to a shell, and the server refuses it; use letters, digits, '_', '-' and '.'",
+            "Invalid argument: Invalid stub name: contains invalid characters",
+        )
 
 
 def check_version(version: object) -> int:

@@ -318,8 +318,9 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
     def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Take a model out of service; requests in flight are finished first.
 
-        A model that is not loaded is no error, as in Triton. Ensembles that have it as a step leave service
-        with it, and come back when it does. Called by a model, it does not wait.
+        A model that is not loaded is no error, as in Triton, nor is a name that none can have. Ensembles that
+        have it as a step leave service with it, and come back when it does. Called by a model, it does not
+        wait.
 
         Parameters
         ----------
@@ -328,7 +329,8 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
             Of an ensemble: whether the models of its steps are unloaded too, those that were loaded for it
             alone.
         """
-        check_model_name(name)
+        if not isinstance(name, str):
+            check_model_name(name)  # says what is wrong with it
         self._may_control(name, "unload")
         left = self._unload_named(name, unload_dependents)
         if caller_var.get() is None:  # a model that unloads itself cannot wait for its own end

@@ -18,7 +18,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.iterator import ResponseIterator
 
 from .inputs import preferred_memory_of, tensors_of
-from .priority import split_parameters, with_priority
+from .parameters import client_parameters, with_parameters
 from .response import Response
 from .tracing import trace_of
 
@@ -94,7 +94,7 @@ class Requests:
         if joined is not None:
             options["trace"] = joined
         try:
-            own, priority = split_parameters(parameters)
+            own, priority = client_parameters(parameters)
             model = self._server.find(name, version)
             request = InferenceRequest(
                 request_id=request_id,
@@ -105,12 +105,11 @@ class Requests:
                 model_version=version,
                 flags=flags,
                 timeout=timeout,
-                parameters=own,
                 **options,
             )
         except (TypeError, ValueError, RuntimeError, TritonModelException) as error:
             raise BLSError(f"model {name!r}: {first_line(str(error))}") from error
-        return with_priority(request, priority) if priority else request
+        return with_parameters(request, own, priority)
 
     def _response(
         self,

@@ -41,6 +41,11 @@ REQUESTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "output not made": ("identity", {"FP32_1": np.zeros(1, F32)}, {"outputs": ["INT8_1"]}),
     "unknown output": ("identity", {"FP32_1": np.zeros(1, F32)}, {"outputs": ["NOBODY"]}),
     "output twice": ("identity", {"FP32_1": np.zeros(1, F32)}, {"outputs": ["FP32_1", "FP32_1"]}),
+    "floats in parameters": (
+        "script",
+        {"DO": echoes("describe")},
+        {"parameters": {"a": 1.5, "b": 2.0, "c": True, "d": "x", "e": 3, "f": 1e300, "g": 2**63}},
+    ),
     "request id": ("identity", {"FP32_1": np.zeros(1, F32)}, {"request_id": "é 1"}),
     "no config, batch of 2": ("completed", {"IN": np.arange(12, dtype=I64).reshape(2, 3, 2)}, {}),
     "no config, no batch": ("completed", {"IN": np.zeros((3, 2), I64)}, {}),

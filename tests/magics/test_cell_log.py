@@ -15,6 +15,7 @@ from bls_notebook.magics.cell_log import CellLog
 from bls_notebook.magics.log_limit import BURST, MOST, PER_SECOND, Limit
 from bls_notebook.observe.logs import LogLine
 from tests.engine import gates
+from tests.engine.harness import until
 
 CHATTY = """%%tritonmodel chatty {options}
 import asyncio, threading
@@ -56,6 +57,35 @@ def test_under_the_cell_that_loads_and_the_cell_that_calls(cells) -> None:
     assert ran.stdout == "[info] chatty: i\n[warning] chatty: w\n[error] chatty: e\nprinted\n"
     assert ran.stderr == ""  # Python's logging prints nothing beside it
     assert cells("1").stdout == ""
+
+
+LATE = """%%tritonmodel late {options}
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    {kind} execute(self, requests):
+        sender = requests[0].get_response_sender()
+        sender.send(pb_utils.InferenceResponse(), pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        raise ValueError("too late")
+"""
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize("options", ["", "--decoupled"])
+def test_an_error_after_the_answer_is_under_the_cell_that_asked(
+    cells, capsys: pytest.CaptureFixture[str], kind: str, options: str
+) -> None:
+    cells(LATE.format(kind=kind, options=options))
+    told: list[LogLine] = []
+    logs.add_display(note := told.append)  # after the one that shows
+    try:
+        shown = cells(f"%bls late {'--stream' if options else ''}").stdout
+        until(lambda: told)
+    finally:
+        logs.remove_display(note)
+    late = shown + capsys.readouterr().out
+    assert "[error] late" in late
+    assert "ValueError: too late" in late
 
 
 @pytest.mark.parametrize(

@@ -149,10 +149,25 @@ def test_what_a_kind_does_not_allow(
     assert all(v == 0 for v in samples(repo.metrics).values())
 
 
-@pytest.mark.parametrize("buckets", [[], [2, 1], [1, 1]])
+@pytest.mark.parametrize("buckets", [[2, 1], [1, 1], [1.0, float("inf"), 3], [1, 2, 2.0]])
 def test_the_buckets_of_a_histogram_increase(repo: bls.ModelRepository, buckets: Any) -> None:
-    with pytest.raises(TritonModelException, match=r"^Error when creating Metric: .*buckets"):
+    words = "^Error when creating Metric: .*: Bucket Boundaries must be strictly sorted$"
+    with pytest.raises(TritonModelException, match=words):
         in_model(repo, lambda: family("m", "histogram").Metric({}, buckets))
+
+
+@pytest.mark.parametrize("buckets", [[], [float("inf")], [float("nan")], [1, float("nan")]])
+def test_buckets_that_the_server_takes(repo: bls.ModelRepository, buckets: Any) -> None:
+    def body() -> None:
+        metric = family("m", "histogram").Metric({}, buckets)
+        metric.observe(0.5)
+        metric.observe(7)
+
+    in_model(repo, body)
+    got = samples(repo.metrics)
+    assert (got["m_count", ()], got["m_sum", ()]) == (2, 7.5)
+    assert got["m_bucket", (("le", "+Inf"),)] == 2
+    assert 'm_bucket{le="+Inf"} 2' in repo.metrics.text("m")
 
 
 @pytest.mark.parametrize(
@@ -185,8 +200,10 @@ def test_labels_are_text_but_their_names_may_be_numbers(repo: bls.ModelRepositor
             in_model(repo, lambda value=value: family("m").Metric({"a": value}))
     with pytest.raises(TritonModelException, match="Invalid label name"):  # "1" begins with a digit
         in_model(repo, lambda: family("m").Metric({1: "a"}))
-    with pytest.raises(TritonModelException, match="Invalid label name"):
-        in_model(repo, lambda: family("h", "histogram").Metric({"le": "a"}, [1.0]))
+    with pytest.raises(TritonModelException, match="The surrogate pair in string is invalid"):
+        in_model(repo, lambda: family("m").Metric({"a": "\ud800"}))
+    with pytest.raises(TritonModelException, match="Invalid metric name"):
+        in_model(repo, lambda: family("__m"))
 
 
 def test_a_counter_takes_what_is_not_negative(repo: bls.ModelRepository) -> None:

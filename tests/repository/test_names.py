@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bls_notebook as bls
+from bls_notebook.engine.errors import ModelLoadError
 from bls_notebook.repository.names import check_model_name, check_version, file_override_path
-from tests.repository.models import TEXT, saying
+from tests.repository.models import TEXT, saying, write
 
 BAD_NAMES = [
     "",
@@ -80,7 +81,6 @@ def test_every_call_refuses_a_bad_name(repo: bls.ModelRepository, name: Any, tmp
     calls = [
         lambda: repo.define(name, saying("1"), TEXT),
         lambda: repo.load(name),
-        lambda: repo.unload(name),
         lambda: repo.reload(name),
         lambda: repo.config(name),
         lambda: repo.record(name),
@@ -91,6 +91,51 @@ def test_every_call_refuses_a_bad_name(repo: bls.ModelRepository, name: Any, tmp
         with pytest.raises(bls.InvalidNameError):
             call()
     assert repo.index() == []
+
+
+@pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
+def test_unloading_what_cannot_be_there_is_no_error(repo: bls.ModelRepository, name: Any) -> None:
+    if isinstance(name, str):
+        repo.unload(name)
+    else:
+        with pytest.raises(bls.InvalidNameError):
+            repo.unload(name)
+
+
+@pytest.mark.parametrize("name", [f"a{character}b" for character in ";&$`'()[]{}~!#"])
+def test_what_means_something_to_a_shell_is_refused_of_python_models(
+    repo: bls.ModelRepository, name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(bls.InvalidNameError, match="which means something to a shell") as info:
+        repo.define(name, saying("1"), TEXT)
+    assert repr(name[1]) in str(info.value)
+    write(tmp_path, name, saying("1"))
+    with bls.ModelRepository(tmp_path) as disk:
+        with pytest.raises(bls.InvalidNameError, match="which means something to a shell"):
+            disk.load(name)
+        with pytest.raises(
+            ModelLoadError, match=r"^load failed for model .*: Invalid argument: Invalid stub name"
+        ):
+            disk.load_by_model(name, "", None)
+    with pytest.raises(bls.InvalidNameError, match="of an instance group"):
+        repo.define(
+            "m",
+            saying("1"),
+            TEXT + f'\ninstance_group {{ kind: KIND_CPU name: "{chr(92) * (name[1] in chr(39))}{name}" }}',
+        )
+    assert [row.state for row in repo.index()] == ["UNAVAILABLE"] * 2
+
+
+def test_an_ensemble_is_no_python_model(repo: bls.ModelRepository) -> None:
+    repo.define("m", saying("1"), TEXT)
+    step = 'step { model_name: "m" model_version: -1 output_map { key: "OUT" value: "OUT" } }'
+    ensemble = f'platform: "ensemble"\n{TEXT}\nensemble_scheduling {{ {step} }}'
+    try:
+        repo.define("a&b", "", ensemble)
+    except bls.InvalidNameError:
+        pytest.fail("no process is started for an ensemble")
+    except bls.BLSError:
+        pass  # an ensemble needs an input
 
 
 @pytest.mark.parametrize("name", GOOD_NAMES)

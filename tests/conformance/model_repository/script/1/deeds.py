@@ -443,3 +443,79 @@ def _kind(call, *arguments, **more):
         return "taken"
     except Exception as error:
         return type(error).__name__
+
+
+# --- values that are odd ---
+
+
+def parameters_of_odd_values(request):
+    odd = {
+        "float": 1.5, "none": None, "list": [1], "dict": {}, "bytes": b"x", "numpy": np.int64(3),
+        "key": {1: 1}, "most": 2**63 - 1, "least": -(2**63), "more": 2**63, "unsigned": 2**64 - 1, "less": -(2**63) - 1,
+        "empty": "", "line": "a\n\u20ac", "bool": True,
+    }  # fmt: skip
+    got = {}
+    for name, value in odd.items():
+        parameters = value if name == "key" else {"a": value}
+        got[name] = _attempt(_call, "add_sub", TWO, ["OUTPUT0"], parameters=parameters)
+    return _report(got)
+
+
+FAMILIES = []  # a family that goes takes its metrics with it
+
+
+def _family(kind, name=None):
+    made = pb_utils.MetricFamily(
+        name=name or f"deeds_{len(FAMILIES)}", description="d", kind=getattr(pb_utils.MetricFamily, kind)
+    )
+    FAMILIES.append(made)
+    return made
+
+
+def _metric(kind, *arguments):
+    metric = _family(kind).Metric(*arguments)
+    if kind == "HISTOGRAM":
+        for value in (1, 2.5, 7):
+            metric.observe(value)
+    return "made"
+
+
+def buckets_of_metrics(request):
+    inf, nan = float("inf"), float("nan")
+    some = [[], [1, 2], [1.5], [2, 1], [1, 1], [1, inf], [nan], [1, nan], [-inf, 1], None, (1, 2), [True, 2]]
+    got = [_attempt(_metric, "HISTOGRAM", {"a": "b"}, buckets) for buckets in some]
+    got += [
+        _attempt(_metric, kind, {}, buckets) for kind in ("GAUGE", "COUNTER") for buckets in ([], [1.0], None)
+    ]
+    return _report(got)
+
+
+def labels_of_metrics(request):
+    some = [{}, None, [], {"a": ""}, {"a": "\u00e9\n"}, {"le": "x"}, {"quantile": "x"}, {"a": b"x"}]
+    got = [_attempt(_metric, "GAUGE", labels) for labels in some]
+    # why is said longer here
+    bad = [{"a": 1}, {"a": None}, {"a": {}}, {1: "a"}, {"": "a"}, {"a b": "c"}, {"__a": "b"}, {"a:b": "c"}]
+    for labels in bad:
+        why = _attempt(_metric, "GAUGE", labels)
+        words = ("attempt to access JSON non-string as string", "Invalid label name")
+        got.append([word for word in words if word in why])
+    return _report(got)
+
+
+def names_of_metric_families(request):
+    return _report([_attempt(_metric_family, name) for name in ("", "a-b", "\u00e9", "a:b", "__a", "a\nb")])
+
+
+def _metric_family(name):
+    pb_utils.MetricFamily(name=name, description="d", kind=pb_utils.MetricFamily.GAUGE)
+    return "made"
+
+
+def unloading_what_cannot_be_there(request):
+    names = ["", ".", "..", "../x", "a/b", "a\nb", "a\0b", " ", "x" * 1000, "a;b"]
+    return _report([_attempt(pb_utils.unload_model, model_name=name) for name in names])
+
+
+def asking_after_what_cannot_be_there(request):
+    names = ["", "..", "../x", "a/b", "a\nb", " ", "x" * 1000, "a;b"]
+    return _report([_attempt(pb_utils.is_model_ready, model_name=name) for name in names])

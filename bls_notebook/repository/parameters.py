@@ -1,0 +1,93 @@
+"""The parameters of a request from outside any model, as Triton's HTTP endpoint takes them.
+
+It takes more than a model may give its BLS requests: floats, and a ``priority``, which it keeps for itself.
+What else it keeps for itself are arguments here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.pb_utils.request import InferenceRequest, Options
+
+__all__ = ["client_parameters", "with_parameters"]
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
+_ARGUMENTS = {
+    "timeout": "timeout",
+    "sequence_id": "correlation_id",
+    "sequence_start": "flags",
+    "sequence_end": "flags",
+}
+
+
+def client_parameters(parameters: Mapping[str, Any] | None) -> tuple[str, int]:
+    """Return the parameters that reach the model, as JSON text, and the priority; 0 for the default level.
+
+    A whole number beyond 64 bits arrives as a float, as it does by HTTP.
+
+    Raises
+    ------
+    BLSError
+        No mapping, a key or a value of a wrong type, a name that Triton keeps for itself.
+    """
+    if parameters is None:
+        return "{}", 0
+    if not isinstance(parameters, Mapping):
+        raise BLSError(f"parameters: got {parameters!r}, expected a dict such as {{'lang': 'en'}}")
+    own: dict[str, Any] = {}
+    priority = 0
+    for name, value in parameters.items():
+        if not isinstance(name, str):
+            raise BLSError(f"parameters: got the key {name!r}, expected text")
+        if name == "priority":
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise BLSError(
+                    "parameters: 'priority' is the request's level of priority, a whole number from 0 on; "
+                    f"got {value!r}"
+                )
+            priority = value
+        elif name in _ARGUMENTS or name.startswith("triton_") or name == "binary_data_output":
+            remedy = f"; give {_ARGUMENTS[name]}= instead" if name in _ARGUMENTS else ""
+            raise BLSError(f"parameters: Triton keeps the name {name!r} for itself{remedy}")
+        else:
+            own[name] = _checked(name, value)
+    return json.dumps(own), priority
+
+
+def _checked(name: str, value: Any) -> str | int | float:
+    if not isinstance(value, (bool, int, float, str)):
+        raise BLSError(
+            f"parameters: {name!r} is {value!r} of type {type(value).__name__}; expected text, a whole "
+            "number, a float or a boolean"
+        )
+    for text in (name, value):
+        if isinstance(text, str) and text.encode("utf-8", "ignore") != text.encode("utf-8", "replace"):
+            raise BLSError(f"parameters: {name!r} is {value!r}; expected text that has a UTF-8 form")
+    if isinstance(value, int) and not _LEAST <= value <= _MOST:
+        try:
+            return float(value)
+        except OverflowError:
+            raise BLSError(f"parameters: {name!r} is a whole number of more than 1024 bits") from None
+    return value
+
+
+def with_parameters(request: InferenceRequest, parameters: str, priority: int) -> InferenceRequest:
+    """Return the request with parameters and a level of priority; it must not have been sent yet."""
+    if parameters == "{}" and not priority:
+        return request
+    old = request._options
+    request._options = Options(
+        old.request_id,
+        old.correlation_id,
+        old.flags,
+        old.timeout,
+        parameters,
+        old.preferred_memory,
+        old.trace,
+        priority,
+    )
+    return request
