@@ -1,9 +1,12 @@
-"""`pb_utils.ModelConfig`, which a model's `auto_complete_config` fills in, and look-ups in a config dict."""
+"""`pb_utils.ModelConfig`, which a model's `auto_complete_config` fills in, and look-ups in a config dict.
+
+What it refuses it refuses in Triton's words: they reach the model, and who loads it.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = [
@@ -41,8 +44,8 @@ class ModelConfig:
         configured = self._model_config["max_batch_size"]
         if configured > max_batch_size:
             raise ValueError(
-                f"{self._where}: max_batch_size is {configured} in the configuration, "
-                f"set_max_batch_size({max_batch_size}) would make it smaller"
+                f"configuration specified max_batch_size {configured}, but in auto-complete-config function "
+                f"for model '{self._name}' specified max_batch_size {max_batch_size}"
             )
         self._model_config["max_batch_size"] = max_batch_size
 
@@ -57,7 +60,8 @@ class ModelConfig:
         for other in ("sequence_batching", "ensemble_scheduling"):
             if other in self._model_config:
                 raise ValueError(
-                    f"{self._where}: cannot set dynamic_batching, because the configuration has {other}"
+                    f"Configuration specified scheduling_choice as '{other}', but auto-complete-config "
+                    f"function for model '{self._name}' tries to set scheduling_choice as 'dynamic_batching'"
                 )
         self._model_config.setdefault("dynamic_batching", {})
 
@@ -99,10 +103,10 @@ class ModelConfig:
         ValueError
             Another property than ``decoupled``, or the configuration says otherwise.
         """
-        for unknown in transaction_policy_dict.keys() - {"decoupled"}:
+        if transaction_policy_dict.keys() - {"decoupled"}:
             raise ValueError(
-                f"{self._where}: the transaction policy has no property '{unknown}'; "
-                "the only one is 'decoupled'"
+                f"model transaction property in auto-complete-config function for model '{self._name}' "
+                "contains property other than 'decoupled'."
             )
         policy = self._model_config.setdefault("model_transaction_policy", {})
         if "decoupled" not in transaction_policy_dict:
@@ -110,44 +114,49 @@ class ModelConfig:
         wanted = transaction_policy_dict["decoupled"]
         if policy.get("decoupled", wanted) != wanted:
             raise ValueError(
-                f"{self._where}: cannot set decoupled to {wanted}, "
-                f"because the configuration says {policy['decoupled']}"
+                f"trying to change decoupled property in auto-complete-config for model '{self._name}', "
+                f"which is already set to '{policy['decoupled']}'."
             )
         policy["decoupled"] = wanted
 
     @property
-    def _where(self) -> str:
-        return f"model '{self._model_config['name']}', auto_complete_config"
+    def _name(self) -> str:
+        return str(self._model_config["name"])
 
-    def _add(self, direction: str, tensor: dict[str, Any], properties: Collection[str]) -> None:
-        name = tensor.get("name")
-        who = f"{self._where}: {direction}" + (f" '{name}'" if name is not None else "")
-        for unknown in tensor:
-            if unknown not in properties:
-                raise ValueError(
-                    f"{who} has a property '{unknown}'; the properties are {', '.join(properties)}"
-                )
+    def _add(self, direction: str, tensor: dict[str, Any], properties: Sequence[str]) -> None:
+        function = f"in auto-complete-config function for model '{self._name}'"
+        if not tensor.keys() <= set(properties):
+            *others, last = map(repr, properties)
+            raise ValueError(
+                f"{direction} '{tensor['name']}' {function} contains property other than {', '.join(others)} "
+                f"and {last}."
+            )
         for needed in ("name", "data_type", "dims"):
             if needed not in tensor:
-                raise ValueError(f"{who} has no property '{needed}'; give name, data_type and dims")
+                who = direction if needed == "name" else f"{direction} '{tensor['name']}'"
+                raise ValueError(f"{who} {function} is missing '{needed}' property.")
         for configured in self._model_config[direction]:
-            if configured["name"] == name:
-                self._complete(who, configured, tensor)
+            if configured["name"] == tensor["name"]:
+                self._complete(direction, configured, tensor)
                 return
         self._model_config[direction].append(tensor)
 
-    @staticmethod
-    def _complete(who: str, configured: dict[str, Any], tensor: dict[str, Any]) -> None:
-        contradictions = (
-            ("data_type", configured["data_type"] != "TYPE_INVALID"),
-            ("dims", bool(configured["dims"])),
-            ("optional", "optional" in configured and "optional" in tensor),
-        )
-        for name, is_set in contradictions:
-            if is_set and configured[name] != tensor[name]:
+    def _complete(self, direction: str, configured: dict[str, Any], tensor: dict[str, Any]) -> None:
+        name, datatype = tensor["name"], configured["data_type"]
+        if datatype not in ("TYPE_INVALID", tensor["data_type"]):
+            raise ValueError(
+                f"unable to load model '{self._name}', configuration expects datatype {datatype} for "
+                f"{direction} '{name}', model provides {tensor['data_type']}"
+            )
+        is_set = {
+            "dims": bool(configured["dims"]),
+            "optional": "optional" in configured and "optional" in tensor,
+        }
+        for what in is_set:
+            if is_set[what] and configured[what] != tensor[what]:
                 raise ValueError(
-                    f"{who}: the model expects {name} {tensor[name]}, "
-                    f"but the configuration specifies {name} {configured[name]}"
+                    f"model '{self._name}', tensor '{name}': the model expects {what} {tensor[what]} but the "
+                    f"model configuration specifies {what} {configured[what]}"
                 )
         configured.update(tensor)
 

@@ -61,7 +61,7 @@ def warm_up(model: LoadedModel, instances: Iterable[Instance], folder: Path) -> 
                     first = first_line(errors[0], 1000)
                     raise _problem(
                         model,
-                        f"warm-up sample {sample.name!r} failed: {first}",
+                        f"failed to run warmup sample '{sample.name}': {first}",
                         f"failed to run warmup sample '{sample.name}': {words}",
                     )
 

@@ -45,7 +45,7 @@ def test_the_batch_size_may_grow_but_not_shrink(configured: int, wanted: int) ->
         made.set_max_batch_size(wanted)
         assert made.as_dict()["max_batch_size"] == wanted
     else:
-        with pytest.raises(ValueError, match=rf"model 'm'.* is {configured} .*\({wanted}\)"):
+        with pytest.raises(ValueError, match=rf"max_batch_size {configured}, .* model 'm' .* {wanted}"):
             made.set_max_batch_size(wanted)
         assert made.as_dict()["max_batch_size"] == configured
 
@@ -66,7 +66,7 @@ def test_dynamic_batching_that_is_configured_stays() -> None:
 def test_dynamic_batching_does_not_replace_another_scheduler(other: str) -> None:
     made = config(**{other: {}})
     with pytest.raises(
-        ValueError, match=f"cannot set dynamic_batching, because the configuration has {other}"
+        ValueError, match=rf"^Configuration specified scheduling_choice as '{other}', .* 'm' "
     ):
         made.set_dynamic_batching()
     assert "dynamic_batching" not in made.as_dict()
@@ -94,7 +94,7 @@ def test_adding_the_same_twice_changes_nothing(direction: str) -> None:
 def test_every_property_but_optional_is_needed(direction: str, missing: str) -> None:
     tensor = {key: value for key, value in TENSOR.items() if key != missing}
     made = config()
-    with pytest.raises(ValueError, match=f"{direction}.*has no property '{missing}'"):
+    with pytest.raises(ValueError, match=rf"{direction}.* model 'm' is missing '{missing}' property\.$"):
         add(made, direction, tensor)
     assert made.as_dict()[direction] == []
 
@@ -102,7 +102,7 @@ def test_every_property_but_optional_is_needed(direction: str, missing: str) -> 
 @both
 @pytest.mark.parametrize("unknown", ["reshape", "label_filename", "format"])
 def test_no_other_property_is_taken(direction: str, unknown: str) -> None:
-    with pytest.raises(ValueError, match=f"model 'm'.*{direction} 'A' has a property '{unknown}'"):
+    with pytest.raises(ValueError, match=rf"^{direction} 'A' in .* contains property other than 'name', "):
         add(config(), direction, {**TENSOR, unknown: 1})
 
 
@@ -110,7 +110,7 @@ def test_only_inputs_are_optional() -> None:
     made = config()
     made.add_input({**TENSOR, "optional": True})
     assert made.as_dict()["input"][0]["optional"] is True
-    with pytest.raises(ValueError, match="output 'A' has a property 'optional'"):
+    with pytest.raises(ValueError, match="contains property other than 'name', 'data_type' and 'dims'"):
         made.add_output({**TENSOR, "optional": True})
 
 
@@ -129,8 +129,7 @@ def test_a_contradiction_names_both_sides(direction: str, field: str, value: Any
         add(made, direction, {**TENSOR, field: value})
     message = str(caught.value)
     assert "model 'm'" in message
-    assert f"{direction} 'A': the model expects {field} {value}" in message
-    assert f"specifies {field} {TENSOR[field]}" in message
+    assert all(part in message for part in ("'A'", str(value), str(TENSOR[field])))
     assert made.as_dict()[direction] == [TENSOR]
 
 
@@ -138,7 +137,7 @@ def test_optional_may_be_left_out_but_not_contradicted() -> None:
     made = config(input=[{**TENSOR, "optional": False}])
     made.add_input(dict(TENSOR))
     with pytest.raises(
-        ValueError, match="expects optional True, but the configuration specifies optional False"
+        ValueError, match="expects optional True but the model configuration specifies optional False"
     ):
         made.add_input({**TENSOR, "optional": True})
 
@@ -150,15 +149,13 @@ def test_the_transaction_policy() -> None:
     made.set_model_transaction_policy({"decoupled": True})
     made.set_model_transaction_policy({"decoupled": True})
     assert made.as_dict()["model_transaction_policy"] == {"decoupled": True}
-    with pytest.raises(
-        ValueError, match="cannot set decoupled to False, because the configuration says True"
-    ):
+    with pytest.raises(ValueError, match=r"change decoupled property .* which is already set to 'True'"):
         made.set_model_transaction_policy({"decoupled": False})
 
 
 def test_the_transaction_policy_has_one_property() -> None:
     made = config()
-    with pytest.raises(ValueError, match="has no property 'streaming'; the only one is 'decoupled'"):
+    with pytest.raises(ValueError, match="contains property other than 'decoupled'"):
         made.set_model_transaction_policy({"decoupled": True, "streaming": True})
     assert "model_transaction_policy" not in made.as_dict()
 

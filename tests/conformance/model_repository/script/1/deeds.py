@@ -451,8 +451,8 @@ def _kind(call, *arguments, **more):
 def parameters_of_odd_values(request):
     odd = {
         "float": 1.5, "none": None, "list": [1], "dict": {}, "bytes": b"x", "numpy": np.int64(3),
-        "key": {1: 1}, "most": 2**63 - 1, "least": -(2**63), "more": 2**63, "unsigned": 2**64 - 1, "less": -(2**63) - 1,
-        "empty": "", "line": "a\n\u20ac", "bool": True,
+        "key": {1: 1}, "most": 2**63 - 1, "least": -(2**63), "more": 2**63, "unsigned": 2**64 - 1,
+        "less": -(2**63) - 1, "empty": "", "line": "a\n\u20ac", "bool": True,
     }  # fmt: skip
     got = {}
     for name, value in odd.items():
@@ -519,3 +519,56 @@ def unloading_what_cannot_be_there(request):
 def asking_after_what_cannot_be_there(request):
     names = ["", "..", "../x", "a/b", "a\nb", " ", "x" * 1000, "a;b"]
     return _report([_attempt(pb_utils.is_model_ready, model_name=name) for name in names])
+
+
+CONFIG = {
+    "name": "m",
+    "max_batch_size": 4,
+    "input": [
+        {"name": "A", "data_type": "TYPE_FP32", "dims": [2], "optional": True},
+        {"name": "B", "data_type": "TYPE_INVALID", "dims": []},
+    ],
+    "output": [{"name": "O", "data_type": "TYPE_FP32", "dims": [2]}],
+}
+
+
+def what_model_config_refuses(request):
+    """Each call on a configuration of its own: what it says, and what is in it afterwards."""
+    got = []
+
+    def call(method, *arguments, **more):
+        config = pb_utils.ModelConfig(json.dumps({**CONFIG, **more}))
+        said = _attempt(getattr(config, method), *arguments)
+        got.append([said, config.as_dict()])
+
+    for size in (2, 4, 8):
+        call("set_max_batch_size", size)
+    call("set_dynamic_batching")
+    call("set_dynamic_batching", dynamic_batching={"preferred_batch_size": [2]})
+    call("set_dynamic_batching", sequence_batching={})
+    call("set_dynamic_batching", ensemble_scheduling={})
+    whole = {"name": "N", "data_type": "TYPE_INT8", "dims": [1]}
+    for method in ("add_input", "add_output"):
+        call(method, whole)
+        call(method, {**whole, "optional": False})
+        call(method, {**whole, "shape": [1]})
+        call(method, {"shape": [1]})
+        for missing in whole:
+            call(method, {key: value for key, value in whole.items() if key != missing})
+        for name in ("A", "B", "O"):
+            call(method, {**whole, "name": name})
+            call(method, {"name": name, "data_type": "TYPE_FP32", "dims": [3]})
+            call(method, {"name": name, "data_type": "TYPE_FP32", "dims": [2]})
+            call(method, {"name": name, "data_type": "TYPE_FP32", "dims": [2], "optional": False})
+        call(method, {})
+    decoupled = {"model_transaction_policy": {"decoupled": False}}
+    for policy in (
+        {"decoupled": True},
+        {"decoupled": False},
+        {},
+        {"coupled": True},
+        {"decoupled": 1, "more": 2},
+    ):
+        call("set_model_transaction_policy", policy)
+        call("set_model_transaction_policy", policy, **decoupled)
+    return _report(got)
