@@ -204,7 +204,7 @@ def _load_error(error: BaseException, name: str, version: int, state: str = "UNA
     reason = f"{failed}Internal: {told.message};\n"
     if is_a(error, ConfigError):
         refused = cast(ConfigError, error)
-        refused.reason = f"{failed}{refused.reason};\n" if refused.reason else reason
+        refused.reason = f"{failed}{refused.reason or f'Invalid argument: {refused}'};\n"
         return refused
     own = [f for f in told.frames if f.model]
     where = f" ({Path(own[-1].file).name} line {own[-1].line})" if own else ""
