@@ -138,7 +138,10 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a look, not a measurement")
     parser.add_argument(
-        "--json", type=Path, default=RESULTS, metavar="PATH", help="where to write the figures"
+        "--json",
+        type=Path,
+        metavar="PATH",
+        help=f"where to write the figures (default: {RESULTS.name}; nowhere if quick)",
     )
     parser.add_argument(
         "--triton-env", metavar="DIR", help="the server's environment; made where there is none"
@@ -171,8 +174,10 @@ def main() -> None:
         },
         "gathers": [row_of(n, medians, sides) for n in REQUESTS],
     }
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(result, indent=1) + "\n")
+    path = options.json or (None if options.quick else RESULTS)
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
     print(table(result))
 
 

@@ -222,7 +222,10 @@ def main() -> None:
     )
     parser.add_argument("--check", action="store_true", help="exit with status 1 where a target is missed")
     parser.add_argument(
-        "--json", type=Path, default=RESULTS, metavar="PATH", help="where to write the figures"
+        "--json",
+        type=Path,
+        metavar="PATH",
+        help=f"where to write the figures (default: {RESULTS.name}; nowhere if quick)",
     )
     parser.add_argument(
         "--triton-env", metavar="DIR", help="the server's environment; made there where there is none"
@@ -237,8 +240,10 @@ def main() -> None:
         return
     began = time.monotonic()
     result = run(options)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(json.dumps(result, indent=1) + "\n")
+    path = options.json or (None if options.quick else RESULTS)
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
     print(table(result))
     say(f"{time.monotonic() - began:.0f} s")
     missed = targets_missed(result)

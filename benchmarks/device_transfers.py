@@ -194,10 +194,13 @@ def failures(found: dict[str, Any]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--quick", action="store_true", help="two rounds: does it work at all")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--check", action="store_true", help="exit status 1 where a claim is missed")
     parser.add_argument("--simulated", action="store_true", help="a simulated GPU; its figures mean nothing")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rounds = 2
     bls.simulate_gpus(int(arguments.simulated), "1 GiB", even_with_cuda=True)
     try:
         gpus = need_gpu()

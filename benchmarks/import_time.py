@@ -63,8 +63,11 @@ def measure(code: str, runs: int, folder: str) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--runs", type=int, default=9, help="interpreters started for each figure")
+    parser.add_argument("--quick", action="store_true", help="one run: a look, not a measurement")
     parser.add_argument("--json", type=Path, help="also write the figures, in seconds, to this file")
     options = parser.parse_args()
+    if options.quick:
+        options.runs = 1
     with tempfile.TemporaryDirectory() as folder:
         total, imported, loaded = measure(BEYOND_IPYTHON_AND_NUMPY, options.runs, folder)
         [alone] = measure(BEYOND_NUMPY, options.runs, folder)

@@ -32,7 +32,7 @@ from tests.repository.workloads import WORKLOADS, Workload, define  # noqa: E402
 TARGET = 0.2  # predicted against measured
 
 
-def measure(workload: Workload, runs: int) -> dict[str, Any]:
+def measure(workload: Workload, runs: int, repeat: int | None = None) -> dict[str, Any]:
     """Compare a workload many times."""
     causes: Counter[str] = Counter()
     off: list[float] = []
@@ -44,7 +44,8 @@ def measure(workload: Workload, runs: int) -> dict[str, Any]:
     for _ in range(runs):
         with bls.ModelRepository() as repo:
             define(repo, workload)
-            found = bls.compare(workload.model, workload.inputs, verify=True, repo=repo)
+            n = 8 if repeat is None else 3
+            found = bls.compare(workload.model, workload.inputs, n=n, repeat=repeat, verify=True, repo=repo)
         causes[found.verdict.cause] += 1
         speedups.append(found.speedup)
         rough += bool(found.verdict.note)
@@ -101,16 +102,16 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--only", default="", metavar="REGEX", help="the workloads with such a name")
     parser.add_argument("--busy", type=int, default=0, metavar="N", help="beside N processes that compute")
-    parser.add_argument("--quick", action="store_true", help="two runs: does it work at all")
+    parser.add_argument("--quick", action="store_true", help="one run of a round each: does it work at all")
     parser.add_argument("--check", action="store_true", help="fail where a verdict was not true")
     parser.add_argument("--json", type=Path, metavar="PATH")
     arguments = parser.parse_args()
-    runs = 2 if arguments.quick else arguments.runs
+    runs = 1 if arguments.quick else arguments.runs
     rows = []
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(arguments.busy)]
     try:
         for workload in [w for w in WORKLOADS if re.search(arguments.only, w.name)]:
-            rows.append(measure(workload, runs))
+            rows.append(measure(workload, runs, 1 if arguments.quick else None))
             print(table(rows[-1:]).splitlines()[-1], flush=True)
             if arguments.json or not arguments.quick:
                 (arguments.json or RESULTS).write_text(

@@ -1,40 +1,48 @@
 """Where the time of one synchronous in-kernel BLS call of 64 bytes goes, stage by stage.
 
-    python benchmarks/where_time_goes.py [--rounds N] [--json PATH]
+    python benchmarks/where_time_goes.py [--quick] [--check] [--rounds N] [--json PATH]
 
-Each stage of the engine is run by itself on objects as it gets them in a call, many times in a row, and the
-whole call likewise; all in turn, round after round, and the median of the rounds counts. What the stages do
-not add up to is shown as such. The stages call the engine's own functions, so this script follows them.
+The caller and the callee look at the clock in the same call: before and after each thing that the caller
+does, and where `execute` of the callee begins and ends. What is between is the engine's. In turns with it the
+same call is timed without looking at the clock; the medians of the stages have to add up to it. What the
+engine's part is made of is seen by sampling: where it is at moments that a timer chooses. Nothing here knows
+how the engine works.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import gc
+import itertools
 import json
+import signal
 import statistics
-from asyncio.events import _get_running_loop
 from collections.abc import Callable
 from pathlib import Path
-from threading import get_ident
 from time import perf_counter_ns
-from typing import Any
+from types import FrameType
 
 import numpy as np
 
 import bls_notebook as bls
-from bls_notebook.engine.execution import Execution
-from bls_notebook.engine.outputs import answer, check_returned
-from bls_notebook.engine.receiving import received
 from bls_notebook.pb_utils import InferenceRequest, Tensor, get_output_tensor_by_name
-from bls_notebook.pb_utils._runtime import caller_var
 
 CALLEE = Path(__file__).resolve().parent / "model_repository" / "bench_callee"
-CALLS = 500  # of a stage in a row
-PROBE_CONFIG = """backend: "python"
-input { name: "IN" data_type: TYPE_UINT8 dims: [ 1 ] }
-output { name: "OUT" data_type: TYPE_UINT8 dims: [ 1 ] }
+PACKAGE = str(Path(bls.__file__).resolve().parent)
+CALLS = 500  # of a round
+WITHIN = 0.15  # of the whole call, that the stages may be off
+SAMPLE_EVERY = 0.0005  # seconds
+LEAST = 0.01  # of the samples, for a line of its own
+STAGES = (
+    "caller: make the tensor", "caller: make the request", "engine: until execute begins", "callee: execute",
+    "engine: until the answer is back", "caller: read the answer", "caller: let go of all of it",
+)  # fmt: skip
+CONFIG = """backend: "python"
+input { name: "IN" data_type: TYPE_UINT8 dims: [ -1 ] }
+output { name: "OUT" data_type: TYPE_UINT8 dims: [ -1 ] }
 """
+# Runs `measure` where a caller of other models is: in the execute of a model.
 PROBE = """import __main__
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -45,136 +53,139 @@ class TritonPythonModel:
         __main__.measure()
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.zeros(1, np.uint8))]) for _ in requests]
 """
+# As bench_callee, but that it says when.
+CLOCKED = """import __main__
+import triton_python_backend_utils as pb_utils
 
-Stage = tuple[str, Callable[[], Any], Callable[[Any], Any]]  # name, what makes its object, what is timed
+look = __main__.look
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        look()
+        responses = []
+        for request in requests:
+            array = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]))
+        look()
+        return responses
+"""
+
+moments: list[int] = []
+
+
+def look() -> None:
+    """Take note of the time."""
+    moments.append(perf_counter_ns())
 
 
 class Result:
-    """Nanoseconds of each stage, a figure a round."""
+    """What `measure` found; nanoseconds, a figure a round."""
 
-    rounds = 30
-    stages: dict[str, list[float]]
-
-
-def new_request(array: np.ndarray) -> InferenceRequest:
-    return InferenceRequest(
-        model_name="bench_callee", requested_output_names=["OUT"], inputs=[Tensor("IN", array)]
-    )
+    rounds: int
+    seconds: float  # of sampling
+    whole: list[float]
+    stages: list[list[float]]
+    samples: collections.Counter[str]
 
 
-def whole_call(array: np.ndarray) -> np.ndarray:
+def whole_call(array: np.ndarray) -> None:
     response = InferenceRequest(
         model_name="bench_callee", requested_output_names=["OUT"], inputs=[Tensor("IN", array)]
     ).exec()
     if response.has_error():
         raise RuntimeError(response.error().message())
-    return get_output_tensor_by_name(response, "OUT").as_numpy()
+    get_output_tensor_by_name(response, "OUT").as_numpy()
 
 
-def stages_of_a_call() -> list[Stage]:
-    """The stages in their order; runs inside a model's execute, as a caller does."""
-    caller: Any = caller_var.get()
-    server = caller.server
-    model = server.find("bench_callee", -1)
-    (instance,) = model.instances
-    scheduler, execute = model.scheduler, instance.execute
-    array = np.full(64, 7, np.uint8)
+def clocked_call(array: np.ndarray) -> None:
+    """The same, with a look at the clock between the stages; the callee looks twice."""
+    look()
+    tensor = [Tensor("IN", array)]
+    look()
+    request = InferenceRequest(model_name="clocked", requested_output_names=["OUT"], inputs=tensor)
+    look()
+    response = request.exec()
+    look()
+    if response.has_error():
+        raise RuntimeError(response.error().message())
+    answer = get_output_tensor_by_name(response, "OUT").as_numpy()
+    look()
+    del tensor, request, response, answer
+    look()
 
-    def check(request: InferenceRequest) -> None:
-        found = server.find(request._model_name, request._model_version)
-        assert found.check.problem(request) is None
 
-    def begin(request: InferenceRequest) -> None:
-        execution = Execution(server, model, caller)
-        request._answerable = execution
-        with scheduler._lock:
-            taken = scheduler._idle.pop()
-            taken.holder = execution
-        execution.instance = taken
-        execution.request = request
-        execution.thread = get_ident()
-        _get_running_loop()
-        caller_var.reset(caller_var.set(execution))
-        execution.started = perf_counter_ns()
-        scheduler._idle.append(taken)  # so that the next one finds it; counted with `end` otherwise
+def moments_of(call: Callable[[np.ndarray], None], array: np.ndarray) -> list[int]:
+    """When a call began and ended, and when it looked at the clock between."""
+    moments.clear()
+    look()
+    call(array)
+    look()
+    return moments[:]
 
-    def end(_: None) -> None:
-        model.count(perf_counter_ns(), False)
-        with scheduler._lock:
-            scheduler._idle.pop()
-        scheduler._release(instance)
 
-    def outputs(returned: list[Any]) -> None:
-        check_returned(returned, 1)
-        answer(returned, 0, ("OUT",), model.declared, True)
-
-    def everything() -> list[Any]:
-        response = execute([arrived()])[0]
-        mine = answer([response], 0, ("OUT",), model.declared, False)
-        return [new_request(array), arrived(), response, mine, Execution(server, model, caller)]
-
-    def read(response: Any) -> None:
-        response.has_error()
-        get_output_tensor_by_name(response, "OUT").as_numpy()
-
-    def arrived() -> InferenceRequest:
-        return received(model, new_request(array), True, "sync")
-
-    return [
-        ("the whole call", lambda: array, whole_call),
-        ("caller: make the tensor", lambda: array, lambda a: Tensor("IN", a)),
-        (
-            "caller: make the request",
-            lambda: [Tensor("IN", array)],
-            lambda tensors: InferenceRequest(
-                model_name="bench_callee", requested_output_names=["OUT"], inputs=tensors
-            ),
-        ),
-        ("find the model, check the request", lambda: new_request(array), check),
-        ("isolate the inputs", lambda: new_request(array), lambda r: received(model, r, True, "sync")),
-        ("take an instance, enter its context", arrived, begin),
-        ("callee: execute", lambda: [arrived()], execute),
-        ("check the outputs, isolate them", lambda: execute([arrived()]), outputs),
-        ("count, give the instance back", lambda: None, end),
-        ("caller: read the answer", lambda: execute([arrived()])[0], read),
-        ("free all that it made", everything, list.clear),
-    ]
+def cost_of_looking() -> float:
+    """Nanoseconds from one look to the next, if nothing is between."""
+    moments.clear()
+    for _ in range(CALLS):
+        look()
+    return statistics.median(b - a for a, b in itertools.pairwise(moments))
 
 
 def measure() -> None:
-    """Time every stage; called by the probe's execute."""
-    stages = stages_of_a_call()
-    Result.stages = {name: [] for name, _, _ in stages}
+    """Time the call and its stages; called by the probe's execute."""
+    array = np.full(64, 7, np.uint8)
+    Result.whole, Result.stages = [], [[] for _ in STAGES]
     for number in range(Result.rounds + 2):
-        for name, make, stage in stages:
-            things = [make() for _ in range(CALLS)]
-            gc.collect()
-            began = perf_counter_ns()
-            for thing in things:
-                stage(thing)
-            spent = perf_counter_ns() - began
-            began = perf_counter_ns()
-            for thing in things:
-                nothing(thing)
-            spent -= perf_counter_ns() - began  # of the loop and the call, which are not in the engine
-            if number >= 2:
-                Result.stages[name].append(spent / CALLS)
+        gc.collect()
+        # In turns, call by call: what else the machine does hits both.
+        both = [(moments_of(whole_call, array), moments_of(clocked_call, array)) for _ in range(CALLS)]
+        looking = cost_of_looking()
+        if number < 2:  # for warming up
+            continue
+        # Medians, as other programs and the garbage collector interrupt a call now and then.
+        Result.whole.append(statistics.median(whole[1] - whole[0] for whole, _ in both) - looking)
+        for i, stage in enumerate(Result.stages, start=1):
+            stage.append(statistics.median(call[i + 1] - call[i] for _, call in both) - looking)
+    Result.samples = sampled(lambda: whole_call(array), Result.seconds)
 
 
-def nothing(thing: Any) -> None:
-    pass
+def sampled(call: Callable[[], None], seconds: float) -> collections.Counter[str]:
+    """Count in which of the package's modules a call is, at moments that a timer chooses."""
+    seen: collections.Counter[str] = collections.Counter()
+    if not hasattr(signal, "setitimer"):
+        return seen
+
+    def take(number: int, frame: FrameType | None) -> None:
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if file.startswith(PACKAGE):
+                seen[Path(file).relative_to(PACKAGE).as_posix()] += 1
+                return
+            if frame.f_code is whole_call.__code__:
+                break
+            frame = frame.f_back
+        seen["the models"] += 1
+
+    before = signal.signal(signal.SIGALRM, take)
+    signal.setitimer(signal.ITIMER_REAL, SAMPLE_EVERY, SAMPLE_EVERY)
+    ends = perf_counter_ns() + seconds * 1e9
+    try:
+        while perf_counter_ns() < ends:
+            call()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    return seen
 
 
-def table(medians: dict[str, float]) -> str:
-    whole = medians["the whole call"]
-    width = max(map(len, medians))
+def table(whole: float, figures: dict[str, float]) -> str:
+    width = max(map(len, figures), default=0) + 1
     lines = []
-    for name, nanoseconds in medians.items():
+    for name, nanoseconds in figures.items():
         share = nanoseconds / whole
-        bar = "#" * round(max(share, 0.0) * 40)
-        lines.append(
-            f"{name:<{width}}{nanoseconds / 1000:8.2f} µs{share:7.0%}  {bar if share < 1 else ''}".rstrip()
-        )
+        bar = "#" * round(min(max(share, 0.0), 1.0) * 40)
+        lines.append(f"{name:<{width}}{nanoseconds / 1000:8.2f} µs{share:7.0%}  {bar}".rstrip())
     return "\n".join(lines)
 
 
@@ -182,23 +193,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=30, metavar="N")
+    parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help=f"exit status 1 where the stages are off by more than {WITHIN:.0%}",
+    )
+    parser.add_argument("--rounds", type=int, metavar="N", help="30; 5 with --quick")
     parser.add_argument("--json", type=Path, metavar="PATH", help="also write the figures, in nanoseconds")
     options = parser.parse_args()
-    Result.rounds = options.rounds
+    Result.rounds = options.rounds or (5 if options.quick else 30)
+    Result.seconds = 0.3 if options.quick else 3.0
     with bls.ModelRepository() as repo:
         source = (CALLEE / "1" / "model.py").read_text()
         repo.define("bench_callee", source, config=(CALLEE / "config.pbtxt").read_text())
-        repo.define("probe", PROBE, config=PROBE_CONFIG)
+        repo.define("clocked", CLOCKED, config=CONFIG)
+        repo.define("probe", PROBE, config=CONFIG)
         response = repo.infer("probe", {"IN": np.zeros(1, np.uint8)})
         if response.error is not None:
             raise SystemExit(f"where_time_goes.py: {response.error.message()}")
-    medians = {name: statistics.median(rounds) for name, rounds in Result.stages.items()}
-    stages = sum(value for name, value in medians.items() if name != "the whole call")
-    medians["the ways between them"] = medians["the whole call"] - stages
-    print(table(medians))
+    whole = statistics.median(Result.whole)
+    stages = dict(zip(STAGES, map(statistics.median, Result.stages), strict=True))
+    total = sum(stages.values())
+    print(table(whole, {"the whole call": whole, **stages, "all stages": total}))
+    count = sum(Result.samples.values())
+    modules = {name: n / count * whole for name, n in Result.samples.most_common() if n >= LEAST * count}
+    if modules:
+        print(f"\nBy module, of {count:,} samples:\n{table(whole, modules)}")
     if options.json:
-        options.json.write_text(json.dumps(medians, indent=1) + "\n")
+        figures = {"whole": whole, "stages": stages, "modules": modules}
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    off = abs(total - whole) / whole
+    if off > WITHIN:
+        print(f"\nThe stages are {off:.0%} off the whole call: measure again on a quiet machine.")
+        raise SystemExit(int(options.check))
 
 
 if __name__ == "__main__":

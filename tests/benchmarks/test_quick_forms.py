@@ -1,0 +1,72 @@
+"""Every script of `benchmarks/` runs: in its quick form, which is a look and no measurement."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bls_notebook.triton.tritonserver import TritonServerError, make_environment
+from tests.browser.lab import find_chromium
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "benchmarks"
+# NumPy's threads spin while they wait for each other, which takes long beside other tests.
+ENVIRONMENT = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
+
+
+def options_of(script: str) -> set[str]:
+    """What a script may be told besides: an option that it has is in its source."""
+    source = (FOLDER / script).read_text()
+    return {option for option in ("--no-server", "--simulated", "--triton-env") if f'"{option}"' in source}
+
+
+def run(script: str, *options: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / script), "--quick", *options],
+        capture_output=True, text=True, timeout=300, check=False, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def results() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (FOLDER / "results").iterdir()}
+
+
+def test_they_are_found_and_explained() -> None:
+    assert len(SCRIPTS) >= 9
+    readme = (FOLDER / "README.md").read_text()
+    assert [name for name in SCRIPTS if f"[{name}]({name})" not in readme] == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_it_runs(script: str) -> None:
+    """On a simulated GPU and without a real server; what else a script needs is a reason to skip it."""
+    if script == "timeline.py":
+        pytest.importorskip("playwright")
+        if find_chromium() is None:
+            pytest.skip("needs a browser")
+    before = results()
+    said = run(script, *options_of(script) - {"--triton-env"})
+    assert said
+    assert results() == before  # the committed figures are of measurements
+    if script == "where_time_goes.py":
+        share = re.search(r"^all stages .* (\d+)%", said, re.MULTILINE)
+        assert share is not None
+        assert 85 <= int(share[1]) <= 115
+
+
+@pytest.mark.triton
+@pytest.mark.parametrize("script", [name for name in SCRIPTS if "--no-server" in options_of(name)])
+def test_it_runs_beside_a_real_server(script: str) -> None:
+    try:
+        environment = make_environment()
+    except TritonServerError as error:
+        pytest.skip(str(error))
+    assert "tritonserver" in run(script, "--triton-env", str(environment.folder))
