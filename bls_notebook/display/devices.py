@@ -60,7 +60,7 @@ def _row(record: DeviceRecord) -> Html:
     cached = parts.quiet(f" + {size(record.cached)} kept") if record.cached > 0 else ""
     return row([
         tag("th", parts.device(_label(record)), scope="row"),
-        tag("td", parts.quiet(record.hardware)),
+        tag("td", parts.quiet(record.hardware), cls="devices-hardware"),
         tag("td", _bytes(record.ours), cached, cls="num"),
         tag("td", _bytes(record.others), cls="num"),
         tag("td", _bytes(record.total), cls="num"),

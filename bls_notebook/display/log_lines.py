@@ -9,8 +9,9 @@ __all__ = ["left_out_text", "log_line_text"]
 
 MOST = 4000  # characters of a message
 # How a terminal writes each level: as it is called, and in which colour.
-_COLOURS = {"verbose": "90", "info": "34", "warning": "33", "error": "31;1"}
-_BOLD, _DIM = "1", "90"
+_COLOURS = {"verbose": "2", "info": "34", "warning": "33", "error": "31;1"}
+# Faint, and not bright black, which cannot be read on a dark page.
+_BOLD, _DIM = "1", "2"
 
 
 def log_line_text(line: LogLine, *, colour: bool = False, cell: str = "") -> str:

@@ -11,6 +11,7 @@ from bls_notebook.observe.statistics import StatisticsRecord, Times
 
 _EMPTY = "no models are loaded: load one with %tritonrepo load NAME, or define one with %%tritonmodel NAME"
 _IDLE = "no requests yet"
+_NONE_GOOD = "no request has succeeded"
 # Phases of a request: what the heading says, its letter in the text's bar, what it is.
 _PHASES = (
     ("queue", "·", "waiting for an instance"),
@@ -49,7 +50,7 @@ def statistics_text(records: Records, *, width: int = 100) -> str:
     for record in records:
         start = [record.name, record.version, *_counts(record), _failed(record)]
         if not record.success.count:
-            rows.append([*start, _IDLE])
+            rows.append([*start, _without_times(record)])
             continue
         times = [duration(times.seconds) for times in _times(record)]
         rows.append([*start, duration(record.success.seconds), _bar(record), *times])
@@ -108,7 +109,7 @@ def _row(record: StatisticsRecord, batching: bool, cancelled: bool, cached: bool
         cells.append(tag("td", _stack(record)))
         cells += (tag("td", parts.time(times.seconds), cls="num") for times in _times(record))
     else:
-        cells.append(tag("td", parts.quiet(_IDLE), colspan=2 + len(_PHASES)))
+        cells.append(tag("td", parts.quiet(_without_times(record)), colspan=2 + len(_PHASES)))
     if cached:
         cells.append(tag("td", *_hits(record), cls="num", title=_cache(record) or None))
     return row(cells)
@@ -184,6 +185,10 @@ def _histogram(record: StatisticsRecord) -> Html:
         for batch in shown
     )
     return tag("span", *bars, cls="stats-histogram")
+
+
+def _without_times(record: StatisticsRecord) -> str:
+    return _NONE_GOOD if record.fail.count else _IDLE
 
 
 def _failed(record: StatisticsRecord) -> str:

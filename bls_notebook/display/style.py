@@ -57,7 +57,7 @@ table{display:table;width:auto;margin:0;border:0;border-collapse:collapse;table-
 caption{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
 tr,tbody tr:nth-child(odd),tbody tr:nth-child(even){background:none}
 tbody tr:hover{background:rgba(128,128,128,.1)}
-th,td{line-height:1.5;vertical-align:baseline;padding:3px 18px 3px 0;border:0;border-bottom:1px solid var(--b-line);font-weight:400;white-space:nowrap;background:none;max-width:none}
+th,td{line-height:1.5;vertical-align:baseline;padding:3px clamp(9px,1.3vw,18px) 3px 0;border:0;border-bottom:1px solid var(--b-line);font-weight:400;white-space:nowrap;background:none;max-width:none}
 tbody:last-child tr:last-child>*,tbody th[scope=rowgroup]{border-bottom:0}
 .bls-groups tr:not(:last-child)>*{border-bottom:0}
 thead th,th[scope=rowgroup]{color:var(--b-dim);font-size:11.5px}
@@ -105,8 +105,8 @@ _CONFIG = """
 """
 
 _STATS = """
-.bls-stats th,.bls-stats td{padding-right:14px}
-.bls-stats-stack{display:inline-flex;width:110px;height:10px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.14);vertical-align:baseline}
+.bls-stats th,.bls-stats td{padding-right:clamp(8px,1vw,14px)}
+.bls-stats-stack{display:inline-flex;width:clamp(50px,8vw,110px);height:10px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.14);vertical-align:baseline}
 .bls-stats-stack span{display:block;height:100%;min-width:1px}
 .bls-stats-queue{background:repeating-linear-gradient(135deg,var(--b-amber) 0 2px,rgba(128,128,128,.3) 2px 4px)}
 .bls-stats-input{background:#7fb2e5}
@@ -129,8 +129,9 @@ _METRICS = """
 """
 
 _DEVICES = """
-.bls-devices-usage{display:flex;width:150px;height:9px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.18)}
+.bls-devices-usage{display:flex;width:clamp(70px,11vw,150px);height:9px;border-radius:2px;overflow:hidden;background:rgba(128,128,128,.18)}
 .bls-devices-usage span{height:100%}
+.bls-devices-hardware{white-space:normal;min-width:8em}
 .bls-devices-ours{background:var(--b-blue);min-width:2px}
 .bls-devices-kept{background:var(--b-blue);opacity:.45}
 .bls-devices-others{background:rgba(128,128,128,.6)}
@@ -151,6 +152,10 @@ _SESSION = """
 .bls-session-verdict{font-size:17px;line-height:1.4;max-width:56em;margin:4px 0}
 .bls-session-verdict code{font-size:15.5px;font-weight:600}
 .bls-session-advice{max-width:66em;margin:6px 0 8px;padding:1px 0 1px 10px;border-left:3px solid var(--b-green)}
+.bls-session-remarks{white-space:normal;min-width:7em}
+.bls-session-errors{list-style:none;margin:6px 0 2px;padding:0;max-width:66em}
+.bls-session-errors li{margin:2px 0;padding:0 0 0 9px;border-left:3px solid var(--b-red);overflow-wrap:anywhere}
+.bls-session-errors b{color:var(--b-red);font-weight:600;margin-right:4px}
 .bls-session-advised th,.bls-session-advised td{font-weight:700}
 """
 

@@ -124,7 +124,8 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
         )  # fmt: skip
     notebook.assign(arguments.into, found)
     if arguments.verify and found.verification is None:
-        notebook.say("%blsprofile: --verify: nothing to run, as no instance count is predicted to help")
+        why = "requests failed" if found.settings[0].problem else "no instance count is predicted to help"
+        notebook.say(f"%blsprofile: --verify: nothing to run, as {why}", "info")
     save(notebook, "%blsprofile", found, arguments.save, "load_comparison")
     return None if arguments.quiet else found
 

@@ -23,17 +23,20 @@ class LiveTable:
     notebook : Notebook
     responses : Responses
         Grows as they arrive.
+    quiet : bool
+        Whether to show nothing.
     """
 
-    def __init__(self, notebook: Notebook, responses: Responses) -> None:
+    def __init__(self, notebook: Notebook, responses: Responses, quiet: bool = False) -> None:
         self._notebook = notebook
         self._responses = responses
+        self._shows = notebook.has_kernel and not quiet
         self._id = ""
         self._next = monotonic() + FIRST_AFTER
 
     def arrived(self) -> None:
         """Show another response, unless the last update was a moment ago."""
-        if self._notebook.has_kernel and monotonic() >= self._next:
+        if self._shows and monotonic() >= self._next:
             self._update()
             self._next = monotonic() + BETWEEN
 

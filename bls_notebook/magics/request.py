@@ -106,7 +106,7 @@ def _send(notebook: Notebook, call: Call, arguments: argparse.Namespace) -> Resp
     arrived = Responses(stream=arguments.stream)
     try:
         if arguments.stream:
-            table = LiveTable(notebook, arrived)
+            table = LiveTable(notebook, arrived, quiet=arguments.quiet)
             try:
                 send_stream(call, arguments.in_loop, arrived, table.arrived)
             finally:

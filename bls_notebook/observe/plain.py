@@ -84,7 +84,7 @@ def _short(value: Any) -> str:
         if len(value) > _ITEMS:
             return f"<{len(value):,} items>"
         return f"({', '.join(map(_short, value))}{',' * (len(value) == 1)})"
-    return repr(value)
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)
 
 
 def _plain(value: Any) -> Any:

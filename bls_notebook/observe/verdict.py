@@ -67,7 +67,8 @@ def verdict(
 def _failed(session: Session, measured: Measured) -> Verdict:
     """What there is to say of a run in which requests failed: nothing about how long they took."""
     roots = [s for s in session.spans if not s.parent]
-    error = next((s.error for s in roots if s.error), "they were cancelled")
+    # Without the traceback that Triton puts below a message.
+    error = next((s.error.strip().partition("\n")[0] for s in roots if s.error), "they were cancelled")
     model = roots[0].model
     words = f"{failures(session)} of {measured.requests} requests to `{model}` failed: {error}"
     return Verdict("failed", words, model=model)

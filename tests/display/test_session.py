@@ -222,3 +222,20 @@ def test_factors(value: float, spelled: str) -> None:
 )
 def test_percents(part: float, whole: float, spelled: str) -> None:
     assert words.percent(part, whole) == spelled
+
+
+def test_what_requests_failed_with_is_told_once_each() -> None:
+    bad = Span(
+        1, "a", instance="a", started=1, inferred=2, ended=3, state="error", error="no\n\nAt:\n  x(1): y\n"
+    )
+    spans = [
+        replace(bad, id=i + 1, error=e) for i, e in enumerate([bad.error, bad.error, "<b>", "c", "d", "e"])
+    ]
+    found = Session(tuple(spans), wall=9)
+    shown = render(found)
+    assert "error: a: no (2 times)" in shown.text
+    assert "error: 2 more" in shown.text
+    assert "At:" not in shown.text
+    assert "a: &lt;b&gt;" in shown.html
+    assert "error:" not in render(pipeline()).text
+    assert "session-errors" not in render(pipeline()).html.split("</style>")[1]

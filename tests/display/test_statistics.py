@@ -91,3 +91,11 @@ def test_a_row_of_a_real_server_which_leaves_out_what_is_zero() -> None:
 @pytest.mark.parametrize(("count", "ns", "seconds"), [(0, 0, 0), (4, 2_000_000_000, 0.5)])
 def test_means(count: int, ns: int, seconds: float) -> None:
     assert Times(count, ns).seconds == seconds
+
+
+def test_a_model_that_has_only_failed_was_asked() -> None:
+    failed = statistics(success=Times())
+    for shown in (statistics_text([failed]), Page(statistics_html([failed])).text):
+        assert "no request has succeeded" in shown
+        assert "no requests yet" not in shown
+    assert "no requests yet" in statistics_text([statistics(success=Times(), fail=Times(), failures=())])

@@ -130,6 +130,14 @@ def test_stream_grows_while_responses_arrive(cells, monkeypatch: pytest.MonkeyPa
     assert "3 responses" in cells("_").text
 
 
+def test_a_quiet_stream_shows_nothing(cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells.stream()
+    monkeypatch.setattr(live, "FIRST_AFTER", 0.0)
+    monkeypatch.setattr(cells.shell, "kernel", object(), raising=False)
+    assert cells("%bls counter N=[3] --stream -q --into kept").outputs == []
+    assert len(cells.shell.user_ns["kept"]) == 3
+
+
 def test_a_fast_stream_or_a_terminal_shows_it_once(cells, monkeypatch: pytest.MonkeyPatch) -> None:
     cells.stream()
     monkeypatch.setattr(live, "FIRST_AFTER", 0.0)

@@ -265,11 +265,21 @@ def test_a_batcher() -> None:
 
 def test_one_request_and_failed_ones() -> None:
     assert judged(runs({"a": Model([MS])}, n=1), n=1).cause == "one"
-    bad = Span(1, "a", sent=0, queued=1, started=1, inferred=2, ended=3, state="error", error="no <b>")
+    bad = Span(
+        1,
+        "a",
+        sent=0,
+        queued=1,
+        started=1,
+        inferred=2,
+        ended=3,
+        state="error",
+        error="no <b>\n\nAt:\n  m(1): x\n",
+    )
     record = replace(runs({"a": Model([MS])})[0], spans=(bad, replace(bad, id=2)), wall=3)
     found = judged((record, record), n=2)
     assert found.cause == "failed"
-    assert "2 of 2 requests to `a` failed: no <b>" in found.sentence
+    assert found.sentence == "2 of 2 requests to `a` failed: no <b>"
     assert (found.speedup, found.best, found.what_ifs, found.note) == (0.0, 0.0, (), "")
 
 

@@ -17,6 +17,7 @@ from bls_notebook.observe.session_statistics import ModelStatistics, SessionStat
 __all__ = ["session_figures", "session_html", "session_text", "statistics_html", "statistics_text", "tiles"]
 
 _NO_PICTURE = Html()
+_ERRORS = 3  # that are told in words
 _NONE = "no requests: nothing was sent to a model while the profile was on"
 
 # Heading, what it means.
@@ -47,7 +48,9 @@ def session_text(session: Session, *, width: int = 100) -> str:
         A line of figures, a row for each model, and notes on what needs attention.
     """
     lines = timeline_lines([session], width=width) if session.spans else ()
-    return statistics_text(session.statistics(), name=session.name, width=width, picture=lines)
+    said = statistics_text(session.statistics(), name=session.name, width=width, picture=lines)
+    errors = [line for error in _errors(session) for line in text.note("error", error, width)]
+    return "\n".join([said, *errors])
 
 
 def session_html(session: Session, *, widget: Any = None) -> str:
@@ -65,7 +68,7 @@ def session_html(session: Session, *, widget: Any = None) -> str:
         One ``div`` with its stylesheet.
     """
     picture = timeline_html(session, widget=widget) if session.spans else Html()
-    return statistics_html(session.statistics(), name=session.name, picture=picture)
+    return statistics_html(session.statistics(), name=session.name, picture=picture, errors=_errors(session))
 
 
 def statistics_text(
@@ -85,8 +88,10 @@ def statistics_text(
     return "\n".join(lines)
 
 
-def statistics_html(figures: SessionStatistics, *, name: str = "", picture: Html = _NO_PICTURE) -> str:
-    """Describe a session's figures as HTML, with a picture among them; as `session_html`."""
+def statistics_html(
+    figures: SessionStatistics, *, name: str = "", picture: Html = _NO_PICTURE, errors: Sequence[str] = ()
+) -> str:
+    """Describe a session's figures as HTML, a picture and what requests failed with among them."""
     top = parts.line(parts.name(name or "session"))
     if not figures.requests:
         return parts.output(top, parts.line(parts.quiet(_NONE)), styles="session")
@@ -95,7 +100,7 @@ def statistics_html(figures: SessionStatistics, *, name: str = "", picture: Html
         row([
             tag("th", parts.name(model), scope="row"),
             *(
-                tag("td", cell, cls="num" if head else "", title=what or None)
+                tag("td", cell, cls="num" if head else "session-remarks", title=what or None)
                 for cell, (head, what) in zip(cells, _COLUMNS, strict=True)
             ),
         ])
@@ -103,7 +108,13 @@ def statistics_html(figures: SessionStatistics, *, name: str = "", picture: Html
     )  # fmt: skip
     whole = table("Models of the session", heads, body)
     return parts.output(
-        top, tiles(session_figures(figures)), picture, whole, _note_list(figures), styles="session figure"
+        top,
+        tiles(session_figures(figures)),
+        picture,
+        whole,
+        _error_list(errors),
+        _note_list(figures),
+        styles="session figure",
     )
 
 
@@ -216,6 +227,25 @@ def _notes(figures: SessionStatistics) -> list[str]:
         f"{count(figures.dropped, 'request')} did not fit and {'is' if figures.dropped == 1 else 'are'} not "
         "counted here; record more of them with a larger limit"
     ]
+
+
+def _errors(session: Session) -> list[str]:
+    """What requests failed with, each once: the model and the message's first line."""
+    found: dict[str, int] = {}
+    for span in session.spans:
+        if span.state == "error":
+            # Without the traceback that Triton puts below a message.
+            first = span.error.strip().partition("\n")[0]
+            said = f"{span.model}: {text.clip(first, 300)}"
+            found[said] = found.get(said, 0) + 1
+    told = [f"{said} ({n:,} times)" if n > 1 else said for said, n in found.items()]
+    more = len(told) - _ERRORS
+    return [*told[:_ERRORS], f"{more:,} more"] if more > 1 else told
+
+
+def _error_list(errors: Sequence[str]) -> Html:
+    items = (tag("li", tag("b", "error"), Html(" "), error) for error in errors)
+    return tag("ul", *items, cls="session-errors") if errors else Html()
 
 
 def _note_list(figures: SessionStatistics) -> Html:
