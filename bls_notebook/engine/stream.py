@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bls_notebook.pb_utils.iterator import StreamEnded
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .blocking import wait_for
@@ -19,11 +20,14 @@ class AnsweredStream:
     """A stream of one response that is there already."""
 
     def __init__(self, response: InferenceResponse) -> None:
-        self._response = response
+        self._left = [response]
 
     def next_response(self) -> tuple[InferenceResponse, bool]:
-        """Return the response."""
-        return self._response, True
+        """Return the response, once."""
+        try:
+            return self._left.pop(), True
+        except IndexError:
+            raise StreamEnded from None
 
     def cancel(self) -> None:
         """Nothing is under way."""
@@ -40,13 +44,15 @@ class TicketStream:
         self._reader = reader
 
     def next_response(self) -> tuple[InferenceResponse, bool]:
-        """Wait for the next response; True with the last."""
+        """Wait for the next response; True with the last. Readers in several threads share them."""
         while True:
             taken = self._ticket.take()
             if taken is not None:
                 if taken[0]._error is not None:
                     self._reader.note_error(taken[0])
                 return taken
+            if self._ticket.is_over():
+                raise StreamEnded
             wait_for(self._ticket)
 
     def cancel(self) -> None:

@@ -374,6 +374,11 @@ class Ticket:
         except IndexError:
             return None
 
+    def is_over(self) -> bool:
+        """Whether the last response has been taken."""
+        with self._lock:
+            return self._answered and not (self.held or self._kept or self._only or self._responses)
+
     def parker(self) -> Parker | None:
         """Return where to wait for the next response; None where there is one already."""
         with self._lock:

@@ -29,9 +29,8 @@ def save(notebook: Notebook, magic: str, what: Any, file: str | None, reader: st
         return
     try:
         path = what.save(Path(file).expanduser())
-    except (OSError, bls.BLSError) as error:
-        reason = getattr(error, "strerror", None) or error
-        notebook.say(f"{magic}: --save: {file}: {reason}", "error")
+    except bls.BLSError as error:
+        notebook.say(f"{magic}: --save: {file}: {error}", "error")
     else:
         readable = reader != "load_session" or path.name.endswith((".json", ".json.gz"))
         readable = readable and not path.name.endswith(".trace.json")

@@ -208,6 +208,11 @@ class Comparison(Record):
         -------
         Path
             Of the file.
+
+        Raises
+        ------
+        BLSError
+            It cannot be written.
         """
         from bls_notebook.observe.comparison_file import save_comparison
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["BLSError"]
+__all__ = ["BLSError", "FileError"]
 
 
 class BLSError(Exception):
     """Base class: one clear line that says what, where, got, expected and what to do."""
+
+
+class FileError(BLSError, ValueError):
+    """A file of a record that cannot be read or written, or holds something else."""

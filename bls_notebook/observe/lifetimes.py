@@ -165,6 +165,11 @@ class Lived:
         -------
         Path
             Of the file.
+
+        Raises
+        ------
+        BLSError
+            It cannot be written.
         """
         from bls_notebook.observe.lifetimes_file import save_lifetimes
 

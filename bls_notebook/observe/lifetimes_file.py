@@ -31,9 +31,8 @@ def load_lifetimes(path: str | Path) -> Lifetimes:
 
     Raises
     ------
-    OSError
-        The file cannot be read.
-    ValueError
-        It holds something else, or was written by a newer version; the message says which.
+    BLSError
+        The file cannot be read, holds something else, or was written by a newer version; the message says
+        which.
     """
     return _FILE.load(path)

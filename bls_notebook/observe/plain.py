@@ -144,6 +144,9 @@ def _scalar(kinds: tuple[type[Any], ...], value: Any, path: str) -> Any:
     if type(value) in kinds:
         return value
     if float in kinds and type(value) is int:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError(f"{path}: expected float, got a whole number beyond it") from None
     expected = " or ".join(kind.__name__ for kind in kinds)
     raise ValueError(f"{path}: expected {expected}, got {type(value).__name__}")

@@ -1,33 +1,95 @@
-"""Records in files: one JSON object, gzipped or not, that says of what kind and schema it is."""
+"""Records in files: one JSON object, gzipped or not, that says of what kind and schema it is.
+
+Guarantees: whatever is in a file, and whether there is one or not, reading it gives a record or raises a
+`FileError` of one line; a gzipped file is not unpacked beyond what any record would be.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
+import math
+import os
+import stat
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
+from bls_notebook.observe.errors import FileError
 from bls_notebook.observe.plain import Record
+from bls_notebook.observe.visible import visible
 
-__all__ = ["RecordFile", "read_json"]
+__all__ = ["RecordFile", "read_json", "told", "write_file"]
 
+RATIO = 64  # of what is unpacked to the file; a profile's is 8, a memory track's 20
+ALWAYS = 1 << 25  # bytes that a gzipped file may have in any case
+MOST = 1 << 31  # bytes of a file, unpacked
 _Record = TypeVar("_Record", bound=Record)
 
 
-def read_json(data: bytes) -> Any:
-    """Return what JSON text stands for, also where it is gzipped.
+def read_json(path: str | Path) -> Any:
+    """Return what is in a file of JSON text, gzipped or not.
 
     Raises
     ------
-    ValueError
-        It is no JSON.
+    OSError, ValueError
+        It cannot be read; it is no JSON. The message says why.
     """
     try:
-        return json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-    except (ValueError, EOFError, OSError, zlib.error, RecursionError) as error:
+        found = os.stat(path)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError("it is no file")
+        with open(path, "rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            most = min(MOST, max(ALWAYS, RATIO * found.st_size) if packed else MOST)
+            data = gzip.GzipFile(fileobj=file).read(most + 1) if packed else file.read(most + 1)
+        if len(data) > most:
+            how = "unpacks to" if packed else "has"
+            raise OSError(f"it {how} more than {most:,} bytes, no record does")
+        return json.loads(data, parse_constant=_no_number, parse_float=_number)
+    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"it is no JSON ({error})") from None
+    except RecursionError:
+        raise ValueError("it is no JSON (nested without end)") from None
+    except MemoryError:
+        raise OSError("it takes more memory than there is") from None
+    except OSError as error:
+        raise OSError(error.strerror or str(error)) from None
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"it is no JSON ({text} is no number there)")
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"it is no JSON (a number of {len(text)} digits is out of range)")
+    return number
+
+
+def write_file(path: Path, data: bytes, what: str) -> Path:
+    """Write a file.
+
+    Raises
+    ------
+    FileError
+        It cannot be written.
+    """
+    try:
+        path.write_bytes(data)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise FileError(f"{what}: cannot save to {told(path.name)!r}: {why}") from error
+    return path
+
+
+def told(text: object) -> str:
+    """What a file says, or is called, as part of a message: one short line."""
+    shown = visible(str(text))
+    return shown if len(shown) <= 300 else f"{shown[:300]}…"
 
 
 @dataclass(frozen=True)
@@ -43,31 +105,37 @@ class RecordFile(Generic[_Record]):
     def save(self, record: _Record, path: str | Path) -> Path:
         """Write a record; compressed where the file's name ends with ``.gz``."""
         target = Path(path)
-        text = json.dumps({"kind": self.kind, **record.to_dict()}, separators=(",", ":"), allow_nan=False)
+        try:
+            text = json.dumps({"kind": self.kind, **record.to_dict()}, separators=(",", ":"), allow_nan=False)
+        except ValueError as error:
+            raise FileError(f"{self.content}: cannot save to {told(target.name)!r}: {error}") from None
         data = text.encode()
-        target.write_bytes(gzip.compress(data, mtime=0) if target.suffix == ".gz" else data)
-        return target
+        packed = gzip.compress(data, mtime=0) if target.suffix == ".gz" else data
+        return write_file(target, packed, self.content)
 
     def load(self, path: str | Path) -> _Record:
         """Read a record that was saved, or raise what `load_lifetimes` and `load_comparison` say."""
-        source = Path(path)
-        foreign = f"{source.name}: not {self.a_file}"
-        data = source.read_bytes()
+        if not isinstance(path, (str, os.PathLike)):
+            raise FileError(f"expected the path of a file, got {type(path).__name__}")
+        name = told(Path(path).name)
+        foreign = f"{name}: not {self.a_file}"
         try:
-            plain = read_json(data)
+            plain = read_json(path)
+        except OSError as error:
+            raise FileError(f"{name}: {self.a_file} cannot be read from it: {told(error)}") from None
         except ValueError as error:
-            raise ValueError(f"{foreign}: {error}") from None
+            raise FileError(f"{foreign}: {told(error)}") from None
         kind = plain.pop("kind", None) if isinstance(plain, dict) else None
         if kind != self.kind:
-            what = f"its kind is {kind!r}" if kind is not None else "it has no kind"
-            raise ValueError(f"{foreign}: {what}, expected {self.kind!r}")
+            what = f"its kind is {told(repr(kind))}" if kind is not None else "it has no kind"
+            raise FileError(f"{foreign}: {what}, expected {self.kind!r}")
         schema = plain.get("schema")
         if schema != self.schema:
-            raise ValueError(
-                f"{source.name}: {self.content} of schema {schema!r}, expected {self.schema}: "
+            raise FileError(
+                f"{name}: {self.content} of schema {told(repr(schema))}, expected {self.schema}: "
                 "read it with the version of bls_notebook that wrote it"
             )
         try:
             return self.record.from_dict(plain)
         except ValueError as error:
-            raise ValueError(f"{foreign}: {error}") from None
+            raise FileError(f"{foreign}: {told(error)}") from None

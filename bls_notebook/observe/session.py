@@ -193,7 +193,7 @@ class Answers:
         Raises
         ------
         BLSError
-            Another ending, or the package `perfetto` is needed and not there.
+            Another ending, it cannot be written, or the package `perfetto` is needed and not there.
         """
         from bls_notebook.observe.export import save
 

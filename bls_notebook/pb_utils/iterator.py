@@ -6,14 +6,24 @@ from typing import Protocol
 
 from .response import InferenceResponse
 
-__all__ = ["ResponseIterator", "ResponseStream"]
+__all__ = ["ResponseIterator", "ResponseStream", "StreamEnded"]
+
+
+class StreamEnded(Exception):  # noqa: N818 - no error: the end
+    """Another reader has had the last response."""
 
 
 class ResponseStream(Protocol):
     """The engine's side of a stream."""
 
     def next_response(self) -> tuple[InferenceResponse, bool]:
-        """Wait for the next response; True with the last one. Raises only for an interrupt."""
+        """Wait for the next response; True with the last one.
+
+        Raises
+        ------
+        StreamEnded
+        KeyboardInterrupt
+        """
 
     def cancel(self) -> None:
         """Ask the model to stop."""
@@ -26,7 +36,8 @@ class ResponseIterator:
     """Walks the responses of a BLS request to a decoupled model.
 
     It waits for each response, ends after the final one, and can be walked again from the start then.
-    A final flag that was sent alone is an empty response. Use it from one thread at a time.
+    A final flag that was sent alone is an empty response. Threads that share it share the responses: each
+    goes to one of them, and all end.
 
     Notes
     -----
@@ -34,33 +45,36 @@ class ResponseIterator:
     sends before its final response is not handed on (as there).
     """
 
-    __slots__ = ("__weakref__", "_done", "_index", "_responses", "_stream")
+    __slots__ = ("__weakref__", "_again", "_done", "_responses", "_stream")
 
     def __init__(self, stream: ResponseStream) -> None:
         self._stream = stream
         self._responses: list[InferenceResponse] = []
-        self._index = 0
+        self._again: int | None = None  # once it is walked again: how far
         self._done = False
 
     def __iter__(self) -> ResponseIterator:
-        if self._done and self._index >= len(self._responses):
-            self._index = 0
+        if self._done and (self._again is None or self._again >= len(self._responses)):
+            self._again = 0
         return self
 
     def __next__(self) -> InferenceResponse:
         if self._done:
-            if self._index < len(self._responses):
-                self._index += 1
-                return self._responses[self._index - 1]
-            raise StopIteration
+            at = self._again
+            if at is None or at >= len(self._responses):
+                raise StopIteration
+            self._again = at + 1
+            return self._responses[at]
         while True:
-            response, final = self._stream.next_response()
+            try:
+                response, final = self._stream.next_response()
+            except StreamEnded:
+                raise StopIteration from None
             if final or response._error is None:
                 break
         self._responses.append(response)
         if final:
             self._done = True
-            self._index = len(self._responses)
         return response
 
     def cancel(self) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextvars
 from collections import deque
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, ResponseIterator, TritonError
+from bls_notebook.engine.stream import AnsweredStream
+from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, ResponseIterator, Tensor, TritonError
+from tests.engine.harness import Caller
 
 COUNT = """
 import numpy as np
@@ -167,6 +171,42 @@ def test_a_final_flag_alone_is_one_empty_response(repo: bls.ModelRepository) -> 
     assert values(walk) == [[0], [1], [2], []]
     assert values(walk) == [[0], [1], [2], []]
     assert values(repo.run(lambda: count_request(0).exec(decoupled=True))) == [[]]
+
+
+def test_threads_that_share_it_share_the_responses_and_all_end(repo: bls.ModelRepository) -> None:
+    repo.define("count", COUNT, COUNT_CONFIG)
+
+    def read(stream: ResponseIterator, got: list[Any]) -> None:
+        while True:
+            try:
+                got.append(next(stream))
+            except StopIteration:
+                return
+
+    def run() -> None:
+        request = InferenceRequest(
+            model_name="count",
+            requested_output_names=["OUT"],
+            inputs=[Tensor("IN", np.array([60], np.int32))],
+        )
+        stream = request.exec(decoupled=True)
+        got: list[Any] = []
+        readers = [Caller(contextvars.copy_context().run, read, stream, got) for _ in range(4)]
+        for reader in readers:
+            reader.result()
+        assert len(got) == len(list(stream)) == 61
+        assert {id(response) for response in got} == {id(response) for response in stream}
+
+    for _ in range(5):
+        repo.run(run)
+
+
+def test_a_response_that_is_there_already_is_had_once() -> None:
+    stream = ResponseIterator(AnsweredStream(InferenceResponse()))
+    other = ResponseIterator(stream._stream)
+    assert len(list(stream)) == 1
+    assert list(other) == []
+    assert len(list(stream)) == 1
 
 
 def test_a_refused_request_is_one_response(repo: bls.ModelRepository) -> None:

@@ -132,7 +132,7 @@ def _draw_stays(axes: Any, place: _Place, end: int) -> None:
     axes.vlines(times, place.low - 0.012, place.high + 0.012, color=INK, linewidth=1, zorder=4)
     for life in wide:
         ends = [*(stay.ns for stay in life.stays[1:]), _span(life, end)[1]]
-        for stay, until in zip(life.stays, ends, strict=True):
+        for stay, until in zip(life.stays, ends, strict=False):  # nobody may have had it
             if stay.at.model == life.maker.model:  # its own: the heading says so
                 continue
             text = f"→ {owner(stay.at)}"

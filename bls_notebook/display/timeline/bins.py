@@ -26,7 +26,7 @@ class Bins:
 
     def add(self, begin: float, end: float) -> None:
         """Cover an interval."""
-        first, last = begin * self._scale, min(end * self._scale, self._count)
+        first, last = max(0, begin * self._scale), min(end * self._scale, self._count)
         if last <= first:
             return
         i, j = int(first), int(last)

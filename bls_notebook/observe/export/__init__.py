@@ -10,6 +10,7 @@ from bls_notebook.observe.export.chrome import chrome_trace
 from bls_notebook.observe.export.perfetto import perfetto_trace
 from bls_notebook.observe.export.session_json import json_bytes, load_session
 from bls_notebook.observe.export.span_table import csv_text
+from bls_notebook.observe.record_file import write_file
 from bls_notebook.observe.session import Session
 
 __all__ = ["chrome_trace", "csv_text", "load_session", "perfetto_trace", "save"]
@@ -35,14 +36,14 @@ def save(session: Session, path: str | Path) -> Path:
     Raises
     ------
     BLSError
-        The name ends with none of them, or the package `perfetto` is needed and not there.
+        The name ends with none of them, the file cannot be written, or the package `perfetto` is needed and
+        not there.
     """
     file = Path(path)
     for ending, write in _WRITERS.items():
         if file.name.endswith(ending) and file.name != ending:
             data = write(session)  # before the file is opened: what fails leaves a file as it was
-            file.write_bytes(data)
-            return file
+            return write_file(file, data, "session")
     raise BLSError(
         f"session: cannot save to {file.name!r}: the name must end with {', '.join(_WRITERS)}; "
         "use .json to load it again"

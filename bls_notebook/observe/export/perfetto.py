@@ -26,7 +26,7 @@ def perfetto_trace(session: Session) -> bytes:
     Raises
     ------
     BLSError
-        The package `perfetto` is not there.
+        The package `perfetto` is not there, or a number is larger than what a trace can hold.
     """
     try:
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
@@ -38,11 +38,14 @@ def perfetto_trace(session: Session) -> bytes:
     trace = perfetto_trace_pb2.Trace()
     writer = _Writer(trace)
     groups: dict[str, int] = {}
-    for number, track in enumerate(tracks(session), 1):
-        if track.group not in groups:
-            groups[track.group] = len(groups) + 1
-            writer.process(groups[track.group], track.group)
-        writer.track(number, groups[track.group], track)
+    try:
+        for number, track in enumerate(tracks(session), 1):
+            if track.group not in groups:
+                groups[track.group] = len(groups) + 1
+                writer.process(groups[track.group], track.group)
+            writer.track(number, groups[track.group], track)
+    except ValueError as error:  # a file that nobody has saved may say anything
+        raise BLSError(f"session: it has a number that no Perfetto trace can hold: {error}") from None
     return bytes(trace.SerializeToString())
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.plain import Record
-from bls_notebook.observe.record_file import read_json
+from bls_notebook.observe.record_file import read_json, told
 from bls_notebook.observe.session import SCHEMA, Session
 
 __all__ = ["FORMAT", "json_bytes", "load_session"]
@@ -26,7 +27,10 @@ def json_bytes(session: Session, compressed: bool = False) -> bytes:
     """Return a session as JSON text in UTF-8, gzipped if `compressed`."""
     data = {"format": FORMAT, "schema": SCHEMA, **_short(session)}
     # ASCII escapes: a model's name or error may hold half a surrogate pair, which has no UTF-8.
-    text = json.dumps(data, separators=(",", ":")).encode()
+    try:
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError as error:
+        raise BLSError(f"session: cannot be saved: {error}") from None
     return gzip.compress(text, 6, mtime=0) if compressed else text
 
 
@@ -59,24 +63,24 @@ def load_session(path: str | Path) -> Session:
     BLSError
         It cannot be read, is no session, or is one of a newer schema.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise BLSError(f"load_session: expected the path of a file, got {type(path).__name__}")
     file = Path(path)
     try:
-        data = file.read_bytes()
+        found = read_json(file)
     except OSError as error:
-        raise _foreign(file, f"it cannot be read: {error.strerror}") from None
-    try:
-        found = read_json(data)
-    except ValueError:
-        raise _foreign(file, "it is no JSON") from None
+        raise _foreign(file, f"it cannot be read: {error}") from None
+    except ValueError as error:
+        raise _foreign(file, str(error)) from None
     if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
         hint = " (a Chrome trace; save the session as .json)" if _is_chrome(found) else ""
         raise _foreign(file, f"its format is not {FORMAT!r}{hint}")
     schema = found.get("schema")
     if type(schema) is not int or schema < 1:
-        raise _foreign(file, f"its schema is {schema!r}, expected a number up to {SCHEMA}")
+        raise _foreign(file, f"its schema is {told(repr(schema))}, expected a number up to {SCHEMA}")
     if schema > SCHEMA:
         raise BLSError(
-            f"session {file.name!r}: its schema is {schema}, this version reads up to {SCHEMA}; "
+            f"session {file.name!r}: its schema is {told(schema)}, this version reads up to {SCHEMA}; "
             "upgrade bls_notebook to load it"
         )
     try:
@@ -87,7 +91,8 @@ def load_session(path: str | Path) -> Session:
 
 def _foreign(file: Path, why: str) -> BLSError:
     return BLSError(
-        f"session {file.name!r}: {why}; expected a file that session.save(...) wrote as .json or .json.gz"
+        f"session {told(file.name)!r}: {told(why)}; expected a file that session.save(...) wrote as .json or "
+        ".json.gz"
     )
 
 
