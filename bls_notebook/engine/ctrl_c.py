@@ -72,13 +72,10 @@ def _press_later() -> None:
     timer.start()
 
 
-def comes_back(error: BaseException) -> None:
-    """Have a Ctrl-C that somebody has caught, and cannot hand on, come back a moment later.
-
-    Any other exception is none, nor is a KeyboardInterrupt that a statement of Python has raised.
-    """
+def pressed(error: BaseException | None) -> bool:
+    """Whether an exception is a Ctrl-C: not one that a statement of a model's Python has raised."""
     if type(error) is not KeyboardInterrupt or _thread.get_ident() != _main:
-        return
+        return False
     entry = error.__traceback__
     while entry is not None and entry.tb_next is not None:
         entry = entry.tb_next
@@ -87,8 +84,14 @@ def comes_back(error: BaseException) -> None:
         while isinstance(handler, partial):
             handler = handler.func
         if code.co_code[entry.tb_lasti] == _RAISE and code is not getattr(handler, "__code__", None):
-            return
-    _press_later()
+            return False
+    return True
+
+
+def comes_back(error: BaseException) -> None:
+    """Have a Ctrl-C that somebody has caught, and cannot hand on, come back a moment later."""
+    if pressed(error):
+        _press_later()
 
 
 def _handle(number: int, frame: FrameType | None) -> None:

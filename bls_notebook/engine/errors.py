@@ -11,6 +11,7 @@ from bls_notebook.observe.records import ErrorRecord
 __all__ = [
     "BLSError",
     "ConfigError",
+    "ForkedError",
     "InvalidNameError",
     "ModelLoadError",
     "ModelNotFoundError",
@@ -28,6 +29,10 @@ class ConfigError(BLSError):
     """
 
     reason: str = ""
+
+
+class ForkedError(BLSError):
+    """A repository of the process that this one was forked from."""
 
 
 class InvalidNameError(BLSError):

@@ -149,6 +149,11 @@ class Execution:
         return None if self.instance is None else self.instance.modules
 
     @property
+    def runs_a_model(self) -> bool:
+        """Whether it is code of a model that runs, and not of the notebook."""
+        return self.model is not None or bool(self._of)
+
+    @property
     def model_name(self) -> str:
         """Name of the model that runs, or that its thread belongs to."""
         return self.model.name if self.model is not None else self._of or "notebook"

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 from .threads import start_in_thread
 
-__all__ = ["later", "start"]
+__all__ = ["forget", "later", "start"]
 
 _queue: SimpleQueue[Callable[[], None]] = SimpleQueue()
 _started = False
@@ -36,6 +36,12 @@ def start() -> None:
         if not _started:
             _started = True
             threading.Thread(target=_run, name="bls-janitor", daemon=True).start()
+
+
+def forget() -> None:
+    """Begin anew, in a forked child."""
+    global _queue, _started
+    _queue, _started = SimpleQueue(), False
 
 
 def later(job: Callable[[], None]) -> None:

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from . import running
+from .ctrl_c import comes_back, pressed
 from .description import describe
 from .failures import error_response
 from .messages import not_ready
@@ -202,14 +205,17 @@ class LoadedModel:
         caller = None
         return over
 
-    def close(self) -> None:
-        """Accept no more requests; finalize once the last one is answered. Does not wait for that."""
+    def close(self, elsewhere: bool = False) -> None:
+        """Accept no more requests; finalize once the last one is answered. Does not wait for that.
+
+        Where nothing is in flight the model is finalized on this thread, unless it is to be `elsewhere`.
+        """
         with self._lock:
             held = self._closing or self._holds > 0
             self._closing = True
         if held:
             return
-        closer: int | None = threading.get_ident()
+        closer = None if elsewhere else threading.get_ident()
 
         def drained() -> None:
             if threading.get_ident() == closer:  # nothing was in flight
@@ -221,21 +227,35 @@ class LoadedModel:
         closer = None
 
     def _finalize_elsewhere(self) -> None:
-        start_in_thread(self._finalize)
+        self._in_thread(self._finalize)
+
+    @staticmethod
+    def _in_thread(job: Callable[[], None]) -> None:
+        start_in_thread(partial(copy_context().run, job))  # what it prints belongs to the cell that runs now
 
     def _finalize(self) -> None:
-        for instance in (*self.instances, *self.passive):
-            self._finalize_one(instance)
+        self._finalize_these(deque((*self.instances, *self.passive)))
+
+    def _finalize_these(self, left: deque[Instance]) -> None:
+        while left:
+            if self._finalize_one(left.popleft()) and left:  # what is next would take another Ctrl-C
+                self._in_thread(partial(self._finalize_these, left))
+                return
         with self._lock:
             self._finalized = True
         self._say_closed()
 
     @staticmethod
-    def _finalize_one(instance: Instance) -> None:
+    def _finalize_one(instance: Instance) -> bool:
+        """Finalize an instance, whatever that raises; whether it was ended by Ctrl-C, which comes back."""
         try:
             instance.close()
-        except BaseException as error:  # sys.exit and Ctrl-C too: the others are finalized all the same
+        except BaseException as error:  # sys.exit too: the others are finalized all the same
+            if pressed(error):
+                comes_back(error)
+                return True
             log.error("finalize of %s raised %s", instance.name, describe(error))
+        return False
 
     def _say_closed(self) -> None:
         """Say that it is closed, once, if all instances have been finalized: also those that left before."""

@@ -76,7 +76,7 @@ def failure(execution: Execution, error: BaseException, inline: bool = False) ->
         raise error
     if is_a(error, Interrupted, asyncio.CancelledError):
         return cancelled_response(model.name)
-    execution.server.last_failure = error
+    execution.server.note_failure(error)
     response = failed_response(model, execution.instance_name, error, execution.causes)
     log_if_lost(execution, response)
     return response

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
@@ -87,6 +88,10 @@ class Server:
         root.thread = threading.get_ident()
         return root
 
+    def note_failure(self, error: BaseException) -> None:
+        """Keep the exception that a model raised, for post-mortem debugging."""
+        self.last_failure = error
+
     # -- models ------------------------------------------------------------------------------------
 
     def serving(self, name: str) -> dict[int, LoadedModel]:
@@ -106,7 +111,11 @@ class Server:
             What left service; `closed` says when it is finalized.
         """
         before = self.exchange(name, versions)
-        left = [m for m in before.values() if m not in versions.values()]
+        return self.close_all(m for m in before.values() if m not in versions.values())
+
+    def close_all(self, models: Iterable[LoadedModel]) -> list[LoadedModel]:
+        """Close models that are out of service, and return them."""
+        left = list(models)
         if left:
             self.last_failure = None  # its traceback holds every variable on the way, and so what models kept
         for model in left:

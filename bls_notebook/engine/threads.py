@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from bls_notebook.devices import pool_hooks
 
-__all__ = ["start_in_thread"]
+__all__ = ["forget", "start_in_thread"]
 
 IDLE_SECONDS = 10.0
 
@@ -61,6 +61,11 @@ class _Worker:
                     else:
                         return
                 self._ready.acquire()
+
+
+def forget() -> None:
+    """Begin anew, in a forked child."""
+    _idle.clear()
 
 
 def start_in_thread(job: Callable[[], None]) -> None:

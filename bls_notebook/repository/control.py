@@ -17,10 +17,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
+from bls_notebook.engine.ctrl_c import CtrlC
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError, ModelNotFoundError
+from bls_notebook.engine.forked import in_own_process
 from bls_notebook.engine.model import LoadedModel
 from bls_notebook.engine.server import Server
 from bls_notebook.observe.records import ModelRecord
@@ -32,6 +35,7 @@ from .layout import find_model, model_names
 from .names import check_model_name
 from .records import unavailable_record
 from .source import ModelSource
+from .turns import Turn
 
 __all__ = ["CONTROL_MODES", "ControlMode", "ModelControl", "Poller"]
 
@@ -40,6 +44,24 @@ CONTROL_MODES: tuple[ControlMode, ...] = ("explicit", "none", "poll")
 _NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 
 log = logging.getLogger("bls_notebook")
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_C = TypeVar("_C", bound="ModelControl")
+
+
+def undivided(method: Callable[Concatenate[_C, _P], _R]) -> Callable[Concatenate[_C, _P], _R]:
+    """Keep Ctrl-C out of a change of a repository, but for where it runs code of a model or waits."""
+
+    @wraps(method)
+    def call(self: _C, *args: _P.args, **options: _P.kwargs) -> _R:
+        if not in_own_process(self._server):
+            self._server.root()  # says why not
+        with CtrlC():
+            return method(self, *args, **options)
+
+    return call  # type: ignore[return-value]
 
 
 class ModelControl(ABC):
@@ -81,7 +103,7 @@ class ModelControl(ABC):
         self._dependencies = Dependencies()
         self._polled: dict[str, object] = {}
         self._problems: dict[str, str] = {}
-        self._poll_lock = threading.Lock()
+        self._poll_lock = Turn()
         self._poller: Poller | None = None
 
     def _begin_control(self, poll_seconds: float | None) -> None:
@@ -104,6 +126,7 @@ class ModelControl(ABC):
 
     # -- polling -------------------------------------------------------------------------------------
 
+    @undivided
     def poll(self) -> list[str]:
         """Look at the folders now; load, load again and unload what has changed there.
 
@@ -312,7 +335,7 @@ class Poller:
                 return
             try:
                 call()
-            except Exception as error:
+            except BaseException as error:
                 log.error("polling the model repository failed: %s: %s", type(error).__name__, error)
             del call
 

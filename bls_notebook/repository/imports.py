@@ -31,6 +31,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from bls_notebook.devices.registry import simulated_cupy
+from bls_notebook.engine.ctrl_c import may_be_interrupted
 from bls_notebook.engine.description import HOME, ModelHome
 
 from .module_names import ModelFinder, ModuleName, make_way, named, shared_names, top_of
@@ -247,3 +248,12 @@ class _Importlib(ModuleType):
 
 
 _importlib = _Importlib("importlib")
+
+for _function in (
+    ModuleHome.load,
+    ModuleHome._import,
+    ModuleHome._import_importlib,
+    _Source.exec_module,
+    _Importlib.import_module,
+):  # which run code of models, and of what they import
+    may_be_interrupted(_function.__code__)

@@ -15,6 +15,7 @@ from bls_notebook.backends.protocol import BackendInstance, BackendModel, Versio
 from bls_notebook.backends.registry import find_backend
 from bls_notebook.devices.device import gpu
 from bls_notebook.devices.registry import gpus
+from bls_notebook.engine.ctrl_c import comes_back, may_be_interrupted
 from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.instance import Instance
 from bls_notebook.engine.model import LoadedModel
@@ -132,19 +133,14 @@ class InstanceMaker:
 
     def give_up(self, made: Sequence[Instance]) -> None:
         """Finalize instances that no model has taken."""
-        pressed: KeyboardInterrupt | None = None
         for instance in made:
             try:
                 instance.close()
-            except KeyboardInterrupt as error:
-                pressed = error
-            except BaseException:
-                pass  # the error that made the load fail is the one to show
+            except BaseException as error:
+                comes_back(error)  # Ctrl-C; else the error that made the load fail is the one to show
         for home in self._homes:
             home.forget()
         self._homes.clear()
-        if pressed is not None:
-            raise pressed
 
     def taken(self, model: LoadedModel) -> None:
         """Say which model has taken the instances that were made."""
@@ -204,3 +200,7 @@ class _Finalizing:
         """Ask the model."""
         with self._as_model():
             return self._inner.ready()
+
+
+for _function in (InstanceMaker.open, InstanceMaker.make, _Finalizing.finalize):  # they run code of backends
+    may_be_interrupted(_function.__code__)

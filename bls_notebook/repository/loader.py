@@ -14,9 +14,11 @@ from types import FrameType
 from typing import cast
 
 from bls_notebook.backends.errors import BackendError
+from bls_notebook.backends.python import PythonInstance
 from bls_notebook.backends.registry import runs_on_gpu
 from bls_notebook.devices.registry import gpu_count
 from bls_notebook.engine.bare_spans import span_of_frame
+from bls_notebook.engine.ctrl_c import may_be_interrupted, pressed
 from bls_notebook.engine.description import describe, is_a
 from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelLoadError
 from bls_notebook.engine.execution import Execution, bare_caller
@@ -157,7 +159,7 @@ def _load_version(
         warm_up(model, model.instances, source.folder)
     except BaseException as error:
         maker.give_up(instances)
-        if is_a(error, KeyboardInterrupt):
+        if pressed(error):
             raise
         raise _load_error(error, source.name, version) from error
     maker.taken(model)
@@ -186,9 +188,9 @@ def _regroup(model: LoadedModel, config: ModelConfigMessage, source: ModelSource
     _check_names(config, model.version, "READY")
     try:
         return None if spec is None else Regrouping(model, spec, source)
-    except KeyboardInterrupt:
-        raise
     except BaseException as error:
+        if pressed(error):
+            raise
         raise _load_error(error, model.name, model.version, "READY") from error
 
 
@@ -223,3 +225,5 @@ def _find_bare_caller(frame: FrameType | None) -> Execution | None:
 
 
 _runtime.finders.append(_find_bare_caller)
+for _function in (auto_complete, PythonInstance.__init__, PythonInstance.finalize):  # they run code of models
+    may_be_interrupted(_function.__code__)

@@ -2,18 +2,19 @@
 
 Guarantees: loads of one name happen one after the other, of different names side by side; a load that
 fails leaves in service what was; a replacement is one step, and the requests of the version that left
-are finished before it is finalized; no name and no file override leads out of its model's folder.
+are finished before it is finalized; no name and no file override leads out of its model's folder. Ctrl-C ends
+what a model does, or a wait, and is raised once all that was under way is in order again. `close` returns in
+time, and with an answer for every request.
 """
 
 from __future__ import annotations
 
-import atexit
 import threading
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic, perf_counter
+from time import perf_counter
 from types import TracebackType
 from typing import Any
 
@@ -30,8 +31,10 @@ from bls_notebook.observe.metrics import Metrics
 from bls_notebook.observe.records import ModelRecord
 from bls_notebook.pb_utils._runtime import caller_var
 
+from .closing import Closing
 from .config import ModelConfigMessage
-from .control import ControlMode, ModelControl
+from .control import ControlMode, ModelControl, undivided
+from .ending import opened, wait_until_closed
 from .ensembles import members_of
 from .fingerprint import signature
 from .for_models import ForModels
@@ -46,23 +49,12 @@ from .records import model_record, unavailable_record
 from .requests import Requests
 from .server_metrics import ServerFamilies
 from .source import ModelSource, SourceFolder
+from .turns import Turn
 
 __all__ = ["ModelRepository"]
 
-CLOSE_SECONDS = 10.0
-EXIT_SECONDS = 2.0
 
-_open: weakref.WeakSet[ModelRepository] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    """Finalize the models of repositories that nobody closed, when Python ends."""
-    for repository in list(_open):
-        repository.close(EXIT_SECONDS)
-
-
-class ModelRepository(Requests, ModelControl, Measured, ForModels):
+class ModelRepository(Requests, ModelControl, Measured, ForModels, Closing):
     """A Triton model repository, hosted in this process.
 
     Parameters
@@ -115,7 +107,7 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
         self.metrics = Metrics(ServerFamilies(self._server).collect)
         self._folder = SourceFolder()
         self._lock = threading.Lock()
-        self._loading: dict[str, threading.RLock] = {}
+        self._loading: dict[str, Turn] = {}
         self._definitions: dict[str, ModelSource] = {}
         self._configs: dict[str, object] = {}
         self._records: dict[str, dict[int, ModelRecord]] = {}
@@ -123,11 +115,12 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
         self._closed = False
         self._set_up_control(control_mode, poll_seconds)
         self._remove_files = weakref.finalize(self, self._folder.close)
-        _open.add(self)
+        opened(self)
         self._begin_control(poll_seconds)
 
     # -- defining and loading ----------------------------------------------------------------------
 
+    @undivided
     def define(
         self,
         name: str,
@@ -197,6 +190,7 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
         self._refresh_users(name)
         return record
 
+    @undivided
     def set_config(self, name: str, config: str | Mapping[str, Any]) -> ModelRecord | None:
         """Give a model's config.pbtxt; what ``%%tritonconfig`` calls.
 
@@ -227,6 +221,7 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
             self._refresh_users(name)
         return record
 
+    @undivided
     def load(
         self,
         name: str,
@@ -302,6 +297,7 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
         self._refresh_users(name)
         return record
 
+    @undivided
     def reload(self, name: str) -> ModelRecord:
         """Load a model again from its files or its cell, also where they have not changed."""
         check_model_name(name)
@@ -315,6 +311,7 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
         self._refresh_users(name)
         return record
 
+    @undivided
     def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Take a model out of service; requests in flight are finished first.
 
@@ -334,22 +331,29 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
         self._may_control(name, "unload")
         left = self._unload_named(name, unload_dependents)
         if caller_var.get() is None:  # a model that unloads itself cannot wait for its own end
-            for model in left:
-                model.closed.wait()
+            wait_until_closed(left)
 
+    @undivided
     def clear(self) -> None:
-        """Unload every model, and forget those of cells."""
-        left = [m for name in self._server.names() for m in self._unload_named(name, False)]
-        for model in left:
-            model.closed.wait()
-        self._dependencies.clear()
-        self._server.last_failure = None  # its frames would keep its model
-        for source in list(self._definitions.values()):
-            self._folder.discard(source.folder)
-        with self._lock:
-            self._definitions.clear()
-            self._configs.clear()
-            self._records.clear()
+        """Unload every model, and forget those of cells.
+
+        Raises
+        ------
+        BLSError
+            It was called by a model of this repository.
+        """
+        self._not_by_a_model("clear")
+        try:
+            wait_until_closed(m for name in self._server.names() for m in self._unload_named(name, False))
+        finally:  # also on Ctrl-C
+            self._dependencies.clear()
+            self._server.last_failure = None  # its frames would keep its model
+            for source in list(self._definitions.values()):
+                self._folder.discard(source.folder)
+            with self._lock:
+                self._definitions.clear()
+                self._configs.clear()
+                self._records.clear()
 
     def _source(self, name: str, config: object) -> ModelSource:
         source = self._definitions.get(name)
@@ -365,12 +369,9 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
 
     def _load(self, source: ModelSource, keep: bool = False) -> ModelRecord:
         """Load and put in service; the name's lock is held."""
-        if self._closed:
-            raise RepositoryClosedError(
-                f"model {source.name!r}: the repository is closed; make a new one: ModelRepository(...)"
-            )
-        started = perf_counter()
         name = source.name
+        self._refuse_if_closed(name)
+        started = perf_counter()
         before = self._server.serving(name)
         specs = {version: model.spec for version, model in before.items()}
         try:
@@ -392,14 +393,27 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
             model.on_closed = self._has_left
             if before.get(version) is model and specs[version] is model.spec:
                 records[version] = self._records[name][version]
+        try:
+            with self._lock:  # it may have been closed meanwhile
+                self._refuse_if_closed(name)
+                self._server.exchange(name, loaded)
+        except BaseException:
+            self._server.close_all(m for v, m in loaded.items() if before.get(v) is not m)
+            raise
         self._leaving(name, [v for v in before if v not in loaded], "unloaded")
         self._records.setdefault(name, {}).update(records)
-        self._server.replace(name, loaded)
+        self._server.close_all(m for v, m in before.items() if loaded.get(v) is not m)
         return records[max(records)]
 
-    def _loading_of(self, name: str) -> threading.RLock:
+    def _refuse_if_closed(self, name: str) -> None:
+        if self._closed:
+            raise RepositoryClosedError(
+                f"model {name!r}: the repository is closed; make a new one: ModelRepository(...)"
+            )
+
+    def _loading_of(self, name: str) -> Turn:
         with self._lock:
-            return self._loading.setdefault(name, threading.RLock())
+            return self._loading.setdefault(name, Turn())
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -456,32 +470,7 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels):
         """The last exception that a model raised, with its traceback; for post-mortem debugging."""
         return self._server.last_failure
 
-    # -- closing -----------------------------------------------------------------------------------
-
-    @property
-    def closed(self) -> bool:
-        """Whether it has been closed."""
-        return self._closed
-
-    def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Unload every model and remove what was written for those of cells; the second time, nothing.
-
-        Parameters
-        ----------
-        seconds : float
-            How long to wait for requests in flight; models whose requests do not end by then are left
-            to themselves.
-        """
-        if self._closed:
-            return
-        self._closed = True
-        if self._poller is not None:
-            self._poller.stop()
-        left = [m for name in self._server.names() for m in self._server.replace(name, {})]
-        deadline = monotonic() + seconds
-        for model in left:
-            model.closed.wait(max(0.0, deadline - monotonic()))
-        self._remove_files()
+    # -- as a context manager and as text ----------------------------------------------------------
 
     def __enter__(self) -> ModelRepository:
         return self

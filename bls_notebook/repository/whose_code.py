@@ -23,6 +23,7 @@ from types import FrameType
 from typing import Any
 
 from bls_notebook.engine.description import ModelHome, home_of
+from bls_notebook.engine.model_threads import to_be_started
 from bls_notebook.pb_utils._runtime import caller_var
 
 __all__ = ["follow", "running_home", "whose"]
@@ -93,7 +94,10 @@ def follow() -> None:
 
     @functools.wraps(start)
     def start_for(self: threading.Thread) -> None:
-        setattr(self, _OWNER, _owner())
+        owner = _owner()
+        setattr(self, _OWNER, owner)
+        if owner is not None:
+            to_be_started(self)
         start(self)
 
     @functools.wraps(submit)

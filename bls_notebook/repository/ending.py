@@ -1,0 +1,159 @@
+"""What becomes of repositories when Python ends, and in a forked child.
+
+When Python ends, it waits for threads that are no daemons, then it calls what was registered with `atexit`,
+the last first. Repositories that nobody closed are closed there, all at once: so whatever was registered
+after this package was imported may still use them.
+
+Guarantees: a program ends with its own exit code, at most `EXIT_SECONDS` and `LAST_SECONDS` later than
+without repositories, whatever its models do; every model is finalized, in a thread of its own, and has that
+long. A request that a thread of the program waits for when the main thread has ended has `PATIENCE_SECONDS`,
+and then an error: Python would wait for that thread for ever. A forked child touches nothing of its parent's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Iterable
+from concurrent.futures import thread as _pools  # its own end is registered before ours, and so comes after
+from multiprocessing import util as _processes  # likewise: it waits for processes, which models end
+from time import monotonic, perf_counter_ns
+from typing import Protocol
+
+from bls_notebook.engine import forked, model_threads
+from bls_notebook.engine.ctrl_c import may_be_interrupted
+from bls_notebook.engine.giving_up import give_up, give_up_old
+from bls_notebook.engine.model import LoadedModel
+from bls_notebook.engine.threads import start_in_thread
+
+__all__ = ["Closing", "finish_closing", "opened", "wait_until_closed"]
+
+EXIT_SECONDS = 2.0
+LAST_SECONDS = 1.0
+PATIENCE_SECONDS = 5.0
+CLOSED = "the repository was closed before the request was answered"
+ENDED = (
+    "the program has ended before the request was answered; have its main thread wait for the threads that "
+    "send requests (Thread.join)"
+)
+
+log = logging.getLogger("bls_notebook")
+_ = _pools, _processes
+
+
+class Closing(Protocol):
+    """A repository, as far as it takes to end it."""
+
+    def begin_closing(self) -> list[LoadedModel]:
+        """Take every model out of service; return those that are to be finalized elsewhere."""
+
+    def models_in_service(self) -> list[LoadedModel]:
+        """Return the models that serve."""
+
+    def remove_files(self) -> None:
+        """Remove what was written for cells."""
+
+    def leave_behind(self) -> None:
+        """Have no part in the models any more: in a forked child they are its parent's."""
+
+
+_open: weakref.WeakSet[Closing] = weakref.WeakSet()
+
+
+def opened(repository: Closing) -> None:
+    """Close a repository when Python ends, if nobody does before."""
+    _open.add(repository)
+
+
+def wait_until_closed(models: Iterable[LoadedModel], deadline: float | None = None) -> list[LoadedModel]:
+    """Wait until models are finalized, or until the time is `deadline`; return those that are not."""
+    models = list(models)
+    for model in models:
+        left = None if deadline is None else min(max(0.0, deadline - monotonic()), threading.TIMEOUT_MAX)
+        model.closed.wait(left)
+    return [model for model in models if not model.closed.is_set()]
+
+
+may_be_interrupted(wait_until_closed.__code__)
+
+
+def finish_closing(models: list[LoadedModel], seconds: float) -> None:
+    """Wait for models that leave service, and answer what is still in flight then."""
+    left = models
+    try:
+        left = wait_until_closed(models, monotonic() + seconds)
+    finally:  # also on Ctrl-C
+        left = [model for model in left if not model.closed.is_set()]
+        if left:
+            give_up(left, CLOSED)
+
+
+# -- when Python ends ------------------------------------------------------------------------------
+
+
+def _main_thread_has_ended() -> None:
+    """Python is about to wait for threads: the last moment at which it allows new ones."""
+    models = _models()
+    if not models:
+        return
+    model_threads.let_go_of_pools()
+    begun = perf_counter_ns()
+    with contextlib.suppress(RuntimeError):  # Python 3.12.0 and 3.12.1 allow none even here
+        start_in_thread(lambda: _look_after_threads(begun))
+        for _ in models:  # workers for `finalize`; where there are fewer, one does several
+            start_in_thread(_stand_by)
+
+
+_go = threading.Event()  # for the workers that were asked for in time
+
+
+def _stand_by() -> None:
+    _go.wait()
+
+
+def _look_after_threads(since: int) -> None:
+    """Answer requests that nobody else will, for as long as Python waits for threads that wait for them."""
+    while not threading.Event().wait(1.0):
+        give_up_old(_models(), since, PATIENCE_SECONDS, ENDED)
+
+
+def _models() -> list[LoadedModel]:
+    return [model for repository in list(_open) for model in repository.models_in_service()]
+
+
+def _close_all() -> None:
+    """Finalize the models of all repositories side by side."""
+    _go.set()
+    repositories = list(_open)
+    models = [model for repository in repositories for model in repository.begin_closing()]
+    finish_closing(models, EXIT_SECONDS)
+    deadline = monotonic() + LAST_SECONDS
+    for model in wait_until_closed(models, deadline):
+        log.warning("Python ends before model '%s' has been finalized", model.name)
+    for thread in model_threads.left():
+        thread.join(max(0.0, deadline - monotonic()))
+    for repository in repositories:
+        repository.remove_files()
+
+
+atexit.register(_close_all)
+with contextlib.suppress(AttributeError):  # private; without it there is less to wait with
+    threading._register_atexit(_main_thread_has_ended)  # type: ignore[attr-defined]
+
+
+# -- in a forked child -----------------------------------------------------------------------------
+
+
+def _in_child() -> None:
+    forked.in_child()
+    for repository in list(_open):
+        repository.leave_behind()
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
