@@ -2,7 +2,8 @@
 code runs.
 
 Guarantees: one track at a time, in the whole process; asking it changes nothing about what it sees; when it
-ends, nothing of it is left behind, neither in the engine nor in the tensors.
+ends, nothing of it is left behind, neither in the engine nor in the tensors; Ctrl-C at any byte code leaves
+none on but one that is known to be, which its block, its end or the next track takes back.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from time import perf_counter_ns
 from types import FrameType, TracebackType
+from weakref import ref
 
 from bls_notebook.devices import devices, gpus, ledger, observer, pool_hooks
 from bls_notebook.devices.book import Block, Book, Request
@@ -23,6 +25,7 @@ from bls_notebook.observe.lifetimes import DeviceSeen, Holder, Life, Lifetimes, 
 from bls_notebook.pb_utils._runtime import caller_var
 
 from . import model_roots as _model_roots  # noqa: F401 - where the search for holders begins
+from .ctrl_c import CtrlC, may_be_interrupted
 from .errors import BLSError
 from .loops import in_every_loop
 
@@ -76,6 +79,7 @@ class MemoryTrack(Lived):
     """
 
     __slots__ = (
+        "__weakref__",
         "_began",
         "_book",
         "_end",
@@ -84,7 +88,9 @@ class MemoryTrack(Lived):
         "_most",
         "_record",
         "_recording",
+        "_sentinel",
         "_start",
+        "_switching",
         "_used",
         "name",
     )
@@ -96,6 +102,8 @@ class MemoryTrack(Lived):
         self._most = max(LEAST_LOG, limit * ITEMS)
         self._lock = threading.Lock()  # of the book
         self._recording: ledger.Recording | None = None
+        self._sentinel: _Sentinel | None = None
+        self._switching = False  # on or off
         self._record: Lifetimes | None = None
         self._start = self._end = 0
         self._began = ""
@@ -104,59 +112,70 @@ class MemoryTrack(Lived):
     # -- on and off ----------------------------------------------------------------------------------
 
     def __enter__(self) -> MemoryTrack:
-        with _starting:
-            if self._record is not None or self._recording is not None:
-                raise BLSError("track_memory: this track has been used; make a new one for each block")
-            if ledger.recording is not None:
-                raise BLSError(
-                    "track_memory: memory is being tracked already, and one track can be on at a time: leave "
-                    "the block (or the cell) that tracks it first"
-                )
-            recording = ledger.Recording(self._most, self._shorten)
-            self._recording = recording
-            self._book = Book(self._limit, recording.base)
-            self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            self._used = _in_use()
-            self._start = perf_counter_ns()
-            ledger.recording = observer.current = recording
-            try:
-                found = gpus()
-                if found is not None and not found.simulated:
-                    pool_hooks.begin(found.array_module(), recording)
-                    in_every_loop(pool_hooks.follow)
-            except BaseException:
+        recording: ledger.Recording | None = None
+        try:
+            with CtrlC(), _starting:
+                self._refuse_a_second()
+                me = ref(self)  # no more: a track that nobody has ends
+                recording = ledger.Recording(self._most, lambda: _shorten(me))
+                self._begin(recording)
+        except BaseException:
+            if recording is not None:
                 self._off(recording)
-                raise
+            raise
         return self
+
+    def _refuse_a_second(self) -> None:
+        if self._record is not None or self._recording is not None:
+            raise BLSError("track_memory: this track has been used; make a new one for each block")
+        if ledger.recording is None:
+            return
+        on = _on()
+        if on is None or on._recording is not ledger.recording or on._switching:
+            _quiet(ledger.recording)  # Ctrl-C as that one began or ended
+            return
+        raise BLSError(
+            "track_memory: memory is being tracked already, and one track can be on at a time: leave "
+            "the block (or the cell) that tracks it first"
+        )
+
+    def _begin(self, recording: ledger.Recording) -> None:
+        global _on
+        self._switching = True
+        self._recording = recording
+        self._sentinel = _Sentinel(recording)
+        self._book = Book(self._limit, recording.base)
+        self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        self._used = _in_use()
+        self._start = perf_counter_ns()
+        _on = ref(self)
+        ledger.recording = observer.current = recording
+        found = gpus()
+        if found is not None and not found.simulated:
+            pool_hooks.begin(found.array_module(), recording)
+            in_every_loop(pool_hooks.follow)
+        self._switching = False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        recording = self._recording
-        if recording is None:
-            return
-        self._end = perf_counter_ns()
-        try:
-            gc.collect()  # what only garbage holds is no leak: it died when the block ended
-            self._quiet()
-            self._record = self._now()
-        finally:  # also on Ctrl-C
-            self._off(recording)
-
-    @staticmethod
-    def _quiet() -> None:
-        """Note nothing any more."""
-        with _starting:
-            ledger.recording = observer.current = None
-            if pool_hooks.used:
-                pool_hooks.end()
-                in_every_loop(pool_hooks.follow)
+        with CtrlC():
+            recording = self._recording
+            if recording is None:
+                return
+            self._end = perf_counter_ns()
+            try:
+                gc.collect()  # what only garbage holds is no leak: it died when the block ended
+                _quiet(recording)
+                self._record = self._now()
+            finally:  # also on Ctrl-C
+                self._off(recording)
 
     def _off(self, recording: ledger.Recording) -> None:
         """Leave nothing behind."""
-        if ledger.recording is recording:
-            self._quiet()
-        self._recording = None
+        self._switching = True
+        _quiet(recording)
+        self._recording = self._sentinel = None
         recording.stop()
         self._book = Book(1)
 
@@ -292,6 +311,41 @@ class MemoryTrack(Lived):
         return find_holders(owners, gpu, _roots()) if owners or gpu else {}
 
 
+def _quiet(recording: ledger.Recording) -> None:
+    """Note nothing any more."""
+    with _starting:
+        if ledger.recording is recording:
+            ledger.recording = observer.current = None
+            if pool_hooks.used:
+                pool_hooks.end()
+                in_every_loop(pool_hooks.follow)
+
+
+class _Sentinel:
+    """Belongs to a track that is on, and switches it off when that goes away: its end never began."""
+
+    __slots__ = ("_recording",)
+
+    def __init__(self, recording: ledger.Recording) -> None:
+        self._recording = recording
+
+    def __del__(self) -> None:
+        _quiet(self._recording)
+
+
+def _no_track() -> MemoryTrack | None:
+    return None
+
+
+_on: Callable[[], MemoryTrack | None] = _no_track  # a weak reference to the track that was the last to begin
+
+
+def _shorten(track: ref[MemoryTrack]) -> None:
+    found = track()
+    if found is not None:
+        found._shorten()
+
+
 def _maker(request: Request | None, cell: str) -> Maker:
     return Maker(cell=cell) if request is None else request.maker
 
@@ -329,3 +383,4 @@ def _current_request() -> int:
 
 
 ledger.current_request = _current_request
+may_be_interrupted(MemoryTrack._holders.__code__)  # it walks over the heap

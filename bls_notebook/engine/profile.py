@@ -2,7 +2,7 @@
 
 Guarantees: profiles may nest and overlap, in any threads, and each has all that happened while it was on; a
 request that was under way before it is not in it, one that is under way at its end is, as open. Leaving the
-`with` waits for nothing.
+`with` waits for nothing. Ctrl-C at any byte code leaves none on that nobody can leave.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bls_notebook.observe import recording
 from bls_notebook.observe.freezing import session_of
 from bls_notebook.observe.session import Answers, Session
 
+from .ctrl_c import CtrlC
 from .device_time import device_timer
 from .errors import BLSError
 from .execution import Execution
@@ -25,6 +26,13 @@ from .running import record_running
 __all__ = ["DEFAULT_LIMIT", "Profile", "load_session", "profile"]
 
 DEFAULT_LIMIT = 100_000
+
+
+class _Sentinel:
+    """Belongs to a profile that is on, and stops it when that goes away: its end never began."""
+
+    def __del__(self) -> None:
+        recording.stop(self)
 
 
 class Profile(Answers):
@@ -45,6 +53,7 @@ class Profile(Answers):
         self._limit = limit
         self._lock = threading.Lock()
         self._log: recording.Log | None = None
+        self._sentinel: _Sentinel | None = None
         self._record: Session | None = None
         self._began = ""
         self._start = self._end = 0
@@ -52,13 +61,24 @@ class Profile(Answers):
         self._sender = 0
 
     def __enter__(self) -> Profile:
-        with self._lock:
-            if self._start:
-                raise BLSError("profile: it has been used already; make a new one: with bls.profile() as ...")
-            self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-            self._log = recording.start(self._limit, device_timer())
-            self._dropped = self._log.dropped
-            self._start = perf_counter_ns()
+        began = False
+        try:
+            with CtrlC(), self._lock:
+                if self._start:
+                    raise BLSError(
+                        "profile: it has been used already; make a new one: with bls.profile() as ..."
+                    )
+                began = True
+                self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+                self._start = perf_counter_ns()
+                self._sentinel = _Sentinel()
+                self._log = recording.start(self._sentinel, self._limit, device_timer())
+                self._dropped = self._log.dropped
+                self._start = perf_counter_ns()
+        except BaseException:
+            if began:
+                self._sentinel = None
+            raise
         return self
 
     def __exit__(
@@ -66,12 +86,13 @@ class Profile(Answers):
     ) -> None:
         log = self._log
         assert log is not None
-        self._end = perf_counter_ns()
-        try:
-            record_running(log)
-            self._dropped = log.dropped - self._dropped
-        finally:  # also on Ctrl-C
-            recording.stop(log)
+        with CtrlC():
+            self._end = perf_counter_ns()
+            try:
+                record_running(log)
+                self._dropped = log.dropped - self._dropped
+            finally:
+                self._sentinel = None
 
     def only_of(self, sender: Execution) -> None:
         """Keep only what this one sends from now on, and what that leads to; once it has been entered."""

@@ -26,7 +26,7 @@ BLOCK = 1024  # numbers that are made at a time
 
 Place = tuple[ModelSeen, str, str]  # of an instance: its model, its name, its device
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a profile may also end in a garbage collection, in the midst of any of this
 _numbered = 0  # the last number that was ever given
 _base = 0  # the last number before those of the newest log
 
@@ -51,8 +51,8 @@ class Log:
         "held",
         "marks",
         "numbers",
+        "owners",
         "placed",
-        "profiles",
         "ran",
         "served",
         "whole",
@@ -63,7 +63,7 @@ class Log:
         self.given = 0  # how many numbers
         self.capacity = 0
         self.dropped = 0
-        self.profiles = 0
+        self.owners: set[int] = set()  # identities of the profiles, which say when they go
         self.numbers: deque[int] = deque()
         # Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`, or is None.
         self.device_timer: Callable[[int], Any] | None = None
@@ -166,11 +166,13 @@ class Log:
 active: Log | None = None
 
 
-def start(limit: int, device_timer: Callable[[int], Any] | None = None) -> Log:
+def start(owner: object, limit: int, device_timer: Callable[[int], Any] | None = None) -> Log:
     """Record from now on, for one profile more; `stop` ends that.
 
     Parameters
     ----------
+    owner : object
+        The profile. It is known before anything is on.
     limit : int
         How many requests it wants to have room for.
     device_timer : callable, optional
@@ -184,18 +186,20 @@ def start(limit: int, device_timer: Callable[[int], Any] | None = None) -> Log:
             log = Log(_base)
         log.capacity = max(log.capacity, log.given - len(log.numbers) + limit)
         log.device_timer = device_timer or log.device_timer
-        log.profiles += 1
+        log.owners.add(id(owner))
         active = log
         return log
 
 
-def stop(log: Log) -> None:
-    """Record no more for one of the profiles of a log."""
+def stop(owner: object) -> None:
+    """Record no more for a profile; again, and for one that was never on, nothing happens."""
     global active
     with _lock:
-        log.profiles -= 1
-        if not log.profiles and active is log:
-            active = None
+        log = active
+        if log is not None:
+            log.owners.discard(id(owner))
+            if not log.owners:
+                active = None
 
 
 def span_id(number: int) -> int:

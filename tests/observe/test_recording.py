@@ -30,9 +30,9 @@ def bad(code: str) -> Any:
 
 @pytest.fixture
 def log() -> Iterator[Log]:
-    found = recording.start(100)
+    found = recording.start("p", 100)
     yield found
-    recording.stop(found)
+    recording.stop("p")
 
 
 def frozen(log: Log, end: int = 100, limit: int = 100) -> Session:
@@ -150,9 +150,12 @@ def test_entries_of_others_are_ignored(log: Log) -> None:
 def test_numbers_run_out_at_the_limit_and_a_nested_profile_brings_more(log: Log) -> None:
     assert len({log.take() for _ in range(100)}) == 100
     assert (log.take(), log.take(), log.dropped) == (0, 0, 2)
-    assert recording.start(5) is log
+    assert recording.start("q", 5) is log
     assert [log.take() > 0 for _ in range(6)] == [True] * 5 + [False]
-    recording.stop(log)
+    recording.stop("q")
+    assert recording.active is log
+    recording.stop("q")
+    assert recording.active is log
 
 
 def test_the_limit_of_a_session_keeps_the_first(log: Log) -> None:
@@ -163,21 +166,21 @@ def test_the_limit_of_a_session_keeps_the_first(log: Log) -> None:
 
 
 def test_logs_follow_each_other_with_numbers_of_their_own() -> None:
-    first = recording.start(10)
+    first = recording.start("p", 10)
     one = first.take()
     assert recording.span_id(one) == 1
-    recording.stop(first)
-    second = recording.start(10)
+    recording.stop("p")
+    second = recording.start("p", 10)
     assert second is not first
     other = second.take()
     assert recording.span_id(one) == 0
     assert recording.span_id(other) == 1
-    recording.stop(second)
+    recording.stop("p")
     assert recording.active is None
 
 
 def test_many_threads_lose_nothing() -> None:
-    log = recording.start(4 * BLOCK)
+    log = recording.start("p", 4 * BLOCK)
     begin = threading.Barrier(4)
 
     def work() -> None:
@@ -190,7 +193,7 @@ def test_many_threads_lose_nothing() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    recording.stop(log)
+    recording.stop("p")
     session = frozen(log, limit=10 * BLOCK)
     assert len({s.id for s in session.spans}) == 4 * BLOCK
     assert {s.state for s in session.spans} == {"ok"}
@@ -202,8 +205,8 @@ times = st.integers(0, 120)
 
 @given(st.lists(st.tuples(times, times, times, times, times, times, st.booleans()), max_size=5), times)
 def test_times_are_in_order_whatever_the_clock_said(raw: list[tuple[Any, ...]], end: int) -> None:
-    log = recording.start(10)
-    recording.stop(log)
+    log = recording.start("p", 10)
+    recording.stop("p")
     for sent, queued, started, inferred, released, ended, answered in raw:
         number = log.take()
         log.begin(number, 0, SEEN, "sync", "", (), sent, queued)
