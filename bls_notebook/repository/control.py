@@ -194,7 +194,7 @@ class ModelControl(ABC):
         members = self._members(source)
         name = source.name
         chain = (*chain, name)
-        for member in members:
+        for member in filter(None, members):  # a step without a model is refused with the rest
             if member in chain:
                 words = f"circular dependency between ensembles: {member} -> ... -> {name} -> {member}"
                 refuse(name, words, "an ensemble cannot be a step of itself", CircularEnsembleError)
@@ -203,7 +203,7 @@ class ModelControl(ABC):
                     find_model(self.paths, member)
                 except BLSError:
                     self._refuse_missing(name, member)
-        for member in members:
+        for member in filter(None, members):
             if not (member in self._definitions and self._server.serving(member)):
                 self._load_member(name, member, chain)
 

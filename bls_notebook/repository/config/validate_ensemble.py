@@ -1,6 +1,7 @@
 """What Triton refuses of an ensemble by itself: the flow of tensors through its steps.
 
 Whether the steps' models exist and agree on data types and shapes can only be told once those are loaded.
+What is wrong is said in the words of the server's log, with what to do after them.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ def validate_ensemble(config: ModelConfigMessage) -> None:
     """Raise for an ensemble whose tensors are not each written once, and used."""
     if config.platform != "ensemble":
         refuse(config, 'ensemble_scheduling is only for ensembles; set platform: "ensemble", and no backend')
+    if config.instance_group:
+        refuse(
+            config,
+            f"instance group should not be specified for ensemble '{config.name}'; leave it out (its members "
+            "have their own)",
+        )
     for name, given in (
-        ("instance_group", len(config.instance_group)),
         ("optimization", config.HasField("optimization")),
         ("model_warmup", len(config.model_warmup)),
     ):
         if given:
             refuse(config, f"an ensemble has no {name}; leave it out (its members have their own)")
     if not config.ensemble_scheduling.step:
-        refuse(config, "ensemble_scheduling has no step; add one for each model")
+        refuse(config, f"must specify 'step' for ensemble '{config.name}'; add one for each model")
     _validate_flow(config, _writers(config))
 
 
@@ -31,19 +37,23 @@ def _writers(config: ModelConfigMessage) -> dict[str, int]:
     """Return the step that writes each tensor, after checking the steps one by one."""
     writers: dict[str, int] = {}
     for number, step in enumerate(config.ensemble_scheduling.step):
+        where = f"step {number} of ensemble '{config.name}'"
         if not step.model_name:
-            refuse(config, f"step {number} has no model_name; name the model that it runs")
-        where = f"step {number} ('{step.model_name}')"
-        if not step.input_map:
-            refuse(config, f"{where} has no input_map; map the model's inputs to tensors of the ensemble")
-        if not step.output_map:
-            refuse(config, f"{where} has no output_map; map the model's outputs to tensors of the ensemble")
+            refuse(config, f"must specify 'model_name' in {where}; name the model that it runs")
+        for which in ("input", "output"):
+            if not getattr(step, f"{which}_map"):
+                refuse(
+                    config,
+                    f"must specify '{which}_map' in {where}; map the {which}s of '{step.model_name}' to "
+                    "tensors of the ensemble",
+                )
         for tensor in step.output_map.values():
             if tensor in writers:
                 refuse(
                     config,
-                    f"tensor '{tensor}' is written by step {writers[tensor]} and by {where}; "
-                    "give each output a name of its own",
+                    f"ensemble tensor '{tensor}' can appear in an output map only once for ensemble "
+                    f"'{config.name}' step {number}; step {writers[tensor]} writes it too: give each output "
+                    "a name of its own",
                 )
             writers[tensor] = number
     return writers
@@ -54,12 +64,13 @@ def _validate_flow(config: ModelConfigMessage, writers: dict[str, int]) -> None:
     read = {tensor for step in steps for tensor in step.input_map.values()}
     inputs = [tensor.name for tensor in config.input]
     outputs = [tensor.name for tensor in config.output]
+    unused = f"for ensemble {config.name}' is not used"  # with one quote, as there
     for name in inputs:
         if name not in read and name not in writers:
-            refuse(config, f"input '{name}' is used by no step; use it in an input_map, or leave it out")
+            refuse(config, f"ensemble input '{name}' {unused}; use it in an input_map, or leave it out")
     for name in outputs:
         if name not in read and name not in writers:
-            refuse(config, f"output '{name}' is written by no step; add it to an output_map")
+            refuse(config, f"ensemble output '{name}' {unused}: no step writes it; add it to an output_map")
     ready = set(inputs)
     waiting = list(range(len(steps)))
     while runnable := [n for n in waiting if ready.issuperset(steps[n].input_map.values())]:
@@ -69,16 +80,21 @@ def _validate_flow(config: ModelConfigMessage, writers: dict[str, int]) -> None:
     for name in outputs:
         if name not in ready:
             lacking = _lacking(config, name, writers, ready)
+            why = f": at least one of its depending tensors, '{lacking}', is not connected"
+            why = why if lacking != name else ""
             refuse(
                 config,
-                f"output '{name}' can never be written"
-                + (f": it needs tensor '{lacking}', which nothing provides" if lacking != name else "")
-                + "; connect it to an input or to a step's output",
+                f"output '{name}' for ensemble '{config.name}' is not written{why}; "
+                "connect it to an input or to a step's output",
             )
     for name in sorted((read | writers.keys()) - set(outputs)):
         if name not in ready or name not in read:
             what = "is written but never used" if name in ready else "is never written"
-            refuse(config, f"tensor '{name}' {what}; connect it, or leave it out")
+            refuse(
+                config,
+                f"ensemble tensor '{name}' is unused in ensemble '{config.name}': it {what}; connect it, or "
+                "leave it out",
+            )
 
 
 def _lacking(config: ModelConfigMessage, name: str, writers: dict[str, int], ready: set[str]) -> str:

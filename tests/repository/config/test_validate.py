@@ -165,11 +165,23 @@ def test_an_ensemble_in_any_order_of_steps() -> None:
 @pytest.mark.parametrize(
     ("steps", "reason"),
     [
-        ([("A", "p"), ("q", "B"), ("p", "q2")], "output 'B' can never be written: it needs tensor 'q'"),
-        ([("A", "p"), ("A", "B")], "tensor 'p' is written but never used"),
-        ([("A", "B"), ("x", "y"), ("y", "x")], "tensor 'x' is never written"),
-        ([("p", "B"), ("A", "p"), ("A", "p")], "tensor 'p' is written by step 1 and by step 2"),
-        ([("A", "p")], "output 'B' is written by no step"),
+        (
+            [("A", "p"), ("q", "B"), ("p", "q2")],
+            "output 'B' for ensemble 'm' is not written: at least one of its depending tensors, 'q', is not",
+        ),
+        (
+            [("A", "p"), ("A", "B")],
+            "ensemble tensor 'p' is unused in ensemble 'm': it is written but never used",
+        ),
+        (
+            [("A", "B"), ("x", "y"), ("y", "x")],
+            "ensemble tensor 'x' is unused in ensemble 'm': it is never written",
+        ),
+        (
+            [("p", "B"), ("A", "p"), ("A", "p")],
+            "ensemble tensor 'p' can appear in an output map only once for ensemble 'm' step 2",
+        ),
+        ([("A", "p")], "ensemble output 'B' for ensemble m' is not used: no step writes it"),
     ],
 )
 def test_a_flow_that_does_not_work_out(steps: list[tuple[str, str]], reason: str) -> None:
