@@ -21,7 +21,7 @@ from typing import Any
 __all__ = ["can_be_reached"]
 
 MOST = 50_000
-_BORDERS = (ModuleType, type, Context, FrameType, asyncio.AbstractEventLoop)
+_BORDERS = (ModuleType, type, Context, asyncio.AbstractEventLoop)
 _ENGINE = __name__.rpartition(".")[0]
 
 
@@ -88,4 +88,8 @@ def _is_border(one: Any) -> bool:
 def _referents(one: Any) -> list[Any]:
     if type(one) is FunctionType:  # and not its module's globals
         return [part for part in (one.__closure__, one.__defaults__, one.__kwdefaults__) if part is not None]
+    if type(one) is FrameType:  # of a coroutine, until Python 3.11
+        return [
+            part for part in gc.get_referents(one) if part is not one.f_globals and part is not one.f_builtins
+        ]
     return gc.get_referents(one)
