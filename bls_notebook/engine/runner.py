@@ -30,6 +30,7 @@ from .description import ReturnError, is_a
 from .execution import Execution
 from .failures import cancelled_response, failed_response
 from .interrupt import Interrupted, clear_interrupt
+from .left import leave_to_senders
 from .lost import log_if_lost, log_lost
 from .messages import execute_failed
 from .outputs import answer, check_returned
@@ -409,6 +410,7 @@ class BatchRunner:
             if not ticket.done and ticket not in again:
                 janitor.start()
                 request.get_response_sender()
+                leave_to_senders(ticket)
 
     def _finish(self, execution: Execution, failed: InferenceResponse | None) -> None:
         """Count the executions, let go of the requests, and answer those that failed."""

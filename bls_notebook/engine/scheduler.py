@@ -32,6 +32,7 @@ from .ctrl_c import may_be_interrupted
 from .execution import Execution, ModelClosed
 from .failures import cancelled_response, error_response
 from .interrupt import Interrupted, clear_interrupt
+from .left import leave_to_senders
 from .lost import log_lost
 from .messages import execute_failed
 from .outputs import answer, check_returned, returned_none
@@ -205,6 +206,7 @@ class DefaultScheduler:
                 execution.request._answerable = ticket
                 janitor.start()
                 execution.request.get_response_sender()
+                leave_to_senders(ticket)
             return [None]
         return returned
 
