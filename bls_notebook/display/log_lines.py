@@ -9,7 +9,7 @@ __all__ = ["left_out_text", "log_line_text"]
 
 MOST = 4000  # characters of a message
 # How a terminal writes each level: as it is called, and in which colour.
-_COLOURS = {"verbose": "2", "info": "34", "warning": "33", "error": "31;1"}
+_COLOURS = {"verbose": "2", "info": "34", "warning": "33;1", "error": "31;1"}
 # Faint, and not bright black, which cannot be read on a dark page.
 _BOLD, _DIM = "1", "2"
 
