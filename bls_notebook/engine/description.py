@@ -28,6 +28,7 @@ from .ctrl_c import comes_back, may_be_interrupted
 
 __all__ = [
     "HOME",
+    "THREAD_HOME",
     "Description",
     "ModelHome",
     "ReturnError",
@@ -44,6 +45,7 @@ MAX_TEXT = 1_000_000  # characters of an exception's text
 MAX_NAME = 1000  # of a class, a function, a file or a line of source
 MAX_SOURCE = 1 << 24  # bytes of a file that lines are shown of
 HOME = "__bls_home__"  # in the globals of a model's modules: says which model they belong to
+THREAD_HOME = "_bls_home"  # of a thread: a weak reference to the home that it works for
 _UNAVAILABLE = "<MESSAGE UNAVAILABLE DUE TO ANOTHER EXCEPTION>"  # Triton's words
 
 _EMPTY = "<EMPTY MESSAGE>"

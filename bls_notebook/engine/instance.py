@@ -93,7 +93,7 @@ class Instance:
         if self._loop is None:
             with _making_loops:  # requests of a decoupled model may come to it from several threads at once
                 if self._loop is None:
-                    self._loop = ModelLoop(self.name)
+                    self._loop = ModelLoop(self.name, self.modules)
         return self._loop
 
     @property

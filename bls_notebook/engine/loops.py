@@ -21,6 +21,7 @@ from bls_notebook.devices import pool_hooks
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .ctrl_c import may_be_interrupted
+from .description import THREAD_HOME, ModelHome
 from .interrupt import Interrupted
 from .sleeping import WatchedSelector, run_in_executor
 
@@ -113,15 +114,19 @@ class ModelLoop:
     ----------
     name : str
         Of the instance that it is for.
+    home : ModelHome, optional
+        Of that instance's modules.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, home: ModelHome | None = None) -> None:
         self.loop = _ModelEventLoop()
         self.selector = WatchedSelector(self.loop)
         self.executions: WeakSet[Execution] = self.selector.executions
         self._stopping = False
         _loops.add(self)
         self._thread = threading.Thread(target=self._run, name=f"bls-loop-{name}", daemon=True)
+        if home is not None:  # what is posted to the loop without a context is its model's too
+            setattr(self._thread, THREAD_HOME, home.reference)
         self._thread.start()
         self._mailbox = mailbox(self.loop)
 

@@ -74,10 +74,11 @@ class ModuleHome(ModelHome):
         self.instance: Any = None  # its Instance, where that is known
         self.reference = weakref.ref(self)
         self.folders = [str(f) for f in folders]
+        self._roots = [os.path.abspath(folder) for folder in self.folders]
         self._own: set[str] = set()  # top-level names, as far as they have been asked for
         self._foreign: set[str] = set()
         self._ended = False
-        self.builtins = {**vars(builtins), "__import__": self._import}
+        self.builtins = {**vars(builtins), "__import__": self._import, HOME: self}
         follow()
         FINDER.install()
         make_way([name for name in _importable(self.folders) if self.owns(name)])
@@ -95,8 +96,8 @@ class ModuleHome(ModelHome):
     def load(self, name: str, file: Path) -> ModuleType:
         """Import a file as the instance's main module, named ``<version>.<stem>`` as on Triton."""
         package, _, tail = name.rpartition(".")
-        if package:  # with a list of names, for without it the top-level module would be looked up once more
-            parent = builtins.__import__(ModuleName(package, self), None, None, ["__name__"])
+        if package:
+            parent = self._get(package)
         loader = _Source(name, str(file), self)
         spec = importlib.util.spec_from_file_location(name, file, loader=loader)
         assert spec is not None
@@ -123,15 +124,32 @@ class ModuleHome(ModelHome):
         """Whether a top-level name is that of a module of the instance's own."""
         if top in self._own:
             return True
-        if top in self._foreign or top in _SHARED or PathFinder.find_spec(top, self.folders) is None:
+        if top in self._foreign or top in _SHARED:
             return False
-        # Triton's folders come last on the path: what is installed wins. What merely lies in the
-        # notebook's folder does not count: it will not be there on Triton.
-        if PathFinder.find_spec(top, _SITE) is not None:
+        # What merely lies in the notebook's folder does not count: it will not be there on Triton.
+        own = self._path()
+        installed = [entry for entry in sys.path if entry in _SITE or entry in own]
+        found = PathFinder.find_spec(top, [*installed, *self.folders])
+        if found is None:
+            return False
+        place = found.origin or next(iter(found.submodule_search_locations or ()), "")
+        if self._within(place):
+            self._own.add(top)
+        else:
             self._foreign.add(top)
-            return False
-        self._own.add(top)
-        return True
+        return top in self._own
+
+    def _path(self) -> list[str]:
+        """Where the instance's own modules are looked for: also where its code has put parts of its folder.
+
+        Triton's folders come last on the path, so what is installed wins.
+        """
+        added = [entry for entry in sys.path if isinstance(entry, str) and self._within(entry)]
+        return [*added, *self.folders]
+
+    def _within(self, place: str) -> bool:
+        place = os.path.abspath(place)
+        return any(place == root or place.startswith(root + os.sep) for root in self._roots)
 
     def find_spec(self, name: str, path: Sequence[str] | None) -> ModuleSpec | None:
         """Return where a module of the instance's own is."""
@@ -139,7 +157,7 @@ class ModuleHome(ModelHome):
             raise ModuleNotFoundError(
                 f"No module named {name!r}: model {self.model!r} has been unloaded", name=name
             )
-        spec = PathFinder.find_spec(name, self.folders if path is None else list(path))
+        spec = PathFinder.find_spec(name, self._path() if path is None else list(path))
         if spec is None:
             return None
         if spec.submodule_search_locations is not None:
@@ -171,13 +189,14 @@ class ModuleHome(ModelHome):
         fromlist: Sequence[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
-        top = top_of(name)
-        if level or top in self._foreign:
+        full = name if not level else self._absolute(name, globals, level)
+        top = top_of(full)
+        if top in self._foreign or not top or (level and not fromlist):
             return builtins.__import__(name, globals, locals, fromlist or (), level)
         if self.owns(top):
             if top not in shared_names:
                 make_way((top,))
-            return builtins.__import__(name, globals, locals, fromlist or (), level)
+            return self._import_own(full, fromlist)
         if top == "importlib":
             return self._import_importlib(name, fromlist)
         if top == "cupy" and (stand_in := simulated_cupy()) is not None:
@@ -187,6 +206,40 @@ class ModuleHome(ModelHome):
         if top != "cupy":
             self._foreign.add(top)
         return module
+
+    @staticmethod
+    def _absolute(name: str, globals: Mapping[str, Any] | None, level: int) -> str:
+        """The whole name of a relative import; empty where Python is to say what is wrong with it."""
+        package = str((globals or {}).get("__package__") or "").split(".")
+        if level > len(package) or not package[0]:
+            return ""
+        return ".".join([*package[: len(package) - level + 1], *([name] if name else [])])
+
+    def _import_own(self, full: str, fromlist: Sequence[str] | None) -> ModuleType:
+        parts = full.split(".")
+        modules = [self._get(".".join(parts[: end + 1])) for end in range(len(parts))]
+        if not fromlist:
+            return modules[0]
+        module = modules[-1]
+        names = [n for item in fromlist for n in (getattr(module, "__all__", ()) if item == "*" else (item,))]
+        for missing in [n for n in names if hasattr(module, "__path__") and not hasattr(module, n)]:
+            try:
+                self._get(f"{full}.{missing}")
+            except ModuleNotFoundError as error:
+                if error.name != f"{full}.{missing}":  # something that it imports is not there
+                    raise
+        return module
+
+    def _get(self, full: str) -> ModuleType:
+        """Import by the instance's own name, so that no other instance waits while this one imports."""
+        name = ModuleName(full, self)
+        name.asleep = True
+        try:  # with a list of names, for without it the top-level module would be looked up by its plain name
+            return builtins.__import__(name, None, None, ["__name__"])
+        except ModuleNotFoundError as error:
+            if isinstance(error.name, ModuleName):
+                error.name = str(error.name)
+            raise
 
     def _import_importlib(self, full: str, fromlist: Sequence[str] | None) -> ModuleType:
         module = importlib.import_module(full)

@@ -12,6 +12,7 @@ Processes that a model spawns look for modules where it does.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import multiprocessing.spawn
 import sys
@@ -22,7 +23,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
-from bls_notebook.engine.description import ModelHome, home_of
+from bls_notebook.engine.description import THREAD_HOME, ModelHome, home_of
 from bls_notebook.engine.model_threads import to_be_started
 from bls_notebook.pb_utils._runtime import caller_var
 
@@ -30,7 +31,12 @@ __all__ = ["follow", "running_home", "whose"]
 
 _OURS = "bls_notebook."
 _ENGINE = ("bls_notebook.engine.", "bls_notebook.backends.")  # what lies beyond was called by the engine
-_OWNER = "_bls_home"  # of a thread: a weak reference to the home that it works for
+_builtins = vars(builtins)
+_INTERPRETERS: tuple[type, ...] = ()
+if sys.version_info >= (3, 14):
+    from concurrent.futures import InterpreterPoolExecutor
+
+    _INTERPRETERS = (InterpreterPoolExecutor,)
 _following = False
 _lock = threading.Lock()
 
@@ -53,6 +59,8 @@ def whose(frame: FrameType | None) -> tuple[ModelHome | None, FrameType | None]:
     while frame is not None:
         space = frame.f_globals
         home = home_of(space)
+        if home is None and frame.f_builtins is not _builtins:  # code that a model has given to `exec`, say
+            home = home_of(frame.f_builtins)
         if home is not None:
             return home, frame
         if space is notebook:
@@ -67,7 +75,7 @@ def whose(frame: FrameType | None) -> tuple[ModelHome | None, FrameType | None]:
     if home is None:
         # Not `current_thread`, which makes an object for a thread that has none.
         thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
-        owner = getattr(thread, _OWNER, None)
+        owner = getattr(thread, THREAD_HOME, None)
         home = None if owner is None else owner()
     return home, None
 
@@ -95,8 +103,8 @@ def follow() -> None:
     @functools.wraps(start)
     def start_for(self: threading.Thread) -> None:
         owner = _owner()
-        setattr(self, _OWNER, owner)
         if owner is not None:
+            setattr(self, THREAD_HOME, owner)
             to_be_started(self)
         start(self)
 
@@ -104,7 +112,9 @@ def follow() -> None:
     def submit_for(
         self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Future[Any]:
-        future: Future[Any] = submit(self, _Work(fn, _owner()), *args, **kwargs)
+        if not isinstance(self, _INTERPRETERS):  # what they run is pickled
+            fn = _Work(fn, _owner())
+        future: Future[Any] = submit(self, fn, *args, **kwargs)
         return future
 
     @functools.wraps(prepare)
@@ -130,5 +140,5 @@ class _Work:
         self._owner = owner
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        setattr(threading.current_thread(), _OWNER, self._owner)
+        setattr(threading.current_thread(), THREAD_HOME, self._owner)
         return self._function(*args, **kwargs)

@@ -368,3 +368,83 @@ def test_nothing_is_written_beside_the_files(disk: bls.ModelRepository) -> None:
     disk.load("a")
     assert said(disk, "a") == "a"
     assert not list(folder.rglob("__pycache__"))
+
+
+def test_nobody_waits_for_anothers_import(disk: bls.ModelRepository) -> None:
+    """Of the same name, in two models: one is not there yet, and needs the other."""
+    slow = f"""{HEAD}
+request = pb_utils.InferenceRequest(model_name="b", inputs=[], requested_output_names=["OUT"])
+import threading
+found = []
+thread = threading.Thread(target=lambda: found.append(request.exec()))
+thread.start()
+thread.join(20)
+WHO = pb_utils.get_output_tensor_by_name(found[0], "OUT").as_numpy()[0].decode()
+"""
+    inside = "import pkg.helper\nfrom pkg import other\nfrom pkg.sub.deep import DEEP"
+    files = {"pkg/__init__": "", "pkg/other": "", "pkg/sub/deep": "DEEP = 1\n"}
+    for name, helper in (("a", slow), ("b", HELPER.format("b"))):
+        source = saying("pkg.helper.WHO", inside=inside)
+        write(disk.paths[0], name, source, **files, **{"pkg/helper": helper})
+        disk.load(name)
+    assert said(disk, "a") == "b"
+
+
+def test_code_without_names_of_its_own_is_the_models(disk: bls.ModelRepository, library: ModuleType) -> None:
+    before = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+import bls_test_library as lib
+CODE = "import helper, bls_test_library as lib\\nfound.append((helper.WHO, lib.who()))"
+"""
+    inside = "found = []\nthread = threading.Thread(target=exec, args=(CODE, {'found': found}))\n"
+    inside += "thread.start()\nthread.join()\nexec(CODE, {'found': found})"
+    source = saying("found", before, inside)
+    write(disk.paths[0], "a", source, helper=HELPER.format("a"))
+    disk.load("a")
+    assert said(disk, "a") == "[('a', 'a'), ('a', 'a')]"
+
+
+def test_what_comes_to_a_models_loop_without_a_context(
+    disk: bls.ModelRepository, library: ModuleType
+) -> None:
+    source = f"""{HEAD}
+import asyncio, contextvars
+import bls_test_library as lib
+class TritonPythonModel:
+    async def execute(self, requests):
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+        loop.call_soon(lib.answer, done, context=contextvars.Context())
+        text = np.array([await done], object)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", text)]) for _ in requests]
+"""
+    library.answer = lambda future: future.set_result(library.who())  # type: ignore[attr-defined]
+    write(disk.paths[0], "a", source, helper=HELPER.format("a"))
+    disk.load("a")
+    assert said(disk, "a") == "a"
+
+
+def test_parts_of_the_models_folder_may_be_put_on_the_path(
+    disk: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = "import os, sys\nsys.path.append(os.path.join(os.path.dirname(__file__), 'lib'))\n"
+    source = saying("(bls_test_parts.WHO, json.WHO if hasattr(json, 'WHO') else 'installed')", before)
+    source = source.replace("class Triton", "import bls_test_parts, json\nclass Triton", 1)
+    for name in "ab":
+        files = {"lib/bls_test_parts": f"WHO = {name!r}\n", "lib/json": "WHO = 'own'\n"}
+        write(disk.paths[0], name, source, **files)
+        disk.load(name)
+    assert [said(disk, name) for name in "ab"] == ["('a', 'installed')", "('b', 'installed')"]
+    assert "bls_test_parts" not in sys.modules
+
+
+def test_relative_imports_by_hand(disk: bls.ModelRepository) -> None:
+    source = saying(
+        "[__import__('parts.piece', globals(), level=1).__name__, __import__('parts.piece').__name__, "
+        "__import__('parts', fromlist=['piece']).piece.WHO]"
+    )
+    write(disk.paths[0], "a", source, **{"parts/piece": "WHO = 1\n"})
+    disk.load("a")
+    assert said(disk, "a") == "['1.parts', 'parts', 1]"
