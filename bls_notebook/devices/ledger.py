@@ -255,6 +255,7 @@ def _recorder(deaths: list[Any]) -> Callable[[ref[Any]], None]:
     return died
 
 
+death_code = _recorder([]).__code__
 recording: Recording | None = None
 _cell = ""  # of the notebook, that runs now
 

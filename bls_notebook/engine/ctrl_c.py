@@ -22,7 +22,15 @@ from types import CodeType, FrameType
 
 from .frames import NoFrameError, walk_back
 
-__all__ = ["RETRY_SECONDS", "CtrlC", "inside_engine", "may_be_interrupted"]
+__all__ = [
+    "RETRY_SECONDS",
+    "CtrlC",
+    "comes_back",
+    "inside_engine",
+    "may_be_interrupted",
+    "pressed",
+    "would_be_lost_in",
+]
 
 RETRY_SECONDS = 0.002
 
@@ -33,6 +41,8 @@ _main = threading.main_thread().ident
 # Functions of ours that run code of others, and those that wait.
 _callers: set[CodeType] = set()
 _waiters: set[CodeType] = set()
+# Those that Python calls where it drops what they raise: destructors, callbacks of weak references.
+_unheard: set[CodeType] = set()
 # What will press the key again; only the main thread touches it.
 _later: list[threading.Timer] = []
 
@@ -42,12 +52,19 @@ def may_be_interrupted(code: CodeType, waits: bool = False) -> None:
     (_waiters if waits else _callers).add(code)
 
 
+def would_be_lost_in(code: CodeType) -> None:
+    """Say that nobody would hear of an interrupt of this function."""
+    _unheard.add(code)
+
+
 def inside_engine(frame: FrameType | None) -> bool:
     """Whether a frame is where the engine must not be interrupted."""
     called_out = False
     try:
         for each in walk_back(frame):
             code = each.f_code
+            if code in _unheard:
+                return True
             if code.co_filename.startswith(_ENGINE):
                 # What it calls out to is model code where it runs some, and a helper of ours elsewhere.
                 return code not in _waiters and not (called_out and code in _callers)

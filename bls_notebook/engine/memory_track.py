@@ -25,7 +25,7 @@ from bls_notebook.observe.lifetimes import DeviceSeen, Holder, Life, Lifetimes, 
 from bls_notebook.pb_utils._runtime import caller_var
 
 from . import model_roots as _model_roots  # noqa: F401 - where the search for holders begins
-from .ctrl_c import CtrlC, may_be_interrupted
+from .ctrl_c import CtrlC, may_be_interrupted, would_be_lost_in
 from .errors import BLSError
 from .loops import in_every_loop
 
@@ -384,3 +384,5 @@ def _current_request() -> int:
 
 ledger.current_request = _current_request
 may_be_interrupted(MemoryTrack._holders.__code__)  # it walks over the heap
+would_be_lost_in(_Sentinel.__del__.__code__)
+would_be_lost_in(ledger.death_code)

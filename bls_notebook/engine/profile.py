@@ -17,7 +17,7 @@ from bls_notebook.observe import recording
 from bls_notebook.observe.freezing import session_of
 from bls_notebook.observe.session import Answers, Session
 
-from .ctrl_c import CtrlC
+from .ctrl_c import CtrlC, would_be_lost_in
 from .device_time import device_timer
 from .errors import BLSError
 from .execution import Execution
@@ -33,6 +33,9 @@ class _Sentinel:
 
     def __del__(self) -> None:
         recording.stop(self)
+
+
+would_be_lost_in(_Sentinel.__del__.__code__)
 
 
 class Profile(Answers):

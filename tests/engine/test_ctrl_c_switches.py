@@ -11,10 +11,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import ledger, observer
+from bls_notebook.engine.ctrl_c import CtrlC
 from bls_notebook.observe import recording
 from tests.engine.harness import DOUBLE, infer, no_more_ctrl_c, pbtxt
 
@@ -82,6 +84,23 @@ def test_nothing_stays_on(
         assert observer.current is None
 
     assert at_every_line(on_and_off, nothing_is_on) > 30
+
+
+def test_it_is_not_lost_where_python_drops_exceptions(ctrl_c: None) -> None:
+    """A block of memory dies: what the callback of its weak reference raises would be printed, no more."""
+
+    def dies(frame: FrameType, event: str, _: object) -> None:
+        if frame.f_code is ledger.death_code:
+            sys.settrace(None)
+            signal.raise_signal(signal.SIGINT)
+
+    with bls.track_memory():
+        block = np.zeros(3)
+        watch = ledger.recording._watch(block)  # type: ignore[union-attr]
+        with pytest.raises(KeyboardInterrupt), CtrlC():  # noqa: PT012 - both lines are what is interrupted
+            sys.settrace(dies)
+            del block
+    assert watch() is None
 
 
 def test_what_somebody_still_has_is_taken_back_by_the_next_track() -> None:
