@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from bls_notebook.devices import ledger
 from bls_notebook.observe import recording
 from bls_notebook.observe.records import ErrorRecord
+from bls_notebook.observe.visible import encodable
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -305,7 +306,7 @@ class EnsembleRun:
                     launch, outputs, json.loads(parameters) if parameters != "{}" else {}, final, decoupled
                 )
             except ValueError as error:
-                self._flow.fail(TritonError(str(error)))
+                self._flow.fail(TritonError(encodable(str(error))))
             del outputs
             responses, over = self._collect()
         self._give(responses, over)

@@ -21,7 +21,7 @@ from bls_notebook.devices import pool_hooks
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .ctrl_c import may_be_interrupted
-from .description import THREAD_HOME, ModelHome
+from .description import THREAD_HOME, ModelHome, describe, is_a
 from .interrupt import Interrupted
 from .sleeping import WatchedSelector, run_in_executor
 
@@ -106,6 +106,14 @@ class _ModelEventLoop(asyncio.SelectorEventLoop):
         """Run a call in an executor, as the base class does."""
         return run_in_executor(self, super().run_in_executor, executor, func, *args)
 
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Log an exception that nobody caught, as the base class does where the exception lets it."""
+        try:
+            super().default_exception_handler(context)
+        except BaseException:  # of the exception's class: to the loop it is as any other
+            error = context.get("exception")
+            log.error("%s: %s", context.get("message"), "" if error is None else describe(error).message)
+
 
 class ModelLoop:
     """An event loop in a thread of its own.
@@ -146,9 +154,9 @@ class ModelLoop:
                 except Interrupted:
                     pass  # arrived just after the code that it was for
                 except BaseException as error:  # sys.exit in a task goes through asyncio
-                    where = None if isinstance(error, (SystemExit, KeyboardInterrupt)) else error
-                    words = "%s in %s; its loop goes on"
-                    log.error(words, type(error).__name__, self._thread.name, exc_info=where)
+                    told = describe(error)
+                    words = told.kind if is_a(error, SystemExit, KeyboardInterrupt) else told.message
+                    log.error("%s in %s; its loop goes on", words, self._thread.name)
         finally:
             pending = [t for t in asyncio.all_tasks(self.loop) if not t.done()]
             for task in pending:

@@ -7,6 +7,8 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
+from bls_notebook.engine.description import describe, traceback_of
+
 __all__ = ["Variables", "evaluate", "expanded"]
 
 Variables = dict[str, Any]
@@ -38,11 +40,10 @@ def evaluate(expression: str, variables: Variables, where: str) -> Any:
     try:
         return eval(code, variables)
     except Exception as error:
-        ours = error.__traceback__
+        ours = traceback_of(error)
         if ours is not None and ours.tb_next is not None and ours.tb_next.tb_next is not None:
             raise
-        reason = (str(error).strip().splitlines() or [""])[0]
-        raise UsageError(f"{where}: {expression}: {type(error).__name__}: {reason}") from None
+        raise UsageError(f"{where}: {expression}: {describe(error)}") from None
 
 
 def expanded(word: str, variables: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook.display import Display
+from bls_notebook.engine.description import traceback_of
 from bls_notebook.observe.records import ErrorRecord, MessageRecord
 
 from .notebook import Notebook
@@ -77,9 +78,10 @@ def _still_serving(model: str) -> str:
 
 def debug_later(notebook: Notebook, error: BaseException) -> None:
     """Make ``%debug`` open at this exception: in the frame of the model that raised it."""
-    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    traceback = traceback_of(error)  # of a model's: its class may say anything
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, traceback
     sys.last_exc = error  # type: ignore[attr-defined,unused-ignore]  # new in Python 3.12
-    notebook.shell.InteractiveTB.tb = error.__traceback__
+    notebook.shell.InteractiveTB.tb = traceback
 
 
 # -- IPython's place for a handler ------------------------------------------------------------------

@@ -194,6 +194,24 @@ def execute(self, requests): return [answer(1) for r in requests]
     assert sum("is_ready of odd_0_0 raised " in text for text in said) == len(odd.NAMES)
 
 
+def test_what_callbacks_and_threads_of_a_model_raise_ends_no_loop(repo: bls.ModelRepository) -> None:
+    repo.define("odd", STRIKE + model("""
+async def execute(self, requests):
+    strike = lambda: odd.strike(odd.NAMES[number(requests[0])])
+    asyncio.get_running_loop().call_soon(strike)
+    told = {"message": "as it is", "exception": odd.ODD[odd.NAMES[number(requests[0])]]()}
+    asyncio.get_running_loop().call_exception_handler(told)
+    forgotten = asyncio.ensure_future(asyncio.to_thread(strike))
+    await asyncio.wait([forgotten])
+    return [answer(number(requests[0]))]
+"""), pbtxt())  # fmt: skip
+    slow = ("many causes", "a forged traceback", "long text", "__str__ without end")  # for logging
+    for index in [i for i, name in enumerate(odd.NAMES) if name not in slow]:
+        for _ in range(2):
+            assert value(Caller(repo.infer, "odd", ints(index)).result()) == index
+    assert_all_idle(repo)
+
+
 def test_ctrl_c_in_an_endless_text_comes_back(repo: bls.ModelRepository) -> None:
     repo.define("odd", model("""
 def execute(self, requests):

@@ -74,3 +74,11 @@ def test_tritonconfig_after_the_model_loads_it_again(cells) -> None:
 
 def test_tritonconfig_quiet(cells) -> None:
     assert not cells("%%tritonconfig times --quiet\nmax_batch_size: 0").bundles
+
+
+def test_a_cell_that_raises_something_odd_fails_like_any_other(cells) -> None:
+    odd = "class Odd(Exception):\n    __traceback__ = __cause__ = property(lambda self: 1 / 0)\n"
+    shown = cells(f"%%tritonmodel odd\n{odd}    def __str__(self): raise SystemExit\nraise Odd")
+    assert not shown.success
+    assert "odd failed" in shown.text
+    assert "version 1 could not be loaded" in shown.text

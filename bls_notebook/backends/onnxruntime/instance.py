@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.observe.visible import encodable
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -187,4 +188,4 @@ def _text(tensor: Tensor) -> _Array:
 
 
 def _failed(message: str) -> InferenceResponse:
-    return InferenceResponse([], TritonError(message, ErrorCode.INTERNAL))
+    return InferenceResponse([], TritonError(encodable(message), ErrorCode.INTERNAL))
