@@ -7,6 +7,10 @@ time is woken by one alarm, and nothing polls; every request that was accepted i
 request is accepted, and `on_drained` is called when the last one has been answered; an instance that is to
 leave finishes what it has begun, and begins nothing else but what no other instance may.
 
+An instance always comes back, as in the default scheduler: who sends a request only asks the engine's own
+threads to look for work; it is they who take instances, except for a request that runs on its caller's
+thread, which gives the instance back whatever happens.
+
 A subclass says how requests wait (`_accept`, `_remove`), which of them make a batch (`_pick`), what time
 does (`_expire`, `_wake_at`), what follows when a batch is over (`_over`) and when instances come and go
 (`_joins`, `_leaves`, `_gone`, `_needed`). All but `_prepare` and `_see_again` are called under the
@@ -26,15 +30,14 @@ from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from . import janitor
 from .blocking import first_response
 from .clock import Clock, NextAlarm, system_clock
-from .failures import error_response
-from .messages import not_ready
+from .failures import cancelled_response
 from .ordering import Ordering, release
 from .receiving import ARGUMENTS_STAY, taken_over
 from .runner import BatchRunner, take_request
-from .threads import start_in_thread
+from .stack_room import need_room
+from .threads import Wakeup, start_in_thread
 from .ticket import Ticket
 
 if TYPE_CHECKING:
@@ -76,7 +79,7 @@ class BatchScheduler:
         self._lock = threading.Lock()
         self._idle: list[Instance] = list(model.instances)[::-1]
         self._queue: set[Ticket] = set()  # accepted, and in no batch yet
-        self._open = 0  # tickets that are not answered yet
+        self._open: set[Ticket] = set()  # accepted, and not answered yet
         self._alarm = NextAlarm(self._clock, self._rings)
         self._closed = False
         self._on_drained: Callable[[], None] | None = None
@@ -135,6 +138,7 @@ class BatchScheduler:
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Serve a request and wait for its answer."""
+        need_room()
         parent.note_blocking(self._model.name)
         arrived = self._clock.now()
         ticket = Ticket(
@@ -143,32 +147,41 @@ class BatchScheduler:
         del request  # its end must be noticed while this thread waits
         parent.adopt(ticket)
         answers: Answers = []
+        held: list[Instance] = []  # what this thread has to give back, whatever happens
         batch: list[Ticket] = []
-        instance: Instance | None = None
-        with self._lock:
-            refusal = self._enter(ticket, arrived)
-            alone = refusal is None and not self._async and len(self._queue) == 1
-            if alone:
-                now = self._clock.now()
-                self._expire(now, answers)
-                for instance in reversed(self._idle):
-                    batch = self._pick(instance, now, True, answers)
-                    if batch:
-                        self._idle.remove(instance)
-                        self._leave(batch)
-                        break
-        if refusal is not None:
-            ticket.finish(refusal)
-        self._give(answers)
-        if batch and instance is not None:
-            self._run_inline(instance, batch)
-        else:
-            self._pump()
+        try:
+            with self._lock:
+                closed = self._closed
+                refusal = None if closed else self._enter(ticket, arrived)
+                if ticket.queued and not self._async and len(self._queue) == 1:
+                    now = self._clock.now()
+                    self._expire(now, answers)
+                    for instance in reversed(self._idle):
+                        batch = self._pick(instance, now, True, answers)
+                        if batch:
+                            held.extend(map(self._idle.pop, (self._idle.index(instance),)))
+                            self._leave(batch)
+                            break
+            if closed:
+                self._model.pass_on(ticket)
+            elif refusal is not None:
+                ticket.finish(refusal)
+            self._give(answers)
+            if held:
+                self._run_inline(held, batch)
+            else:
+                self._pump()
+        except BaseException:
+            for each in batch:  # those of others too
+                each.finish(cancelled_response(self._model.name))
+            ticket.interrupt()
+            raise
+        finally:
+            self._idle.extend(held)
         return first_response(ticket)
 
     def submit(self, ticket: Ticket) -> None:
         """Queue a request; a worker thread or the instance's loop runs it."""
-        janitor.start()
         with self._lock:
             closed = self._closed
             refusal = None if closed else self._enter(ticket, self._clock.now())
@@ -181,10 +194,13 @@ class BatchScheduler:
 
     def _enter(self, ticket: Ticket, now: int) -> InferenceResponse | None:
         """Take a ticket in; the answer that refuses it where it cannot be. Lock held."""
-        self._open += 1
-        if self._closed:
-            return error_response(not_ready(self._model.name))
-        refusal = self._accept(ticket, now)
+        self._open.add(ticket)
+        try:
+            refusal = self._accept(ticket, now)
+        except BaseException:
+            self._open.discard(ticket)
+            self._remove(ticket)
+            raise
         if refusal is None:
             ticket.queued = True
             self._queue.add(ticket)
@@ -236,10 +252,9 @@ class BatchScheduler:
 
     def _count_off(self, ticket: Ticket) -> None:
         with self._lock:
-            self._open -= 1
-            serving, ticket.serving = ticket.serving, None
-            if serving is not None:
-                serving.load -= 1
+            self._open.discard(ticket)
+            if ticket.serving is not None:
+                ticket.serving.discard(ticket)
             told = self._told()
         for tell in told:
             tell()
@@ -259,35 +274,43 @@ class BatchScheduler:
                         work.append(instance)
                         if len(work) == len(self._queue):
                             break
-                for instance in work:
-                    self._idle.remove(instance)
             self._set_alarm(now)
             told = self._told() if self._leaving else ()
         self._give(answers)
         for tell in told:
             tell()
         for instance in work:
-            if instance.is_async:
-                instance.loop.post(partial(self._turn, instance))
-            else:
-                self._start(partial(self._work, instance))
+            if instance.wakeup.taken:
+                wakeup = Wakeup(partial(self._turn if instance.is_async else self._work, instance))
+                if instance.is_async and instance.loop_thread:
+                    instance.loop.post(wakeup)
+                else:
+                    self._start(wakeup)
+                instance.wakeup = wakeup
 
-    def _take(self, instance: Instance) -> list[Ticket]:
-        """The next batch of an instance; empty where there is none, and it is idle again."""
+    def _take(self, instance: Instance, held: list[Instance]) -> list[Ticket]:
+        """The next batch of an instance, which is idle or `held`; it is held afterwards if there is a batch.
+
+        Empty where the instance is at work elsewhere, or nothing is to be done: then it is idle.
+        """
         answers: Answers = []
+        batch: list[Ticket] = []
         told: Sequence[Callable[[], None]] = ()
         with self._lock:
             now = self._clock.now()
             self._expire(now, answers)
-            serves = instance not in self._leaving or self._needed(instance)
-            batch = self._pick(instance, now, True, answers) if serves else []
-            instance.holder = batch[0] if batch else None
-            self._leave(batch)
-            if not batch:
-                self._idle.append(instance)
-                told = self._told()
-            elif self._model.decoupled:
-                self._note_serving(instance, batch)
+            if not held and instance in self._idle:
+                held.extend(map(self._idle.pop, (self._idle.index(instance),)))
+            if held:
+                serves = instance not in self._leaving or self._needed(instance)
+                batch = self._pick(instance, now, True, answers) if serves else []
+                instance.holder = batch[0] if batch else None
+                self._leave(batch)
+                if not batch:
+                    self._idle.append(held.pop())
+                    told = self._told()
+                elif self._model.decoupled:
+                    self._note_serving(instance, batch)
             self._set_alarm(now)
         self._give(answers)
         for tell in told:
@@ -298,12 +321,11 @@ class BatchScheduler:
     def _note_serving(instance: Instance, batch: Sequence[Ticket]) -> None:
         """Requests will be answered by an instance at some time; the lock is held."""
         for ticket in batch:
-            if ticket.context is None or ticket.serving is instance:
-                continue  # made by the scheduler itself, or seen again
-            if ticket.serving is not None:
-                ticket.serving.load -= 1
-            ticket.serving = instance
-            instance.load += 1
+            if ticket.context is not None:  # not made by the scheduler itself
+                if ticket.serving is not None:
+                    ticket.serving.discard(ticket)
+                ticket.serving = instance.serving
+                ticket.serving.add(ticket)
 
     def _give(self, answers: Answers) -> None:
         """Answer requests that never ran; they count as failed, for Triton's reasons."""
@@ -325,22 +347,26 @@ class BatchScheduler:
 
     def _work(self, instance: Instance) -> None:
         """Serve batches on a worker thread until none is ready."""
-        while True:
-            batch = self._take(instance)
-            if not batch:
-                return
-            self._end(batch, self._runner.run(instance, batch))
+        held: list[Instance] = []
+        batch: list[Ticket] = []
+        try:
+            while batch := self._take(instance, held):
+                self._end(batch, self._runner.run(instance, batch))
+        finally:
+            self._idle.extend(held)
+            for ticket in batch:  # an exception in the engine itself
+                ticket.finish(cancelled_response(self._model.name))
 
-    def _run_inline(self, instance: Instance, batch: list[Ticket]) -> None:
+    def _run_inline(self, held: list[Instance], batch: list[Ticket]) -> None:
         again: list[Ticket] = []
         try:
-            again = self._runner.run_inline(instance, batch)
+            again = self._runner.run_inline(held[0], batch)
         finally:
             answers: Answers = []
             with self._lock:
+                held[0].holder = None
+                self._idle.append(held.pop())
                 self._over(batch, again, self._clock.now(), answers)
-                instance.holder = None
-                self._idle.append(instance)
                 told = self._told()
             self._give(answers)
             for tell in told:
@@ -349,10 +375,13 @@ class BatchScheduler:
 
     def _turn(self, instance: Instance) -> None:
         """Begin batches of an async model, on its loop's thread, until one occupies the instance."""
-        while True:
-            batch = self._take(instance)
-            if not batch:
-                return
+        if instance.loop_thread != threading.get_ident():
+            instance.loop.post(partial(self._turn, instance))
+            return
+        self._go_on_with(instance, [])
+
+    def _go_on_with(self, instance: Instance, held: list[Instance]) -> None:
+        while batch := self._take(instance, held):
             if not self._runner.begin(instance, batch, self._ended):
                 self._end(batch, [])
             elif not self._model.decoupled:
@@ -364,7 +393,7 @@ class BatchScheduler:
         """A coroutine is over; on the loop's thread."""
         if not self._model.decoupled:
             self._end(tickets, again)
-            self._turn(instance)
+            self._go_on_with(instance, [instance])
         elif self._reschedules:  # only now it is known which requests are to be seen again
             self._end(tickets, again)
             self._pump()
@@ -415,15 +444,15 @@ class BatchScheduler:
     def _told(self) -> list[Callable[[], None]]:
         """What to call: of instances that left, and when nothing is in flight any more. Lock held."""
         out: list[Callable[[], None]] = []
-        if self._leaving:
-            free = [i for i in self._idle if i in self._leaving and not self._needed(i)]
-            self._idle = [i for i in self._idle if i not in free]
-            self._finishing += free
-            for instance in [i for i in self._finishing if not i.load]:
-                self._finishing.remove(instance)
-                self._count -= 1
-                self._gone(instance)
-                out.append(partial(self._leaving.pop(instance), instance))
+        for instance in list(self._leaving):
+            if instance in self._idle and not self._needed(instance):
+                self._finishing.append(instance)
+                self._idle.remove(instance)
+        for instance in [i for i in self._finishing if not i.load]:
+            self._finishing.remove(instance)
+            self._count -= 1
+            self._gone(instance)
+            out.append(partial(self._leaving.pop(instance), instance))
         if self._on_drained is not None and not self._open and len(self._idle) == self._count:
             self._alarm.cancel()
             out += [partial(on_left, i) for i, on_left in self._leaving.items()]  # whatever would have come

@@ -41,7 +41,7 @@ _reported: WeakSet[Ticket] = WeakSet()
 
 
 def wait_for(ticket: Ticket) -> None:
-    """Wait until the ticket has a response, or an instance was granted to it.
+    """Wait until the ticket has a response.
 
     Raises
     ------

@@ -13,6 +13,8 @@ has set is left alone.
 
 from __future__ import annotations
 
+# `signal` without its conversions to enums, which take ten times as long
+import _signal  # type: ignore[import-not-found]
 import _thread
 import signal
 import threading
@@ -38,6 +40,10 @@ _HOME = __file__.rsplit("engine", 1)[0]
 _ENGINE = tuple(_HOME + part for part in ("engine", "pb_utils", "backends", "repository"))
 _RAISE = opmap["RAISE_VARARGS"]
 _main = threading.main_thread().ident
+_get_ident = _thread.get_ident
+_SIGINT = int(signal.SIGINT)
+_handler_of, _set_handler = _signal.getsignal, _signal.signal
+_default = signal.default_int_handler
 # Functions of ours that run code of others, and those that wait.
 _callers: set[CodeType] = set()
 _waiters: set[CodeType] = set()
@@ -149,18 +155,19 @@ class CtrlC:
 
     def __enter__(self) -> CtrlC:
         self._before = None
-        if _thread.get_ident() == _main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            self._before = signal.default_int_handler
+        if _get_ident() == _main and _handler_of(_SIGINT) is _default:
+            self._before = _default
             _later.clear()  # of one that was left by a Ctrl-C on its way out
-            signal.signal(signal.SIGINT, _handle)
+            _set_handler(_SIGINT, _handle)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-            if _still_to_come() and not isinstance(error, KeyboardInterrupt):
+            _set_handler(_SIGINT, self._before)
+            if _later and _still_to_come() and not isinstance(error, KeyboardInterrupt):
                 raise KeyboardInterrupt
-        if isinstance(error, KeyboardInterrupt):  # shown from where the key was pressed, not from here
+        if error is not None and isinstance(error, KeyboardInterrupt):
+            # Shown from where the key was pressed, not from here.
             entry = error.__traceback__
             while entry is not None and entry.tb_next is not None:
                 if entry.tb_next.tb_frame.f_code is _handle.__code__:

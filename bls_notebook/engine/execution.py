@@ -26,7 +26,6 @@ from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import logs, messages
-from .blocking import first_response
 from .ctrl_c import RETRY_SECONDS
 from .failures import error_response, originating, over_bls
 from .futures import response_of
@@ -35,7 +34,8 @@ from .placement import memory_problem
 from .receiving import NotReceivedError, received
 from .sleeping import watch_loop
 from .spans import record_refused
-from .stream import AnsweredStream, TicketStream
+from .stack_room import need_room
+from .stream import AnsweredStream, Stream, TicketStream
 from .threads import start_in_thread
 from .ticket import Ticket
 from .warnings import MOST, blocking_exec
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .model import LoadedModel
     from .server import Server
 
-__all__ = ["MAX_DEPTH", "Execution", "ModelClosed", "bare_caller"]
+__all__ = ["MAX_DEPTH", "Execution", "bare_caller"]
 
 MAX_DEPTH = 1000
 PATIENCE = 10  # hundredths of a second that a coroutine has to notice that it is cancelled
@@ -53,14 +53,6 @@ _NO_WARNINGS: Mapping[str, None] = MappingProxyType({})
 _running_loop = asyncio.get_running_loop
 _get_ident = threading.get_ident
 _CLOSED = "Unable to send response. Response sender has been closed."
-
-
-class ModelClosed(Exception):  # noqa: N818 - not an error: the request goes elsewhere
-    """A model version accepts no more requests; carries the one that came too late."""
-
-    def __init__(self, request: InferenceRequest) -> None:
-        super().__init__()
-        self.request = request
 
 
 class Execution:
@@ -179,18 +171,13 @@ class Execution:
         if decoupled:
             self.note_blocking(model.name)
             try:
-                return ResponseIterator(self._stream(model, request, given))
+                return self._stream(model, request, given)
             except NotReceivedError as error:
                 return self._refused(request, str(error), decoupled)
-        late: list[InferenceRequest] | None = None
         try:
             response = model.scheduler.call(self, received(model, request, given, "sync", self))
-        except ModelClosed as closed:  # it was replaced since it was found
-            late = [closed.request]
         except NotReceivedError as error:
             return self._refused(request, str(error), decoupled)
-        if late is not None:
-            response = self._exec_again(model, late)
         if response._error is not None:
             response = originating(response, model.name)
             if self.model is not None:
@@ -198,16 +185,10 @@ class Execution:
             self.note_error(response)
         return response
 
-    def _exec_again(self, model: LoadedModel, late: list[InferenceRequest]) -> InferenceResponse:
-        # Nobody but the ticket may hold the request, or its end would not be noticed while this thread waits.
-        ticket = Ticket(model, late.pop(), self, copy_context())
-        self.adopt(ticket)
-        model.pass_on(ticket)
-        return first_response(ticket)
-
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Serve a request in the background; needs a running event loop."""
         loop = _running_loop()
+        need_room()
         if (self.task is None or self.thread != _get_ident()) and (self.model is not None or self.bare):
             watch_loop(loop, self)
         model = self.server.find(request._model_name, request._model_version)
@@ -223,7 +204,8 @@ class Execution:
             ticket = Ticket(model, received(model, request, given, kind, self), self, copy_context())
         except NotReceivedError as error:
             return self._refused_later(loop, request, str(error), decoupled)
-        future = response_of(ticket, loop, TicketStream(ticket, self) if decoupled else None)
+        stream = self.responses_of(TicketStream(ticket, self)) if decoupled else None
+        future = response_of(ticket, loop, stream)
         children = self._children
         if children is None:
             children = self.children
@@ -246,10 +228,15 @@ class Execution:
         return None if options.preferred_memory is None else memory_problem(options.preferred_memory)
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
+        need_room()
         ticket = Ticket(model, received(model, request, given, "stream", self), self, copy_context())
         self.adopt(ticket)
         model.scheduler.submit(ticket)
-        return TicketStream(ticket, self)
+        return self.responses_of(TicketStream(ticket, self))
+
+    def responses_of(self, stream: Stream) -> Any:
+        """Return what the sender of a decoupled request gets."""
+        return ResponseIterator(stream)
 
     def _refused(self, request: InferenceRequest, problem: str, decoupled: bool, kind: str = "sync") -> Any:
         name = request._model_name
@@ -257,7 +244,7 @@ class Execution:
         self.note_error(response)
         if recording.active is not None:
             record_refused(self, request, "stream" if decoupled else kind, response)
-        return ResponseIterator(AnsweredStream(response)) if decoupled else response
+        return self.responses_of(AnsweredStream(response)) if decoupled else response
 
     def _refused_later(
         self, loop: Any, request: InferenceRequest, problem: str | None, decoupled: bool

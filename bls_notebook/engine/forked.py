@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from bls_notebook.devices import ledger, observer
 from bls_notebook.observe import recording
 
-from . import janitor, loops, readiness, running, threads, wait_view
+from . import loops, readiness, running, threads, wait_view
 from .clock import system_clock
 from .errors import ForkedError
 from .server import Server, servers
@@ -79,7 +79,6 @@ def in_child() -> None:
         _free_locks(vars(server))
         server.__class__ = ForkedServer
     threads.forget()
-    janitor.forget()
     system_clock.__init__()  # type: ignore[misc]
     wait_view.blocked.clear()
     readiness._open.clear()

@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from bls_notebook.pb_utils.iterator import ResponseIterator
-
 from .loops import Mailbox, mailbox
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ class RequestFuture(asyncio.Future):  # type: ignore[type-arg]
         if self.done():
             return
         if self._stream is not None:
-            self.set_result(ResponseIterator(self._stream))
+            self.set_result(self._stream)
             return
         ticket = self.ticket
         taken = ticket.take()
@@ -64,8 +62,8 @@ def response_of(ticket: Ticket, loop: asyncio.AbstractEventLoop, stream: Any = N
         Not queued yet.
     loop : asyncio.AbstractEventLoop
         The running one.
-    stream : ResponseStream, optional
-        For a decoupled request: what its iterator reads.
+    stream : object, optional
+        For a decoupled request: what its sender gets.
     """
     future = RequestFuture(loop=loop)
     future.ticket = ticket

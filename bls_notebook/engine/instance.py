@@ -16,6 +16,7 @@ from bls_notebook.observe.session import ModelSeen
 
 from .loops import ModelLoop
 from .spec import InstanceSpec
+from .threads import Wakeup
 
 if TYPE_CHECKING:
     from bls_notebook.pb_utils.request import InferenceRequest
@@ -58,11 +59,12 @@ class Instance:
         "gpu",
         "holder",
         "is_async",
-        "load",
         "modules",
         "name",
         "place",
+        "serving",
         "spec",
+        "wakeup",
     )
 
     def __init__(
@@ -82,9 +84,9 @@ class Instance:
         self.execute = backend.execute
         self.is_async = backend.is_async
         self.holder: Execution | Ticket | None = None
-        # How many unanswered requests share its loop; written under the scheduler's lock.
-        self.load = 0
         self.modules: Any = None  # where the modules of its code live, where it has such
+        self.wakeup = Wakeup()  # of its loop, to see to the queue
+        self.serving: set[Ticket] = set()  # requests that it has begun and that are not answered, where there may be several
         self._loop: ModelLoop | None = None
 
     @property
@@ -100,6 +102,11 @@ class Instance:
     def loop_thread(self) -> int:
         """Identity of the thread of its loop; 0 while it has none."""
         return 0 if self._loop is None else self._loop.thread
+
+    @property
+    def load(self) -> int:
+        """How many requests that it has begun are not answered yet, where it may have several."""
+        return len(self.serving)
 
     @property
     def event_loop(self) -> asyncio.AbstractEventLoop | None:

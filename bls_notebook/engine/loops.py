@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import WeakSet, ref
 
 from bls_notebook.devices import pool_hooks
 from bls_notebook.pb_utils._runtime import caller_var
@@ -24,6 +24,7 @@ from .ctrl_c import may_be_interrupted
 from .description import THREAD_HOME, ModelHome, describe, is_a
 from .interrupt import Interrupted
 from .sleeping import WatchedSelector, run_in_executor
+from .threads import Wakeup
 
 if TYPE_CHECKING:
     from .execution import Execution
@@ -36,53 +37,50 @@ log = logging.getLogger("bls_notebook")
 class Mailbox:
     """Collects callbacks for a loop, so that many cost one wake-up."""
 
-    __slots__ = ("_calls", "_loop", "_scheduled")
+    __slots__ = ("_calls", "_loop", "_wakeup")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = ref(loop)  # which is known by its mailbox, and ends with nobody else
         self._calls: deque[Callable[[], None]] = deque()
-        self._scheduled = False
+        self._wakeup = Wakeup()
 
     def post(self, call: Callable[[], None]) -> None:
         """Run `call()` in the loop, soon."""
         self._calls.append(call)
-        if not self._scheduled:
-            self._scheduled = True
-            loop = self._loop()
-            try:
-                if loop is None:
-                    raise RuntimeError
-                loop.call_soon_threadsafe(self._drain)
-            except RuntimeError:  # the loop has been closed: nobody is left to tell
-                self._calls.clear()
+        if self._wakeup.taken:
+            self._wake()
+
+    def _wake(self) -> None:
+        loop = self._loop()
+        try:
+            if loop is None:
+                raise RuntimeError
+            wakeup = Wakeup(self._drain)
+            loop.call_soon_threadsafe(wakeup)
+            self._wakeup = wakeup
+        except RuntimeError:  # the loop has been closed: nobody is left to tell
+            self._calls.clear()
 
     def _drain(self) -> None:
-        self._scheduled = False  # before reading, so that a later post wakes the loop again
-        while self._calls:
-            call = self._calls.popleft()
-            try:
-                call()
-            except Exception as error:  # must not strand the calls behind it
-                told = {"message": "A callback of bls_notebook failed", "exception": error}
-                asyncio.get_running_loop().call_exception_handler(told)
-            except BaseException:
-                if self._calls:
-                    self._scheduled = True
-                    asyncio.get_running_loop().call_soon(self._drain)
-                raise
-
-
-_mailboxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
-_lock = threading.Lock()
+        try:
+            while self._calls:
+                call = self._calls.popleft()
+                try:
+                    call()
+                except Exception as error:  # must not strand the calls behind it
+                    told = {"message": "A callback of bls_notebook failed", "exception": error}
+                    asyncio.get_running_loop().call_exception_handler(told)
+        finally:
+            if self._calls:
+                self._wake()
 
 
 def mailbox(loop: asyncio.AbstractEventLoop) -> Mailbox:
-    """Return the mailbox of a running loop."""
-    found: Mailbox | None = getattr(loop, "_bls_mailbox", None) or _mailboxes.get(loop)
+    """Return the mailbox of a loop; called by who runs it."""
+    found: Mailbox | None = getattr(loop, "_bls_mailbox", None)
     if found is None:
-        with _lock:
-            found = _mailboxes.setdefault(loop, Mailbox(loop))
-        with contextlib.suppress(AttributeError):  # a loop that takes no attributes is looked up each time
+        found = Mailbox(loop)
+        with contextlib.suppress(AttributeError):  # a loop that takes no attributes has one for each request
             loop._bls_mailbox = found  # type: ignore[attr-defined]
     return found
 

@@ -31,6 +31,7 @@ from .reshape import input_reshapes, reshape_all
 from .schedulers import scheduler_for
 from .scheduling import Scheduler
 from .statistics import Statistics
+from .threads import ready as threads_ready
 from .threads import start_in_thread
 from .validate import RequestCheck
 
@@ -101,6 +102,7 @@ class LoadedModel:
         self.statistics = Statistics()
         self.be(model_seen(spec, version, self.is_async))
         running.models.add(self)
+        threads_ready()
         self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves
         self.closed = threading.Event()
         self.bare: WeakSet[Execution] = WeakSet()  # who its threads without a context send requests as

@@ -24,7 +24,6 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from . import janitor
 from .ctrl_c import may_be_interrupted
 from .description import ReturnError, is_a
 from .execution import Execution
@@ -242,6 +241,7 @@ class BatchRunner:
         instance.loop.executions.add(execution)
         loop = instance.loop.loop
         context.run(caller_var.set, execution)
+        coroutine: Any = None
         try:
             coroutine = context.run(instance.execute, list(execution.requests))
             if not inspect.iscoroutine(coroutine):
@@ -255,6 +255,8 @@ class BatchRunner:
             )
             task = context.run(loop.create_task, _put_in(box, coroutine, began))
         except BaseException as error:
+            if inspect.iscoroutine(coroutine):
+                coroutine.close()
             instance.loop.executions.discard(execution)
             execution.finished = True
             self._finish(execution, failure(execution, error))
@@ -408,7 +410,6 @@ class BatchRunner:
         """Make sure that it is noticed when the last sender of an unanswered request is dropped."""
         for ticket, request in zip(execution.tickets, execution.requests, strict=True):
             if not ticket.done and ticket not in again:
-                janitor.start()
                 request.get_response_sender()
                 leave_to_senders(ticket)
 

@@ -19,6 +19,7 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from .cache import ResponseCache
 from .description import describe
 from .execution import Execution
+from .root import Root
 
 if TYPE_CHECKING:
     from .model import LoadedModel
@@ -84,7 +85,7 @@ class Server:
 
     def root(self) -> Execution:
         """Return what requests from outside any model hang on."""
-        root = Execution(self, None, None)
+        root = Root(self, None, None)
         root.thread = threading.get_ident()
         return root
 

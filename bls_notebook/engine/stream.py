@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
-from bls_notebook.pb_utils.iterator import StreamEnded
+from bls_notebook.pb_utils.iterator import ResponseStream, StreamEnded
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .blocking import wait_for
+from .loops import mailbox
 
 if TYPE_CHECKING:
     from .execution import Execution
     from .ticket import Ticket
 
-__all__ = ["AnsweredStream", "TicketStream"]
+__all__ = ["AnsweredStream", "Stream", "TicketStream"]
+
+
+class Stream(ResponseStream, Protocol):
+    """What reads the responses of a request, in a model or outside."""
+
+    async def next_response_async(self) -> tuple[InferenceResponse, bool]:
+        """Await the next response; True with the last one."""
+
+
+def _note(arrived: asyncio.Future[None]) -> None:
+    if not arrived.done():
+        arrived.set_result(None)
 
 
 class AnsweredStream:
@@ -28,6 +43,10 @@ class AnsweredStream:
             return self._left.pop(), True
         except IndexError:
             raise StreamEnded from None
+
+    async def next_response_async(self) -> tuple[InferenceResponse, bool]:
+        """Return the response."""
+        return self.next_response()
 
     def cancel(self) -> None:
         """Nothing is under way."""
@@ -54,6 +73,25 @@ class TicketStream:
             if self._ticket.is_over():
                 raise StreamEnded
             wait_for(self._ticket)
+
+    async def next_response_async(self) -> tuple[InferenceResponse, bool]:
+        """Await the next response; True with the last. Takes no thread while it waits."""
+        ticket = self._ticket
+        while True:
+            loop = asyncio.get_running_loop()
+            arrived = loop.create_future()
+            ticket.on_response = partial(mailbox(loop).post, partial(_note, arrived))
+            taken = ticket.take()  # after that: what has come before is not told
+            if taken is None and not ticket.is_over():
+                await arrived
+                taken = ticket.take()
+            if taken is not None:
+                ticket.on_response = None
+                if taken[0]._error is not None:
+                    self._reader.note_error(taken[0])
+                return taken
+            if ticket.is_over():
+                raise StreamEnded
 
     def cancel(self) -> None:
         """Ask the model to stop."""

@@ -21,11 +21,12 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from . import janitor
 from .failures import cancelled_response, error_response, originating, over_bls
 from .messages import execute_failed
 from .outputs import answer, returned_none
 from .parking import Parker
+from .stack_room import need_room
+from .threads import later
 from .warnings import never_finalised, with_warnings
 
 if TYPE_CHECKING:
@@ -59,7 +60,6 @@ class Ticket:
 
     __slots__ = (
         "__weakref__",
-        "_abandoned",
         "_answered",
         "_closed",
         "_kept",
@@ -77,9 +77,7 @@ class Ticket:
         "discarded",
         "execution",
         "expires",
-        "granted",
         "held",
-        "inline",
         "interrupted",
         "keep",
         "model",
@@ -100,12 +98,10 @@ class Ticket:
     arrived: int
     circle: Sequence[str]  # names of the models of the circle that it is refused for
     discarded: bool
-    granted: Instance | None
     interrupted: bool
     sent_bytes: int  # of its responses, while it is recorded
     span: int  # its number in a profile, 0 where it is not recorded
     refused: bool  # chosen to break a circle, and about to be answered
-    _abandoned: bool
     _only: list[InferenceResponse] | None
     # Several, in order.
     _responses: deque[tuple[InferenceResponse, bool]] | None
@@ -130,16 +126,14 @@ class Ticket:
         except AttributeError:  # it was made here, not handed over by anybody
             self.arrived = now
             self.span = 0
-        self.serving: Instance | None = None  # whose `load` it counts in; under the scheduler's lock
+        self.serving: set[Ticket] | None = None  # where it is listed until it is answered (`Instance`)
         self.outside = False  # its model's scheduler does not know of it: answered by the cache, or a warm-up
-        self.inline = False  # its own thread runs it, once an instance is granted
         self.queued = False  # in its scheduler's queue; written under the scheduler's lock
         self.bound: tuple[Instance, ...] | None = None  # while queued: who can serve it; None for every one
         self.expires = False  # while queued: a timer answers it, if nothing else does
         self.held = False  # its responses wait until others have been given (preserve_ordering)
-        self.cancelled = self.interrupted = self.refused = self.discarded = self._abandoned = False
+        self.cancelled = self.interrupted = self.refused = self.discarded = False
         self.circle = ()
-        self.granted = None
         self.execution: Execution | None = None
         self.on_response: Callable[[], None] | None = None
         # Sees each answer first; takes no lock of a ticket.
@@ -212,6 +206,7 @@ class Ticket:
 
     def send(self, response: InferenceResponse | None, final: bool) -> None:
         """Take a response from the model (`Answerable.send`)."""
+        need_room()
         with self._lock:
             if not self.model.decoupled:
                 if response is not None and self._sent:
@@ -220,6 +215,9 @@ class Ticket:
                     raise TritonModelException(_ONLY_FINAL)
             if self._closed:
                 raise TritonModelException(_CLOSED)
+            if response is not None:  # first what may fail: then it has not been sent
+                out = answer([response], 0, self.requested, False, self.model.outputs, self.execution, self)
+                out = with_warnings(out, self.model, self.execution, self.parent)
             self._closed = final
             self._sent += 1
             if response is None:
@@ -228,8 +226,6 @@ class Ticket:
                 out = self._unfinished or InferenceResponse()
                 self._unfinished = None
             else:
-                out = answer([response], 0, self.requested, False, self.model.outputs, self.execution, self)
-                out = with_warnings(out, self.model, self.execution, self.parent)
                 if not final and not self.model.decoupled:
                     self._unfinished = out
                     if self.model.outputs.strict:
@@ -247,7 +243,7 @@ class Ticket:
             late = self._unfinished
             if late is not None:
                 late._warnings = (*late._warnings, never_finalised(self.model.name))
-            janitor.later(self._forgotten)
+            later(self._forgotten)
 
     def _forgotten(self) -> None:
         if self._unfinished is not None and not self._answered:  # strict
@@ -382,28 +378,11 @@ class Ticket:
     def parker(self) -> Parker | None:
         """Return where to wait for the next response; None where there is one already."""
         with self._lock:
-            if self.ready or self.granted is not None:
+            if self.ready:
                 return None
             parker = Parker()
             self._parkers = [*(self._parkers or ()), parker]
             return parker
-
-    def grant(self, instance: Instance) -> bool:
-        """Hand an instance to the thread that waits with this ticket; False where it has gone."""
-        with self._lock:
-            if self._abandoned:
-                return False
-            self.granted = instance
-            woken, self._parkers = self._parkers, None
-        for parker in woken or ():
-            parker.unpark()
-        return True
-
-    def abandon(self) -> Instance | None:
-        """The thread that waited with this ticket leaves; the instance that it has to give back."""
-        with self._lock:
-            self._abandoned = True
-            return self.granted
 
     # -- the requester's side --------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ def needs_at_most(node: Node) -> Need[Node]:
     its loop could complete a future.
     """
     if isinstance(node, Ticket) and node.execution is not None and not node.queued:
-        if node.ready or node.granted is not None or node.cancelled or node.refused:
+        if node.ready or node.cancelled or node.refused:
             return LIVE, ()
         if node.execution.task is not None:
             _questions.append(ref(node))
@@ -66,7 +66,7 @@ def needs_at_most(node: Node) -> Need[Node]:
 
 
 def _needs_of_ticket(ticket: Ticket) -> Need[Node]:
-    if ticket.ready or ticket.granted is not None or ticket.cancelled or ticket.refused:
+    if ticket.ready or ticket.cancelled or ticket.refused:
         return LIVE, ()
     if ticket.execution is None or ticket.queued:
         return _needs_of_waiting(ticket)

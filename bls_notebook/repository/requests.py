@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
 from bls_notebook.engine.body import run_body
-from bls_notebook.engine.ctrl_c import CtrlC
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.execution import Execution
 from bls_notebook.engine.server import Server
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, TritonModelException
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.pb_utils.iterator import ResponseIterator
 
 from .inputs import preferred_memory_of, tensors_of
 from .parameters import client_parameters, with_parameters
 from .response import Response
+from .streaming import AsyncWalk, Walk
 from .tracing import trace_of
 
 __all__ = ["Requests"]
@@ -184,12 +182,7 @@ class Requests:
         )  # fmt: skip
         caller = self._caller()
         started = perf_counter()
-        with CtrlC():
-            try:
-                response = caller.exec(request, False, False)
-            except KeyboardInterrupt:
-                caller.interrupt()
-                raise
+        response = caller.exec(request, False, False)
         return self._response(request, response, started)
 
     async def infer_async(
@@ -239,32 +232,9 @@ class Requests:
             name, inputs, outputs, version, preferred_memory, timeout, request_id, correlation_id,
             flags, parameters, trace,
         )  # fmt: skip
-        return self._walk(request)
+        return Walk(self._caller(), request, self._response)
 
-    def _walk(self, request: InferenceRequest) -> Iterator[Response]:
-        caller = self._caller()
-        started = perf_counter()
-        responses: ResponseIterator = caller.exec(request, True, False)
-        stream, index, final = responses._stream, 0, False
-        last: Response | None = None
-        try:
-            while not final:
-                with CtrlC():
-                    response, final = stream.next_response()
-                if final and last is not None and _is_empty(response):
-                    last.final = True
-                    return
-                last = self._response(request, response, started, index, final)
-                yield last
-                index += 1
-        except KeyboardInterrupt:
-            caller.interrupt()
-            raise
-        finally:
-            if not final:
-                stream.cancel()
-
-    async def stream_async(
+    def stream_async(
         self,
         name: str,
         inputs: Mapping[str, Any],
@@ -283,25 +253,4 @@ class Requests:
             name, inputs, outputs, version, preferred_memory, timeout, request_id, correlation_id,
             flags, parameters, trace,
         )  # fmt: skip
-        caller = self._caller()
-        started = perf_counter()
-        responses: ResponseIterator = await caller.async_exec(request, True, False)
-        stream, index, final = responses._stream, 0, False
-        last: Response | None = None
-        try:
-            while not final:
-                response, final = await asyncio.to_thread(stream.next_response)
-                if final and last is not None and _is_empty(response):
-                    last.final = True
-                    return
-                last = self._response(request, response, started, index, final)
-                yield last
-                index += 1
-        finally:
-            if not final:
-                stream.cancel()
-
-
-def _is_empty(response: InferenceResponse) -> bool:
-    """Whether a response is nothing but the final flag."""
-    return not response._outputs and response._error is None
+        return AsyncWalk(self._caller(), request, self._response)

@@ -14,6 +14,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine import ctrl_c
+from bls_notebook.engine.scheduler import DefaultScheduler
 from bls_notebook.engine.ticket import Ticket
 from tests.engine import gates
 from tests.engine.harness import (
@@ -39,10 +40,10 @@ def no_tracebacks_kept() -> Any:
     gc.collect()
 
 
-def test_an_instance_that_is_granted_just_then_is_not_lost(
+def test_an_instance_that_just_takes_the_request_is_not_lost(
     repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The key is pressed after the queue has chosen the request, and before its thread knows."""
+    """The key is pressed after the request has left the queue, and before the model runs."""
     repo.define("a", model('''
 def execute(self, requests):
     if number(requests[0]):
@@ -50,22 +51,22 @@ def execute(self, requests):
     return [answer(1)]
 '''), pbtxt())  # fmt: skip
     out = threading.Event()
-    granting = threading.Event()
-    grant = Ticket.grant
+    taken = threading.Event()
+    serve = DefaultScheduler._serve
 
-    def slow_grant(self: Any, instance: Any) -> None:
-        granting.set()
+    def slow_serve(self: Any, held: Any, line: Any, ticket: Any) -> None:
+        taken.set()
         assert out.wait(gates.LIMIT)
-        grant(self, instance)
+        serve(self, held, line, ticket)
 
-    monkeypatch.setattr(Ticket, "grant", slow_grant)
+    monkeypatch.setattr(DefaultScheduler, "_serve", slow_serve)
     other = Caller(infer, repo, "a", 1)
     until(lambda: idle(repo, "a") == 0)
 
     def ready() -> bool:
         if queued(repo, "a"):
             gates.open_gate("go on")
-        return granting.is_set()
+        return taken.is_set()
 
     with ctrl_c_once(ready):
         repo.infer("a", ints(0))

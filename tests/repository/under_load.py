@@ -39,7 +39,7 @@ CLEAR = re.compile(
     r"|must specify the START flag|fails on purpose|was cancelled|not answered"
     r"|can never be served|unloaded"
 )
-SERVANTS = {"MainThread", "bls-clock", "bls-janitor"}
+SERVANTS = {"MainThread", "bls-clock"}
 numbers = itertools.count(1)
 
 

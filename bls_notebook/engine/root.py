@@ -1,0 +1,70 @@
+"""`Root`: who sends the requests that come from outside any model.
+
+Guarantees: Ctrl-C pressed while one of its calls is under way never strikes the engine itself: it stops a
+model or a wait at once, and comes before the call returns otherwise; what was sent is interrupted then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+
+from .ctrl_c import CtrlC
+from .execution import Execution
+from .stream import Stream
+
+__all__ = ["Root"]
+
+
+class Root(Execution):
+    """The sender of requests of one call from outside."""
+
+    def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
+        """Serve a request on this thread, or wait for it."""
+        with CtrlC():
+            try:
+                return super().exec(request, decoupled, given)
+            except KeyboardInterrupt:
+                self.interrupt()
+                raise
+
+    def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
+        """Serve a request in the background; needs a running event loop."""
+        with CtrlC():
+            return super().async_exec(request, decoupled, given)
+
+    def responses_of(self, stream: Stream) -> Stream:
+        """Return what the sender of a decoupled request gets."""
+        return _Stream(stream, self)
+
+
+class _Stream:
+    """A stream that is read outside any model; nothing is done when it is dropped."""
+
+    def __init__(self, stream: Stream, root: Root) -> None:
+        self._stream, self._root = stream, root
+
+    def next_response(self) -> tuple[InferenceResponse, bool]:
+        """Wait for the next response; True with the last one."""
+        with CtrlC():
+            try:
+                return self._stream.next_response()
+            except KeyboardInterrupt:
+                self._root.interrupt()
+                raise
+
+    async def next_response_async(self) -> tuple[InferenceResponse, bool]:
+        """Await the next response; True with the last one."""
+        return await self._stream.next_response_async()
+
+    def cancel(self) -> None:
+        """Ask the model to stop."""
+        with CtrlC():
+            self._stream.cancel()
+
+    def discard(self) -> None:
+        """Nobody reads any more."""
+        self._stream.discard()

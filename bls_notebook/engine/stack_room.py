@@ -1,0 +1,22 @@
+"""Room on the stack, asked for before something is taken that has to be given back.
+
+A recursive function of a user may call into the engine with a frame or two left. What the engine does between
+taking a thing and giving it back must not meet the end of the stack then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+__all__ = ["need_room"]
+
+LEVELS = 48  # calls that the engine makes inside each other, at most, and some more
+
+
+def _nested(inner: Callable[[], None], _: int) -> Callable[[], None]:
+    return lambda: inner()
+
+
+need_room: Callable[[], None] = reduce(_nested, range(LEVELS), lambda: None)
+"""Raise RecursionError now if there is no room for the engine's own calls."""

@@ -1,0 +1,107 @@
+"""Walking the responses of a request to a decoupled model, from outside any model.
+
+Guarantees: a walk that is left early, or dropped, cancels its request; awaiting a response takes no thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from time import perf_counter
+from typing import Any
+
+from bls_notebook.engine.execution import Execution
+from bls_notebook.engine.threads import later
+from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
+from bls_notebook.pb_utils.iterator import ResponseIterator, StreamEnded
+
+from .response import Response
+
+__all__ = ["AsyncWalk", "Walk"]
+
+# (request, response, when it was sent, index, final) -> Response
+Wrap = Callable[[InferenceRequest, InferenceResponse, float, int, bool], Response]
+
+
+class _Walk:
+    def __init__(self, caller: Execution, request: InferenceRequest, wrap: Wrap) -> None:
+        self._caller, self._request, self._wrap = caller, request, wrap
+        self._started = 0.0
+        self._index = 0
+        self._stream: Any = None
+        self._over = False
+        self._last: Response | None = None
+
+    def _opened(self, responses: Any) -> Any:
+        # A model gets an iterator, whose stream is read here.
+        self._stream = responses._stream if isinstance(responses, ResponseIterator) else responses
+        return self._stream
+
+    def _taken(self, response: InferenceResponse, final: bool) -> Response | None:
+        """The response as it is shown; None for a final flag alone, after others."""
+        self._over = final
+        if final and self._last is not None and not response._outputs and response._error is None:
+            self._last.final = True
+            return None
+        out = self._wrap(self._request, response, self._started, self._index, final)
+        self._last = out
+        self._index += 1
+        return out
+
+    def close(self) -> None:
+        """Give up: the request is cancelled if it is not over."""
+        if not self._over:
+            self._over = True
+            if self._stream is not None:
+                self._stream.cancel()
+
+    def __del__(self) -> None:
+        if not self._over and self._stream is not None:
+            later(self._stream.cancel)
+
+
+class Walk(_Walk, Iterator[Response]):
+    """Waits for each response."""
+
+    def __next__(self) -> Response:
+        if self._over:
+            raise StopIteration
+        try:
+            if self._stream is None:
+                self._started = perf_counter()
+                self._opened(self._caller.exec(self._request, True, False))
+            out = self._taken(*self._stream.next_response())
+        except StreamEnded:
+            self._end()
+            raise StopIteration from None
+        except BaseException:
+            self.close()
+            raise
+        if out is None:
+            raise StopIteration
+        return out
+
+
+class AsyncWalk(_Walk, AsyncIterator[Response]):
+    """Awaits each response."""
+
+    async def __anext__(self) -> Response:
+        if self._over:
+            raise StopAsyncIteration
+        try:
+            if self._stream is None:
+                self._started = perf_counter()
+                self._opened(await self._caller.async_exec(self._request, True, False))
+            out = self._taken(*await self._stream.next_response_async())
+        except StreamEnded:
+            self._end()
+            raise StopAsyncIteration from None
+        except BaseException:
+            self.close()
+            raise
+        if out is None:
+            raise StopAsyncIteration
+        return out
+
+    async def aclose(self) -> None:
+        """Give up, as `close`."""
+        self.close()
