@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from time import perf_counter
 from typing import Any
+from weakref import ReferenceType
 
 from bls_notebook.engine.execution import Execution
 from bls_notebook.engine.threads import later
@@ -22,23 +23,45 @@ __all__ = ["AsyncWalk", "Walk"]
 Wrap = Callable[[InferenceRequest, InferenceResponse, float, int, bool], Response]
 
 
+class _WhenDropped(ReferenceType):  # type: ignore[type-arg]
+    """Cancels the request of a walk that is dropped.
+
+    A destructor without Python code: Ctrl-C that hits one of Python code is lost.
+    """
+
+    __slots__ = ("stream",)
+    stream: Any
+
+    def __new__(cls, walk: _Walk) -> _WhenDropped:
+        return super().__new__(cls, walk, later)
+
+    def __init__(self, walk: _Walk) -> None:
+        super().__init__(walk, later)  # type: ignore[call-arg]
+
+    def __call__(self) -> None:
+        self.stream.cancel()
+
+
 class _Walk:
     def __init__(self, caller: Execution, request: InferenceRequest, wrap: Wrap) -> None:
         self._caller, self._request, self._wrap = caller, request, wrap
         self._started = 0.0
         self._index = 0
         self._stream: Any = None
+        self._dropped: _WhenDropped | None = None
         self._over = False
         self._last: Response | None = None
 
-    def _opened(self, responses: Any) -> Any:
+    def _open(self, responses: Any) -> None:
         # A model gets an iterator, whose stream is read here.
         self._stream = responses._stream if isinstance(responses, ResponseIterator) else responses
-        return self._stream
+        self._dropped = _WhenDropped(self)
+        self._dropped.stream = self._stream
 
     def _taken(self, response: InferenceResponse, final: bool) -> Response | None:
         """The response as it is shown; None for a final flag alone, after others."""
-        self._over = final
+        if final:
+            self._end()
         if final and self._last is not None and not response._outputs and response._error is None:
             self._last.final = True
             return None
@@ -50,13 +73,13 @@ class _Walk:
     def close(self) -> None:
         """Give up: the request is cancelled if it is not over."""
         if not self._over:
-            self._over = True
+            self._end()
             if self._stream is not None:
                 self._stream.cancel()
 
-    def __del__(self) -> None:
-        if not self._over and self._stream is not None:
-            later(self._stream.cancel)
+    def _end(self) -> None:
+        self._over = True
+        self._dropped = None
 
 
 class Walk(_Walk, Iterator[Response]):
@@ -68,7 +91,7 @@ class Walk(_Walk, Iterator[Response]):
         try:
             if self._stream is None:
                 self._started = perf_counter()
-                self._opened(self._caller.exec(self._request, True, False))
+                self._open(self._caller.exec(self._request, True, False))
             out = self._taken(*self._stream.next_response())
         except StreamEnded:
             self._end()
@@ -90,7 +113,7 @@ class AsyncWalk(_Walk, AsyncIterator[Response]):
         try:
             if self._stream is None:
                 self._started = perf_counter()
-                self._opened(await self._caller.async_exec(self._request, True, False))
+                self._open(await self._caller.async_exec(self._request, True, False))
             out = self._taken(*await self._stream.next_response_async())
         except StreamEnded:
             self._end()
