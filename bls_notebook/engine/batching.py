@@ -37,7 +37,7 @@ from .ordering import Ordering, release
 from .receiving import ARGUMENTS_STAY, taken_over
 from .runner import BatchRunner, take_request
 from .stack_room import need_room
-from .threads import Wakeup, start_in_thread
+from .threads import start_in_thread
 from .ticket import Ticket
 
 if TYPE_CHECKING:
@@ -280,13 +280,7 @@ class BatchScheduler:
         for tell in told:
             tell()
         for instance in work:
-            if instance.wakeup.taken:
-                wakeup = Wakeup(partial(self._turn if instance.is_async else self._work, instance))
-                if instance.is_async and instance.loop_thread:
-                    instance.loop.post(wakeup)
-                else:
-                    self._start(wakeup)
-                instance.wakeup = wakeup
+            instance.wake(self._turn if instance.is_async else self._work, self._start)
 
     def _take(self, instance: Instance, held: list[Instance]) -> list[Ticket]:
         """The next batch of an instance, which is idle or `held`; it is held afterwards if there is a batch.
@@ -375,9 +369,6 @@ class BatchScheduler:
 
     def _turn(self, instance: Instance) -> None:
         """Begin batches of an async model, on its loop's thread, until one occupies the instance."""
-        if instance.loop_thread != threading.get_ident():
-            instance.loop.post(partial(self._turn, instance))
-            return
         self._go_on_with(instance, [])
 
     def _go_on_with(self, instance: Instance, held: list[Instance]) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.backends.protocol import BackendInstance
@@ -16,7 +18,7 @@ from bls_notebook.observe.session import ModelSeen
 
 from .loops import ModelLoop
 from .spec import InstanceSpec
-from .threads import Wakeup
+from .threads import Wakeup, start_in_thread
 
 if TYPE_CHECKING:
     from bls_notebook.pb_utils.request import InferenceRequest
@@ -86,7 +88,9 @@ class Instance:
         self.holder: Execution | Ticket | None = None
         self.modules: Any = None  # where the modules of its code live, where it has such
         self.wakeup = Wakeup()  # of its loop, to see to the queue
-        self.serving: set[Ticket] = set()  # requests that it has begun and that are not answered, where there may be several
+        self.serving: set[Ticket] = (
+            set()
+        )  # requests that it has begun and that are not answered, where there may be several
         self._loop: ModelLoop | None = None
 
     @property
@@ -95,6 +99,8 @@ class Instance:
         if self._loop is None:
             with _making_loops:  # requests of a decoupled model may come to it from several threads at once
                 if self._loop is None:
+                    if self.execute is _closed:
+                        _closed([])
                     self._loop = ModelLoop(self.name, self.modules)
         return self._loop
 
@@ -102,6 +108,31 @@ class Instance:
     def loop_thread(self) -> int:
         """Identity of the thread of its loop; 0 while it has none."""
         return 0 if self._loop is None else self._loop.thread
+
+    def wake(
+        self, job: Callable[[Instance], None], start: Callable[[Callable[[], None]], None] = start_in_thread
+    ) -> None:
+        """Have `job(self)` called, of an async model in its loop; once for all who want it meanwhile.
+
+        `start` starts a call in a worker thread.
+        """
+        if self.wakeup.taken:
+            wakeup = Wakeup(partial(self._do, job))
+            if self.is_async and self._loop is not None:
+                self._loop.post(wakeup)
+            else:
+                start(wakeup)
+            self.wakeup = wakeup
+
+    def _do(self, job: Callable[[Instance], None]) -> None:
+        if not self.is_async or self.loop_thread == threading.get_ident():
+            job(self)
+            return
+        try:
+            loop = self.loop  # its first request: this is a worker thread, and starts its loop
+        except RuntimeError:  # it has been closed meanwhile
+            return
+        loop.post(partial(job, self))
 
     @property
     def load(self) -> int:
@@ -121,6 +152,7 @@ class Instance:
         try:
             self.backend.finalize()
         finally:
-            self.execute = _closed
+            with _making_loops:
+                self.execute = _closed
             if self._loop is not None:
                 self._loop.stop()

@@ -263,13 +263,8 @@ class DefaultScheduler:
                 self._wakeup = wakeup
             return
         instance = min(list(self._idle), key=attrgetter("load"), default=None)
-        if instance is not None and instance.wakeup.taken:
-            wakeup = Wakeup(partial(self._turn, instance))
-            if instance.loop_thread:
-                instance.loop.post(wakeup)
-            else:
-                start_in_thread(wakeup)  # which starts its loop
-            instance.wakeup = wakeup
+        if instance is not None:
+            instance.wake(self._turn)
 
     def _begin_next(self, instance: Instance | None) -> tuple[Instance, Ticket] | None:
         """Take an instance, or just this one, for the next request; None where there is nothing to do."""
@@ -469,9 +464,6 @@ class DefaultScheduler:
 
     def _turn(self, instance: Instance) -> None:
         """Begin a request of an async model, on the thread of the instance's loop."""
-        if instance.loop_thread != _get_ident():
-            instance.loop.post(partial(self._turn, instance))
-            return
         begun = self._begin_next(instance)
         if begun is not None:
             self._begin([instance], [begun[1]])

@@ -190,7 +190,8 @@ def _span(
         times.append(now - start)
     sent, queued, started, inferred, ended = times
     _, name, device = one.place if ran else _NOWHERE
-    released = min(one.released or end, end) - start
+    shared = one.seen.decoupled and one.seen.is_async  # its loop takes the next at once
+    released = min(one.released or (one.started if shared else end), end) - start
     return Span(
         id=number,
         model=one.seen.name,

@@ -134,8 +134,8 @@ def assert_all_idle(repo: bls.ModelRepository, *names: str) -> None:
         found = repo._server.find(name)
         assert found is not None
         total = len(found.instances)
+        until(lambda n=name: not queued(repo, n), f"a request to {name!r} is left in the queue", 5)
         until(lambda n=name, t=total: idle(repo, n) == t, f"an instance of {name!r} is lost", 5)
-        assert queued(repo, name) == 0
         assert all(i.holder is None for i in found.instances)
 
 
