@@ -76,7 +76,7 @@ def test_divergences_name_recorded_scenarios() -> None:
 
 
 def test_divergences_of_the_live_server_name_tests() -> None:
-    files = [*HERE.glob("test_live_*.py"), *HERE.glob("model_repository/script*/1/deeds.py")]
+    files = [*HERE.glob("test_live_*.py"), *HERE.glob("model_repository/script*/1/*deeds.py")]
     source = "".join(file.read_text() for file in files)
     for name in tomllib.loads(LIVE.read_text()):
         function, _, case = name.partition("[")

@@ -16,8 +16,9 @@ FOLDER = Path(__file__).parent / "model_repository"
 
 
 def deeds(model: str) -> list[Any]:
-    tree = ast.parse((FOLDER / model / "1" / "deeds.py").read_text())
-    names = [node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    files = sorted((FOLDER / model / "1").glob("*deeds.py"))
+    body = [node for file in files for node in ast.parse(file.read_text()).body]
+    names = [node.name for node in body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
     return [pytest.param(model, name, id=f"{model}-{name}") for name in names if not name.startswith("_")]
 
 
