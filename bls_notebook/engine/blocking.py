@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from .failures import error_response
+from .joining import waits_for_threads
 from .messages import running
 from .sleeping import WatchedSelector, watch_callers
 from .ticket import Ticket
@@ -122,9 +123,16 @@ WatchedSelector.sleep = staticmethod(_sleep)
 
 
 def _look_again(waiting: Ticket | WatchedSelector) -> None:
-    """While a wait lasts: what looked able to move a moment ago may have settled since."""
+    """While a wait lasts: what looked able to move a moment ago may have settled, or wait for a thread."""
     with _lock:
-        victim = _victim(waiting) if isinstance(waiting, Ticket) else _victim_of_loop(waiting)
+        joining = waits_for_threads(blocked.keys())
+        for thread, other in joining.items():  # those that wait for others come after them
+            blocked[thread] = blocked[other]
+        try:
+            victim = _victim(waiting) if isinstance(waiting, Ticket) else _victim_of_loop(waiting)
+        finally:
+            for thread in joining:
+                blocked.pop(thread, None)
         reports = [] if victim is not None else [describe_wait(t) for t in _look_circular()]
     if victim is not None:
         _refuse(victim)
@@ -237,7 +245,8 @@ def _cycle(ticket: Ticket) -> list[str]:
         if execution.model is ticket.model:
             return names[::-1]
     # Two callers that hold what the other needs: follow the holders around instead.
-    names = [ticket.parent.model.name] if ticket.parent and ticket.parent.model else []
+    sender = ticket.parent
+    names = [sender.model_name] if sender is not None and (sender.model or sender.bare) else []
     node: Node = ticket
     seen: set[int] = set()
     while id(node) not in seen:
@@ -322,6 +331,6 @@ def describe_wait(ticket: Ticket) -> str:
     return (
         f"A request from '{sender}' to '{ticket.model.name}' has been waiting for "
         f"{(now - ticket.queued_at) / 1e9:.1f} s: {'; '.join(holders)}. If one of these waits for this "
-        "request, neither will ever end; interrupt (Ctrl-C) to get out. Whether it does cannot be told: it "
-        "waits in a thread, or for a lock or a future, that something else may still wake."
+        "request, and without a time limit, neither will ever end; interrupt (Ctrl-C) to get out. Whether it "
+        "does cannot be told from here: threads, locks and futures of its own may be part of it."
     )

@@ -18,6 +18,7 @@ from tests.engine.harness import (
     assert_all_idle,
     infer,
     ints,
+    message,
     model,
     pbtxt,
     queued,
@@ -50,7 +51,7 @@ BARE = {
 }
 
 
-def _bare(kind: str, callee: str) -> str:
+def _bare(kind: str, callee: str, wait: str = "thread.join()") -> str:
     return model(f"""
 def execute(self, requests):
     if number(requests[0]):
@@ -59,7 +60,7 @@ def execute(self, requests):
     request = ask({callee!r}, 1)
     {BARE[kind]}
     thread.start()
-    thread.join()
+    {wait}
     return [answer(value_of(got[0]) if got else 0)]
 """)
 
@@ -76,8 +77,8 @@ def test_a_bare_thread_with_an_idle_callee(repo: bls.ModelRepository, kind: str)
 def test_a_bare_thread_that_waits_for_its_own_model_is_reported(
     repo: bls.ModelRepository, reports: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """Nobody can tell whether this ends. It does here: a later instance_group of 2 would; so does we."""
-    repo.define("a", _bare(kind, "a"), pbtxt())
+    """Nobody can tell whether this ends, where the model looks now and then. It does here: we end it."""
+    repo.define("a", _bare(kind, "a", "while thread.is_alive(): thread.join(0.001)"), pbtxt())
     caller = Caller(infer, repo, "a")
     until(lambda: reports.records, "a report")
     assert not caller.done
@@ -91,6 +92,44 @@ def test_a_bare_thread_that_waits_for_its_own_model_is_reported(
     assert caller.done
     assert_all_idle(repo)
     assert len(reports.records) == 1  # once a wait
+
+
+@pytest.mark.parametrize("wait", ["thread.join()", "threading.Thread.join(thread)"])
+@pytest.mark.parametrize("kind", [k for k in BARE if k != "pool"])
+def test_a_bare_thread_that_the_model_waits_for(
+    repo: bls.ModelRepository, reports: pytest.LogCaptureFixture, kind: str, wait: str
+) -> None:
+    """A thread that waits for another, which waits for its instance: that is certain, once one looks."""
+    repo.define("a", _bare(kind, "a", wait), pbtxt())
+    response = Caller(repo.infer, "a", ints(0)).result()
+    if kind != "exec itself":
+        assert "circular BLS: " in message(response)
+    assert_all_idle(repo)
+    assert not reports.records
+
+
+@pytest.mark.parametrize("wait", [
+    "response = pool.submit(request.exec).result()",
+    "response = pool.submit(contextvars.copy_context().run, request.exec).result()",
+    "response = pool.submit(lambda: pool.submit(request.exec).result()).result()",
+    "with pool: future = pool.submit(request.exec)\n    response = future.result()",
+])  # fmt: skip
+def test_a_call_in_a_pool_that_the_model_waits_for(
+    repo: bls.ModelRepository, reports: pytest.LogCaptureFixture, wait: str
+) -> None:
+    repo.define("a", model(f'''
+def execute(self, requests):
+    from concurrent.futures import ThreadPoolExecutor
+    pool = ThreadPoolExecutor(2)
+    request = ask("a", 1)
+    if number(requests[0]):
+        return [answer(4)]
+    {wait}
+    return [answer(value_of(response))]
+'''), pbtxt())  # fmt: skip
+    assert "circular BLS: a -> a" in message(Caller(repo.infer, "a", ints(0)).result())
+    assert_all_idle(repo)
+    assert not reports.records
 
 
 def test_a_wait_that_ends_is_not_reported(

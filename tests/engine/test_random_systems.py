@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bls_notebook as bls
+from bls_notebook.engine import blocking
 from bls_notebook.engine.parking import Parker
 from bls_notebook.engine.sleeping import WatchedSelector
 from tests.engine import gates
@@ -222,7 +223,7 @@ class Driver:
 
 
 @given(st.data())
-@settings(max_examples=35, suppress_health_check=list(hypothesis.HealthCheck), database=None)
+@settings(max_examples=25, suppress_health_check=list(hypothesis.HealthCheck), database=None)
 def test_refused_are_those_that_nothing_can_serve(data: st.DataObject) -> None:
     gates.reset()
     repo = bls.ModelRepository()
@@ -243,6 +244,7 @@ def test_refused_are_those_that_nothing_can_serve(data: st.DataObject) -> None:
 
     try:
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(blocking, "REPORT_AFTER", 1000.0)  # what is refused is refused at once
             patch.setattr(Parker, "park", told_park)
             patch.setattr(WatchedSelector, "wait", told_wait)
             play(driver, data)
