@@ -14,40 +14,29 @@ threads, whose stacks are short and which no signal reaches.
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import threading
-from asyncio.events import _get_running_loop, _set_running_loop
-from collections import deque
 from collections.abc import Callable, Sequence
-from contextvars import copy_context
 from functools import partial
 from operator import attrgetter
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bls_notebook.devices import ledger
-from bls_notebook.observe import recording
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import spans
 from .blocking import first_response
 from .ctrl_c import may_be_interrupted
 from .execution import Execution
-from .failures import cancelled_response, error_response
+from .failures import cancelled_response
+from .inline import InlineCalls
 from .interrupt import Interrupted, clear_interrupt
-from .left import leave_to_senders
-from .lost import log_lost
-from .messages import execute_failed
-from .outputs import answer, check_returned, returned_none
-from .receiving import ARGUMENTS_STAY, taken_over
+from .outputs import answer
 from .runner import BatchRunner, failure, rows_of
 from .stack_room import need_room
 from .statistics import FOLD_AT
 from .threads import Wakeup, start_in_thread
-from .ticket import SECOND_RESPONSE, Ticket
+from .ticket import Ticket
 from .warnings import with_warnings
 
 if TYPE_CHECKING:
@@ -57,180 +46,21 @@ if TYPE_CHECKING:
 __all__ = ["DefaultScheduler"]
 
 _get_ident = threading.get_ident
-_LAST = (-1,)
 
 
-class DefaultScheduler:
+class DefaultScheduler(InlineCalls):
     """Default scheduler of one model version."""
 
     def __init__(self, model: LoadedModel) -> None:
-        self._model = model
-        self._lock = threading.Lock()
-        self._idle: list[Instance] = list(model.instances)[::-1]
-        self._take_idle = self._idle.pop
-        self._queue: deque[Ticket] = deque()
+        super().__init__(model)
         self._open: set[Ticket] = set()  # accepted, and not answered yet
         self._on_drained: Callable[[], None] | None = None
-        self._closed = False
         self._count = len(self._idle)
         self._leaving: dict[Instance, Callable[[Instance], None]] = {}  # to leave, and who is told
         self._finishing: list[Instance] = []  # of those: idle, but for responses that are yet to come
-        self._watch = False  # somebody is told when an instance comes back: closed, or some are to leave
         self._wakeup = Wakeup()  # of the worker thread that serves the queue next
-        self._async = any(i.is_async for i in model.instances)
         self._shared = self._async or model.decoupled  # an instance may have several unanswered requests
-        self._takes_over = self._async or ARGUMENTS_STAY  # one look for both: every call pays for it
-        self._batching = model.spec.max_batch_size > 0
         self._runner = BatchRunner(model, self._lock)
-
-    # -- sync, on the caller's thread --------------------------------------------------------------
-
-    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
-        """Serve a request and wait for its answer."""
-        model = self._model
-        if self._takes_over:
-            request = taken_over(request) if ARGUMENTS_STAY else request
-            if self._async:
-                ticket = Ticket(model, request, parent, copy_context())
-                del request  # whoever holds it could still answer it
-                return self._call_queued(parent, ticket)
-        execution = Execution(parent.server, model, parent)
-        request._answerable = execution
-        held: list[Instance] = []  # the instance is in here or among the idle ones, at every moment
-        before = caller_var.get()
-        running_loop = _get_running_loop()
-        response: InferenceResponse | None = None
-        guard = None
-        span = inferred = 0
-        try:
-            with self._lock:
-                if self._idle and not self._queue and not self._closed:
-                    held.extend(map(self._take_idle, _LAST))
-            if not held:
-                ticket = Ticket(model, request, parent, copy_context())
-                del request
-                return self._call_queued(parent, ticket)
-            instance = held[0]
-            instance.holder = execution
-            execution.instance = instance
-            execution.request = request
-            execution.thread = thread = _get_ident()
-            if parent.thread != thread or parent.task is not None:
-                guard = parent.watch(execution)
-            if running_loop is not None:  # model code must not see the caller's (or Jupyter's) loop
-                _set_running_loop(None)
-                parent.note_blocking(model.name)
-            caller_var.set(execution)
-            begun = request._arrived
-            rows = rows_of(request) if self._batching else 1
-            failed = False
-            span = execution.span = request._span
-            if span:  # it is recorded for a profile
-                options, inputs = request._options, request._inputs
-                one = len(inputs) == 1 and inputs[0]._datatype != "BYTES"
-                bytes_in = inputs[0]._array.nbytes if one else recording.nbytes(inputs)
-                del inputs
-                timer = spans.measured(span, instance) if instance.gpu >= 0 else None
-            if ledger.recording is not None:
-                execution.track = getattr(request, "_track", 0)
-            execution.started = started = perf_counter_ns()
-            try:
-                returned = instance.execute([request])
-                if returned.__class__ is not list:
-                    returned = self._settle(execution, returned)
-                inferred = perf_counter_ns()
-                one = returned.__class__ is list and len(returned) == 1
-                if not one or returned[0].__class__ is not InferenceResponse:
-                    check_returned(returned, 1)
-                requested = request._requested
-                execution.request = None
-                del request
-                if returned[0] is not None and execution.ticket is None:
-                    response = answer(returned, 0, requested, True, model.outputs, execution)
-                    if response._warnings:
-                        response = with_warnings(response, model, execution, parent)
-                elif returned[0] is not None and execution.ticket is not None and execution.ticket.done:
-                    again = execute_failed(execution.instance_name, SECOND_RESPONSE)
-                    log_lost(execution, execution.ticket, again)
-            except BaseException as error:
-                failed = True
-                with self._lock:
-                    ended = perf_counter_ns()
-                    model.statistics.execution(rows, started - begun, ended - started, 0)
-                    model.statistics.failed(ended - begun)
-                response = failure(execution, error, True)
-            else:
-                with self._lock:
-                    ended = perf_counter_ns()
-                    if rows == 1:
-                        recent = model.statistics.recent
-                        recent.append((begun, started, inferred, ended))
-                        if len(recent) >= FOLD_AT:
-                            model.statistics.fold()
-                    else:
-                        model.statistics.one(rows, begun, started, inferred, ended, 0)
-        finally:
-            # Each of these is one step, and whatever comes in between, the next is taken.
-            try:
-                for instance in held:
-                    instance.holder = None
-                self._idle.extend(held)
-            finally:
-                try:
-                    caller_var.set(before)
-                finally:
-                    if running_loop is not None:
-                        _set_running_loop(running_loop)
-            if guard is None:
-                execution.finished = True
-            else:
-                parent.unwatch(execution, guard)
-            if self._queue or self._watch:
-                self._wake()
-            if span:
-                if timer is not None:
-                    timer.end()
-                log = recording.active
-                if response is None or response._error is not None or execution.ticket is not None:
-                    times = (begun, 0, rows, inferred, ended)
-                    spans.record_call(execution, options, bytes_in, *times, response, failed)
-                elif log is not None:  # all at once: every call pays for this
-                    outs = response._outputs
-                    one = len(outs) == 1 and outs[0]._datatype != "BYTES"
-                    log.whole.extend((
-                        span, parent.span, instance.place, options, bytes_in, begun, 0, thread, rows,
-                        started, inferred, ended, outs[0]._array.nbytes if one else recording.nbytes(outs),
-                    ))  # fmt: skip
-        if response is None:
-            return self._late_answer(execution)
-        if execution.ticket is not None and not execution.ticket.finish(response):
-            return self._late_answer(execution)
-        return response
-
-    def _settle(self, execution: Execution, returned: Any) -> Any:
-        """What a list-less return stands for: a coroutine's result, or one None for each request."""
-        if inspect.iscoroutine(returned):
-            assert execution.instance is not None
-            loop = execution.instance.loop.loop
-            returned = asyncio.run_coroutine_threadsafe(returned, loop).result()
-        if returned is None:
-            if execution.request is not None:
-                ticket = execution.open_ticket(execution.request)
-                execution.request._answerable = ticket
-                execution.request.get_response_sender()
-                leave_to_senders(ticket)
-            return [None]
-        return returned
-
-    def _late_answer(self, execution: Execution) -> InferenceResponse:
-        """The answer that the model's sender gave, or will give."""
-        ticket = execution.ticket
-        if ticket is None:  # a list with None in it
-            name = execution.instance_name
-            response = error_response(execute_failed(name, returned_none("execute returned [None]")))
-            spans.record_answer(execution.span, response)
-            return response
-        return first_response(ticket)
 
     # -- in the background -------------------------------------------------------------------------
 
@@ -540,5 +370,4 @@ class DefaultScheduler:
         return out
 
 
-may_be_interrupted(DefaultScheduler.call.__code__)
 may_be_interrupted(DefaultScheduler._serve.__code__)
