@@ -7,6 +7,7 @@ What is in flight is found by a walk over the heap, so that no request pays for 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Collection
 from time import perf_counter_ns
@@ -39,6 +40,11 @@ def _refuse(tickets: Collection[Ticket], why: str) -> None:
     for ticket in tickets:
         ticket.finish(error_response(running(ticket.model.name, why), ErrorCode.CANCELLED))
     for execution in executions:
+        _stop(execution)
+
+
+def _stop(execution: Execution) -> None:
+    with contextlib.suppress(RuntimeError):  # Python ends, and allows no thread that would insist
         execution.interrupt()
 
 
@@ -48,7 +54,7 @@ def give_up(models: Collection[LoadedModel], why: str) -> None:
     for model in models:
         for instance in model.instances:
             if isinstance(instance.holder, Execution):
-                instance.holder.interrupt()
+                _stop(instance.holder)
 
 
 def give_up_old(models: Collection[LoadedModel], since: int, seconds: float, why: str) -> None:

@@ -105,6 +105,7 @@ class LoadedModel:
         threads_ready()
         self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves
         self.closed = threading.Event()
+        self._start: Callable[[Callable[[], None]], None] = start_in_thread
         self.bare: WeakSet[Execution] = WeakSet()  # who its threads without a context send requests as
         self._lock = threading.Lock()
         self._holds = 0
@@ -207,17 +208,20 @@ class LoadedModel:
         caller = None
         return over
 
-    def close(self, elsewhere: bool = False) -> None:
+    def close(self, elsewhere: Callable[[Callable[[], None]], None] | None = None) -> None:
         """Accept no more requests; finalize once the last one is answered. Does not wait for that.
 
-        Where nothing is in flight the model is finalized on this thread, unless it is to be `elsewhere`.
+        Where nothing is in flight the model is finalized on this thread, unless `elsewhere` says how to start
+        a job in another one.
         """
+        if elsewhere is not None:
+            self._start = elsewhere
         with self._lock:
             held = self._closing or self._holds > 0
             self._closing = True
         if held:
             return
-        closer = None if elsewhere else threading.get_ident()
+        closer = threading.get_ident() if elsewhere is None else None
 
         def drained() -> None:
             if threading.get_ident() == closer:  # nothing was in flight
@@ -231,9 +235,8 @@ class LoadedModel:
     def _finalize_elsewhere(self) -> None:
         self._in_thread(self._finalize)
 
-    @staticmethod
-    def _in_thread(job: Callable[[], None]) -> None:
-        start_in_thread(partial(copy_context().run, job))  # what it prints belongs to the cell that runs now
+    def _in_thread(self, job: Callable[[], None]) -> None:
+        self._start(partial(copy_context().run, job))  # what it prints belongs to the cell that runs now
 
     def _finalize(self) -> None:
         self._finalize_these(deque((*self.instances, *self.passive)))

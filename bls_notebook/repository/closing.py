@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from bls_notebook.engine.ctrl_c import CtrlC
@@ -15,6 +16,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.execution import Execution
 from bls_notebook.engine.model import LoadedModel
 from bls_notebook.engine.server import Server
+from bls_notebook.engine.threads import start_in_thread
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .control import Poller
@@ -63,8 +65,10 @@ class Closing:
             finally:
                 self.remove_files()
 
-    def begin_closing(self) -> list[LoadedModel]:
-        """Take every model out of service; return those that are finalized elsewhere."""
+    def begin_closing(
+        self, start: Callable[[Callable[[], None]], None] = start_in_thread
+    ) -> list[LoadedModel]:
+        """Take every model out of service; return them. They are finalized in threads that `start` finds."""
         with self._lock:
             if self._closed:
                 return []
@@ -74,7 +78,7 @@ class Closing:
             self._poller.stop()
         self._server.last_failure = None
         for model in left:
-            model.close(elsewhere=True)
+            model.close(elsewhere=start)
         return left
 
     def models_in_service(self) -> list[LoadedModel]:

@@ -16,11 +16,13 @@ import atexit
 import contextlib
 import logging
 import os
+import sys
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import thread as _pools  # its own end is registered before ours, and so comes after
 from multiprocessing import util as _processes  # likewise: it waits for processes, which models end
+from queue import SimpleQueue
 from time import monotonic, perf_counter_ns
 from typing import Protocol
 
@@ -48,8 +50,8 @@ _ = _pools, _processes
 class Closing(Protocol):
     """A repository, as far as it takes to end it."""
 
-    def begin_closing(self) -> list[LoadedModel]:
-        """Take every model out of service; return those that are to be finalized elsewhere."""
+    def begin_closing(self, start: Callable[[Callable[[], None]], None]) -> list[LoadedModel]:
+        """Take every model out of service; return them. They are finalized in threads that `start` finds."""
 
     def models_in_service(self) -> list[LoadedModel]:
         """Return the models that serve."""
@@ -62,11 +64,17 @@ class Closing(Protocol):
 
 
 _open: weakref.WeakSet[Closing] = weakref.WeakSet()
+_NO_THREADS_AT_THE_END = (3, 12) <= sys.version_info[:3] < (3, 12, 2)  # some are had from the start
+_jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+_workers: list[threading.Thread] = []
+_exiting = threading.Event()
 
 
 def opened(repository: Closing) -> None:
     """Close a repository when Python ends, if nobody does before."""
     _open.add(repository)
+    if _NO_THREADS_AT_THE_END:
+        _stand_by(8)
 
 
 def wait_until_closed(models: Iterable[LoadedModel], deadline: float | None = None) -> list[LoadedModel]:
@@ -102,22 +110,32 @@ def _main_thread_has_ended() -> None:
         return
     model_threads.let_go_of_pools()
     begun = perf_counter_ns()
-    with contextlib.suppress(RuntimeError):  # Python 3.12.0 and 3.12.1 allow none even here
+    if _NO_THREADS_AT_THE_END:
+        _jobs.put(lambda: _look_after_threads(begun))
+    else:
         start_in_thread(lambda: _look_after_threads(begun))
-        for _ in models:  # workers for `finalize`; where there are fewer, one does several
-            start_in_thread(_stand_by)
+        _stand_by(len(models))
 
 
-_go = threading.Event()  # for the workers that were asked for in time
+def _stand_by(count: int) -> None:
+    """Have so many workers for what is to be done at the end; where there are fewer, one does several."""
+    while len(_workers) < count:
+        worker = threading.Thread(target=_work, name="bls-end", daemon=True)
+        worker.start()
+        _workers.append(worker)
 
 
-def _stand_by() -> None:
-    _go.wait()
+def _work() -> None:
+    while True:
+        try:
+            _jobs.get()()
+        except BaseException:  # costs nobody else anything
+            log.exception("a model could not be ended")
 
 
 def _look_after_threads(since: int) -> None:
     """Answer requests that nobody else will, for as long as Python waits for threads that wait for them."""
-    while not threading.Event().wait(1.0):
+    while not _exiting.wait(1.0):
         give_up_old(_models(), since, PATIENCE_SECONDS, ENDED)
 
 
@@ -127,9 +145,10 @@ def _models() -> list[LoadedModel]:
 
 def _close_all() -> None:
     """Finalize the models of all repositories side by side."""
-    _go.set()
+    _exiting.set()
     repositories = list(_open)
-    models = [model for repository in repositories for model in repository.begin_closing()]
+    start = _jobs.put if _workers else start_in_thread
+    models = [model for repository in repositories for model in repository.begin_closing(start)]
     finish_closing(models, EXIT_SECONDS)
     deadline = monotonic() + LAST_SECONDS
     for model in wait_until_closed(models, deadline):
@@ -153,6 +172,7 @@ def _in_child() -> None:
     for repository in list(_open):
         repository.leave_behind()
     _open.clear()
+    _workers.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -25,6 +25,7 @@ from tests.engine.harness import (
     message,
     model,
     pbtxt,
+    queued,
     until,
 )
 
@@ -86,9 +87,9 @@ def execute(self, requests):
     callers = [
         Caller(repo.infer, "calls", ints()),
         Caller(lambda: next(iter(repo.stream("keeps", ints())))),
-        Caller(lambda: asyncio.run(repo.infer_async("sleeps", ints()))),  # queued, behind that of `calls`
+        Caller(lambda: asyncio.run(repo.infer_async("sleeps", ints()))),  # one of them waits in the queue
     ]
-    until(lambda: gates.counts["begun"] == 3)
+    until(lambda: gates.counts["begun"] == 3 and queued(repo, "sleeps") == 1)
     repo.close(0.05)
     for caller in callers:
         assert "the repository was closed before the request was answered" in message(caller.result())
@@ -254,6 +255,7 @@ HEAD = """
 import atexit, os, sys, threading
 import bls_notebook as bls
 from bls_notebook.repository import ending
+from tests.engine import gates
 from tests.engine.harness import DOUBLE, ints, model, pbtxt
 """
 
@@ -261,7 +263,7 @@ from tests.engine.harness import DOUBLE, ints, model, pbtxt
 def run(program: str, code: int = 0) -> list[str]:
     """The lines that a program printed; it has to end with this exit code."""
     done = subprocess.run(
-        [sys.executable, "-c", HEAD + program],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", HEAD + program],
         cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -317,6 +319,7 @@ for number in range(3):
     other.define(f"never{number}", never, pbtxt())
 asleep = model("""
 async def execute(self, requests):
+    gates.open_gate("asleep")
     await asyncio.Event().wait()
 """)
 other.define("asleep", asleep, pbtxt())
@@ -325,9 +328,13 @@ main = threading.current_thread()
 def work():
     main.join(0.5)
     print("thread", repo.infer("threads", ints(1)).error, flush=True)
+
+def wait():
     print(other.infer("asleep", ints(1)).error.message(), flush=True)
 
 threading.Thread(target=work).start()
+threading.Thread(target=wait).start()
+gates.pass_gate("asleep")
 sys.exit(7)
 ''', 7)  # fmt: skip
     assert lines[0] == "thread None"
