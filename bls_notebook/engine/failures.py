@@ -1,4 +1,4 @@
-"""Turns what a model raised into Triton's message, and keeps where it came from for the displays.
+"""Makes a response of what a model raised (`description.py`), and keeps where it came from for the displays.
 
 The record of an error (its models, frames and source lines) rides on the TritonError as `_origin`;
 models never see it.

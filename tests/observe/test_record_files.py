@@ -94,7 +94,7 @@ PLACES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a pipe": (as_pipe, "it is no file"),
     "a link to itself": (as_loop, "Too many levels"),
     "a device": (lambda file: Path("/dev/zero"), "it is no file"),
-    "an odd name": (lambda file: f"{file}\0", "null byte"),
+    "an odd name": (lambda file: f"{file}\0", "embedded null"),
     "a long name": (lambda file: f"{file}{'x' * 5000}", "File name too long"),
     "half a character": (lambda file: f"{file}\udce9", r"\\udce9.*No such file"),
     "a surrogate": (lambda file: f"{file}\ud800", "surrogates not allowed"),
