@@ -155,10 +155,16 @@ class Tensor:
         if ledger.recording is not None:
             ledger.recording.exported(self)
         there = None if isinstance(self._array, _ndarray) else backend_of(self._array)
-        capsule = self._writeable().__dlpack__() if there is None else there.capsule(self._array)
+        capsule = self._exported().__dlpack__() if there is None else there.capsule(self._array)
         if self._datatype == "BF16":
             dlpack.as_bfloat16(capsule)
         return capsule
+
+    def _exported(self) -> np.ndarray[Any, Any]:
+        array = self._writeable()
+        out = array.view(_Exported)
+        out._tensor, out._array = self, array
+        return out
 
     def _writeable(self) -> np.ndarray[Any, Any]:
         # DLPack (unversioned) cannot say "read only", so NumPy refuses to export such an array.
@@ -216,6 +222,13 @@ class Tensor:
         there = self._device()
         where = "" if there is CPU else f", on {there}"
         return f"Tensor({self._name!r}, {self._datatype}, shape={list(self._array.shape)}{where})"
+
+
+class _Exported(np.ndarray[Any, Any]):
+    """What a capsule is made of: an array that holds the tensor, which on Triton lives as long."""
+
+    _tensor: Tensor
+    _array: np.ndarray[Any, Any]  # a base may be another one
 
 
 def _need_gpus() -> GPUs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 import weakref
 from typing import Any
 
@@ -276,6 +277,20 @@ def test_a_capsule_keeps_the_memory_and_frees_it() -> None:
     del made
     gc.collect()
     assert alive() is None
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "BF16"])
+def test_a_capsule_keeps_its_tensor(datatype: str) -> None:
+    """As on Triton, where models count its references."""
+    kept = Tensor._of("T", np.zeros(4, np.uint16 if datatype == "BF16" else np.float32), datatype)
+    alone = sys.getrefcount(kept)
+    capsule = kept.to_dlpack()
+    assert sys.getrefcount(kept) == alone + 1
+    again = Tensor.from_dlpack("A", capsule)
+    del capsule
+    assert sys.getrefcount(kept) == alone + 1
+    del again
+    assert sys.getrefcount(kept) == alone
 
 
 def test_a_tensor_of_a_capsule_keeps_the_memory_and_frees_it() -> None:
