@@ -210,13 +210,27 @@ def _victim(start: Node) -> Ticket | None:
             continue
         seen.add(id(node))
         if _is_waiting(node):
-            node.circle = _cycle(node)
+            node.circle = _cycle(node) if _needs_itself(node) else ()
             node.refused = True  # from here on it can move, and so can who waits for it
             return node  # type: ignore[no-any-return]
         mode, needed = needs(node)
         if mode != LIVE:
             todo.extend(n for n in needed if is_stuck(n, needs))
     return None
+
+
+def _needs_itself(ticket: Ticket) -> bool:
+    """Whether a request that is stuck is part of a circle, and does not only wait behind what is stuck."""
+    seen: set[int] = set()
+    todo: list[Node] = list(needs(ticket)[1])
+    while todo:
+        node = todo.pop()
+        if node is ticket:
+            return True
+        if id(node) not in seen:
+            seen.add(id(node))
+            todo.extend(needs(node)[1])
+    return False
 
 
 def _is_waiting(node: Node) -> bool:
@@ -270,11 +284,17 @@ def _refuse(ticket: Ticket) -> None:
     if ticket.bound is not None:
         held = f"the instance that serves its sequence, '{ticket.bound[0].name}', is"
         remedy = "A sequence of its own, on another instance, breaks this circle."
-    message = running(
-        model.name,
-        f"circular BLS: {circle}. The request to '{model.name}' can never be served, because {held} held by "
-        f"requests that wait for it (the real server would wait forever). {remedy}",
-    )
+    if ticket.circle:
+        text = (
+            f"circular BLS: {circle}. The request to '{model.name}' can never be served, because {held} held "
+            f"by requests that wait for it (the real server would wait forever). {remedy}"
+        )
+    else:
+        text = (
+            f"the request to '{model.name}' can never be served, because {held} held by requests that wait "
+            "for what nobody can do any more, such as to set an event (the real server would wait forever)."
+        )
+    message = running(model.name, text)
     if model.scheduler.withdraw(ticket) or ticket.execution is None:
         ticket.cancelled = True  # one that was handed over but not begun is skipped then
         ticket.finish(error_response(message))

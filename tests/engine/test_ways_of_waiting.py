@@ -217,6 +217,26 @@ def test_a_circle_that_is_not_certain_is_reported(
     assert len(reports.records) == 1
 
 
+def test_behind_one_that_can_never_end(repo: bls.ModelRepository) -> None:
+    """No circle, and not called one."""
+    repo.define("a", model('''
+async def execute(self, requests):
+    if number(requests[0]):
+        await asyncio.Event().wait()
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    first = Caller(repo.infer, "a", ints(1))
+    found: Any = repo._server.find("a")
+    until(lambda: found.instances[0].loop_thread and found.instances[0].loop.selector.idle)
+    text = message(Caller(repo.infer, "a", ints(0)).result())
+    assert "circular" not in text
+    assert "its only instance is held by requests that wait for what nobody can do any more" in text
+    holder = found.instances[0].holder
+    holder.interrupt()
+    assert message(first.result())
+    assert_all_idle(repo)
+
+
 # -- no false alarm ------------------------------------------------------------------------------------
 
 RESCUES = {
