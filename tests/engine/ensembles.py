@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.engine.harness import model
+import bls_notebook as bls
+from tests.engine.harness import DOUBLE, model, pbtxt
 
 Step = tuple[str, dict[str, str], dict[str, str]]
 
@@ -69,3 +70,21 @@ SILENT = model("""
 def execute(self, requests):
     return [pb.InferenceResponse([]) for _ in requests]
 """)
+
+
+JOIN = pbtxt(inputs="A:INT32 B:INT32")
+PLUS_ONE = model("""
+def execute(self, requests):
+    return [answer(number(r) + 1) for r in requests]
+""")
+
+
+def with_steps(repo: bls.ModelRepository) -> bls.ModelRepository:
+    """The models that the steps of ensembles are made of."""
+    repo.define("double", DOUBLE, pbtxt())
+    repo.define("plus", PLUS_ONE, pbtxt())
+    repo.define("sum", SUM, JOIN)
+    repo.define("raises", RAISES, pbtxt())
+    repo.define("silent", SILENT, pbtxt())
+    repo.define("countdown", COUNTDOWN, pbtxt(decoupled=True))
+    return repo

@@ -1,7 +1,8 @@
-"""Does what its input DO names: a function of deeds.py or odd_deeds.py, modules beside this one."""
+"""Does what its input DO names: a function of a module beside this one."""
 
 import deeds
 import odd_deeds
+import refusal_deeds
 import triton_python_backend_utils as pb_utils
 
 
@@ -11,4 +12,5 @@ class TritonPythonModel:
 
     def _answer(self, request):
         name = pb_utils.get_input_tensor_by_name(request, "DO").as_numpy()[0].decode()
-        return getattr(deeds if hasattr(deeds, name) else odd_deeds, name)(request)
+        home = next(m for m in (deeds, odd_deeds, refusal_deeds) if hasattr(m, name))
+        return getattr(home, name)(request)
