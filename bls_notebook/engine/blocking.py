@@ -323,10 +323,8 @@ def _look_circular() -> list[Ticket]:
             free = node.done or node.expires or node.cancelled or node.refused
             if free or not node.queued:
                 return (LIVE, ()) if free or node.execution is None else (ANY, [node.execution])
-            return ANY, [i.holder for i in candidates(node)] if all(i.holder for i in candidates(node)) else (
-                LIVE,
-                (),
-            )
+            holders = [i.holder for i in candidates(node)]
+            return (ANY, holders) if all(holders) else (LIVE, ())
         found = sent.get(node, []) + sent.get(node.model_name, [])
         return (ANY, found) if found and not node.finished else (LIVE, ())
 
