@@ -99,12 +99,12 @@ async def execute(self, requests):
 """), pbtxt(decoupled=True))  # fmt: skip
     made, both = ModelLoop.__init__, threading.Barrier(2)
 
-    def slow(self: ModelLoop, name: str) -> None:
+    def slow(self: ModelLoop, *arguments: Any) -> None:
         try:
             both.wait(0.3)  # nobody else may get here before it is there
         except threading.BrokenBarrierError:
             pass
-        made(self, name)
+        made(self, *arguments)
 
     monkeypatch.setattr(ModelLoop, "__init__", slow)
     callers = [Caller(lambda: value(next(iter(repo.stream("m", ints(1)))))) for _ in range(2)]
