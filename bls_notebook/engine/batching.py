@@ -182,6 +182,7 @@ class BatchScheduler:
 
     def submit(self, ticket: Ticket) -> None:
         """Queue a request; a worker thread or the instance's loop runs it."""
+        need_room()
         with self._lock:
             closed = self._closed
             refusal = None if closed else self._enter(ticket, self._clock.now())

@@ -154,7 +154,10 @@ def _served_soon(ticket: Ticket) -> bool:
         return _acts(ticket.execution) if ticket.execution is not None else not ticket.model.is_async
     for instance in candidates(ticket):
         holder = instance.holder
-        if isinstance(holder, Ticket):  # on its way to a worker thread, which nothing keeps from it
+        if holder is None:  # idle: one of the engine's threads is on its way
+            if not instance.is_async or instance.loop_thread not in blocked:
+                return True
+        elif isinstance(holder, Ticket):  # on its way to a worker thread, which nothing keeps from it
             if not holder.queued and holder.execution is None and not instance.is_async:
                 return True
         elif _acts(holder):

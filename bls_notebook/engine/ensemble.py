@@ -22,6 +22,7 @@ from .execution import Execution
 from .failures import error_response
 from .messages import in_ensemble, not_ready
 from .spans import record_at_once
+from .stack_room import need_room
 from .ticket import Ticket
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class EnsembleScheduler:
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Serve a request and wait for its answer."""
+        need_room()
         parent.note_blocking(self._model.name)
         members = self._enter()
         if isinstance(members, InferenceResponse):
@@ -55,6 +57,7 @@ class EnsembleScheduler:
 
     def submit(self, ticket: Ticket) -> None:
         """Serve a request in the background."""
+        need_room()
         request, ticket.request = ticket.request, None
         members = self._enter()
         if isinstance(members, InferenceResponse) or request is None:

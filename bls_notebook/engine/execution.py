@@ -34,7 +34,6 @@ from .placement import memory_problem
 from .receiving import NotReceivedError, received
 from .sleeping import watch_loop
 from .spans import record_refused
-from .stack_room import need_room
 from .stream import AnsweredStream, Stream, TicketStream
 from .threads import start_in_thread
 from .ticket import Ticket
@@ -188,7 +187,6 @@ class Execution:
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Serve a request in the background; needs a running event loop."""
         loop = _running_loop()
-        need_room()
         if (self.task is None or self.thread != _get_ident()) and (self.model is not None or self.bare):
             watch_loop(loop, self)
         model = self.server.find(request._model_name, request._model_version)
@@ -228,7 +226,6 @@ class Execution:
         return None if options.preferred_memory is None else memory_problem(options.preferred_memory)
 
     def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
-        need_room()
         ticket = Ticket(model, received(model, request, given, "stream", self), self, copy_context())
         self.adopt(ticket)
         model.scheduler.submit(ticket)

@@ -157,9 +157,9 @@ class InlineCalls:
         finally:
             # Each of these is one step, and whatever comes in between, the next is taken.
             try:
-                for instance in held:
+                if held:
                     instance.holder = None
-                self._idle.extend(held)
+                    self._idle.append(instance)
             finally:
                 try:
                     caller_var.set(before)

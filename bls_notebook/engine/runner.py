@@ -24,7 +24,7 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .ctrl_c import may_be_interrupted
+from .ctrl_c import may_be_interrupted, pressed
 from .description import ReturnError, is_a
 from .execution import Execution
 from .failures import cancelled_response, failed_response
@@ -69,7 +69,7 @@ def failure(execution: Execution, error: BaseException, inline: bool = False) ->
     """
     model = execution.model
     assert model is not None
-    if is_a(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+    if pressed(error):
         execution.interrupt()
         raise error
     if inline and is_a(error, Interrupted):

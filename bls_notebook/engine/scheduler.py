@@ -33,7 +33,6 @@ from .inline import InlineCalls
 from .interrupt import Interrupted, clear_interrupt
 from .outputs import answer
 from .runner import BatchRunner, failure, rows_of
-from .stack_room import need_room
 from .statistics import FOLD_AT
 from .threads import Wakeup, start_in_thread
 from .ticket import Ticket
@@ -65,7 +64,6 @@ class DefaultScheduler(InlineCalls):
     # -- in the background -------------------------------------------------------------------------
 
     def _call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
-        need_room()
         parent.note_blocking(self._model.name)
         parent.adopt(ticket)
         self.submit(ticket)
