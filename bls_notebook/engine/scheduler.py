@@ -33,6 +33,7 @@ from .inline import InlineCalls
 from .interrupt import Interrupted, clear_interrupt
 from .outputs import answer
 from .runner import BatchRunner, failure, rows_of
+from .stack_room import need_room
 from .statistics import FOLD_AT
 from .threads import Wakeup, start_in_thread
 from .ticket import Ticket
@@ -64,6 +65,7 @@ class DefaultScheduler(InlineCalls):
     # -- in the background -------------------------------------------------------------------------
 
     def _call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
+        need_room()
         parent.note_blocking(self._model.name)
         parent.adopt(ticket)
         self.submit(ticket)
@@ -342,6 +344,8 @@ class DefaultScheduler(InlineCalls):
         with self._lock:
             self._closed = self._watch = True
             self._on_drained = on_drained
+        if self._queue:  # also of a sender that was struck before it could ask for that
+            self._wake()
         self._tell()
 
     def _tell(self) -> None:
