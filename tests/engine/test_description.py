@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import logging
 import signal
 import sys
 from typing import Any
@@ -194,7 +196,11 @@ def execute(self, requests): return [answer(1) for r in requests]
     assert sum("is_ready of odd_0_0 raised " in text for text in said) == len(odd.NAMES)
 
 
-def test_what_callbacks_and_threads_of_a_model_raise_ends_no_loop(repo: bls.ModelRepository) -> None:
+def test_what_callbacks_and_threads_of_a_model_raise_ends_no_loop(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # asyncio tells of what was forgotten, in words that no report of a test can carry.
+    monkeypatch.setattr(logging.getLogger("asyncio"), "disabled", True)
     repo.define("odd", STRIKE + model("""
 async def execute(self, requests):
     strike = lambda: odd.strike(odd.NAMES[number(requests[0])])
@@ -210,6 +216,7 @@ async def execute(self, requests):
         for _ in range(2):
             assert value(Caller(repo.infer, "odd", ints(index)).result()) == index
     assert_all_idle(repo)
+    gc.collect()
 
 
 def test_ctrl_c_in_an_endless_text_comes_back(repo: bls.ModelRepository) -> None:
