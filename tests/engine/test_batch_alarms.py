@@ -96,3 +96,32 @@ def test_a_sequence_that_never_ends_keeps_no_model_that_is_gone(
     assert clock.pending == 1
     repo.unload("m")
     assert clock.pending == 0
+
+
+def test_a_request_that_is_put_back_leaves_a_preferred_size_at_once(
+    repo: bls.ModelRepository, clock: FakeClock
+) -> None:
+    """One row waits before two; when its time is up the two are run, and it goes on to wait for others."""
+    more = """dynamic_batching { preferred_batch_size: [ 2, 8 ] max_queue_delay_microseconds: 9000000
+    default_queue_policy { timeout_action: DELAY allow_timeout_override: true
+    default_timeout_microseconds: 8000000 } }"""
+    repo.define("m", ECHO, config(more).replace("max_batch_size: 4", "max_batch_size: 8"))
+
+    def ask(rows: int, timeout: int = 0) -> Caller:
+        waiting = queued(repo, "m")
+        value = np.full((rows, 1), rows, np.int32)
+        caller = Caller(lambda: asyncio.run(repo.infer_async("m", {"X": value}, timeout=timeout)))
+        until(lambda: queued(repo, "m") == waiting + 1)
+        return caller
+
+    first = ask(1, timeout=3_000_000)
+    clock.advance(1)
+    assert not first.done
+    second = ask(2)
+    assert not first.done
+    clock.advance(3)
+    assert second.result()["Y"].as_numpy().tolist() == [[2], [2]]
+    assert not first.done
+    clock.advance(9)
+    assert first.result()["Y"].as_numpy().tolist() == [[1]]
+    assert clock.pending == 0
