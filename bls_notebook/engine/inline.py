@@ -19,18 +19,19 @@ from typing import TYPE_CHECKING, Any
 from bls_notebook.devices import ledger
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils._runtime import caller_var
-from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from . import spans
 from .blocking import first_response
 from .ctrl_c import may_be_interrupted
+from .description import ReturnError
 from .execution import Execution
 from .failures import error_response
 from .left import leave_to_senders
 from .lost import log_lost
 from .messages import execute_failed
-from .outputs import answer, check_returned, returned_none
+from .outputs import answer, check_returned, rescheduled_in_vain, returned_none
 from .receiving import ARGUMENTS_STAY, taken_over
 from .runner import failure, rows_of
 from .statistics import FOLD_AT
@@ -127,6 +128,10 @@ class InlineCalls:
                 one = returned.__class__ is list and len(returned) == 1
                 if not one or returned[0].__class__ is not InferenceResponse:
                     check_returned(returned, 1)
+                    if getattr(request, "_release_flags", 0) == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE and (
+                        execution.ticket is None or not execution.ticket.done
+                    ):
+                        raise ReturnError(rescheduled_in_vain())
                 requested = request._requested
                 execution.request = None
                 del request

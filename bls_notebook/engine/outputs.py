@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _new = InferenceResponse.__new__
 
-__all__ = ["answer", "check_returned", "returned_none"]
+__all__ = ["answer", "check_returned", "rescheduled_in_vain", "returned_none"]
 
 
 def _triton_type(value: object) -> str:
@@ -62,6 +62,15 @@ def returned_none(what: str) -> str:
         f"{what} and the request was not answered: return one InferenceResponse for each request, or send "
         "a response with TRITONSERVER_RESPONSE_COMPLETE_FINAL. (The real server would keep the caller "
         "waiting forever.)"
+    )
+
+
+def rescheduled_in_vain() -> str:
+    """Return the message for a request that is to be seen again, of a model that cannot."""
+    return (
+        "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
+        "configured to handle such a flag. Configure it: sequence_batching { iterative_sequence: true }. "
+        "(The real server logs this, and keeps the caller waiting forever.)"
     )
 
 

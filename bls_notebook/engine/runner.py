@@ -27,12 +27,12 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .ctrl_c import may_be_interrupted, pressed
 from .description import ReturnError, is_a
 from .execution import Execution
-from .failures import cancelled_response, failed_response
+from .failures import cancelled_response, error_response, failed_response
 from .interrupt import Interrupted, clear_interrupt
 from .left import leave_to_senders
 from .lost import log_if_lost, log_lost
 from .messages import execute_failed
-from .outputs import answer, check_returned
+from .outputs import answer, check_returned, rescheduled_in_vain
 from .ticket import SECOND_RESPONSE, Ticket
 from .warnings import with_warnings
 
@@ -399,9 +399,12 @@ class BatchRunner:
                     )
                 if response is not None and ticket.sent:
                     raise ReturnError(SECOND_RESPONSE)
-        if self._see_again is None:
-            return []
         rescheduled = [t for t, wanted in zip(tickets, again, strict=True) if wanted and not t.done]
+        if self._see_again is None:
+            for ticket in rescheduled:
+                message = execute_failed(execution.instance_name, rescheduled_in_vain())
+                ticket.finish(error_response(message))
+            return []
         for ticket in rescheduled:
             self._see_again(ticket)
         return rescheduled

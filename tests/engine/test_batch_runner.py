@@ -189,7 +189,7 @@ def serve(self, requests, values):
     requests[0].set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
     return [None, *[reply(v) for v in values[1:]]]
 ''')  # fmt: skip
-    assert "the request was not answered" in answers[0]
+    assert "while the model is not configured to handle such a flag. Configure it: " in answers[0]
     assert answers[1:] == [2, 3]
 
 

@@ -64,9 +64,12 @@ RAISES = {
                      "KeyError('later') from e", "KeyError: 'later'"),
 }  # fmt: skip
 
+AGAIN = "requests[0].set_release_flags(pb.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)"
 RETURNS = {
     "None": ("return None", "and the request was not answered"),
     "[None]": ("return [None]", "and the request was not answered"),
+    "again": (f"{AGAIN}; return None", "model is not configured to handle such a flag. Configure it: "),
+    "[again]": (f"{AGAIN}; return [None]", "model is not configured to handle such a flag. Configure it: "),
     "nothing": ("return []", "size is:1, and InferenceResponse(s) size is:0"),
     "two": ("return [answer(1), answer(2)]", "InferenceResponse(s) size is:2"),
     "a response": ("return answer(1)", "Expected a list in the execute return"),
