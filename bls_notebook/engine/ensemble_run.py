@@ -8,6 +8,7 @@ once. Errors are worded as Triton's.
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -46,6 +47,7 @@ _NO_SEQUENCE = Membership(0, 0)
 _PLAIN = '{"sequence_id": 0, "sequence_start": false, "sequence_end": false}'
 _new = InferenceRequest.__new__
 _get_ident = threading.get_ident
+_logger = logging.getLogger("bls_notebook")
 
 
 class EnsembleExecution(Execution):
@@ -384,6 +386,10 @@ class EnsembleRun:
                 self._record_end(log, responses[-1][0])
         ticket = self._ticket
         for response, final in responses:
+            counts = response._error is None and (response._outputs or not self._model.decoupled)
+            if counts and len(response._outputs) < len(self._request._requested):
+                for name in set(self._request._requested).difference(t._name for t in response._outputs):
+                    _logger.debug("Composing models did not output tensor %s", name)
             if ticket is not None:
                 ticket.respond(response, final)
             else:

@@ -23,7 +23,7 @@ def parameters_to_json(parameters: Any) -> str:
     if parameters is None:
         return "{}"
     if not isinstance(parameters, dict):
-        raise TritonModelException(f"Expect parameters to have type dict, found type {type(parameters)}")
+        raise TritonModelException(f"Expect parameters to have type dict, got {type(parameters)}")
     for key, value in parameters.items():
         if not isinstance(key, str):
             raise TritonModelException(f"Expect parameters keys to have type str, found type {type(key)}")

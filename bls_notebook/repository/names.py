@@ -12,6 +12,7 @@ __all__ = ["check_launchable", "check_model_name", "check_version", "file_overri
 
 _FORBIDDEN = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f]')
 _SHELL = re.compile(r"""[;|&$`<>()\[\]{}\\"'*?~#!]""")  # python_backend/src/pb_utils.h
+_NO_STUB = "Invalid argument: Invalid stub name: contains invalid characters"
 
 
 def check_model_name(name: object) -> str:
@@ -40,8 +41,8 @@ def check_model_name(name: object) -> str:
         why = f"it has {found[0]!r} in it" if found else "it is empty, hidden, too long or has spaces around"
         raise InvalidNameError(
             f"model name {shown!r} cannot be used: {why}. A model's name is the name of its "
-            "folder; use letters, "
-            "digits, '_', '-' and '.'"
+            "folder; use letters, digits, '_', '-' and '.'",
+            _NO_STUB if found and _SHELL.match(found[0]) else "",
         )
     return name
 
@@ -64,7 +65,7 @@ def check_launchable(name: str, what: str) -> None:
         raise InvalidNameError(
             f"{what} cannot be used by a model of the Python backend: it has {found[0]!r} in it, which means "
             "something to a shell, and the server refuses it; use letters, digits, '_', '-' and '.'",
-            "Invalid argument: Invalid stub name: contains invalid characters",
+            _NO_STUB,
         )
 
 

@@ -156,16 +156,20 @@ def test_errors_name_every_ensemble_on_the_way(models: bls.ModelRepository) -> N
     )
 
 
-def test_an_output_that_a_step_does_not_give(models: bls.ModelRepository) -> None:
+def test_an_output_that_a_step_does_not_give(
+    models: bls.ModelRepository, caplog: pytest.LogCaptureFixture
+) -> None:
     models.define("first", "", chain("silent", "plus"))
     models.define("last", "", chain("silent"))
     assert message(models.infer("first", ints(1), request_id="q")) == (
         "in ensemble 'first', [request id: q] expected 1 inputs but got 0 inputs for model 'plus'. "
         "Got input(s) [], but missing required input(s) ['X']. Please provide all required input(s)."
     )
-    response = models.infer("last", ints(1))
+    with caplog.at_level("DEBUG", "bls_notebook"):
+        response = models.infer("last", ints(1))
     assert response.error is None
     assert list(response) == []
+    assert "Composing models did not output tensor Y" in caplog.messages
 
 
 def test_what_is_wrong_with_the_request_itself(models: bls.ModelRepository) -> None:

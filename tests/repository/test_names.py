@@ -102,6 +102,15 @@ def test_unloading_what_cannot_be_there_is_no_error(repo: bls.ModelRepository, n
             repo.unload(name)
 
 
+@pytest.mark.parametrize("name", [f"a{character}b" for character in '*?<>"|\\'])
+def test_what_no_folder_and_no_shell_takes_is_refused_in_the_words_of_both(
+    repo: bls.ModelRepository, name: str
+) -> None:
+    with pytest.raises(bls.InvalidNameError, match="cannot be used: it has") as info:
+        repo.load(name)
+    assert info.value.reason == "Invalid argument: Invalid stub name: contains invalid characters"
+
+
 @pytest.mark.parametrize("name", [f"a{character}b" for character in ";&$`'()[]{}~!#"])
 def test_what_means_something_to_a_shell_is_refused_of_python_models(
     repo: bls.ModelRepository, name: str, tmp_path: Path
