@@ -57,7 +57,7 @@ def wait_for(ticket: Ticket) -> None:
         outer = blocked.get(thread)
         blocked[thread] = ticket
         victim = _victim(ticket)
-        unseen = any(_runs_unseen(e, thread) for e in _ancestors(ticket))
+        unseen = any(_runs_unseen(e, thread) for e in _senders(ticket) if not e.bare)
     try:
         if victim is not None:
             _refuse(victim)
@@ -244,22 +244,21 @@ def _is_waiting(node: Node) -> bool:
 # -- words ---------------------------------------------------------------------------------------
 
 
-def _ancestors(ticket: Ticket) -> list[Execution]:
-    out = []
+def _senders(ticket: Ticket) -> Iterator[Execution]:
+    """Yield the models' executions that a request hangs on, and the threads of models' own."""
     execution = ticket.parent
     while execution is not None:
-        if execution.model is not None:
-            out.append(execution)
+        if execution.model is not None or execution.bare:
+            yield execution
         execution = execution.parent
-    return out
 
 
 def _cycle(ticket: Ticket) -> list[str]:
     """Names of the models of the circle that a queued request closes, its own model last."""
     names = [ticket.model.name]
-    for execution in _ancestors(ticket):
-        names.append(execution.model.name)  # type: ignore[union-attr]
-        if execution.model is ticket.model:
+    for execution in _senders(ticket):
+        names.append(execution.model_name)
+        if execution.model is ticket.model or (execution.bare and execution.model_name == ticket.model.name):
             return names[::-1]
     # Two callers that hold what the other needs: follow the holders around instead.
     sender = ticket.parent
@@ -309,17 +308,21 @@ def _look_circular() -> list[Ticket]:
     Whoever has a request under way may be waiting for it, even where the graph cannot see how.
     """
     known: set[Ticket] = set()
+    todo: list[Ticket] = []
     for waiting in list(blocked.values()):
         if isinstance(waiting, Ticket):
-            known.add(waiting)
+            todo.append(waiting)
         else:
-            known.update(t for e in list(waiting.executions) for t in list(e.children))
+            todo.extend(t for e in list(waiting.executions) for t in list(e.children))
+    while todo:
+        ticket = todo.pop()
+        known.add(ticket)
+        if ticket.execution is not None and ticket.execution.combined:  # nobody waits for its steps but it
+            todo.extend(ticket.execution.waits_for(blocked))
     sent: dict[Any, list[Ticket]] = {}
     for ticket in known:
-        for execution in _ancestors(ticket):
-            sent.setdefault(execution, []).append(ticket)
-        if ticket.parent is not None and ticket.parent.bare:
-            sent.setdefault(ticket.parent.model_name, []).append(ticket)
+        for execution in _senders(ticket):
+            sent.setdefault(execution.model_name if execution.bare else execution, []).append(ticket)
 
     def may_need(node: Node) -> Need[Node]:
         if isinstance(node, Ticket):

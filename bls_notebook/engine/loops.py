@@ -58,8 +58,10 @@ class Mailbox:
             wakeup = Wakeup(self._drain)
             loop.call_soon_threadsafe(wakeup)
             self._wakeup = wakeup
-        except RuntimeError:  # the loop has been closed: nobody is left to tell
-            self._calls.clear()
+        except RuntimeError:
+            if loop is not None and not loop.is_closed():
+                raise  # RecursionError is one of them
+            self._calls.clear()  # nobody is left to tell
 
     def _drain(self) -> None:
         try:

@@ -10,8 +10,10 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine import blocking
+from bls_notebook.engine import scheduler as scheduler_module
 from bls_notebook.engine.threads import start_in_thread
 from tests.engine import gates
+from tests.engine.ensembles import chain
 from tests.engine.harness import (
     DOUBLE,
     Caller,
@@ -106,6 +108,55 @@ def test_a_bare_thread_that_the_model_waits_for(
         assert "circular BLS: " in message(response)
     assert_all_idle(repo)
     assert not reports.records
+
+
+@pytest.mark.parametrize(("callee", "circle"), [("b", "a -> b -> a"), ("chain", "a -> chain -> a")])
+@pytest.mark.parametrize("certain", [True, False])
+def test_a_bare_thread_that_waits_for_its_model_through_others(
+    repo: bls.ModelRepository, reports: pytest.LogCaptureFixture, callee: str, circle: str, certain: bool
+) -> None:
+    wait = "thread.join()" if certain else "while thread.is_alive(): thread.join(0.001)"
+    repo.define("a", _bare("function of the model", callee, wait), pbtxt())
+    repo.define("b", model('''
+def execute(self, requests):
+    return [answer(value_of(ask("a").exec()))]
+'''), pbtxt())  # fmt: skip
+    repo.set_config("chain", chain("a"))
+    repo.load("chain")
+    caller = Caller(repo.infer, "a", ints(0))
+    if not certain:
+        until(lambda: reports.records, "a report")
+        assert "to 'a' has been waiting" in reports.records[0].getMessage()
+        scheduler: Any = repo._server.find("a").scheduler  # type: ignore[union-attr]
+        scheduler._queue[0].cancel()
+    text = message(caller.result())
+    assert ("circular BLS: " + circle in text) == certain
+    assert_all_idle(repo, "a", "b")
+
+
+def test_a_request_that_a_thread_of_the_engine_is_about_to_take_is_not_reported(
+    repo: bls.ModelRepository, reports: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = threading.Event()
+    jobs: list[Any] = []
+    look = blocking._look_circular
+
+    def and_say(*args: Any) -> Any:
+        found = look(*args)
+        looked.set()
+        return found
+
+    monkeypatch.setattr(blocking, "_look_circular", and_say)
+    monkeypatch.setattr(scheduler_module, "start_in_thread", jobs.append)
+    repo.define("double", DOUBLE, pbtxt())
+    repo.define("a", _bare("asyncio in a thread", "double"), pbtxt())
+    caller = Caller(infer, repo, "a")
+    assert looked.wait(gates.LIMIT)
+    assert queued(repo, "double") == 1
+    assert not reports.records
+    for job in jobs:
+        start_in_thread(job)
+    assert caller.result() == 2
 
 
 @pytest.mark.parametrize("wait", [

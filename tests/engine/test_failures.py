@@ -195,6 +195,33 @@ def execute(self, requests):
     Caller(run).result()
 
 
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_stream_begun_at_the_end_of_the_stack(repo: bls.ModelRepository, kind: str) -> None:
+    """It is refused by Python, or answered: what has to wake a loop is not dropped in silence."""
+    repo.define("a", model(f'''
+{kind} execute(self, requests):
+    requests[0].get_response_sender().send(answer(1), FINAL)
+'''), pbtxt(decoupled=True))  # fmt: skip
+
+    def deep(left: int) -> Any:
+        return list(repo.stream("a", ints(0))) if left == 0 else deep(left - 1)
+
+    def run() -> list[bool]:
+        answered = []
+        for n in range(sys.getrecursionlimit() - 80, sys.getrecursionlimit() - 10):
+            try:
+                answered.append(value(deep(n)[-1]) == 1)
+            except (RecursionError, bls.BLSError):
+                answered.append(False)
+        return answered
+
+    answered = Caller(run).result()
+    assert answered[0]
+    assert not answered[-1]
+    assert value(list(repo.stream("a", ints(0)))[-1]) == 1
+    assert_all_idle(repo)
+
+
 def test_a_chain_of_async_calls_without_end(repo: bls.ModelRepository) -> None:
     """Requests of an async decoupled model share its instance, so nothing but this limit stops them."""
     repo.define("a", model('''
