@@ -8,6 +8,7 @@ Mirrors core/src/backend_model_instance.cc (GenerateWarmupData, WarmUp).
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 from collections.abc import Iterable
@@ -33,6 +34,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 __all__ = ["warm_up"]
 
 _DATATYPES = {"STRING": "BYTES"}
+log = logging.getLogger("bls_notebook")
 
 
 def warm_up(model: LoadedModel, instances: Iterable[Instance], folder: Path) -> None:
@@ -54,7 +56,11 @@ def warm_up(model: LoadedModel, instances: Iterable[Instance], folder: Path) -> 
             tensors = [
                 _tensor(model, sample.name, name, sample.inputs[name], folder) for name in sample.inputs
             ]
-            for _ in range(max(1, sample.count)):
+            for iteration in range(1, max(1, sample.count) + 1):
+                log.debug(
+                    "model '%s' instance %s is running warmup sample '%s' for iteration %d",
+                    model.name, instance.name, sample.name, iteration,
+                )  # fmt: skip
                 errors = _run(model, instance, tensors, sample.batch_size)
                 if errors:
                     words = "".join(f"{e}; " for e in errors)

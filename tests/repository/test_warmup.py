@@ -68,6 +68,15 @@ def test_a_batch_is_that_many_requests_of_one_row(repo: bls.ModelRepository) -> 
     assert (row["inference_count"], row["execution_count"]) == (4, 2)
 
 
+def test_the_log_tells_each_run_at_debug_level(
+    repo: bls.ModelRepository, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("DEBUG", "bls_notebook"):
+        repo.define("m", SEES, IN + OUT + sample("zero_data: true", "batch_size: 1 count: 2"))
+    told = "model 'm' instance m_0 is running warmup sample 'w' for iteration "
+    assert [m for m in caplog.messages if "warmup" in m] == [f"{told}1", f"{told}2"]
+
+
 def test_every_instance_is_warmed_up(repo: bls.ModelRepository) -> None:
     repo.define(
         "m", SEES, IN + OUT + sample("zero_data: true") + "instance_group [ { count: 3 kind: KIND_CPU } ]"
