@@ -89,9 +89,7 @@ def _tensor(model: LoadedModel, sample: str, name: str, given: Any, folder: Path
 
     kind = model_config_pb2().DataType.Name(given.data_type).removeprefix("TYPE_")
     datatype = _DATATYPES.get(kind, kind)
-    # Sizes of what is no input (a control of a sequence model) are whole as they are.
-    batching = model.spec.max_batch_size > 0 and name in model.spec.inputs
-    shape = (1,) * batching + tuple(given.dims)
+    shape = (1,) * (model.spec.max_batch_size > 0) + tuple(given.dims)  # also of a sequence's controls
     choice = given.WhichOneof("input_data_type")
     if datatype == "BYTES":
         array = np.full(shape, b"", np.object_)

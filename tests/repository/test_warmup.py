@@ -84,6 +84,21 @@ def test_every_instance_is_warmed_up(repo: bls.ModelRepository) -> None:
     assert repo.statistics("m")["model_stats"][0]["execution_count"] == 3
 
 
+def test_a_control_of_a_sequence_has_the_dimension_of_the_batch_too(
+    repo: bls.ModelRepository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As on tritonserver 2.51, where each of these is seen as (1, 2)."""
+    both = sample("zero_data: true").removesuffix("}\n") + (
+        'inputs { key: "START" value { data_type: TYPE_INT32 dims: [ 2 ] zero_data: true } } }\n'
+    )
+    config = f"""max_batch_size: 4 {IN} {OUT} {both}
+sequence_batching {{ control_input {{ name: "START" control {{
+  kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] }} }} }}"""
+    tells = SEES.replace("text =", "print({n: a.shape for n, a in arrays.items()}); text =")
+    repo.define("m", tells, config)
+    assert capsys.readouterr().out == "{'IN': (1, 2), 'START': (1, 2)}\n"
+
+
 def test_data_of_files(disk: bls.ModelRepository) -> None:
     folder = disk.paths[0] / "m"
     (folder / "1").mkdir(parents=True)
