@@ -72,9 +72,24 @@ def _field_of(data: Any, text: str, field: str = "", depth: int = 0) -> str:
     return next((found for name, value in items if (found := _field_of(value, text, name, depth + 1))), "")
 
 
-def _decoded(text: str, model: str, source: str) -> Any:
+_BARE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|([A-Za-z_]\w*)(?=\s*:)')
+
+
+def _loads(text: str) -> Any:
+    """Decode JSON in which names may lack their quotes, as the server's reader takes it."""
     try:
         return json.loads(text, object_pairs_hook=_without_repeats)
+    except json.JSONDecodeError as error:
+        quoted = _BARE_NAME.sub(lambda found: f'"{found[1]}"' if found[1] else found[0], text)
+        try:
+            return json.loads(quoted, object_pairs_hook=_without_repeats)
+        except json.JSONDecodeError:
+            raise error from None  # with its place in the text that was given
+
+
+def _decoded(text: str, model: str, source: str) -> Any:
+    try:
+        return _loads(text)
     except RecursionError:
         raise _too_deep(model, source) from None
     except json.JSONDecodeError as error:

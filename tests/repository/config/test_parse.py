@@ -160,7 +160,6 @@ def test_a_json_error_names_model_place_and_reason(text: str, reason: str) -> No
     "text",
     [
         "{'backend': 'python'}",
-        '{backend: "python"}',
         '{"backend": "python",}',
         '{"response_cache": {"enable": true, "enable": false}}',
         '{"input": [null]}',
@@ -205,3 +204,12 @@ def test_a_dict_that_is_no_configuration_is_refused() -> None:
         parse_json({"input": 3}, model="m")
     with pytest.raises(ConfigError, match="model 'm': "):
         parse_json(json.loads('{"parameters": [1]}'), model="m")
+
+
+def test_names_of_json_without_quotes_are_read_as_the_server_reads_them() -> None:
+    text = """{backend: "python", "parameters": {"a: b": {string_value: "c: \\"d: e"}},
+               "sequence_batching": {direct : {"max_queue_delay_microseconds": 5}}}"""
+    config = parse_json(text, model="m")
+    assert config.backend == "python"
+    assert config.parameters["a: b"].string_value == 'c: "d: e'
+    assert config.sequence_batching.direct.max_queue_delay_microseconds == 5
