@@ -229,6 +229,15 @@ def inputs_not_placed(why: str) -> str:
     return f"Failed to allocate memory for the inputs: {why}"
 
 
+def only_passive(model: str) -> str:
+    """A request to a model that has no instance for it."""
+    return running(
+        model,
+        f"every instance of model '{model}' is passive, and those are handed no requests (the real server "
+        "would wait forever). An instance_group without `passive: true` serves them.",
+    )
+
+
 def timeout_expired() -> str:
     """A request waited longer in the dynamic batcher's queue than its policy allows."""
     return "Request timeout expired"

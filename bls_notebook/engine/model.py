@@ -196,6 +196,7 @@ class LoadedModel:
         self.spec = spec
         self.instances = tuple(i for i in instances if not i.spec.passive)
         self.passive = tuple(i for i in instances if i.spec.passive)
+        self.check = RequestCheck(spec)
         self.be(replace(self.seen, instances=tuple(i.name for i in self.instances)))
         self.scheduler.resize(
             [i for i in added if not i.spec.passive], [i for i in leaving if not i.spec.passive], left

@@ -29,7 +29,7 @@ class RequestCheck:
         Of the completed configuration; ``shape`` has the batch dimension in front, as -1.
     """
 
-    __slots__ = ("_fixed", "_inputs", "_outputs", "_required", "_spec", "_total")
+    __slots__ = ("_fixed", "_inputs", "_outputs", "_required", "_spec", "_total", "_unserved")
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
@@ -46,7 +46,12 @@ class RequestCheck:
             )
             for s in spec.inputs.values()
         }
-        self._fixed = spec.max_batch_size == 0 and not any(s.is_shape_tensor for s in spec.inputs.values())
+        self._unserved = bool(spec.instances) and all(i.passive for i in spec.instances)
+        self._fixed = (
+            spec.max_batch_size == 0
+            and not self._unserved
+            and not any(s.is_shape_tensor for s in spec.inputs.values())
+        )
 
     def problem(self, request: InferenceRequest) -> str | None:
         """Return Triton's message for what is wrong with the request, None where nothing is."""
@@ -129,7 +134,7 @@ class RequestCheck:
             # The controls of a sequence are inputs too.
             if not inputs and spec.in_python and spec.scheduler != "sequence":
                 return messages.no_inputs()
-        return None
+        return messages.only_passive(model) if self._unserved else None
 
     def _rows_problem(self, tensor: Tensor, wanted: TensorSpec, rows: int, request_id: str) -> str | None:
         """What is wrong with an input of no rows, in a batch of `rows`."""

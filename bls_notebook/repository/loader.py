@@ -109,7 +109,9 @@ def load_versions(
                 loaded[version] = ensemble
                 continue
             fingerprint = version_fingerprint(source.folder, config, version)
-            if version in serving and serving[version].fingerprint == fingerprint:
+            # Passive instances alone would leave the requests that wait without an answer.
+            serves = any(not group.passive for group in config.instance_group)
+            if serves and version in serving and serving[version].fingerprint == fingerprint:
                 loaded[version] = serving[version]
                 regrouping = _regroup(serving[version], config, source)
                 if regrouping is not None:

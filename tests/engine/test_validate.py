@@ -365,6 +365,7 @@ def specs(draw: st.DrawFn) -> Any:
         max_batch_size=limit,
         in_python=draw(st.booleans()),
         scheduler=draw(st.sampled_from(["default", "sequence"])),
+        instances=(),
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import bls_notebook as bls
 from tests.engine import gates
-from tests.engine.harness import Caller, assert_all_idle, infer, ints, model, until, value
+from tests.engine.harness import Caller, assert_all_idle, infer, ints, message, model, until, value
 
 COUNTING = model("""
 def initialize(self, args):
@@ -225,6 +225,21 @@ def test_a_passive_instance_is_handed_no_request(repo: bls.ModelRepository) -> N
     assert repo.record("m").instances == 2
     repo.unload("m")
     assert counts() == (2, 2)
+
+
+@pytest.mark.parametrize("more", [{}, {"max_batch_size": 2, "dynamic_batching": {}}])
+def test_passive_instances_alone_serve_nobody(repo: bls.ModelRepository, more: dict[str, Any]) -> None:
+    repo.load("m", config(group(1), **more))
+    caller = Caller(lambda: repo.infer("m", ints(1) if not more else {"X": ints(1)["X"][None]}))
+    gates.pass_gate("in 1")
+    repo.load("m", config(group(2, passive=True), **more))
+    gates.open_gate("out 1")
+    assert caller.result().error is None  # by the instance that serves no more
+    for _ in range(2):
+        response = repo.infer("m", ints(1) if not more else {"X": ints(1)["X"][None]})
+        assert "every instance of model 'm' is passive" in message(response)
+    repo.load("m", config(group(1), **more))
+    assert repo.infer("m", ints(0) if not more else {"X": ints(0)["X"][None]}).error is None
 
 
 def test_unloading_waits_for_those_that_leave(repo: bls.ModelRepository) -> None:
