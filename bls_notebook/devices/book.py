@@ -122,10 +122,6 @@ def _device(key: Key) -> str:
     return key[0] if isinstance(key, tuple) else "cpu"
 
 
-def _lives(key: Key) -> bool:
-    return isinstance(key, tuple) or key() is not None
-
-
 class Book:
     """Lives, as they come out of the log.
 
