@@ -53,7 +53,7 @@ class DefaultScheduler(InlineCalls):
 
     def __init__(self, model: LoadedModel) -> None:
         super().__init__(model)
-        self._open: set[Ticket] = set()  # accepted, and not answered yet
+        self._open: set[Ticket] = set()  # begun, and not answered yet
         self._on_drained: Callable[[], None] | None = None
         self._count = len(self._idle)
         self._leaving: dict[Instance, Callable[[Instance], None]] = {}  # to leave, and who is told
@@ -76,9 +76,8 @@ class DefaultScheduler(InlineCalls):
         with self._lock:
             closed = self._closed
             if not closed:
-                self._open.add(ticket)
                 ticket.queued = True
-                self._queue.append(ticket)
+                self._queue.append(ticket)  # in one step: it is accepted, or not
         if closed:
             self._model.pass_on(ticket)
         elif self._idle:
@@ -119,6 +118,7 @@ class DefaultScheduler(InlineCalls):
     def _hand(self, instance: Instance, ticket: Ticket) -> None:
         """An instance that has been taken has its next request; the lock is held."""
         ticket.queued = False
+        self._open.add(ticket)
         instance.holder = ticket
         if self._shared:
             ticket.serving = instance.serving
@@ -132,7 +132,7 @@ class DefaultScheduler(InlineCalls):
     def withdraw(self, ticket: Ticket) -> bool:
         """Take a request out of the queue."""
         with self._lock:
-            if not ticket.queued:
+            if not ticket.queued or ticket not in self._queue:
                 return False
             self._queue.remove(ticket)
             ticket.queued = False
@@ -255,6 +255,7 @@ class DefaultScheduler(InlineCalls):
             if self._queue and instance not in self._leaving:
                 following = self._queue.popleft()
                 following.queued = False
+                self._open.add(following)
                 instance.holder = following
                 line.append(following)
             else:
@@ -366,7 +367,8 @@ class DefaultScheduler(InlineCalls):
             self._count -= 1
             out.append(partial(self._leaving.pop(instance), instance))
         self._watch = self._closed or bool(self._leaving)
-        if self._on_drained is not None and not self._open and len(self._idle) == self._count:
+        drained = not self._open and not self._queue and len(self._idle) == self._count
+        if self._on_drained is not None and drained:
             out.append(self._on_drained)
             self._on_drained = None
         return out
