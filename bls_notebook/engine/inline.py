@@ -87,7 +87,7 @@ class InlineCalls:
         running_loop = _get_running_loop()
         response: InferenceResponse | None = None
         guard = None
-        span = inferred = 0
+        span = inferred = ended = 0
         try:
             with self._lock:
                 if self._idle and not self._queue and not self._closed:
@@ -177,7 +177,8 @@ class InlineCalls:
                 parent.unwatch(execution, guard)
             if self._queue or self._watch:
                 self._wake()
-            if span:
+            if span and execution.started:  # else it was struck before there was anything to record
+                ended = ended or perf_counter_ns()
                 if timer is not None:
                     timer.end()
                 log = recording.active

@@ -28,7 +28,7 @@ from tests.engine.harness import DOUBLE, infer, pbtxt
 from tests.engine.kinds import CONTROL, REQUESTS, at_rest, fresh_loop, lay_out
 
 EVERY = bool(os.environ.get("BLS_TEST_EVERY_EVENT"))
-SAMPLES = {**dict.fromkeys(REQUESTS, 24), **dict.fromkeys(CONTROL, 12), "compare": 3}
+SAMPLES = {**dict.fromkeys(REQUESTS, 24), **dict.fromkeys(CONTROL, 12), "track_memory": 4, "compare": 2}
 TRACKING = ("track_memory", "compare")
 
 
