@@ -1,5 +1,7 @@
 """Threads and coroutines ask random models, while others load, unload and redefine them.
 
+The main thread asks too, and is interrupted by Ctrl-C at random moments; coroutines give up at random ones.
+
 Every request must get its one answer (or its stream), or a clear error; nothing may hang; and once all
 models are gone, so is all that they took.
 """
@@ -15,6 +17,7 @@ import itertools
 import os
 import random
 import re
+import signal
 import sys
 import tempfile
 import threading
@@ -110,20 +113,23 @@ class Load:
         """A thread."""
         rng = random.Random(f"{self.seed} {number}")
         while not self.over.is_set():
-            name, x, inputs, more = self.draw(rng)
-            kind = MODELS[name].kind
-            if kind == "sequence":
-                self.sequence(name, rng)
-            elif kind == "stream":
-                leaves = rng.random() < 0.2
-                count = 0
-                for count, response in enumerate(self.repo.stream(name, inputs), 1):
-                    if not self.check_stream(name, x, count - 1, response) or leaves:
-                        break
-                else:
-                    self.check_end(name, x, count)
+            self.once(rng)
+
+    def once(self, rng: random.Random) -> None:
+        name, x, inputs, more = self.draw(rng)
+        kind = MODELS[name].kind
+        if kind == "sequence":
+            self.sequence(name, rng)
+        elif kind == "stream":
+            leaves = rng.random() < 0.2
+            count = 0
+            for count, response in enumerate(self.repo.stream(name, inputs), 1):
+                if not self.check_stream(name, x, count - 1, response) or leaves:
+                    break
             else:
-                self.check(name, x, self.repo.infer(name, inputs, **more))
+                self.check_end(name, x, count)
+        else:
+            self.check(name, x, self.repo.infer(name, inputs, **more))
 
     def sequence(self, name: str, rng: random.Random) -> None:
         key: Any = next(numbers)
@@ -209,6 +215,33 @@ class Load:
             self.repo.index()
             self.got["controlled"] += 1
 
+    def impatient(self, seconds: float) -> None:
+        """The main thread; somebody presses Ctrl-C all the time."""
+        rng = random.Random(f"{self.seed} impatient")
+        end = time.monotonic() + seconds
+        left = threading.Event()
+
+        def press() -> None:
+            while not left.wait(0.005 + rng.random() * 0.03):
+                signal.raise_signal(signal.SIGINT)  # from any thread: Python's handlers run in the main one
+
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        finger = threading.Thread(target=press, daemon=True)
+        finger.start()
+        while not left.is_set():
+            try:
+                try:
+                    while time.monotonic() < end and not self.over.is_set():
+                        self.once(rng)
+                    left.set()
+                except KeyboardInterrupt:
+                    self.got["interrupted"] += 1
+            except KeyboardInterrupt:
+                pass  # once more, in the line above
+        with contextlib.suppress(KeyboardInterrupt):
+            finger.join()
+        signal.signal(signal.SIGINT, before)
+
     # -- a round ---------------------------------------------------------------------------------------
 
     def run(self, seconds: float) -> None:
@@ -219,7 +252,7 @@ class Load:
         workers = [threading.Thread(target=self.guarded, args=job, daemon=True) for job in jobs]
         for worker in workers:
             worker.start()
-        time.sleep(seconds)
+        self.impatient(seconds)
         self.over.set()
         deadline = time.monotonic() + PATIENCE
         for worker in workers:
@@ -325,6 +358,7 @@ def main(seconds: float) -> None:
             root = repo._folder._root
             results.append({**left(), "folders": [] if root is None else list(root.iterdir())})
     print(got)
+    assert got["interrupted"], "Ctrl-C was never noticed"
     unanswered = [name for name in MODELS if not got[f"{name}: answered"]]
     assert not unanswered, f"never answered: {unanswered}"
     compare(results[0], results[-1])
