@@ -331,7 +331,7 @@ def test_an_event_that_somebody_else_may_set(repo: bls.ModelRepository, way: str
     st.lists(st.integers(1, 2), min_size=3, max_size=3),
     st.lists(st.integers(0, 2), min_size=1, max_size=4),
 )
-@settings(max_examples=40, suppress_health_check=list(hypothesis.HealthCheck), database=None)
+@settings(max_examples=20, suppress_health_check=list(hypothesis.HealthCheck), database=None)
 def test_any_mix(ways: list[tuple[str, str]], counts: list[int], route: list[int]) -> None:
     """A chain of calls fails where it asks for more of a model than there is, and nowhere else."""
     gates.reset()
