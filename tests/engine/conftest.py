@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.engine import ctrl_c
 from tests.engine import gates
 from tests.engine.harness import stacks
 
@@ -44,7 +45,19 @@ def watchdog() -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, object, object]:
     with watchdog():
-        return (yield)
+        try:
+            return (yield)
+        finally:
+            no_more_keys()
+
+
+def no_more_keys() -> None:
+    """A Ctrl-C that is to come back belongs to the test that pressed it, not to pytest."""
+    while ctrl_c._later:
+        with contextlib.suppress(KeyboardInterrupt):
+            ctrl_c._later.pop().join()
+            for _ in range(100):
+                pass
 
 
 @pytest.hookimpl(wrapper=True)

@@ -37,7 +37,7 @@ def test_use_with_a_folder_of_backends(cells, folder: Path, tmp_path: Path) -> N
     assert bls.current_repository() is repository, "nothing has changed"
     failed = cells(f"%tritonrepo use {folder} --backend-directory {tmp_path / 'nowhere'}")
     assert "backend_directory" in failed.text
-    assert "no such folder" in failed.text
+    assert "no such folder" in " ".join(failed.text.split())  # the path before it may break the line
     assert bls.current_repository() is repository
     cells(f"%tritonrepo use {folder}")
     assert bls.current_repository().backend_directory is None
@@ -104,7 +104,7 @@ def test_a_folder_that_is_not_there_changes_nothing(cells) -> None:
     cells.model()
     failed = cells("%tritonrepo use no/such/folder")
     assert isinstance(failed.error, bls.BLSError)
-    assert "no such folder" in failed.text
+    assert "no such folder" in " ".join(failed.text.split())  # the path before it may break the line
     assert bls.current_repository().ready("times")
 
 

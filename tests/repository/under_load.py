@@ -219,9 +219,10 @@ class Load:
         """The main thread; somebody presses Ctrl-C all the time."""
         rng = random.Random(f"{self.seed} impatient")
         end = time.monotonic() + seconds
-        left = threading.Event()
+        begun, left = threading.Event(), threading.Event()
 
         def press() -> None:
+            begun.wait()
             while not left.wait(0.005 + rng.random() * 0.03):
                 signal.raise_signal(signal.SIGINT)  # from any thread: Python's handlers run in the main one
 
@@ -231,6 +232,7 @@ class Load:
         while not left.is_set():
             try:
                 try:
+                    begun.set()  # from here on an interrupt is caught
                     while time.monotonic() < end and not self.over.is_set():
                         self.once(rng)
                     left.set()
