@@ -38,6 +38,6 @@ def test_the_first_experiment_runs(open_notebook: Any) -> None:
     assert notebook.errors() == []
     shown = notebook.output(2).first
     shown.locator(".bls-tl-over").wait_for()
-    assert "queued on the one instance of scanner" in shown.locator(".bls-verdict").inner_text()
+    assert "queued on the one instance of scanner" in shown.locator(".bls-session-verdict").inner_text()
     assert notebook.ask("one_instance.verdict.cause") == "queue"
     assert shown.locator(".bls-tl-session").count() == 2
