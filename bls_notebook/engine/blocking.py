@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["describe_wait", "first_response", "look_at", "wait_for"]
 
+SOON = 1 / 64
 REPORT_AFTER = 1.0
 LONGEST_PAUSE = 60.0
 
@@ -53,34 +54,54 @@ def wait_for(ticket: Ticket) -> None:
     if parker is None:
         return
     thread = _get_ident()
-    with _lock:
-        outer = blocked.get(thread)
-        blocked[thread] = ticket
-        victim = _victim(ticket)
-        unseen = any(_runs_unseen(e, thread) for e in _senders(ticket) if not e.bare)
+    outer = _waiting(thread)
     try:
-        if victim is not None:
-            _refuse(victim)
-        elif unseen:
-            watch_callers(ticket.parent)
-        pause = REPORT_AFTER
-        while not parker.park(pause):
-            _look_again(ticket)
-            pause = min(pause * 2, LONGEST_PAUSE)
-    except BaseException:
-        ticket.interrupt()
-        raise
-    finally:
-        with _lock:
-            if outer is None:
-                blocked.pop(thread, None)
-            else:
-                blocked[thread] = outer
+        try:
+            with _lock:
+                blocked[thread] = ticket
+                victim = _victim(ticket)
+                unseen = any(_runs_unseen(e, thread) for e in _senders(ticket) if not e.bare)
+            if victim is not None:
+                _refuse(victim)
+            elif unseen:
+                watch_callers(ticket.parent)
+            pause = SOON if unseen else REPORT_AFTER
+            while not parker.park(pause):
+                if pause < REPORT_AFTER:
+                    watch_callers(ticket.parent)  # of a thread that runs the whole stack is not always seen
+                else:
+                    _look_again(ticket)
+                pause = min(pause * 2, LONGEST_PAUSE)
+        except BaseException:
+            ticket.interrupt()
+            raise
+        finally:
+            _no_longer(thread, outer)
+    finally:  # once more: an exception may have struck just there
+        _no_longer(thread, outer)
+
+
+def _waiting(thread: int) -> Ticket | WatchedSelector | None:
+    """What a thread waits for; an exception may have struck where it was to say that it does no longer."""
+    waiting = blocked.get(thread)
+    if isinstance(waiting, Ticket):
+        return None if waiting.done else waiting
+    return waiting if waiting is not None and waiting.idle else None
+
+
+def _no_longer(thread: int, outer: Ticket | WatchedSelector | None) -> None:
+    with _lock:
+        if outer is None:
+            blocked.pop(thread, None)
+        else:
+            blocked[thread] = outer
 
 
 def _runs_unseen(execution: Execution, thread: int) -> bool:
-    """Whether a sync execution that may wait for a thread of its own is in a loop that nobody watches yet."""
-    return execution.task is None and execution.thread != thread and execution.thread not in blocked
+    """Whether a sync execution may wait for a thread of its own in a loop that nobody watches yet."""
+    if execution.task is not None or execution.thread == thread:
+        return False
+    return not isinstance(_waiting(execution.thread), Ticket)
 
 
 def first_response(ticket: Ticket) -> InferenceResponse:
@@ -95,28 +116,28 @@ def first_response(ticket: Ticket) -> InferenceResponse:
 def _sleep(watched: WatchedSelector, timeout: float | None) -> Any:
     """Let a loop sleep, once the requests that it cannot get have been refused."""
     thread = _get_ident()
-    with _lock:
-        outer = blocked.get(thread)
-        blocked[thread] = watched
-        victim = _victim_of_loop(watched)
+    outer = _waiting(thread)
+    outer = None if outer is watched else outer
     try:
-        if victim is not None:
-            _refuse(victim)
-        pause = REPORT_AFTER
-        end = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left = pause if end is None else end - time.monotonic()
-            events = watched.wait(min(pause, max(left, 0.0)))
-            if events or (left <= pause and end is not None):
-                return events
-            _look_again(watched)
-            pause = min(pause * 2, LONGEST_PAUSE)
-    finally:
-        with _lock:
-            if outer is None:
-                blocked.pop(thread, None)
-            else:
-                blocked[thread] = outer
+        try:
+            with _lock:
+                blocked[thread] = watched
+                victim = _victim_of_loop(watched)
+            if victim is not None:
+                _refuse(victim)
+            pause = REPORT_AFTER
+            end = None if timeout is None else time.monotonic() + timeout
+            while True:
+                left = pause if end is None else end - time.monotonic()
+                events = watched.wait(min(pause, max(left, 0.0)))
+                if events or (left <= pause and end is not None):
+                    return events
+                _look_again(watched)
+                pause = min(pause * 2, LONGEST_PAUSE)
+        finally:
+            _no_longer(thread, outer)
+    finally:  # once more: an exception may have struck just there
+        _no_longer(thread, outer)
 
 
 WatchedSelector.sleep = staticmethod(_sleep)

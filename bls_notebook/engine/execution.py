@@ -32,7 +32,7 @@ from .futures import response_of
 from .interrupt import clear_interrupt, interrupt_thread
 from .placement import memory_problem
 from .receiving import NotReceivedError, received
-from .sleeping import watch_loop
+from .sleeping import wake_loop_of, watch_loop
 from .spans import record_refused
 from .stream import AnsweredStream, Stream, TicketStream
 from .threads import start_in_thread
@@ -401,7 +401,10 @@ class Execution:
 
     def _interrupt_thread(self, guard: threading.Lock) -> None:
         with guard:
-            if not self.thread or self.finished or interrupt_thread(self.thread):
+            if not self.thread or self.finished:
+                return
+            if interrupt_thread(self.thread):
+                wake_loop_of(self.thread)
                 return
         retry = threading.Timer(RETRY_SECONDS, self._interrupt_thread, (guard,))
         retry.daemon = True

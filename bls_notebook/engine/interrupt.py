@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 
 from .ctrl_c import inside_engine
 
@@ -32,11 +33,14 @@ def interrupt_thread(thread: int) -> bool:
 
 
 def clear_interrupt(thread: int) -> None:
-    """Take back an `Interrupted` that has not arrived yet; called by the thread itself.
+    """Take back an `Interrupted` that has not arrived yet.
 
-    It is received here: one that is only withdrawn leaves Python, before 3.13, looking for an exception in
-    every thread at every call from then on, and where a debugger traces it, for ever.
+    By the thread itself it is received here: one that is only withdrawn leaves Python, before 3.13, looking
+    for an exception in every thread at every call from then on, and where a debugger traces it, for ever.
     """
+    if thread != threading.get_ident():
+        _set(thread, None)
+        return
     try:
         _set(thread, ctypes.py_object(Interrupted))
         while True:

@@ -26,7 +26,15 @@ from .frames import NoFrameError, walk_back
 if TYPE_CHECKING:
     from .execution import Execution
 
-__all__ = ["Job", "WatchedSelector", "job_of", "run_in_executor", "watch_callers", "watch_loop"]
+__all__ = [
+    "Job",
+    "WatchedSelector",
+    "job_of",
+    "run_in_executor",
+    "wake_loop_of",
+    "watch_callers",
+    "watch_loop",
+]
 
 
 class WatchedSelector:
@@ -59,11 +67,14 @@ class WatchedSelector:
         """Wait, as the selector does."""
         if (timeout is not None and timeout <= 0) or not self.executions:
             return self._inner.select(timeout)
+        thread = threading.get_ident()
         self.idle = True
+        _asleep[thread] = self
         try:
             return WatchedSelector.sleep(self, timeout)
         finally:
             self.idle = False
+            _asleep.pop(thread, None)
 
     @property
     def listens(self) -> bool:
@@ -81,6 +92,16 @@ class WatchedSelector:
 
 
 may_be_interrupted(WatchedSelector.wait.__code__, waits=True)
+_asleep: dict[int, WatchedSelector] = {}  # by thread
+
+
+def wake_loop_of(thread: int) -> None:
+    """Wake the loop in which a thread sleeps, if any: what has been raised there is received then."""
+    watched = _asleep.get(thread)
+    loop = None if watched is None else watched.loop
+    if loop is not None:
+        with contextlib.suppress(RuntimeError):  # closed just now
+            loop.call_soon_threadsafe(int)
 
 
 def watch_loop(loop: Any, execution: Execution) -> None:
@@ -100,36 +121,38 @@ _runs_a_call = _WorkItem.run.__code__
 
 
 def watch_callers(execution: Execution | None) -> None:
-    """Watch the loops in which sync executions wait for this thread, which works for them."""
-    thread = threading.get_ident()
+    """Watch the loops in which sync executions wait for other threads, of which this one is the last."""
+    worker = threading.get_ident()
     while execution is not None:
-        if execution.model is not None and execution.task is None and execution.thread not in (0, thread):
-            with contextlib.suppress(NoFrameError, RuntimeError):  # or the loop was closed just now
-                _watch_loop_of_thread(execution)
+        if execution.model is not None and execution.thread:
+            if execution.task is None and execution.thread != worker:
+                with contextlib.suppress(NoFrameError, RuntimeError):  # or the loop was closed just now
+                    _watch_loop_of_thread(execution, worker)
+            worker = execution.thread
         execution = execution.parent
 
 
-def _watch_loop_of_thread(execution: Execution) -> None:
+def _watch_loop_of_thread(execution: Execution, worker: int) -> None:
     for frame in walk_back(sys._current_frames().get(execution.thread)):
         if frame.f_code is _runs_a_loop:
             loop: Any = frame.f_locals["self"]
+            _name_call(worker)
             if execution not in getattr(getattr(loop, "bls_selector", None), "executions", ()):
-                _name_call()
                 watch_loop(loop, execution)
                 loop.call_soon_threadsafe(int)  # it may be asleep: so it falls asleep once more
             return
 
 
-def _name_call() -> None:
-    """Take note of the call of an executor that this thread is in, if any."""
-    frame = sys._getframe()
-    while frame.f_code is not _runs_a_call:
-        if frame.f_back is None:
+def _name_call(worker: int) -> None:
+    """Take note of the call of an executor that a thread is in, if any."""
+    for each in walk_back(sys._current_frames().get(worker)):
+        if each.f_code is _runs_a_call:
+            future = each.f_locals["self"].future
+            if future not in _calls:
+                job = Job(WeakSet())
+                job.thread, job.state = worker, "running"
+                _calls[future] = job
             return
-        frame = frame.f_back
-    job = Job(WeakSet())
-    job.thread, job.state = threading.get_ident(), "running"
-    _calls[frame.f_locals["self"].future] = job
 
 
 class Job:

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine import ctrl_c
+from bls_notebook.engine import ctrl_c, wait_view
+from bls_notebook.engine.ticket import Ticket
 from tests.engine import gates
-from tests.engine.harness import stacks
+from tests.engine.harness import stacks, until
 
 SECONDS = float(os.environ.get("BLS_TEST_SECONDS", "120"))  # for one test
 
@@ -63,7 +64,13 @@ def no_more_keys() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown() -> Generator[None, object, object]:
     with watchdog():
-        return (yield)
+        result = yield
+        until(nobody_waits, "no thread waits in the engine, or is said to, any more")
+        return result
+
+
+def nobody_waits() -> bool:
+    return not any(isinstance(each, Ticket) for each in list(wait_view.blocked.values()))
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_an_unanswered_request_is_noticed(
 ) -> None:
     """Whatever the scheduler, and on every Python also on the way that only some of them need."""
     if stay:
-        monkeypatch.setattr("bls_notebook.engine.scheduler.ARGUMENTS_STAY", True)
+        monkeypatch.setattr("bls_notebook.engine.inline.ARGUMENTS_STAY", True)
         monkeypatch.setattr("bls_notebook.engine.batching.ARGUMENTS_STAY", True)
     elif receiving.ARGUMENTS_STAY:
         pytest.skip("this Python needs it")

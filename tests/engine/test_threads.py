@@ -233,6 +233,12 @@ def test_an_interrupt_that_is_taken_back() -> None:
     clear_interrupt(thread.ident or 0)
     held.set()
     assert thread.result() == "went on"
+    clear_interrupt(threading.get_ident())  # one that was received: Python stops looking for the other
+
+
+def test_an_interrupt_of_ones_own_is_received() -> None:
+    interrupt_thread(threading.get_ident())
+    clear_interrupt(threading.get_ident())
 
 
 def test_an_interrupt_for_a_thread_that_is_gone() -> None:

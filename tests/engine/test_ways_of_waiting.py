@@ -190,6 +190,7 @@ def test_a_model_that_calls_itself(repo: bls.ModelRepository, way: tuple[str, st
     assert_all_idle(repo)
     repo.define("a", source(way), pbtxt(2))
     assert infer(repo, "a", 0) == 2
+    assert "all 2 of its instances" in message(repo.infer("a", ints(0, 0)))
     assert_all_idle(repo)
 
 
