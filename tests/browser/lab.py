@@ -182,9 +182,10 @@ class OpenNotebook:
         )
 
     def _problem(self, error: Any) -> None:
-        # JupyterLab's own, of what it had just asked a kernel that is shut down or restarted.
-        if "message before replies were done" not in str(error):
-            self.problems.append(str(error))
+        # Not JupyterLab's own, of a panel that it closes or a kernel that it shuts down: widgets are blobs.
+        stack = str(error.stack)
+        if "message before replies were done" not in stack and ("blob:" in stack or "/static/" not in stack):
+            self.problems.append(f"{error}\n{stack}")
 
     def run(self, tries: int = 3) -> None:
         """Run every cell, and wait until they are done."""

@@ -216,13 +216,10 @@ def test_dark_theme_and_thousands_of_blocks(open_notebook: Any) -> None:
     assert height[0] < 700 < height[1]
     # A folded row opens on a click at its name.
     rows = chart.page.locator(".bls-life-scroll")
-    for _ in range(5):  # the page may still move after the change of themes, away from under the pointer
-        x, y = chart.point(100, HEAD + ROW / 2, 3)
-        chart.page.mouse.click(x, y)
-        chart.page.wait_for_timeout(1000)
-        if rows.evaluate("(el) => el.scrollHeight") > height[1]:
-            break
-    assert rows.evaluate("(el) => el.scrollHeight") > height[1]
+    # By the locator, which waits until the page has stopped moving after the change of themes.
+    place = {"x": 100, "y": 3 * PANEL + AXIS + HEAD + ROW / 2}
+    chart.page.locator(".bls-life-chart").click(position=place)
+    assert chart.until(lambda: rows.evaluate("(el) => el.scrollHeight") > height[1])
 
 
 def test_a_magic_shows_it_and_it_is_still_a_picture_without_a_kernel(open_notebook: Any) -> None:
