@@ -18,8 +18,8 @@ from .engine.errors import (
     ModelNotFoundError,
     RepositoryClosedError,
 )
-from .engine.memory_track import track_memory
-from .engine.profile import Profile, load_session, profile
+from .engine.recording.memory_track import track_memory
+from .engine.recording.profile import Profile, load_session, profile
 from .observe.comparison import Comparison
 from .observe.comparison_file import load_comparison
 from .observe.lifetimes_file import load_lifetimes

@@ -16,14 +16,14 @@ from weakref import WeakSet
 
 from bls_notebook.pb_utils._runtime import caller_var
 
-from .ctrl_c import CtrlC, may_be_interrupted
-from .execution import Execution
+from .core.execution import Execution
 from .initializing import as_model
-from .loops import ModelLoop
-from .parking import Parker
+from .waiting.ctrl_c import CtrlC, may_be_interrupted
+from .waiting.loops import ModelLoop
+from .waiting.parking import Parker
 
 if TYPE_CHECKING:
-    from .server import Server
+    from .core.server import Server
 
 __all__ = ["run_body"]
 

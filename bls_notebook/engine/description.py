@@ -24,7 +24,7 @@ from bls_notebook.observe.records import FrameRecord
 from bls_notebook.observe.visible import encodable, first_line
 from bls_notebook.pb_utils.errors import TritonModelException
 
-from .ctrl_c import comes_back, may_be_interrupted
+from .waiting.ctrl_c import comes_back, may_be_interrupted
 
 __all__ = [
     "HOME",

@@ -18,10 +18,11 @@ from typing import Any, NoReturn
 from bls_notebook.devices import ledger, observer
 from bls_notebook.observe import recording
 
-from . import loops, readiness, running, threads, wait_view
-from .clock import system_clock
+from .core import readiness, running
+from .core.server import Server, servers
 from .errors import ForkedError
-from .server import Server, servers
+from .schedulers.clock import system_clock
+from .waiting import loops, threads, wait_graph
 
 __all__ = ["ForkedServer", "in_child", "in_own_process"]
 
@@ -80,7 +81,7 @@ def in_child() -> None:
         server.__class__ = ForkedServer
     threads.forget()
     system_clock.__init__()  # type: ignore[misc]
-    wait_view.blocked.clear()
+    wait_graph.blocked.clear()
     readiness._open.clear()
     loops._loops.clear()
     ledger.recording = observer.current = None

@@ -14,10 +14,10 @@ from time import perf_counter_ns
 
 from bls_notebook.pb_utils.errors import ErrorCode
 
-from .execution import Execution
+from .core.execution import Execution
+from .core.model import LoadedModel
 from .failures import error_response
 from .messages import running
-from .model import LoadedModel
 from .ticket import Ticket
 
 __all__ = ["give_up", "give_up_old"]

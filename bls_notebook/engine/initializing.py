@@ -16,10 +16,10 @@ from bls_notebook.pb_utils._runtime import Caller, caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 
-from .execution import Execution
+from .core.execution import Execution
 
 if TYPE_CHECKING:
-    from .server import Server
+    from .core.server import Server
 
 __all__ = ["Initializing", "as_model"]
 

@@ -22,25 +22,25 @@ from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from . import spans
-from .blocking import first_response
-from .ctrl_c import may_be_interrupted
+from .core.execution import Execution
+from .core.statistics import FOLD_AT
 from .description import ReturnError
-from .execution import Execution
 from .failures import error_response
-from .left import leave_to_senders
 from .lost import log_lost
 from .messages import execute_failed
-from .outputs import answer, check_returned, rescheduled_in_vain, returned_none
-from .receiving import ARGUMENTS_STAY, taken_over
+from .recording import spans
 from .runner import failure, rows_of
-from .statistics import FOLD_AT
+from .tensors.inbound import ARGUMENTS_STAY, taken_over
+from .tensors.outputs import answer, check_returned, rescheduled_in_vain, returned_none
 from .ticket import SECOND_RESPONSE, Ticket
+from .waiting.ctrl_c import may_be_interrupted
+from .waiting.lost_senders import leave_to_senders
+from .waiting.waiting import first_response
 from .warnings import with_warnings
 
 if TYPE_CHECKING:
-    from .instance import Instance
-    from .model import LoadedModel
+    from .core.instance import Instance
+    from .core.model import LoadedModel
 
 __all__ = ["InlineCalls"]
 

@@ -14,7 +14,7 @@ from . import logs
 if TYPE_CHECKING:
     from bls_notebook.pb_utils.response import InferenceResponse
 
-    from .execution import Execution
+    from .core.execution import Execution
     from .ticket import Ticket
 
 __all__ = ["log_if_lost", "log_lost"]

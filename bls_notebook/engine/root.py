@@ -12,9 +12,9 @@ from typing import Any
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .ctrl_c import CtrlC
-from .execution import Execution
-from .stream import Stream
+from .core.execution import Execution
+from .waiting.ctrl_c import CtrlC
+from .waiting.stream import Stream
 
 __all__ = ["Root"]
 

@@ -24,21 +24,21 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .ctrl_c import may_be_interrupted, pressed
+from .core.execution import Execution
 from .description import ReturnError, is_a
-from .execution import Execution
 from .failures import cancelled_response, error_response, failed_response
-from .interrupt import Interrupted, clear_interrupt
-from .left import leave_to_senders
 from .lost import log_if_lost, log_lost
 from .messages import execute_failed
-from .outputs import answer, check_returned, rescheduled_in_vain
+from .tensors.outputs import answer, check_returned, rescheduled_in_vain
 from .ticket import SECOND_RESPONSE, Ticket
+from .waiting.ctrl_c import may_be_interrupted, pressed
+from .waiting.interrupt import Interrupted, clear_interrupt
+from .waiting.lost_senders import leave_to_senders
 from .warnings import with_warnings
 
 if TYPE_CHECKING:
-    from .instance import Instance
-    from .model import LoadedModel
+    from .core.instance import Instance
+    from .core.model import LoadedModel
 
 __all__ = ["BatchRunner", "Ended", "failure", "rows_of", "take_request"]
 

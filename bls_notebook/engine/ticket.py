@@ -23,16 +23,16 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from .failures import cancelled_response, error_response, originating, over_bls
 from .messages import execute_failed
-from .outputs import answer, returned_none
-from .parking import Parker
-from .stack_room import need_room
-from .threads import later
+from .tensors.outputs import answer, returned_none
+from .waiting.parking import Parker
+from .waiting.stack_room import need_room
+from .waiting.threads import later
 from .warnings import never_finalised, with_warnings
 
 if TYPE_CHECKING:
-    from .execution import Execution
-    from .instance import Instance
-    from .model import LoadedModel
+    from .core.execution import Execution
+    from .core.instance import Instance
+    from .core.model import LoadedModel
 
 __all__ = ["SECOND_RESPONSE", "Ticket"]
 

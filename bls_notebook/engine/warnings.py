@@ -14,8 +14,8 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .failures import error_response
 
 if TYPE_CHECKING:
-    from .execution import Execution
-    from .model import LoadedModel
+    from .core.execution import Execution
+    from .core.model import LoadedModel
 
 __all__ = ["MOST", "blocking_exec", "never_finalised", "with_warnings"]
 

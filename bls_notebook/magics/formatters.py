@@ -10,7 +10,7 @@ from typing import Any
 from IPython.core.formatters import DisplayFormatter
 
 from bls_notebook import BLSError, Profile, Response
-from bls_notebook.engine.memory_track import MemoryTrack
+from bls_notebook.engine.recording.memory_track import MemoryTrack
 from bls_notebook.observe.comparison import Comparison
 from bls_notebook.observe.lifetimes import Lifetimes
 from bls_notebook.observe.records import DeviceTable, ErrorRecord, MessageRecord, ModelRecord, ResponseRecord

@@ -7,7 +7,7 @@ from typing import Any
 
 from bls_notebook.devices import ledger
 from bls_notebook.devices.holders import Root, kinds, providers
-from bls_notebook.engine.model_roots import DEFAULT_REMEDY, say_how_to_reload
+from bls_notebook.engine.recording.model_roots import DEFAULT_REMEDY, say_how_to_reload
 
 from .notebook import Notebook
 from .results import Responses

@@ -11,12 +11,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from bls_notebook.engine.ctrl_c import CtrlC
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.execution import Execution
-from bls_notebook.engine.model import LoadedModel
-from bls_notebook.engine.server import Server
-from bls_notebook.engine.threads import start_in_thread
+from bls_notebook.engine.waiting.ctrl_c import CtrlC
+from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .control import Poller

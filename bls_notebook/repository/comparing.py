@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bls_notebook.engine.ctrl_c import CtrlC
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.processor_time import Others, Processors, cores, held_part, rate
-from bls_notebook.engine.profile import profile
+from bls_notebook.engine.recording.processor_time import Others, Processors, cores, held_part, rate
+from bls_notebook.engine.recording.profile import profile
+from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.observe.comparison import Comparison, Measured, Setting, Verification, failures
 from bls_notebook.observe.ratios import doubt, ratio
 from bls_notebook.observe.session import Session

@@ -21,11 +21,11 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from bls_notebook.engine.ctrl_c import CtrlC
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError, ModelNotFoundError
 from bls_notebook.engine.forked import in_own_process
-from bls_notebook.engine.model import LoadedModel
-from bls_notebook.engine.server import Server
+from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.observe.records import ModelRecord
 
 from .config import parse_config, parse_json

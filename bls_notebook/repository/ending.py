@@ -27,10 +27,10 @@ from time import monotonic, perf_counter_ns
 from typing import Protocol
 
 from bls_notebook.engine import forked, model_threads
-from bls_notebook.engine.ctrl_c import may_be_interrupted
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.giving_up import give_up, give_up_old
-from bls_notebook.engine.model import LoadedModel
-from bls_notebook.engine.threads import start_in_thread
+from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
+from bls_notebook.engine.waiting.threads import start_in_thread
 
 __all__ = ["Closing", "finish_closing", "opened", "wait_until_closed"]
 

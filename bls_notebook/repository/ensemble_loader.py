@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bls_notebook.engine.model import LoadedModel
-from bls_notebook.engine.server import Server
-from bls_notebook.engine.spec import ModelSpec
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.core.spec import ModelSpec
 
 from .config import ModelConfigMessage, model_spec
 from .ensembles import check_members

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
 from bls_notebook.engine.errors import ModelLoadError
-from bls_notebook.engine.spec import ModelSpec, TensorSpec
 from bls_notebook.observe.visible import first_line
 
 from .config import ModelConfigMessage

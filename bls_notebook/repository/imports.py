@@ -31,8 +31,8 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from bls_notebook.devices.registry import simulated_cupy
-from bls_notebook.engine.ctrl_c import may_be_interrupted
 from bls_notebook.engine.description import HOME, ModelHome
+from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 
 from .module_names import ModelFinder, ModuleName, make_way, named, shared_names, top_of
 from .whose_code import follow

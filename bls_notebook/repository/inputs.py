@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices import Device, parse_device
+from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.spec import ModelSpec
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor, TritonModelException
 from bls_notebook.pb_utils.dtypes import element_bytes

@@ -15,12 +15,12 @@ from bls_notebook.backends.protocol import BackendInstance, BackendModel, Versio
 from bls_notebook.backends.registry import find_backend
 from bls_notebook.devices.device import gpu
 from bls_notebook.devices.registry import gpus
-from bls_notebook.engine.ctrl_c import comes_back, may_be_interrupted
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.core.spec import InstanceSpec
 from bls_notebook.engine.initializing import Initializing, as_model
-from bls_notebook.engine.instance import Instance
-from bls_notebook.engine.model import LoadedModel
-from bls_notebook.engine.server import Server
-from bls_notebook.engine.spec import InstanceSpec
+from bls_notebook.engine.waiting.ctrl_c import comes_back, may_be_interrupted
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .config import ModelConfigMessage

@@ -13,8 +13,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from bls_notebook.engine.ctrl_c import CtrlC
 from bls_notebook.engine.errors import BLSError, ModelLoadError
+from bls_notebook.engine.waiting.ctrl_c import CtrlC
 
 from .loader import load_versions
 from .repository import ModelRepository

@@ -17,15 +17,15 @@ from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.python import PythonInstance
 from bls_notebook.backends.registry import runs_on_gpu
 from bls_notebook.devices.registry import gpu_count
-from bls_notebook.engine.bare_spans import span_of_frame
-from bls_notebook.engine.ctrl_c import may_be_interrupted, pressed
+from bls_notebook.engine.core.execution import Execution, bare_caller
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.description import describe, is_a
 from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelLoadError
-from bls_notebook.engine.execution import Execution, bare_caller
 from bls_notebook.engine.initializing import Initializing, as_model
-from bls_notebook.engine.instance import Instance
-from bls_notebook.engine.model import LoadedModel
-from bls_notebook.engine.server import Server
+from bls_notebook.engine.recording.bare_spans import span_of_frame
+from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted, pressed
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils import _runtime
 

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bls_notebook.engine.model import LoadedModel
-from bls_notebook.engine.server import Server
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.server import Server
 from bls_notebook.observe.metrics import Metrics
 from bls_notebook.observe.statistics import StatisticsRecord, statistics_record
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bls_notebook.engine.model import LoadedModel
-from bls_notebook.engine.spec import ModelSpec
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.observe.records import ModelRecord, TensorSpecRecord
 
 __all__ = ["model_record", "unavailable_record"]

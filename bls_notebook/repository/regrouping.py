@@ -13,9 +13,9 @@ import threading
 from collections import defaultdict
 from dataclasses import replace
 
-from bls_notebook.engine.instance import Instance
-from bls_notebook.engine.model import LoadedModel
-from bls_notebook.engine.spec import InstanceSpec, ModelSpec
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
 
 from .config import ModelConfigMessage, model_spec
 from .instance_maker import InstanceMaker

@@ -18,15 +18,10 @@ from time import perf_counter
 from types import TracebackType
 from typing import Any
 
-from bls_notebook.engine.cache import DEFAULT_CACHE_BYTES, ResponseCache
-from bls_notebook.engine.errors import (
-    BLSError,
-    ModelLoadError,
-    ModelNotFoundError,
-    RepositoryClosedError,
-)
-from bls_notebook.engine.model import LoadedModel
-from bls_notebook.engine.server import Server
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.errors import BLSError, ModelLoadError, ModelNotFoundError, RepositoryClosedError
+from bls_notebook.engine.schedulers.response_cache import DEFAULT_CACHE_BYTES, ResponseCache
 from bls_notebook.observe.metrics import Metrics
 from bls_notebook.observe.records import ModelRecord
 from bls_notebook.pb_utils._runtime import caller_var

@@ -7,9 +7,9 @@ from time import perf_counter
 from typing import Any
 
 from bls_notebook.engine.body import run_body
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.execution import Execution
-from bls_notebook.engine.server import Server
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, TritonModelException
 from bls_notebook.pb_utils._runtime import caller_var

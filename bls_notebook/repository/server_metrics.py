@@ -10,9 +10,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bls_notebook.engine.cache import CacheCounts
-from bls_notebook.engine.model import LoadedModel
-from bls_notebook.engine.server import Server
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.schedulers.response_cache import CacheCounts
 
 __all__ = ["ServerFamilies"]
 

@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import Any
 from weakref import ReferenceType
 
-from bls_notebook.engine.execution import Execution
-from bls_notebook.engine.threads import later
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.waiting.threads import later
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from bls_notebook.pb_utils.iterator import ResponseIterator, StreamEnded
 

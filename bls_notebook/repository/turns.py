@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from bls_notebook.engine.parking import Parker
+from bls_notebook.engine.waiting.parking import Parker
 
 __all__ = ["Turn"]
 

@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import ModelLoadError
-from bls_notebook.engine.instance import Instance
-from bls_notebook.engine.model import LoadedModel
-from bls_notebook.engine.parking import Parker
-from bls_notebook.engine.reshape import reshape_all
 from bls_notebook.engine.runner import BatchRunner
-from bls_notebook.engine.stream import TicketStream
+from bls_notebook.engine.tensors.reshape import reshape_all
 from bls_notebook.engine.ticket import Ticket
+from bls_notebook.engine.waiting.parking import Parker
+from bls_notebook.engine.waiting.stream import TicketStream
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.pb_utils.request import InferenceRequest

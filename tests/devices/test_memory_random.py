@@ -14,7 +14,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import book, gpus
-from bls_notebook.engine import scheduler
+from bls_notebook.engine.schedulers.choose import default
 from tests.devices import memory_models as models
 from tests.engine.harness import until
 
@@ -188,7 +188,7 @@ def test_what_is_said_to_be_alive_is_alive(
 ) -> None:
     # The fewer objects there are, the quicker NumPy's figure is there.
     monkeypatch.setattr(book, "MOST_REQUESTS", 100)
-    monkeypatch.setattr(scheduler, "FOLD_AT", 4)
+    monkeypatch.setattr(default, "FOLD_AT", 4)
     walker = Walk(repo, seed)
     for _ in range(100):  # what is made once, by the engine and by NumPy
         walker.step()

@@ -13,7 +13,7 @@ import bls_notebook as bls
 from bls_notebook.devices import ledger, pool_hooks
 from bls_notebook.devices.book import Book
 from bls_notebook.devices.device import CPU
-from bls_notebook.engine.threads import start_in_thread
+from bls_notebook.engine.waiting.threads import start_in_thread
 
 
 class Pool:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.isolation import hand_over
+from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.pb_utils import Tensor
 from tests.devices.conftest import Kit
 from tests.devices.models import HEAD, KEEP, define

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine import ctrl_c, wait_view
 from bls_notebook.engine.ticket import Ticket
+from bls_notebook.engine.waiting import ctrl_c, wait_graph
 from tests.engine import gates
 from tests.engine.harness import stacks, until
 
@@ -70,7 +70,7 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
 
 
 def nobody_waits() -> bool:
-    return not any(isinstance(each, Ticket) for each in list(wait_view.blocked.values()))
+    return not any(isinstance(each, Ticket) for each in list(wait_graph.blocked.values()))
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine import blocking
-from bls_notebook.engine import scheduler as scheduler_module
-from bls_notebook.engine.threads import start_in_thread
+from bls_notebook.engine.schedulers.choose import default as scheduler_module
+from bls_notebook.engine.waiting import waiting
+from bls_notebook.engine.waiting.threads import start_in_thread
 from tests.engine import gates
 from tests.engine.ensembles import chain
 from tests.engine.harness import (
@@ -31,7 +31,7 @@ from tests.engine.harness import (
 
 @pytest.fixture
 def reports(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(blocking, "REPORT_AFTER", 0.03)
+    monkeypatch.setattr(waiting, "REPORT_AFTER", 0.03)
     caplog.set_level("WARNING", "bls_notebook")
     return caplog
 
@@ -139,14 +139,14 @@ def test_a_request_that_a_thread_of_the_engine_is_about_to_take_is_not_reported(
 ) -> None:
     looked = threading.Event()
     jobs: list[Any] = []
-    look = blocking._look_circular
+    look = waiting._look_circular
 
     def and_say(*args: Any) -> Any:
         found = look(*args)
         looked.set()
         return found
 
-    monkeypatch.setattr(blocking, "_look_circular", and_say)
+    monkeypatch.setattr(waiting, "_look_circular", and_say)
     monkeypatch.setattr(scheduler_module, "start_in_thread", jobs.append)
     repo.define("double", DOUBLE, pbtxt())
     repo.define("a", _bare("asyncio in a thread", "double"), pbtxt())

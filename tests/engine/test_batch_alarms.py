@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine import batching
+from bls_notebook.engine.schedulers.choose import base
 from tests.engine.fake_clock import FakeClock
 from tests.engine.harness import Caller, message, model, queued, until
 
@@ -43,7 +43,7 @@ output [ {{ name: "Y" data_type: TYPE_INT32 dims: [ 1 ] }} ]
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     fake = FakeClock()
-    monkeypatch.setattr(batching, "system_clock", fake)
+    monkeypatch.setattr(base, "system_clock", fake)
     return fake
 
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from bls_notebook.engine.clock import NextAlarm, SystemClock
+from bls_notebook.engine.schedulers.clock import NextAlarm, SystemClock
 from tests.engine.fake_clock import FakeClock
 
 MILLISECOND = 10**6

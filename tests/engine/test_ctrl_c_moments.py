@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine import ctrl_c
-from bls_notebook.engine.scheduler import DefaultScheduler
+from bls_notebook.engine.schedulers.default import DefaultScheduler
 from bls_notebook.engine.ticket import Ticket
+from bls_notebook.engine.waiting import ctrl_c
 from tests.engine import gates
 from tests.engine.harness import (
     DOUBLE,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.scheduler import DefaultScheduler
+from bls_notebook.engine.schedulers.default import DefaultScheduler
 from tests.engine import gates
 from tests.engine.harness import (
     ASYNC_DOUBLE,

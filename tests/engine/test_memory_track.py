@@ -15,7 +15,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices import holders as holders_of
 from bls_notebook.devices import ledger, observer
-from bls_notebook.engine import memory_track
+from bls_notebook.engine.recording import memory_track
 from bls_notebook.observe.lifetimes import Life
 from tests.devices import memory_models as models
 from tests.engine import gates

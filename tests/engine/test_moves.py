@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine import isolation, outputs
+from bls_notebook.engine.tensors import handover, outputs
 from bls_notebook.pb_utils import request
 from tests.engine import seen
 from tests.engine.holders import LARGE, MAKERS, fresh
@@ -50,9 +50,9 @@ def repo() -> Iterator[bls.ModelRepository]:
 
 
 def test_counting_holders_works_on_this_python() -> None:
-    assert isolation._TENSOR_UNHELD > 0
-    assert isolation._ARRAY_UNHELD > 0
-    assert isolation._BASE_UNHELD > 0
+    assert handover._TENSOR_UNHELD > 0
+    assert handover._ARRAY_UNHELD > 0
+    assert handover._BASE_UNHELD > 0
     assert outputs._RESPONSE_UNHELD > 0
     assert outputs._LIST_UNHELD > 0
     if (3, 11) <= sys.version_info < (3, 14):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.engine.description import ReturnError
-from bls_notebook.engine.outputs import answer, check_returned
+from bls_notebook.engine.tensors.outputs import answer, check_returned
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError, TritonModelException
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bls_notebook.engine import processor_time
-from bls_notebook.engine.processor_time import Others, Processors, cores, held_part, rate
+from bls_notebook.engine.recording import processor_time
+from bls_notebook.engine.recording.processor_time import Others, Processors, cores, held_part, rate
 
 
 def probes() -> list[threading.Thread]:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine import scheduler
-from bls_notebook.engine.execution import Execution
-from bls_notebook.engine.interrupt import Interrupted
-from bls_notebook.engine.statistics import FOLD_AT
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.statistics import FOLD_AT
+from bls_notebook.engine.schedulers.choose import default
 from bls_notebook.engine.ticket import Ticket
+from bls_notebook.engine.waiting.interrupt import Interrupted
 from tests.engine import gates
 from tests.engine.harness import DOUBLE, Caller, assert_all_idle, infer, ints, model, pbtxt, queued, until
 
@@ -111,7 +111,7 @@ def test_an_interrupt_that_arrives_after_the_model(
     until(lambda: queued(repo, "slow") == 2 and isinstance(found.instances[0].holder, Execution))
     execution: Any = found.instances[0].holder
     arrived = []
-    clear = scheduler.clear_interrupt
+    clear = default.clear_interrupt
 
     def late(thread: int) -> None:
         assert thread == execution.thread
@@ -120,7 +120,7 @@ def test_an_interrupt_that_arrives_after_the_model(
             raise Interrupted
         clear(thread)
 
-    monkeypatch.setattr(scheduler, "clear_interrupt", late)
+    monkeypatch.setattr(default, "clear_interrupt", late)
     execution.cancelled = True
     gates.open_gate("go on")
     texts: np.ndarray[Any, Any] = asked.result()["Y"].as_numpy()

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.engine import blocking
-from bls_notebook.engine.parking import Parker
-from bls_notebook.engine.sleeping import WatchedSelector
+from bls_notebook.engine.waiting import waiting
+from bls_notebook.engine.waiting.idle_loops import WatchedSelector
+from bls_notebook.engine.waiting.parking import Parker
 from tests.engine import gates
 from tests.engine.harness import DOUBLE, Caller, assert_all_idle, ints, model, pbtxt, value
 
@@ -244,7 +244,7 @@ def test_refused_are_those_that_nothing_can_serve(data: st.DataObject) -> None:
 
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(blocking, "REPORT_AFTER", 1000.0)  # what is refused is refused at once
+            patch.setattr(waiting, "REPORT_AFTER", 1000.0)  # what is refused is refused at once
             patch.setattr(Parker, "park", told_park)
             patch.setattr(WatchedSelector, "wait", told_wait)
             play(driver, data)

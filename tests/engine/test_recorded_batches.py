@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine import batching
+from bls_notebook.engine.schedulers.choose import base
 from tests.engine.batch_scenarios import (
     CONFIGS,
     LIMIT,
@@ -42,7 +42,7 @@ ON_PURPOSE = {
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     fake = FakeClock()
-    monkeypatch.setattr(batching, "system_clock", fake)
+    monkeypatch.setattr(base, "system_clock", fake)
     return fake
 
 
@@ -50,16 +50,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> Iterator[Play]:
     write_models(tmp_path / "models")
     entered, changed = [0], threading.Condition()
-    inner = batching.BatchScheduler._enter
+    inner = base.BatchScheduler._enter
 
-    def enter(self: batching.BatchScheduler, *args: Any) -> Any:
+    def enter(self: base.BatchScheduler, *args: Any) -> Any:
         result = inner(self, *args)
         with changed:
             entered[0] += 1
             changed.notify_all()
         return result
 
-    monkeypatch.setattr(batching.BatchScheduler, "_enter", enter)
+    monkeypatch.setattr(base.BatchScheduler, "_enter", enter)
 
     def arrived(count: int) -> None:
         with changed:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine import batching
+from bls_notebook.engine.schedulers.choose import base
 from tests.engine import gates
 from tests.engine.fake_clock import FakeClock
 from tests.engine.harness import Caller, assert_all_idle, message, model, queued, until
@@ -69,7 +69,7 @@ def send(
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     fake = FakeClock()
-    monkeypatch.setattr(batching, "system_clock", fake)
+    monkeypatch.setattr(base, "system_clock", fake)
     return fake
 
 

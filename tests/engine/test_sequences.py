@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bls_notebook.engine.sequences import Sequences, Slot, Step
+from bls_notebook.engine.schedulers.sequences import Sequences, Slot, Step
 
 IDLE = 10
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine import receiving
-from bls_notebook.engine.receiving import taken_over
+from bls_notebook.engine.tensors import inbound
+from bls_notebook.engine.tensors.inbound import taken_over
 from bls_notebook.pb_utils import InferenceRequest, Tensor
 
 from .harness import Caller, ints, message, model, pbtxt
@@ -51,8 +51,8 @@ def test_an_unanswered_request_is_noticed(
     """Whatever the scheduler, and on every Python also on the way that only some of them need."""
     if stay:
         monkeypatch.setattr("bls_notebook.engine.inline.ARGUMENTS_STAY", True)
-        monkeypatch.setattr("bls_notebook.engine.batching.ARGUMENTS_STAY", True)
-    elif receiving.ARGUMENTS_STAY:
+        monkeypatch.setattr("bls_notebook.engine.schedulers.base.ARGUMENTS_STAY", True)
+    elif inbound.ARGUMENTS_STAY:
         pytest.skip("this Python needs it")
     repo.define(
         "m",

@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 import pytest
 
-from bls_notebook.engine import threads
-from bls_notebook.engine.interrupt import Interrupted, clear_interrupt, interrupt_thread
-from bls_notebook.engine.loops import ModelLoop, mailbox
-from bls_notebook.engine.parking import Parker
+from bls_notebook.engine.waiting import threads
+from bls_notebook.engine.waiting.interrupt import Interrupted, clear_interrupt, interrupt_thread
+from bls_notebook.engine.waiting.loops import ModelLoop, mailbox
+from bls_notebook.engine.waiting.parking import Parker
 from tests.engine.harness import LIMIT, Caller, ctrl_c_once, until
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bls_notebook.engine.waits import ALL, ANY, LIVE, is_stuck
+from bls_notebook.engine.waiting.deadlock import ALL, ANY, LIVE, is_stuck
 
 Graph = list[tuple[str, list[int]]]
 

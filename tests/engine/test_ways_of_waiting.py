@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bls_notebook as bls
-from bls_notebook.engine import blocking
+from bls_notebook.engine.waiting import waiting
 from tests.engine import gates
 from tests.engine.harness import (
     Caller,
@@ -176,7 +176,7 @@ NEEDS = [
 
 @pytest.fixture
 def reports(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
-    monkeypatch.setattr(blocking, "REPORT_AFTER", 0.03)
+    monkeypatch.setattr(waiting, "REPORT_AFTER", 0.03)
     caplog.set_level("WARNING", "bls_notebook")
     return caplog
 
@@ -194,7 +194,7 @@ def test_a_model_that_calls_itself(repo: bls.ModelRepository, way: tuple[str, st
     assert_all_idle(repo)
 
 
-def waiting(repo: bls.ModelRepository, name: str) -> Any:
+def in_queue(repo: bls.ModelRepository, name: str) -> Any:
     """The one request in a model's queue."""
     found: Any = repo._server.find(name)
     until(lambda: queued(repo, name) == 1)
@@ -212,7 +212,7 @@ def test_a_circle_that_is_not_certain_is_reported(
     assert "A request from 'a' to 'a' has been waiting for " in text
     assert "a_0_0 is held by a request to 'a'" in text
     assert "Ctrl-C" in text
-    waiting(repo, "a").cancel()
+    in_queue(repo, "a").cancel()
     assert message(caller.result())
     assert_all_idle(repo)
     assert len(reports.records) == 1
@@ -310,7 +310,7 @@ def test_an_event_that_somebody_else_may_set(repo: bls.ModelRepository, way: str
     until(lambda: queued(repo, "a") == 1)
     found: Any = repo._server.find("d")
     until(lambda: found.instances[0].loop.selector.idle)
-    blocking.look_at(waiting(repo, "a"))
+    waiting.look_at(in_queue(repo, "a"))
     assert not first.done
     assert not second.done
     gates.open_gate("rescue")

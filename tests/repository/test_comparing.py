@@ -8,7 +8,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
-from bls_notebook.engine.processor_time import Others, Processors
+from bls_notebook.engine.recording.processor_time import Others, Processors
 from bls_notebook.observe.session import Session
 from bls_notebook.repository import comparing
 from bls_notebook.repository.instances import with_instances

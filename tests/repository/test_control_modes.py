@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine import readiness
+from bls_notebook.engine.core import readiness
 from bls_notebook.repository.control import Poller
 from tests.repository.models import TEXT, said, saying, write
 

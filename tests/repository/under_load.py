@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 import bls_notebook as bls
-from bls_notebook.engine import threads
-from bls_notebook.engine.clock import system_clock
+from bls_notebook.engine.schedulers.clock import system_clock
+from bls_notebook.engine.waiting import threads
 from tests.repository import load_models
 from tests.repository.load_models import MODELS
 

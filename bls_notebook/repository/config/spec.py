@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import MappingProxyType
 from typing import Any
 
-from bls_notebook.engine.spec import InstanceSpec, ModelSpec, Scheduler, TensorSpec
+from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec, Scheduler, TensorSpec
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 
 from .proto import ModelConfigMessage, model_config_pb2

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.engine.spec import InstanceSpec, ModelSpec
+from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
 from bls_notebook.pb_utils.dtypes import triton_string_to_numpy
 from bls_notebook.repository.config import (
     ModelConfigMessage,

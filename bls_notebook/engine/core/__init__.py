@@ -1,0 +1,1 @@
+"""What runs: models, their instances, one run of `execute`, and the server that knows the models."""

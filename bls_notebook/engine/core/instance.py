@@ -1,0 +1,158 @@
+"""`Instance`: the unit of concurrency of a model version.
+
+At most one `execute` runs in an instance at a time (async `execute` of a decoupled model apart). `holder`
+is who occupies it, None while it is idle; it is written under the scheduler's lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from bls_notebook.backends.protocol import BackendInstance
+from bls_notebook.engine.waiting.loops import ModelLoop
+from bls_notebook.engine.waiting.threads import Wakeup, start_in_thread
+from bls_notebook.observe.recording import Place
+from bls_notebook.observe.session import ModelSeen
+
+from .spec import InstanceSpec
+
+if TYPE_CHECKING:
+    from bls_notebook.engine.ticket import Ticket
+    from bls_notebook.pb_utils.request import InferenceRequest
+
+    from .execution import Execution
+
+__all__ = ["Instance"]
+
+_making_loops = threading.Lock()
+
+
+def _closed(requests: list[InferenceRequest]) -> Any:
+    raise RuntimeError("the model's instance has been finalized")
+
+
+class Instance:
+    """One instance of a model version.
+
+    Parameters
+    ----------
+    name : str
+        As Triton names it, such as ``add_sub_0``.
+    backend : BackendInstance
+        Executes requests.
+    device : str
+        Where it is, as it is shown: ``cpu``, ``gpu:0``, ``gpu:0 (simulated)``.
+    gpu : int
+        Number of the CUDA GPU that it is on; -1 for none.
+    spec : InstanceSpec, optional
+        What it was made for.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_loop",
+        "backend",
+        "device",
+        "execute",
+        "gpu",
+        "holder",
+        "is_async",
+        "modules",
+        "name",
+        "place",
+        "serving",
+        "spec",
+        "wakeup",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        backend: BackendInstance,
+        device: str = "cpu",
+        gpu: int = -1,
+        spec: InstanceSpec | None = None,
+    ) -> None:
+        self.name = name
+        self.spec = InstanceSpec(name, "CPU", 0) if spec is None else spec
+        self.device = device
+        self.place: Place = (ModelSeen(""), name, device)  # as a profile records it; see `LoadedModel.be`
+        self.gpu = gpu
+        self.backend = backend
+        self.execute = backend.execute
+        self.is_async = backend.is_async
+        self.holder: Execution | Ticket | None = None
+        self.modules: Any = None  # where the modules of its code live, where it has such
+        self.wakeup = Wakeup()  # of its loop, to see to the queue
+        self.serving: set[Ticket] = (
+            set()
+        )  # requests that it has begun and that are not answered, where there may be several
+        self._loop: ModelLoop | None = None
+
+    @property
+    def loop(self) -> ModelLoop:
+        """The instance's own event loop, in a thread of its own; started when first used."""
+        if self._loop is None:
+            with _making_loops:  # requests of a decoupled model may come to it from several threads at once
+                if self._loop is None:
+                    if self.execute is _closed:
+                        _closed([])
+                    self._loop = ModelLoop(self.name, self.modules)
+        return self._loop
+
+    @property
+    def loop_thread(self) -> int:
+        """Identity of the thread of its loop; 0 while it has none."""
+        return 0 if self._loop is None else self._loop.thread
+
+    def wake(
+        self, job: Callable[[Instance], None], start: Callable[[Callable[[], None]], None] = start_in_thread
+    ) -> None:
+        """Have `job(self)` called, of an async model in its loop; once for all who want it meanwhile.
+
+        `start` starts a call in a worker thread.
+        """
+        if self.wakeup.taken:
+            wakeup = Wakeup(partial(self._do, job))
+            if self.is_async and self._loop is not None:
+                self._loop.post(wakeup)
+            else:
+                start(wakeup)
+            self.wakeup = wakeup
+
+    def _do(self, job: Callable[[Instance], None]) -> None:
+        if not self.is_async or self.loop_thread == threading.get_ident():
+            job(self)
+            return
+        try:
+            loop = self.loop  # its first request: this is a worker thread, and starts its loop
+        except RuntimeError:  # it has been closed meanwhile
+            return
+        loop.post(partial(job, self))
+
+    @property
+    def load(self) -> int:
+        """How many requests that it has begun are not answered yet, where it may have several."""
+        return len(self.serving)
+
+    @property
+    def event_loop(self) -> asyncio.AbstractEventLoop | None:
+        """Its event loop; None while it has none."""
+        return None if self._loop is None else self._loop.loop
+
+    def close(self) -> None:
+        """Finalize the model's instance and stop its loop; what ends there later finds it stopped.
+
+        What the model holds goes with it now, and not with a garbage collection: it may be a GPU's memory.
+        """
+        try:
+            self.backend.finalize()
+        finally:
+            with _making_loops:
+                self.execute = _closed
+            if self._loop is not None:
+                self._loop.stop()

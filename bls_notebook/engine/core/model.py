@@ -1,0 +1,277 @@
+"""`LoadedModel`: one version of a model, loaded and serving.
+
+Guarantees: it serves from when it is made until `close`; `close` answers what is in flight first, waits
+for the ensembles that hold it, and finalizes every instance exactly once, never in the thread of a request,
+whose caller would wait for it; what a `finalize` raises is logged, never lost and never in the way of the
+others. `regroup` changes which instances serve: those that stay notice nothing, those that leave are
+finalized once they run nothing any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from bls_notebook.engine.description import describe
+from bls_notebook.engine.failures import error_response
+from bls_notebook.engine.messages import not_ready
+from bls_notebook.engine.schedulers.choose import scheduler_for
+from bls_notebook.engine.schedulers.protocol import Scheduler
+from bls_notebook.engine.tensors.output_check import OutputCheck
+from bls_notebook.engine.tensors.request_check import RequestCheck
+from bls_notebook.engine.tensors.reshape import input_reshapes, reshape_all
+from bls_notebook.engine.waiting.ctrl_c import comes_back, pressed
+from bls_notebook.engine.waiting.threads import ready as threads_ready
+from bls_notebook.engine.waiting.threads import start_in_thread
+
+from . import running
+from .model_seen import model_seen
+from .readiness import is_ready
+from .statistics import Statistics
+
+if TYPE_CHECKING:
+    from bls_notebook.engine.core.spec import ModelSpec
+    from bls_notebook.engine.ticket import Ticket
+    from bls_notebook.observe.session import ModelSeen
+
+    from .execution import Execution
+    from .instance import Instance
+    from .server import Server
+
+__all__ = ["LoadedModel", "Statistics"]
+
+log = logging.getLogger("bls_notebook")
+
+
+class LoadedModel:
+    """One model version in service.
+
+    Parameters
+    ----------
+    server : Server
+    spec : ModelSpec
+        Of the completed configuration.
+    version : int
+    directory : str
+        Folder of the version, where model.py is.
+    instances : sequence of Instance
+        At least one; none for an ensemble. Passive ones among them are never handed a request.
+    on_closed : callable, optional
+        Called with the model once it has been finalized.
+    """
+
+    on_closed: Callable[[LoadedModel], None] | None = None
+    # For the repository: what tells that its files have changed, and what makes more instances.
+    fingerprint: object = None
+    maker: Any = None
+
+    def __init__(
+        self,
+        server: Server,
+        spec: ModelSpec,
+        version: int,
+        directory: str,
+        instances: Sequence[Instance],
+    ) -> None:
+        self.server = server
+        self.spec = spec
+        self.name = spec.name
+        self.version = version
+        self.who = spec.name, version
+        self.directory = directory
+        self.instances = tuple(i for i in instances if not i.spec.passive)
+        self.passive = tuple(i for i in instances if i.spec.passive)
+        self.leaving: tuple[Instance, ...] = ()  # not finalized yet
+        self.decoupled = spec.decoupled
+        self.is_async = any(i.is_async for i in instances)
+        self.declared = frozenset(spec.outputs)
+        self.output_names = tuple(spec.outputs)
+        self.check = RequestCheck(spec)
+        self.reshapes = input_reshapes(spec.inputs)
+        # An ensemble runs nothing itself: its steps say.
+        self.cpu_only = spec.scheduler != "ensemble" and (
+            not spec.in_python or spec.force_cpu_only_input_tensors
+        )
+        self.outputs = OutputCheck(spec, server.strict)
+        self.statistics = Statistics()
+        self.be(model_seen(spec, version, self.is_async))
+        running.models.add(self)
+        threads_ready()
+        self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves
+        self.closed = threading.Event()
+        self._start: Callable[[Callable[[], None]], None] = start_in_thread
+        self.bare: WeakSet[Execution] = WeakSet()  # who its threads without a context send requests as
+        self._lock = threading.Lock()
+        self._holds = 0
+        self._closing = self._finalized = False
+        self.scheduler: Scheduler = scheduler_for(self)
+
+    def be(self, seen: ModelSeen) -> None:
+        """Say what a profile is to record of it and its instances."""
+        self.seen = seen
+        for instance in (*self.instances, *self.passive):
+            instance.place = (seen, instance.name, instance.device)
+
+    def settled(self, ticket: Ticket) -> Callable[[], None] | None:
+        """A request has been answered; what to call once who waits for it has been told."""
+        return None if ticket.outside else self.scheduler.settled(ticket)
+
+    def pass_on(self, ticket: Ticket) -> None:
+        """Give a request that came too late to the version that has taken this one's place."""
+        request = ticket.request
+        heir = self.server.find(self.name, self.version) or self.server.find(self.name)
+        problem = not_ready(self.name)
+        if heir is not None and heir is not self and request is not None:
+            reshape_all(request._inputs, {name: there.back() for name, there in self.reshapes.items()})
+            found = heir.check.problem(request)
+            if found is None:
+                reshape_all(request._inputs, heir.reshapes)
+                ticket.model = heir
+                heir.scheduler.submit(ticket)
+                return
+            problem = found
+        ticket.outside = True  # counted by no scheduler
+        ticket.finish(error_response(problem))
+
+    def ready(self) -> bool:
+        """Whether it serves, and every instance says that it is ready."""
+        return not self._closing and all(is_ready(i) for i in (*self.instances, *self.passive))
+
+    def hold(self) -> bool:
+        """Keep it in service, for those that know it, until `release`; False where it is closing."""
+        with self._lock:
+            if not self._closing:
+                self._holds += 1
+            return not self._closing
+
+    def release(self) -> None:
+        """Let go of it."""
+        with self._lock:
+            self._holds -= 1
+            last = self._closing and not self._holds
+        if last:
+            self.scheduler.close(self._finalize_elsewhere)
+
+    def regroup(self, spec: ModelSpec, instances: Sequence[Instance]) -> threading.Event:
+        """Serve with these instances from now on, some of them those that serve already.
+
+        Parameters
+        ----------
+        spec : ModelSpec
+            As before but for its instances.
+
+        Returns
+        -------
+        threading.Event
+            Set once those that leave have been finalized. What runs in them is not waited for.
+        """
+        before = (*self.instances, *self.passive)
+        added = [i for i in instances if i not in before]
+        leaving = [i for i in before if i not in instances]
+        over = threading.Event()
+        caller: int | None = threading.get_ident()
+
+        def finalize(instance: Instance) -> None:
+            self._finalize_one(instance)
+            with self._lock:
+                self.leaving = tuple(i for i in self.leaving if i is not instance)
+            if not any(i in self.leaving for i in leaving):
+                over.set()
+            self._say_closed()
+
+        def left(instance: Instance) -> None:
+            if threading.get_ident() == caller:  # it ran nothing
+                finalize(instance)
+            else:
+                start_in_thread(partial(finalize, instance))
+
+        with self._lock:
+            self.leaving = (*self.leaving, *leaving)
+        self.spec = spec
+        self.instances = tuple(i for i in instances if not i.spec.passive)
+        self.passive = tuple(i for i in instances if i.spec.passive)
+        self.check = RequestCheck(spec)
+        self.be(replace(self.seen, instances=tuple(i.name for i in self.instances)))
+        self.scheduler.resize(
+            [i for i in added if not i.spec.passive], [i for i in leaving if not i.spec.passive], left
+        )
+        for instance in leaving:
+            if instance.spec.passive:
+                left(instance)
+        if not leaving:
+            over.set()
+        caller = None
+        return over
+
+    def close(self, elsewhere: Callable[[Callable[[], None]], None] | None = None) -> None:
+        """Accept no more requests; finalize once the last one is answered. Does not wait for that.
+
+        Where nothing is in flight the model is finalized on this thread, unless `elsewhere` says how to start
+        a job in another one.
+        """
+        if elsewhere is not None:
+            self._start = elsewhere
+        with self._lock:
+            held = self._closing or self._holds > 0
+            self._closing = True
+        if held:
+            return
+        closer = threading.get_ident() if elsewhere is None else None
+
+        def drained() -> None:
+            if threading.get_ident() == closer:  # nothing was in flight
+                self._finalize()
+            else:
+                self._finalize_elsewhere()
+
+        self.scheduler.close(drained)
+        closer = None
+
+    def _finalize_elsewhere(self) -> None:
+        self._in_thread(self._finalize)
+
+    def _in_thread(self, job: Callable[[], None]) -> None:
+        self._start(partial(copy_context().run, job))  # what it prints belongs to the cell that runs now
+
+    def _finalize(self) -> None:
+        self._finalize_these(deque((*self.instances, *self.passive)))
+
+    def _finalize_these(self, left: deque[Instance]) -> None:
+        while left:
+            if self._finalize_one(left.popleft()) and left:  # what is next would take another Ctrl-C
+                self._in_thread(partial(self._finalize_these, left))
+                return
+        with self._lock:
+            self._finalized = True
+        self._say_closed()
+
+    @staticmethod
+    def _finalize_one(instance: Instance) -> bool:
+        """Finalize an instance, whatever that raises; whether it was ended by Ctrl-C, which comes back."""
+        try:
+            instance.close()
+        except BaseException as error:  # sys.exit too: the others are finalized all the same
+            if pressed(error):
+                comes_back(error)
+                return True
+            log.error("finalize of %s raised %s", instance.name, describe(error))
+        return False
+
+    def _say_closed(self) -> None:
+        """Say that it is closed, once, if all instances have been finalized: also those that left before."""
+        with self._lock:
+            if not self._finalized or self.leaving:
+                return
+            self._finalized = False
+        try:
+            if self.on_closed is not None:
+                self.on_closed(self)
+        finally:
+            self.closed.set()

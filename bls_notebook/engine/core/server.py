@@ -1,0 +1,252 @@
+"""`Server`: the models that are in service, by name and version, and who requests go to.
+
+Guarantees: `find` takes no lock and sees either the version before a replacement or the one after
+it; replacing is one assignment, so no request falls between; models that leave service answer their
+requests in flight first.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
+
+from bls_notebook.engine.description import describe
+from bls_notebook.engine.root import Root
+from bls_notebook.engine.schedulers.response_cache import ResponseCache
+from bls_notebook.pb_utils.errors import TritonModelException
+
+from .execution import Execution
+
+if TYPE_CHECKING:
+    from .model import LoadedModel
+
+__all__ = ["Loader", "Server", "servers"]
+
+log = logging.getLogger("bls_notebook")
+
+
+class Loader(Protocol):
+    """The repository, as far as models may ask it (`pb_utils.load_model` and the like)."""
+
+    def load_by_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
+        """Load or reload; raises an exception whose text is Triton's message."""
+
+    def unload_by_model(self, name: str, unload_dependents: bool) -> None:
+        """Unload."""
+
+    def metric_family(self, name: str, description: str, kind: str) -> Any:
+        """Return a family of custom metrics."""
+
+
+class Server:
+    """Models in service.
+
+    Parameters
+    ----------
+    loader : Loader
+        Loads and unloads at the request of models.
+    cache : ResponseCache, optional
+        Of models whose configuration asks for one.
+    strict : bool
+        Whether warnings fail the request.
+    """
+
+    def __init__(self, loader: Loader, cache: ResponseCache | None = None, strict: bool = False) -> None:
+        self._loader = loader
+        self.cache = ResponseCache() if cache is None else cache
+        self.strict = strict
+        self.backend_folders: tuple[Path, ...] = ()  # where Python-based backends are looked for
+        self._versions: dict[str, dict[int, LoadedModel]] = {}
+        self._newest: dict[str, LoadedModel] = {}
+        self._lock = threading.Lock()
+        self.last_failure: BaseException | None = None
+        servers.add(self)
+        self._families: dict[tuple[str, str], WeakSet[_Family]] = {}  # by who made them
+
+    def set_strict(self, strict: bool) -> None:
+        """Say whether warnings fail requests, of models in service too."""
+        with self._lock:
+            self.strict = strict
+            for versions in self._versions.values():
+                for model in versions.values():
+                    model.outputs.strict = strict
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def find(self, name: str, version: int = -1) -> LoadedModel | None:
+        """Return the model version that serves a request, None where none is ready."""
+        if version == -1:
+            return self._newest.get(name)
+        return self._versions.get(name, {}).get(version)
+
+    def root(self) -> Execution:
+        """Return what requests from outside any model hang on."""
+        root = Root(self, None, None)
+        root.thread = threading.get_ident()
+        return root
+
+    def note_failure(self, error: BaseException) -> None:
+        """Keep the exception that a model raised, for post-mortem debugging."""
+        self.last_failure = error
+
+    # -- models ------------------------------------------------------------------------------------
+
+    def serving(self, name: str) -> dict[int, LoadedModel]:
+        """Return the versions of a model that are in service."""
+        return dict(self._versions.get(name, {}))
+
+    def names(self) -> list[str]:
+        """Return the names of the models that are in service."""
+        return sorted(self._versions)
+
+    def replace(self, name: str, versions: dict[int, LoadedModel]) -> list[LoadedModel]:
+        """Put versions of a model in service instead of those before; those that left are closed.
+
+        Returns
+        -------
+        list of LoadedModel
+            What left service; `closed` says when it is finalized.
+        """
+        before = self.exchange(name, versions)
+        return self.close_all(m for m in before.values() if m not in versions.values())
+
+    def close_all(self, models: Iterable[LoadedModel]) -> list[LoadedModel]:
+        """Close models that are out of service, and return them."""
+        left = list(models)
+        if left:
+            self.last_failure = None  # its traceback holds every variable on the way, and so what models kept
+        for model in left:
+            model.close()
+        return left
+
+    def exchange(self, name: str, versions: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
+        """Put versions of a model in service instead of those before, and return those as they are."""
+        with self._lock:
+            before = self._versions.get(name, {})
+            if versions:
+                self._versions[name] = dict(versions)
+                self._newest[name] = versions[max(versions)]
+            else:
+                self._versions.pop(name, None)
+                self._newest.pop(name, None)
+        return before
+
+    # -- on behalf of models -------------------------------------------------------------------------
+
+    def load_for_model(
+        self, execution: Execution, name: str, config: str, files: dict[str, bytes] | None
+    ) -> None:
+        """Load a model for `pb_utils.load_model`."""
+        try:
+            self._loader.load_by_model(name, config, files)
+        except Exception as error:
+            raise _failed(execution.instance_name, "Failed to load model", str(error)) from error
+
+    def unload_for_model(self, execution: Execution, name: str, unload_dependents: bool) -> None:
+        """Unload a model for `pb_utils.unload_model`."""
+        try:
+            self._loader.unload_by_model(name, unload_dependents)
+        except Exception as error:
+            raise _failed(execution.instance_name, "Failed to unload model", str(error)) from error
+
+    def is_ready_for_model(self, execution: Execution, name: str, version: str) -> bool:
+        """Answer `pb_utils.is_model_ready`."""
+        number = -1
+        if version:
+            if not version.isascii() or not version.isdigit() or int(version) <= 0:
+                raise _failed(
+                    execution.instance_name,
+                    "Failed to check model readiness",
+                    f"failed to get model version from specified version string '{version}' (details: stol), "
+                    "version should be an integral value > 0",
+                )
+            number = int(version)
+        model = self.find(name, number)
+        try:
+            return model is not None and model.ready()
+        except Exception as error:
+            log.warning("is_ready of %s raised %s", name, describe(error).message)
+            return False
+
+    def metric_family(self, execution: Execution, name: str, description: str, kind: str) -> Any:
+        """Make a metric family for a model, with errors in Triton's words."""
+        try:
+            family = _Family(execution.instance_name, self._loader.metric_family(name, description, kind))
+        except ValueError as error:
+            where = execution.instance_name
+            raise _failed(where, "Error when creating MetricFamily", str(error)) from error
+        maker = (execution.instance_name, execution.directory)
+        with self._lock:
+            self._families.setdefault(maker, WeakSet()).add(family)
+        return family
+
+    def keep_metrics(self, instance: str, directory: str) -> None:
+        """An instance goes away: the values of the metrics that it still has stay, as on the server."""
+        with self._lock:
+            for family in list(self._families.pop((instance, directory), ())):
+                family.kept = True
+
+
+def _failed(instance: str, what: str, why: str) -> TritonModelException:
+    return TritonModelException(
+        f"{what}: Failed to process the request for model '{instance}', message: {why}"
+    )
+
+
+class _Family:
+    """A metric family whose errors speak as Triton's."""
+
+    def __init__(self, instance: str, family: Any) -> None:
+        self._instance, self._family = instance, family
+        self._held: list[Any] = []
+        self.kept = False
+
+    def metric(self, labels: dict[str, str], buckets: list[float] | None) -> Any:
+        """Return the metric with these labels."""
+        try:
+            metric = self._family.metric(labels, buckets, hold=True)
+        except ValueError as error:
+            raise _failed(self._instance, "Error when creating Metric", str(error)) from error
+        self._held.append(metric)
+        return _Metric(self._instance, metric)
+
+    def drop(self) -> None:
+        """Let go of the metrics that were made here. Takes no locks; called by a destructor."""
+        if not self.kept:
+            self._family.release(self._held)
+
+
+class _Metric:
+    """A metric whose errors speak as Triton's."""
+
+    def __init__(self, instance: str, metric: Any) -> None:
+        self._instance, self._metric = instance, metric
+
+    def _do(self, verb: str, call: Any, *args: float) -> Any:
+        try:
+            return call(*args)
+        except ValueError as error:
+            raise _failed(self._instance, f"Failed to {verb} metric value", str(error)) from error
+
+    def increment(self, value: float) -> None:
+        """Add."""
+        self._do("increment", self._metric.increment, value)
+
+    def set(self, value: float) -> None:
+        """Set."""
+        self._do("set", self._metric.set, value)
+
+    def observe(self, value: float) -> None:
+        """Observe."""
+        self._do("observe", self._metric.observe, value)
+
+    def value(self) -> float:
+        """Read."""
+        return float(self._do("get", self._metric.value))
+
+
+servers: WeakSet[Server] = WeakSet()  # that are in use

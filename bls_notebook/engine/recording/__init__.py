@@ -1,0 +1,1 @@
+"""What profiles and memory tracks are told while they are on."""

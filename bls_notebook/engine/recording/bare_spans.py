@@ -1,0 +1,82 @@
+"""Whose request is sent from a thread that carries no context, for a profile.
+
+What a thread works for is told by what its functions have in hand: a request that the model was given, or
+the sender of its responses. Where they have neither, it is told by the instance whose code they are, if
+that serves one request alone. Nothing of what is looked at is kept.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from bls_notebook.observe import recording
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.sender import InferenceResponseSender
+
+if TYPE_CHECKING:
+    from bls_notebook.engine.core.instance import Instance
+
+__all__ = ["span_of_frame"]
+
+
+def span_of_frame(frame: FrameType | None, instance: Instance | None) -> int:
+    """Return the number, in the profile that is on, of the request that a thread works for.
+
+    Parameters
+    ----------
+    frame : frame
+        Of the model's code; those that called it are looked at too.
+    instance : Instance or None
+        Whose code it is.
+
+    Returns
+    -------
+    int
+        0 where no profile is on, or it cannot be told.
+    """
+    if recording.active is None:
+        return 0
+    while frame is not None:
+        found = _span_among(_values(frame))
+        if found:
+            return found
+        frame = frame.f_back
+    return 0 if instance is None else _span_served(instance)
+
+
+def _values(frame: FrameType) -> list[Any]:
+    """The values of a function's variables."""
+    if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return []  # a module or a class
+    values = list(frame.f_locals.values())
+    if sys.version_info < (3, 13):
+        frame.f_locals.clear()  # it is a copy, which the frame keeps: arrays would live longer by that
+    return values
+
+
+def _span_among(values: Iterable[Any]) -> int:
+    for value in values:
+        if isinstance(value, InferenceRequest):
+            found = getattr(value, "_span", 0)
+        elif isinstance(value, InferenceResponseSender):
+            found = getattr(value._request, "span", 0)
+        elif isinstance(value, (list, tuple)) and len(value) == 1:
+            found = getattr(value[0], "_span", 0) if isinstance(value[0], InferenceRequest) else 0
+        else:
+            found = 0
+        if found:
+            return int(found)
+    return 0
+
+
+def _span_served(instance: Instance) -> int:
+    """The request that an instance serves, if it is one alone."""
+    under_way = {getattr(instance.holder, "span", 0)}
+    if instance.loop_thread:
+        under_way |= {execution.span for execution in list(instance.loop.executions)}
+    under_way.discard(0)
+    return under_way.pop() if len(under_way) == 1 else 0

@@ -1,0 +1,187 @@
+"""`profile()`: what happens to requests while it is on, as a session.
+
+Guarantees: profiles may nest and overlap, in any threads, and each has all that happened while it was on; a
+request that was under way before it is not in it, one that is under way at its end is, as open. Leaving the
+`with` waits for nothing. Ctrl-C at any byte code leaves none on that nobody can leave.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime, timezone
+from pathlib import Path
+from time import perf_counter_ns
+from types import TracebackType
+
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.running import record_running
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.waiting.ctrl_c import CtrlC, would_be_lost_in
+from bls_notebook.observe import recording
+from bls_notebook.observe.freezing import session_of
+from bls_notebook.observe.session import Answers, Session
+
+from .gpu_time import device_timer
+
+__all__ = ["DEFAULT_LIMIT", "Profile", "load_session", "profile"]
+
+DEFAULT_LIMIT = 100_000
+
+
+class _Sentinel:
+    """Belongs to a profile that is on, and stops it when that goes away: its end never began."""
+
+    def __del__(self) -> None:
+        recording.stop(self)
+
+
+would_be_lost_in(_Sentinel.__del__.__code__)
+
+
+class Profile(Answers):
+    """A profile that is on, or has been; see `profile`.
+
+    Parameters
+    ----------
+    limit : int
+    name : str
+    """
+
+    def __init__(self, limit: int = DEFAULT_LIMIT, name: str = "") -> None:
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise BLSError(f"profile: limit: got {limit!r}, expected a number of spans from 1 on")
+        if not isinstance(name, str):
+            raise BLSError(f"profile: name: got {name!r}, expected text")
+        self.name = name
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._log: recording.Log | None = None
+        self._sentinel: _Sentinel | None = None
+        self._record: Session | None = None
+        self._began = ""
+        self._start = self._end = 0
+        self._dropped = 0
+        self._sender = 0
+
+    def __enter__(self) -> Profile:
+        began = False
+        try:
+            with CtrlC(), self._lock:
+                if self._start:
+                    raise BLSError(
+                        "profile: it has been used already; make a new one: with bls.profile() as ..."
+                    )
+                began = True
+                self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+                self._start = perf_counter_ns()
+                self._sentinel = _Sentinel()
+                self._log = recording.start(self._sentinel, self._limit, device_timer())
+                self._dropped = self._log.dropped
+                self._start = perf_counter_ns()
+        except BaseException:
+            if began:
+                self._sentinel = None
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        log = self._log
+        assert log is not None
+        with CtrlC():
+            self._end = perf_counter_ns()
+            try:
+                record_running(log)
+                self._dropped = log.dropped - self._dropped
+            finally:
+                self._sentinel = None
+
+    def only_of(self, sender: Execution) -> None:
+        """Keep only what this one sends from now on, and what that leads to; once it has been entered."""
+        log = self._log
+        assert log is not None
+        self._sender = sender.span = log.take()
+
+    @property
+    def running(self) -> bool:
+        """Whether it is on."""
+        return self._start > 0 and not self._end
+
+    @property
+    def record(self) -> Session:
+        """The session; what has happened until now while the profile is on."""
+        with self._lock:
+            if self._record is not None:
+                return self._record
+            log = self._log
+            if log is None:
+                return Session(name=self.name)
+            end, dropped = self._end, self._dropped
+            if not end:
+                end, dropped = perf_counter_ns(), log.dropped - dropped
+                record_running(log)
+            session = session_of(
+                log, self._start, end, self._limit, self._began, self.name, dropped, self._sender
+            )
+            if self._end:
+                self._record, self._log = session, None
+            return session
+
+    def __repr__(self) -> str:
+        state = "on" if self.running else "off"
+        return f"<profile {self.name!r}, {state}>" if self.name else f"<profile, {state}>"
+
+
+def profile(limit: int = DEFAULT_LIMIT, name: str = "") -> Profile:
+    """Record what happens to requests: a span for each, in the phases of Triton's statistics.
+
+    Requests of every repository of this process are recorded, from the notebook and from models.
+
+    Parameters
+    ----------
+    limit : int
+        How many spans, and responses of streams, are kept; the session says how many did not fit.
+    name : str
+        What pictures and comparisons call the session.
+
+    Returns
+    -------
+    Profile
+        A context manager. Its `record` is the `Session`, which has the methods below; `save` writes it.
+
+    Raises
+    ------
+    BLSError
+        A limit that is no positive number; a profile that is entered twice.
+
+    Examples
+    --------
+    >>> with bls.profile(name="four at once") as session:
+    ...     repo.infer("digit_reader", {"IMAGE": image})
+    >>> session.statistics().queued, session.critical_path(), session.graph()
+    >>> session.save("four.json")
+    """
+    return Profile(limit, name)
+
+
+def load_session(path: str | Path) -> Session:
+    """Read a session that `save` wrote as ``.json`` or ``.json.gz``.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    Session
+        It can be drawn and compared without the models.
+
+    Raises
+    ------
+    BLSError
+        It cannot be read, is no session, or is one of a newer schema.
+    """
+    from bls_notebook.observe import export  # not at every start
+
+    return export.load_session(path)

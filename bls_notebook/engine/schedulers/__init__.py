@@ -1,0 +1,1 @@
+"""Who runs when: the schedulers of Triton, and the response cache in front of them."""

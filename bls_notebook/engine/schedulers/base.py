@@ -1,0 +1,454 @@
+"""`BatchScheduler`: what the schedulers that form batches have in common.
+
+Guarantees: an instance runs one batch at a time (coroutines of a decoupled model share its loop); a batch is
+formed at the moment when an instance begins it, never before, so what has arrived by then is in it; a
+synchronous request that is alone and need not wait runs on its caller's thread; whatever waits for
+time is woken by one alarm, and nothing polls; every request that was accepted is answered; once closed, no
+request is accepted, and `on_drained` is called when the last one has been answered; an instance that is to
+leave finishes what it has begun, and begins nothing else but what no other instance may.
+
+An instance always comes back, as in the default scheduler: who sends a request only asks the engine's own
+threads to look for work; it is they who take instances, except for a request that runs on its caller's
+thread, which gives the instance back whatever happens.
+
+A subclass says how requests wait (`_accept`, `_remove`), which of them make a batch (`_pick`), what time
+does (`_expire`, `_wake_at`), what follows when a batch is over (`_over`) and when instances come and go
+(`_joins`, `_leaves`, `_gone`, `_needed`). All but `_prepare` and `_see_again` are called under the
+scheduler's lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from functools import partial
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from bls_notebook.engine.failures import cancelled_response
+from bls_notebook.engine.runner import BatchRunner, take_request
+from bls_notebook.engine.tensors.inbound import ARGUMENTS_STAY, taken_over
+from bls_notebook.engine.ticket import Ticket
+from bls_notebook.engine.waiting.stack_room import need_room
+from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.waiting.waiting import first_response
+from bls_notebook.pb_utils.errors import ErrorCode
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+
+from .clock import Clock, NextAlarm, system_clock
+from .ordering import Ordering, release
+
+if TYPE_CHECKING:
+    from bls_notebook.engine.core.execution import Execution
+    from bls_notebook.engine.core.instance import Instance
+    from bls_notebook.engine.core.model import LoadedModel
+
+__all__ = ["Answers", "BatchScheduler"]
+
+# Answers that are given once the lock is free.
+Answers = list[tuple[Ticket, InferenceResponse]]
+_REASONS = {ErrorCode.UNAVAILABLE: "REJECTED", ErrorCode.CANCELLED: "CANCELED"}
+
+
+class BatchScheduler:
+    """Base of the dynamic batcher and the sequence batcher of one model version.
+
+    Parameters
+    ----------
+    model : LoadedModel
+    clock : Clock, optional
+    start : callable, optional
+        Starts a job in a worker thread.
+    reschedules : bool
+        Whether a model may ask to see a request again.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        clock: Clock | None = None,
+        start: Callable[[Callable[[], None]], None] = start_in_thread,
+        reschedules: bool = False,
+    ) -> None:
+        self._model = model
+        self._clock = system_clock if clock is None else clock
+        self._start = start
+        self._reschedules = reschedules
+        self._lock = threading.Lock()
+        self._idle: list[Instance] = list(model.instances)[::-1]
+        self._queue: set[Ticket] = set()  # accepted, and in no batch yet
+        self._open: set[Ticket] = set()  # accepted, and not answered yet
+        self._alarm = NextAlarm(self._clock, self._rings)
+        self._closed = False
+        self._on_drained: Callable[[], None] | None = None
+        self._count = len(self._idle)
+        self._leaving: dict[Instance, Callable[[Instance], None]] = {}  # to leave, and who is told
+        self._finishing: list[Instance] = []  # of those: idle, but for responses that are yet to come
+        self._async = any(i.is_async for i in model.instances)
+        self._runner = BatchRunner(model, self._lock, self._prepare, self._see_again if reschedules else None)
+
+    # -- what a subclass decides ---------------------------------------------------------------------
+
+    def _accept(self, ticket: Ticket, now: int) -> InferenceResponse | None:
+        """Take a request that arrived at `now` into the queue, or give the answer that refuses it."""
+        raise NotImplementedError
+
+    def _remove(self, ticket: Ticket) -> None:
+        """Take a request out of the queue, whose answer somebody else gives."""
+        raise NotImplementedError
+
+    def _pick(self, instance: Instance, now: int, take: bool, answers: Answers) -> list[Ticket]:
+        """The batch that an idle instance should run now; empty for none, taken from the queue if `take`."""
+        raise NotImplementedError
+
+    def _expire(self, now: int, answers: Answers) -> None:
+        """Do what time does to requests that wait."""
+        raise NotImplementedError
+
+    def _wake_at(self, now: int) -> int | None:
+        """When time will do something next, after `now`; None for never."""
+        raise NotImplementedError
+
+    def _over(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
+        """A batch is over; `again` are those that the model wants to see again."""
+
+    def _joins(self, instance: Instance) -> None:
+        """An instance more."""
+
+    def _leaves(self, instance: Instance) -> None:
+        """An instance is to leave."""
+
+    def _gone(self, instance: Instance) -> None:
+        """An instance has left."""
+
+    def _needed(self, instance: Instance) -> bool:
+        """Whether something waits, or will come, that only this instance may run."""
+        return False
+
+    def _prepare(self, ticket: Ticket) -> InferenceRequest | None:
+        """The request as the model receives it; the lock is not held."""
+        return take_request(ticket)
+
+    def _see_again(self, ticket: Ticket) -> None:
+        """The model wants to see a request again, which it now lets go of; the lock is not held."""
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
+        """Serve a request and wait for its answer."""
+        need_room()
+        parent.note_blocking(self._model.name)
+        arrived = self._clock.now()
+        ticket = Ticket(
+            self._model, taken_over(request) if ARGUMENTS_STAY else request, parent, copy_context()
+        )
+        del request  # its end must be noticed while this thread waits
+        parent.adopt(ticket)
+        answers: Answers = []
+        held: list[Instance] = []  # what this thread has to give back, whatever happens
+        batch: list[Ticket] = []
+        try:
+            with self._lock:
+                closed = self._closed
+                refusal = None if closed else self._enter(ticket, arrived)
+                if ticket.queued and not self._async and len(self._queue) == 1:
+                    now = self._clock.now()
+                    self._expire(now, answers)
+                    for instance in reversed(self._idle):
+                        batch = self._pick(instance, now, True, answers)
+                        if batch:
+                            held.extend(map(self._idle.pop, (self._idle.index(instance),)))
+                            self._leave(batch)
+                            break
+            if closed:
+                self._model.pass_on(ticket)
+            elif refusal is not None:
+                ticket.finish(refusal)
+            self._give(answers)
+            if held:
+                self._run_inline(held, batch)
+            else:
+                self._pump()
+        except BaseException:
+            for each in batch:  # those of others too
+                each.finish(cancelled_response(self._model.name))
+            ticket.interrupt()
+            raise
+        finally:
+            self._idle.extend(held)
+        return first_response(ticket)
+
+    def submit(self, ticket: Ticket) -> None:
+        """Queue a request; a worker thread or the instance's loop runs it."""
+        need_room()
+        with self._lock:
+            closed = self._closed
+            refusal = None if closed else self._enter(ticket, self._clock.now())
+        if closed:
+            self._model.pass_on(ticket)
+        elif refusal is not None:
+            ticket.finish(refusal)
+        else:
+            self._pump()
+
+    def _enter(self, ticket: Ticket, now: int) -> InferenceResponse | None:
+        """Take a ticket in; the answer that refuses it where it cannot be. Lock held."""
+        self._open.add(ticket)
+        try:
+            refusal = self._accept(ticket, now)
+        except BaseException:
+            self._open.discard(ticket)
+            self._remove(ticket)
+            raise
+        if refusal is None:
+            ticket.queued = True
+            self._queue.add(ticket)
+        return refusal
+
+    def _leave(self, batch: Sequence[Ticket]) -> None:
+        """Tickets are no longer queued; the lock is held."""
+        for ticket in batch:
+            ticket.queued = False
+            self._queue.discard(ticket)
+
+    @property
+    def pending(self) -> int:
+        """How many requests are in no batch yet."""
+        return len(self._queue)
+
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Take a request out of the queue; False where it is not there any more."""
+        with self._lock:
+            if not ticket.queued:
+                return False
+            self._leave((ticket,))
+            self._remove(ticket)
+            reason = "OTHER" if ticket.refused else "CANCELED"
+            self._model.statistics.failed(perf_counter_ns() - ticket.arrived, reason)
+        self._pump()
+        return True
+
+    def settled(self, ticket: Ticket) -> Callable[[], None] | None:
+        """Count a ticket as answered."""
+        if ticket.context is None:
+            return None  # made by the scheduler itself
+        ordering = self._ordering_of(ticket)
+        if ordering is None:
+            self._count_off(ticket)
+            return None
+        with self._lock:
+            ordering.settled(ticket)
+        return partial(self._go_on, ordering, ticket)
+
+    def _ordering_of(self, ticket: Ticket) -> Ordering | None:
+        """The line that a ticket stands in, where answers are to come in order."""
+        return None
+
+    def _go_on(self, ordering: Ordering, ticket: Ticket) -> None:
+        """Give the answers that were held back for one that has been given."""
+        release(ordering, ticket, self._lock)
+        self._count_off(ticket)
+
+    def _count_off(self, ticket: Ticket) -> None:
+        with self._lock:
+            self._open.discard(ticket)
+            if ticket.serving is not None:
+                ticket.serving.discard(ticket)
+            told = self._told()
+        for tell in told:
+            tell()
+
+    # -- instances -------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        """Put idle instances to work, answer what has expired, and set the alarm for the rest."""
+        answers: Answers = []
+        work: list[Instance] = []
+        with self._lock:
+            now = self._clock.now()
+            self._expire(now, answers)
+            if self._queue:
+                for instance in reversed(self._idle):
+                    if self._pick(instance, now, False, answers):
+                        work.append(instance)
+                        if len(work) == len(self._queue):
+                            break
+            self._set_alarm(now)
+            told = self._told() if self._leaving else ()
+        self._give(answers)
+        for tell in told:
+            tell()
+        for instance in work:
+            instance.wake(self._turn if instance.is_async else self._work, self._start)
+
+    def _take(self, instance: Instance, held: list[Instance]) -> list[Ticket]:
+        """The next batch of an instance, which is idle or `held`; it is held afterwards if there is a batch.
+
+        Empty where the instance is at work elsewhere, or nothing is to be done: then it is idle.
+        """
+        answers: Answers = []
+        batch: list[Ticket] = []
+        told: Sequence[Callable[[], None]] = ()
+        with self._lock:
+            now = self._clock.now()
+            self._expire(now, answers)
+            if not held and instance in self._idle:
+                held.extend(map(self._idle.pop, (self._idle.index(instance),)))
+            if held:
+                serves = instance not in self._leaving or self._needed(instance)
+                batch = self._pick(instance, now, True, answers) if serves else []
+                instance.holder = batch[0] if batch else None
+                self._leave(batch)
+                if not batch:
+                    self._idle.append(held.pop())
+                    told = self._told()
+                elif self._model.decoupled:
+                    self._note_serving(instance, batch)
+            self._set_alarm(now)
+        self._give(answers)
+        for tell in told:
+            tell()
+        return batch
+
+    @staticmethod
+    def _note_serving(instance: Instance, batch: Sequence[Ticket]) -> None:
+        """Requests will be answered by an instance at some time; the lock is held."""
+        for ticket in batch:
+            if ticket.context is not None:  # not made by the scheduler itself
+                if ticket.serving is not None:
+                    ticket.serving.discard(ticket)
+                ticket.serving = instance.serving
+                ticket.serving.add(ticket)
+
+    def _give(self, answers: Answers) -> None:
+        """Answer requests that never ran; they count as failed, for Triton's reasons."""
+        if answers:
+            now = perf_counter_ns()
+            with self._lock:
+                for ticket, response in answers:
+                    error = response._error
+                    reason = "OTHER" if error is None else _REASONS.get(error._code, "OTHER")
+                    self._model.statistics.failed(now - ticket.arrived, reason)
+        for ticket, response in answers:
+            ticket.finish(response)
+
+    def _end(self, tickets: Sequence[Ticket], again: list[Ticket]) -> None:
+        answers: Answers = []
+        with self._lock:
+            self._over(tickets, again, self._clock.now(), answers)
+        self._give(answers)
+
+    def _work(self, instance: Instance) -> None:
+        """Serve batches on a worker thread until none is ready."""
+        held: list[Instance] = []
+        batch: list[Ticket] = []
+        try:
+            while batch := self._take(instance, held):
+                self._end(batch, self._runner.run(instance, batch))
+        finally:
+            self._idle.extend(held)
+            for ticket in batch:  # an exception in the engine itself
+                ticket.finish(cancelled_response(self._model.name))
+
+    def _run_inline(self, held: list[Instance], batch: list[Ticket]) -> None:
+        again: list[Ticket] = []
+        try:
+            again = self._runner.run_inline(held[0], batch)
+        finally:
+            answers: Answers = []
+            with self._lock:
+                held[0].holder = None
+                self._idle.append(held.pop())
+                self._over(batch, again, self._clock.now(), answers)
+                told = self._told()
+            self._give(answers)
+            for tell in told:
+                tell()
+            self._pump()
+
+    def _turn(self, instance: Instance) -> None:
+        """Begin batches of an async model, on its loop's thread, until one occupies the instance."""
+        self._go_on_with(instance, [])
+
+    def _go_on_with(self, instance: Instance, held: list[Instance]) -> None:
+        while batch := self._take(instance, held):
+            if not self._runner.begin(instance, batch, self._ended):
+                self._end(batch, [])
+            elif not self._model.decoupled:
+                return
+            elif not self._reschedules:  # coroutines share the loop; their requests are released at once
+                self._end(batch, [])
+
+    def _ended(self, instance: Instance, tickets: Sequence[Ticket], again: list[Ticket]) -> None:
+        """A coroutine is over; on the loop's thread."""
+        if not self._model.decoupled:
+            self._end(tickets, again)
+            self._go_on_with(instance, [instance])
+        elif self._reschedules:  # only now it is known which requests are to be seen again
+            self._end(tickets, again)
+            self._pump()
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def _set_alarm(self, now: int) -> None:
+        """Have `_pump` called when time does something; the lock is held."""
+        if self._closed and not self._open:
+            return  # nobody is left to wait for it, and it would keep the model
+        when = self._wake_at(now)
+        if when is not None:
+            self._alarm.at_latest(when)
+
+    def _rings(self) -> None:
+        with self._lock:
+            self._alarm.rung()
+        self._pump()
+
+    # -- other instances, and none -----------------------------------------------------------------------
+
+    def resize(
+        self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
+    ) -> None:
+        """Hand requests to instances more, and to others no more."""
+        with self._lock:
+            self._count += len(added)
+            self._idle[:0] = added[::-1]
+            for instance in added:
+                self._joins(instance)
+            self._leaving.update(dict.fromkeys(removed, on_left))
+            for instance in removed:
+                self._leaves(instance)
+            told = self._told()
+        for tell in told:
+            tell()
+        self._pump()
+
+    def close(self, on_drained: Callable[[], None]) -> None:
+        """Accept no more requests; call `on_drained` once when all has been answered."""
+        with self._lock:
+            self._closed = True
+            self._on_drained = on_drained
+            told = self._told()
+        for tell in told:
+            tell()
+
+    def _told(self) -> list[Callable[[], None]]:
+        """What to call: of instances that left, and when nothing is in flight any more. Lock held."""
+        out: list[Callable[[], None]] = []
+        for instance in list(self._leaving):
+            if instance in self._idle and not self._needed(instance):
+                self._finishing.append(instance)
+                self._idle.remove(instance)
+        for instance in [i for i in self._finishing if not i.load]:
+            self._finishing.remove(instance)
+            self._count -= 1
+            self._gone(instance)
+            out.append(partial(self._leaving.pop(instance), instance))
+        if self._on_drained is not None and not self._open and len(self._idle) == self._count:
+            self._alarm.cancel()
+            out += [partial(on_left, i) for i, on_left in self._leaving.items()]  # whatever would have come
+            self._leaving.clear()
+            out.append(self._on_drained)
+            self._on_drained = None
+        return out

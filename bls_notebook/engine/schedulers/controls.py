@@ -1,0 +1,178 @@
+"""What a sequence model receives beside the requester's tensors: control inputs, states, null requests.
+
+Pure: made of the configuration once, and then a function of the request. Shapes are ``[1]``, and ``[1, 1]``
+where the model batches.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.pb_utils.dtypes import (
+    DTYPE_OF_DATATYPE,
+    DataType,
+    deserialize_bytes_tensor,
+)
+from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest
+from bls_notebook.pb_utils.tensor import Tensor
+
+__all__ = ["END", "START", "Controls", "initial_states", "null_request", "with_inputs"]
+
+START = 1  # TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
+END = 2  # TRITONSERVER_REQUEST_FLAG_SEQUENCE_END
+
+# ModelSequenceBatching.Control.Kind
+_KIND_START, _KIND_READY, _KIND_END, _KIND_CORRID = range(4)
+_STRING = int(DataType.BYTES)
+_Array = np.ndarray[Any, Any]
+
+
+class Controls:
+    """The control inputs of a sequence model.
+
+    Parameters
+    ----------
+    spec : ModelSpec
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._shape = (1, 1) if spec.max_batch_size > 0 else (1,)
+        # kind -> name, value for false, value for true
+        self._flags: dict[int, tuple[str, _Array, _Array]] = {}
+        self._corrid: tuple[str, int] | None = None
+        for declared in spec.config.sequence_batching.control_input:
+            for control in declared.control:
+                if control.kind == _KIND_CORRID:
+                    self._corrid = (declared.name, control.data_type)
+                elif control.kind in (_KIND_START, _KIND_READY, _KIND_END):
+                    false, true = self._values(control)
+                    self._flags[control.kind] = (declared.name, false, true)
+
+    def _values(self, control: Any) -> tuple[_Array, _Array]:
+        for values, dtype in (
+            (control.int32_false_true, np.int32),
+            (control.fp32_false_true, np.float32),
+            (control.bool_false_true, np.bool_),
+        ):
+            if len(values):
+                return np.full(self._shape, values[0], dtype), np.full(self._shape, values[1], dtype)
+        raise ValueError("a control input without values")  # configurations like this are refused
+
+    def of(self, flags: int, sequence: int | str, ready: bool = True) -> list[Tensor]:
+        """Return the control inputs of one request.
+
+        Parameters
+        ----------
+        flags : int
+            The request's `START` and `END`.
+        sequence : int or str
+            Its correlation ID.
+        ready : bool
+            False for a slot that has no request; the other arguments do not matter then.
+        """
+        is_true = {
+            _KIND_START: ready and bool(flags & START),
+            _KIND_END: ready and bool(flags & END),
+            _KIND_READY: ready,
+        }
+        out = []
+        for kind in (_KIND_START, _KIND_END, _KIND_READY):
+            found = self._flags.get(kind)
+            if found is not None:
+                name, false, true = found
+                out.append(Tensor(name, (true if is_true[kind] else false).copy()))
+        if self._corrid is not None:
+            name, datatype = self._corrid
+            out.append(Tensor(name, self._correlation_id(sequence if ready else 0, datatype)))
+        return out
+
+    def _correlation_id(self, sequence: int | str, datatype: int) -> _Array:
+        if datatype == _STRING:
+            text = np.empty(self._shape, np.object_)
+            text.reshape(-1)[0] = b"" if sequence == 0 else str(sequence).encode()
+            return text
+        dtype = DTYPE_OF_DATATYPE[DataType(datatype).name]
+        if isinstance(sequence, str):
+            # The server writes the text, after its length, over the number.
+            encoded = sequence.encode()
+            raw = len(encoded).to_bytes(4, "little") + encoded
+        else:
+            raw = sequence.to_bytes(8, "little")
+        raw = raw[: dtype.itemsize].ljust(dtype.itemsize, b"\0")
+        return np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype).reshape(self._shape)
+
+
+def initial_states(spec: ModelSpec, folder: Path) -> list[Tensor]:
+    """Return the states of a sequence as the model sees them as inputs.
+
+    Parameters
+    ----------
+    spec : ModelSpec
+    folder : Path
+        Of the model, with ``initial_state/`` in it.
+
+    Notes
+    -----
+    The Python backend has no way to set a state, so each request sees the initial one. What a state without
+    one holds is not defined in Triton; here it is zero.
+    """
+    out = []
+    for state in spec.config.sequence_batching.state:
+        given = state.initial_state[0] if len(state.initial_state) else None
+        dims = [1 if d == -1 else d for d in (state.dims if given is None else given.dims)]
+        shape = tuple([1, *dims] if spec.max_batch_size > 0 else dims)
+        name = DataType(state.data_type).name
+        dtype = DTYPE_OF_DATATYPE.get(name, np.dtype(np.uint16))  # BF16's bits
+        if given is not None and given.WhichOneof("state_data") == "data_file":
+            data = (folder / "initial_state" / given.data_file).read_bytes()
+            if name == "BYTES":
+                array = deserialize_bytes_tensor(data).reshape(shape)
+            else:
+                count = int(np.prod(shape, dtype=np.int64))
+                array = np.frombuffer(data, dtype, count).reshape(shape)
+        else:
+            array = _zeros(shape, dtype)
+        out.append(Tensor._of(state.input_name, array, name))
+    return out
+
+
+def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Array:
+    if dtype != np.object_:
+        return np.zeros(shape, dtype)
+    out = np.empty(shape, np.object_)
+    out.reshape(-1)[:] = [b""] * out.size
+    return out
+
+
+def null_request(like: InferenceRequest, extra: list[Tensor]) -> InferenceRequest:
+    """Return a request for a slot that has none.
+
+    Parameters
+    ----------
+    like : InferenceRequest
+        A request of the same batch, whose shapes and data types it gets.
+    extra : list of Tensor
+        Control inputs.
+    """
+    inputs = [Tensor._of(t._name, _zeros(t._array.shape, t._array.dtype), t._datatype) for t in like._inputs]
+    out = with_inputs(like, inputs + extra)
+    out._requested = ()
+    out._options = DEFAULT_OPTIONS
+    return out
+
+
+def with_inputs(request: InferenceRequest, inputs: list[Tensor]) -> InferenceRequest:
+    """Return a request like another with other inputs, which nobody has been asked to answer yet."""
+    out = InferenceRequest.__new__(InferenceRequest)
+    out._inputs = inputs
+    out._requested = request._requested
+    out._model_name = request._model_name
+    out._model_version = request._model_version
+    out._options = request._options
+    out._answerable = None
+    out._sender = None
+    return out

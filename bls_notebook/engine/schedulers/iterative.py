@@ -1,0 +1,48 @@
+"""Iterative sequences: a request that its model may ask to see again.
+
+Guarantees: a sender that is dropped with one run of a request means nothing while a later run can answer.
+"""
+
+from __future__ import annotations
+
+from bls_notebook.engine.ticket import Ticket
+from bls_notebook.pb_utils.request import Options
+from bls_notebook.pb_utils.response import InferenceResponse
+
+__all__ = ["Turn", "in_sequence"]
+
+
+class Turn:
+    """Takes the answers of one run of a request that may be run again."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        self._ticket = ticket
+        self.over = False  # a later run answers: that this run's sender is dropped means nothing
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the requester has given up waiting."""
+        return self._ticket.cancelled
+
+    def send(self, response: InferenceResponse | None, final: bool) -> None:
+        """Take a response."""
+        self._ticket.send(response, final)
+
+    def drop_sender(self) -> None:
+        """Nobody can answer this run any more."""
+        if not self.over:
+            self._ticket.drop_sender()
+
+
+def in_sequence(old: Options, sequence: int | str, flags: int) -> Options:
+    """Return the options of a request as a step of a sequence."""
+    return Options(
+        old.request_id,
+        sequence,
+        flags,
+        old.timeout,
+        old.parameters,
+        old.preferred_memory,
+        old.trace,
+        old.priority,
+    )

@@ -1,0 +1,152 @@
+"""A request on its way to a model: inputs are handed over, and it gets its numbers in what records it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from bls_notebook.devices import ledger, pool_hooks
+from bls_notebook.devices.registry import gpus_were_seen
+from bls_notebook.engine import messages
+from bls_notebook.engine.recording.spans import note_crossings
+from bls_notebook.observe import recording
+from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
+
+from .handover import hand_over
+from .placement import Wanted
+from .reshape import reshape_all
+
+if TYPE_CHECKING:
+    from bls_notebook.engine.core.execution import Execution
+    from bls_notebook.engine.core.model import LoadedModel
+
+__all__ = ["ARGUMENTS_STAY", "NotReceivedError", "received", "taken_over"]
+
+# The frame of who calls a function keeps the arguments until that returns: so does Python 3.10.
+ARGUMENTS_STAY = sys.version_info < (3, 11)
+_new = InferenceRequest.__new__
+_PARTS = (
+    "_answerable",
+    "_arrived",
+    "_maker",
+    "_model_name",
+    "_model_version",
+    "_options",
+    "_requested",
+    "_sender",
+    "_span",
+)
+
+
+class NotReceivedError(Exception):
+    """The inputs of a request cannot be handed to its model; the text is the response's error."""
+
+
+def received(
+    model: LoadedModel, request: InferenceRequest, given: bool, kind: str, sender: Execution
+) -> InferenceRequest:
+    """Return the request as the model receives it: its tensors isolated from the sender's.
+
+    Parameters
+    ----------
+    given : bool
+        Nobody else holds the request.
+    kind : str
+        How it was sent; see `Span`.
+    sender : Execution
+        Who sent it.
+
+    Raises
+    ------
+    NotReceivedError
+        What is copied for the model does not fit into a GPU's memory.
+    """
+    arrived = perf_counter_ns()
+    inputs = request._inputs
+    if given:
+        request._inputs = []
+    out = _new(InferenceRequest)
+    out._arrived = arrived
+    try:
+        out._inputs = hand_over(inputs, given, model.cpu_only)
+    except (MemoryError, RuntimeError) as error:
+        problem = messages.inputs_not_placed(str(error))
+        raise NotReceivedError(messages.running(model.name, problem)) from error
+    if model.reshapes:
+        reshape_all(out._inputs, model.reshapes)
+    out._requested = request._requested or model.output_names
+    out._model_name = model.name
+    out._model_version = model.version
+    options = request._options
+    if options is DEFAULT_OPTIONS:
+        out._options = options
+    else:
+        out._options = _carried(options)
+        if options.preferred_memory is not None:
+            out._requested = Wanted.of(out._requested, options.preferred_memory)
+    out._answerable = None
+    out._sender = None
+    out._maker = None
+    log = recording.active
+    if log is None:
+        out._span = 0
+    else:
+        out._kind = kind
+        try:
+            out._span = log.numbers.popleft()
+        except IndexError:
+            out._span = log.take()
+        if out._span:
+            if inputs and gpus_were_seen() and model.cpu_only:
+                note_crossings(log, out._span, inputs, out._inputs)
+            if out._requested.__class__ is Wanted:
+                out._requested.span = out._span
+    tracked = ledger.recording
+    if tracked is not None:
+        if pool_hooks.used:
+            pool_hooks.follow()
+        out._track = number = tracked.number()
+        span = out._span and recording.span_id(out._span)
+        tracked.crossed(
+            inputs, out._inputs, ledger.IN, arrived, number, sender.track, model.who, out._options, span
+        )
+        if not number & 63:
+            tracked.shorten()
+    return out
+
+
+def taken_over(request: InferenceRequest) -> InferenceRequest:
+    """Return a request that nobody else holds, with all that `received` put into one.
+
+    What it was made of is left without its inputs, and can never be answered: callers' frames may keep it
+    (`ARGUMENTS_STAY`) while it must be noticed that the model lets go of the request.
+    """
+    out = _new(InferenceRequest)
+    out._inputs, request._inputs = request._inputs, []
+    for name in _PARTS:
+        setattr(out, name, getattr(request, name))
+    for name in ("_kind", "_track"):  # set only while there is what records them
+        if hasattr(request, name):
+            setattr(out, name, getattr(request, name))
+    return out
+
+
+def _carried(options: Options) -> Options:
+    """The options as the receiver sees them: parameters written anew, a span of its own."""
+    if options.parameters == "{}" and options.trace is None:
+        return options
+    parameters = options.parameters
+    if parameters != "{}":  # the server leaves out the spaces
+        parameters = json.dumps(json.loads(parameters), separators=(",", ":"))
+    return Options(
+        options.request_id,
+        options.correlation_id,
+        options.flags,
+        options.timeout,
+        parameters,
+        options.preferred_memory,
+        None if options.trace is None else options.trace._child(),
+        options.priority,
+    )

@@ -1,0 +1,189 @@
+"""What `execute` returned, checked as Triton's stub checks it, and what its requester gets of it."""
+
+from __future__ import annotations
+
+from sys import getrefcount as _getrefcount
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+from weakref import getweakrefcount
+
+from bls_notebook.devices import ledger
+from bls_notebook.devices.holding import RecordingNumber
+from bls_notebook.engine.description import ReturnError
+from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.tensor import Tensor
+
+from .handover import hand_over
+from .placement import placed
+from .reshape import reshape_all
+
+if TYPE_CHECKING:
+    from bls_notebook.engine.core.execution import Execution
+    from bls_notebook.engine.ticket import Ticket
+
+    from .output_check import OutputCheck
+
+_new = InferenceResponse.__new__
+
+__all__ = ["answer", "check_returned", "rescheduled_in_vain", "returned_none"]
+
+
+def _triton_type(value: object) -> str:
+    """The type as Triton prints it, whose classes live in a module of its own."""
+    return str(type(value)).replace(f"{InferenceResponse.__module__}.", "c_python_backend_utils.")
+
+
+def check_returned(returned: Any, count: int) -> list[InferenceResponse | None]:
+    """Return the list that `execute` returned for `count` requests, if it is one that Triton takes.
+
+    Raises
+    ------
+    ReturnError
+        Not a list, of a wrong length, or with something else than responses in it.
+    """
+    if returned.__class__ is not list and not isinstance(returned, list):
+        raise ReturnError(f"Expected a list in the execute return, found type '{_triton_type(returned)}'.")
+    if len(returned) != count:
+        raise ReturnError(
+            "Number of InferenceResponse objects do not match the number of InferenceRequest objects. "
+            f"InferenceRequest(s) size is:{count}, and InferenceResponse(s) size is:{len(returned)}\n"
+        )
+    for response in returned:
+        if response is not None and not isinstance(response, InferenceResponse):
+            raise ReturnError(
+                "Expected an 'InferenceResponse' object in the execute function return list, "
+                f"found type '{_triton_type(response)}'."
+            )
+    return returned
+
+
+def returned_none(what: str) -> str:
+    """Return the message for a request that `execute` left unanswered."""
+    return (
+        f"{what} and the request was not answered: return one InferenceResponse for each request, or send "
+        "a response with TRITONSERVER_RESPONSE_COMPLETE_FINAL. (The real server would keep the caller "
+        "waiting forever.)"
+    )
+
+
+def rescheduled_in_vain() -> str:
+    """Return the message for a request that is to be seen again, of a model that cannot."""
+    return (
+        "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not "
+        "configured to handle such a flag. Configure it: sequence_batching { iterative_sequence: true }. "
+        "(The real server logs this, and keeps the caller waiting forever.)"
+    )
+
+
+def answer(
+    responses: list[Any],
+    index: int,
+    requested: tuple[str, ...],
+    given: bool,
+    check: OutputCheck | None = None,
+    execution: Execution | None = None,
+    ticket: Ticket | None = None,
+) -> InferenceResponse:
+    """Return the response that a requester gets: its outputs, isolated from the model's.
+
+    Parameters
+    ----------
+    responses : list of InferenceResponse
+        That the model returned, or one that it sends.
+    requested : tuple of str
+        Names of the outputs that the requester gets, each of the configuration; `Wanted` where it prefers
+        some memory for them.
+    given : bool
+        Nobody but the engine and, perhaps, the list's maker holds the list.
+    check : OutputCheck, optional
+        Compares the outputs with the configuration; what it finds is in the response's warnings.
+    execution, ticket : Execution, Ticket, optional
+        Whose response it is; the ticket counts where there are both.
+
+    Notes
+    -----
+    Of outputs of the same name the last one counts, as on the real server.
+    """
+    response: InferenceResponse = responses[index]
+    if (
+        given
+        and _getrefcount(responses) == _LIST_UNHELD
+        and _getrefcount(response) == _RESPONSE_UNHELD
+        and response.__class__ is InferenceResponse
+        and getweakrefcount(response) == 0
+    ):
+        out, unheld = response, True  # nobody will see that it is the same object
+        tensors: list[Tensor] = response._outputs
+    else:
+        out, unheld = _new(InferenceResponse), False
+        out._parameters = response._parameters
+        out._warnings = response._warnings
+        out._arrived = 0.0
+        out._error = response._error
+        tensors = list(response._outputs)
+    if response._error is not None:
+        out._outputs = []
+        return out
+    if len(tensors) == 1:
+        if tensors[0]._name not in requested:
+            if check is not None:
+                out._warnings += check.warnings(tensors, requested)
+            tensors = []
+        elif check is not None and (
+            tensors[0]._array.shape != check.shape or tensors[0]._datatype != check.datatype
+        ):
+            out._warnings += check.warnings(tensors, requested)
+    else:
+        as_asked = len(tensors) == len(requested) and {t._name for t in tensors} == set(requested)
+        if check is not None and not (as_asked and check.has_seen(tensors)):
+            out._warnings += check.warnings(tensors, requested)
+        if not as_asked:
+            tensors[:] = {t._name: t for t in tensors if t._name in requested}.values()
+    out._outputs = []
+    if requested.__class__ is tuple:
+        out._outputs = hand_over(tensors, unheld)
+    else:
+        out._outputs = tensors
+        out = placed(out, requested, unheld)
+        tensors = out._outputs
+    tracked = ledger.recording
+    if tracked is not None and tensors:
+        if ticket is not None:
+            name = "" if execution is None else execution.instance_name
+            tracked.crossed(tensors, out._outputs, ledger.OUT, perf_counter_ns(), ticket.track, name)
+            tracked.shorten()
+        elif execution is not None:
+            instance = execution.instance
+            name = execution.instance_name if instance is None else instance.name
+            tracked.crossed(tensors, out._outputs, ledger.OUT, perf_counter_ns(), execution.track, name)
+    if check is not None and check.reshapes:
+        reshape_all(out._outputs, check.reshapes)
+    return out
+
+
+def _calibrate() -> None:
+    global _RESPONSE_UNHELD, _LIST_UNHELD
+    recorder = RecordingNumber()
+    _LIST_UNHELD = recorder  # type: ignore[assignment]
+    unkept = [InferenceResponse()]
+    answer(unkept, 0, (), True)
+    kept = [InferenceResponse()]
+    also = kept
+    answer(kept, 0, (), True)
+    del also
+    _LIST_UNHELD = recorder.unheld()
+    if _LIST_UNHELD < 0:
+        return
+    recorder = RecordingNumber()
+    _RESPONSE_UNHELD = recorder  # type: ignore[assignment]
+    responses = [InferenceResponse()]
+    answer(responses, 0, (), True)
+    response = InferenceResponse()
+    responses = [response]
+    answer(responses, 0, (), True)
+    _RESPONSE_UNHELD = recorder.unheld()
+
+
+_LIST_UNHELD: int = -1
+_RESPONSE_UNHELD: int = -1
+_calibrate()

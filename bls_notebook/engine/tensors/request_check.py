@@ -1,0 +1,169 @@
+"""Checks a request against the completed configuration, as Triton's core does before queueing it.
+
+`RequestCheck` is made once a model version and is called for each request: a fast look that says
+"fine" or "not fine", and only then the slow one that finds the words.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from bls_notebook.engine import messages
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.tensor import Tensor
+
+if TYPE_CHECKING:
+    from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
+
+__all__ = ["RequestCheck"]
+
+
+class RequestCheck:
+    """Finds what is wrong with a request to one model version.
+
+    Parameters
+    ----------
+    spec : ModelSpec
+        Of the completed configuration; ``shape`` has the batch dimension in front, as -1.
+    """
+
+    __slots__ = ("_fixed", "_inputs", "_outputs", "_required", "_spec", "_total", "_unserved")
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._spec = spec
+        self._outputs = frozenset(spec.outputs)
+        self._required = frozenset(spec.required)
+        self._total = len(spec.inputs)
+        # name -> (datatype, rank, exact shape or None, positions with a fixed size)
+        self._inputs = {
+            s.name: (
+                s.datatype,
+                len(s.shape),
+                s.shape if -1 not in s.shape else None,
+                tuple((i, d) for i, d in enumerate(s.shape) if d != -1),
+            )
+            for s in spec.inputs.values()
+        }
+        self._unserved = bool(spec.instances) and all(i.passive for i in spec.instances)
+        self._fixed = (
+            spec.max_batch_size == 0
+            and not self._unserved
+            and not any(s.is_shape_tensor for s in spec.inputs.values())
+        )
+
+    def problem(self, request: InferenceRequest) -> str | None:
+        """Return Triton's message for what is wrong with the request, None where nothing is."""
+        inputs = request._inputs
+        count = len(inputs)
+        if self._fixed and count == self._total:
+            known = self._inputs
+            for tensor in inputs:
+                spec = known.get(tensor._name)
+                if spec is None or spec[0] != tensor._datatype:
+                    return self._explain(request)
+                shape = tensor._array.shape
+                if shape != spec[2]:
+                    if spec[2] is not None or len(shape) != spec[1]:
+                        return self._explain(request)
+                    for i, size in spec[3]:
+                        if shape[i] != size:
+                            return self._explain(request)
+            if count > 1 and len({t._name for t in inputs}) != count:
+                return self._explain(request)
+        else:
+            problem = self._explain(request)
+            if problem is not None:
+                return problem
+        for name in request._requested:
+            if name not in self._outputs:
+                return messages.unexpected_output(
+                    self._spec.name, min(set(request._requested) - self._outputs)
+                )
+        return None
+
+    def _explain(self, request: InferenceRequest) -> str | None:
+        """Check everything in the order of core/src/infer_request.cc, and say what is wrong."""
+        spec, inputs = self._spec, request._inputs
+        model, request_id = spec.name, request._options.request_id
+        names = [t._name for t in inputs]
+        for i, name in enumerate(names):
+            if name in names[:i]:
+                return messages.duplicate_input(model, request_id, name)
+        for name in sorted(request._requested):
+            if name not in self._outputs:
+                return messages.unexpected_output(model, name)
+        if not len(self._required) <= len(inputs) <= self._total:
+            missing = [n for n in spec.inputs if n in self._required and n not in names]
+            expected = (len(self._required), self._total)
+            return messages.wrong_count(model, request_id, expected, names, missing)
+        # The real server walks a hash table whose order is, in practice, the reverse of insertion.
+        backwards = list(reversed(inputs))
+        rows: int | None = None
+        if spec.max_batch_size > 0:
+            problem, rows = self._batch_problem(backwards, request_id)
+            if problem is not None:
+                return problem
+        for tensor in backwards:
+            wanted = spec.inputs.get(tensor._name)
+            if wanted is None:
+                return messages.unexpected_input(model, tensor._name)
+            if tensor._datatype != wanted.datatype:
+                return messages.wrong_datatype(
+                    model, request_id, tensor._name, tensor._datatype, wanted.datatype
+                )
+            shape = tensor._array.shape
+            if len(shape) != len(wanted.shape) or any(
+                w not in (-1, s) for w, s in zip(wanted.shape, shape, strict=True)
+            ):
+                return messages.wrong_shape(
+                    model, request_id, tensor._name, shape, wanted.shape, spec.max_batch_size > 0
+                )
+            problem = None if rows is None else self._rows_problem(tensor, wanted, rows, request_id)
+            if problem is not None:
+                return problem
+        missing = [n for n in spec.inputs if n in self._required and n not in names]
+        if missing:  # the real server passes this one, and its model finds None
+            expected = (len(self._required), self._total)
+            return messages.wrong_count(model, request_id, expected, names, missing)
+        if rows == 0:
+            for tensor in backwards:
+                if not spec.inputs[tensor._name].is_shape_tensor:
+                    return messages.no_rows(model, request_id, tensor._name, tensor._array.shape)
+            # The controls of a sequence are inputs too.
+            if not inputs and spec.in_python and spec.scheduler != "sequence":
+                return messages.no_inputs()
+        return messages.only_passive(model) if self._unserved else None
+
+    def _rows_problem(self, tensor: Tensor, wanted: TensorSpec, rows: int, request_id: str) -> str | None:
+        """What is wrong with an input of no rows, in a batch of `rows`."""
+        model, shape = self._spec.name, tensor._array.shape
+        if wanted.is_shape_tensor or shape[0]:
+            return None
+        expected = max(1, rows) * prod(shape[1:])
+        if not expected:  # nothing is missing, but it is wrong all the same
+            return messages.batch_mismatch(model, request_id, tensor._name) if rows else None
+        text = tensor._datatype == "BYTES"
+        if not text:
+            expected *= tensor._array.itemsize
+        return messages.byte_size_mismatch(model, request_id, tensor._name, expected, text)
+
+    def _batch_problem(self, inputs: list[Tensor], request_id: str) -> tuple[str | None, int]:
+        """What is wrong with the batch, and its rows; as on the server, none are as good as not known."""
+        spec = self._spec
+        batch = 0
+        for tensor in inputs:
+            wanted = spec.inputs.get(tensor._name)
+            if wanted is None:
+                return messages.unexpected_input(spec.name, tensor._name), 0
+            if wanted.is_shape_tensor:
+                continue
+            shape = tensor._array.shape
+            if not shape:
+                return messages.no_batch_dimension(spec.name, request_id, tensor._name), 0
+            if batch and shape[0] != batch:
+                return messages.batch_mismatch(spec.name, request_id, tensor._name), 0
+            batch = shape[0]
+        if batch > spec.max_batch_size:
+            return messages.batch_too_large(spec.name, request_id, spec.max_batch_size), 0
+        return None, batch

@@ -1,0 +1,69 @@
+"""Finds senders that were lost in a cycle of references, while somebody waits for what they would have sent.
+
+Python notices by itself when the last reference to a sender goes, but not when what refers to it refers to
+itself (a closure that calls itself, an exception that is kept): that takes a collection of garbage, which
+nothing causes while everybody waits. Guarantees: while a request is left to its senders for long, garbage
+is collected now and then; that takes a twentieth of the time at most; nothing runs, and nothing
+is kept, once the requests have been answered.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from bls_notebook.engine.schedulers.clock import Alarm, system_clock
+
+from .threads import start_in_thread
+
+if TYPE_CHECKING:
+    from bls_notebook.engine.ticket import Ticket
+
+__all__ = ["leave_to_senders"]
+
+FIRST_AFTER = 1.0
+LONGEST_PAUSE = 60.0
+SHARE = 20
+
+_lock = threading.Lock()
+_left: WeakSet[Ticket] = WeakSet()
+_alarm: Alarm | None = None
+_due = 0.0
+_took = 0.0
+
+
+def leave_to_senders(ticket: Ticket) -> None:
+    """Take note that a request's `execute` is over, and that it has not been answered."""
+    with _lock:
+        _left.add(ticket)
+        _collect_after(FIRST_AFTER)
+
+
+def _collect_after(pause: float) -> None:
+    """Collect garbage then, or earlier if that has been asked for. Lock held."""
+    global _alarm, _due
+    due = time.monotonic() + max(pause, SHARE * _took)
+    if _alarm is not None:
+        if _due <= due:
+            return
+        _alarm.cancel()
+    _due = due
+    when = system_clock.now() + int((due - time.monotonic()) * 1e9)
+    _alarm = system_clock.call_at(when, lambda: start_in_thread(lambda: _collect(2 * pause)))
+
+
+def _collect(pause: float) -> None:
+    global _alarm, _took
+    if any(not ticket.done for ticket in list(_left)):
+        began = time.monotonic()
+        gc.collect()
+        _took = time.monotonic() - began
+    with _lock:
+        _alarm = None
+        for ticket in [t for t in _left if t.done]:
+            _left.discard(ticket)
+        if _left:
+            _collect_after(min(pause, LONGEST_PAUSE))

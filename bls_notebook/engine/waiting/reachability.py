@@ -1,0 +1,95 @@
+"""Whether anybody but tasks that sleep can get at an object: a future that would wake one of them, a request.
+
+Counts references, as Python's collector of garbage does. What the tasks refer to, and what that refers to,
+is inside; an object inside that has more references than come from inside is known outside as well, and so
+is all that it leads to. Guarantees: a reference that is not understood (of a thread that runs, of a
+module's global, of an extension) counts as one from outside, so "no" is certain. Looks at nothing but
+what the tasks refer to. Keeps nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from contextvars import Context
+from types import FrameType, FunctionType, ModuleType
+from typing import Any
+
+__all__ = ["can_be_reached"]
+
+MOST = 50_000
+_BORDERS = (ModuleType, type, Context, asyncio.AbstractEventLoop)
+_ENGINE = __name__.rsplit(".", 2)[0]
+
+
+def can_be_reached(targets: Iterable[int], inside: list[Any], holders: Iterable[Any]) -> bool:
+    """Return whether some of the objects may be known outside.
+
+    Parameters
+    ----------
+    targets : iterable of int
+        The objects, by `id`: a variable of the caller's would be one more reference.
+    inside : list
+        The tasks, and what else may only be woken by what is being asked about. The list has to be their
+        only new reference; it is filled with all that they lead to.
+    holders : iterable
+        Of the engine's own: they refer to what is inside, and never act by it.
+    """
+    inside.append([])  # whose only reference is the list's, to compare with
+    known = len(inside)
+    counts: Counter[int] = Counter()
+    for holder in holders:
+        counts.update(map(id, gc.get_referents(holder)))
+    places = {id(one): place for place, one in enumerate(inside)}
+    _fill(inside, places, counts)
+    if len(inside) > MOST:
+        return True
+    counted = _references(inside)
+    spare = counted[known - 1]
+    todo = [place for place, count in enumerate(counted) if count - spare > counts[id(inside[place])]]
+    wanted = {places[target] for target in targets if target in places}
+    seen = set(todo)
+    while todo and not wanted & seen:
+        for each in _referents(inside[todo.pop()]):
+            place = places.get(id(each))
+            if place is not None and place not in seen:
+                seen.add(place)
+                todo.append(place)
+    return bool(wanted & seen)
+
+
+def _fill(inside: list[Any], places: dict[int, int], counts: Counter[int]) -> None:
+    """Add what the objects lead to, and count the references."""
+    for one in inside:  # which grows
+        for each in _referents(one):
+            counts[id(each)] += 1
+            if id(each) not in places and gc.is_tracked(each) and not _is_border(each):
+                places[id(each)] = len(inside)
+                inside.append(each)
+        if len(inside) > MOST:
+            return
+
+
+def _references(objects: list[Any]) -> list[int]:
+    return [sys.getrefcount(one) for one in objects]
+
+
+def _is_border(one: Any) -> bool:
+    if isinstance(one, _BORDERS):
+        return True
+    return str(getattr(type(one), "__module__", "")).startswith(_ENGINE) and not isinstance(
+        one, asyncio.Future
+    )
+
+
+def _referents(one: Any) -> list[Any]:
+    if type(one) is FunctionType:  # and not its module's globals
+        return [part for part in (one.__closure__, one.__defaults__, one.__kwdefaults__) if part is not None]
+    if type(one) is FrameType:  # of a coroutine, until Python 3.11
+        return [
+            part for part in gc.get_referents(one) if part is not one.f_globals and part is not one.f_builtins
+        ]
+    return gc.get_referents(one)

@@ -1,0 +1,102 @@
+"""The engine's side of a `ResponseIterator`: waits for the next response of a request."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from bls_notebook.pb_utils.iterator import ResponseStream, StreamEnded
+from bls_notebook.pb_utils.response import InferenceResponse
+
+from .loops import mailbox
+from .waiting import wait_for
+
+if TYPE_CHECKING:
+    from bls_notebook.engine.core.execution import Execution
+    from bls_notebook.engine.ticket import Ticket
+
+__all__ = ["AnsweredStream", "Stream", "TicketStream"]
+
+
+class Stream(ResponseStream, Protocol):
+    """What reads the responses of a request, in a model or outside."""
+
+    async def next_response_async(self) -> tuple[InferenceResponse, bool]:
+        """Await the next response; True with the last one."""
+
+
+def _note(arrived: asyncio.Future[None]) -> None:
+    if not arrived.done():
+        arrived.set_result(None)
+
+
+class AnsweredStream:
+    """A stream of one response that is there already."""
+
+    def __init__(self, response: InferenceResponse) -> None:
+        self._left = [response]
+
+    def next_response(self) -> tuple[InferenceResponse, bool]:
+        """Return the response, once."""
+        try:
+            return self._left.pop(), True
+        except IndexError:
+            raise StreamEnded from None
+
+    async def next_response_async(self) -> tuple[InferenceResponse, bool]:
+        """Return the response."""
+        return self.next_response()
+
+    def cancel(self) -> None:
+        """Nothing is under way."""
+
+    def discard(self) -> None:
+        """Nothing is under way."""
+
+
+class TicketStream:
+    """The responses of a ticket, in order."""
+
+    def __init__(self, ticket: Ticket, reader: Execution) -> None:
+        self._ticket = ticket
+        self._reader = reader
+
+    def next_response(self) -> tuple[InferenceResponse, bool]:
+        """Wait for the next response; True with the last. Readers in several threads share them."""
+        while True:
+            taken = self._ticket.take()
+            if taken is not None:
+                if taken[0]._error is not None:
+                    self._reader.note_error(taken[0])
+                return taken
+            if self._ticket.is_over():
+                raise StreamEnded
+            wait_for(self._ticket)
+
+    async def next_response_async(self) -> tuple[InferenceResponse, bool]:
+        """Await the next response; True with the last. Takes no thread while it waits."""
+        ticket = self._ticket
+        while True:
+            loop = asyncio.get_running_loop()
+            arrived = loop.create_future()
+            ticket.on_response = partial(mailbox(loop).post, partial(_note, arrived))
+            taken = ticket.take()  # after that: what has come before is not told
+            if taken is None and not ticket.is_over():
+                await arrived
+                taken = ticket.take()
+            if taken is not None:
+                ticket.on_response = None
+                if taken[0]._error is not None:
+                    self._reader.note_error(taken[0])
+                return taken
+            if ticket.is_over():
+                raise StreamEnded
+
+    def cancel(self) -> None:
+        """Ask the model to stop."""
+        self._ticket.cancel()
+
+    def discard(self) -> None:
+        """Nobody reads any more; takes no locks."""
+        self._ticket.discard()

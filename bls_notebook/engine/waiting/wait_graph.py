@@ -1,0 +1,353 @@
+"""The wait graph as it is right now: what each waiting request, execution and future needs to move.
+
+Guarantees: reads only; the caller holds the lock under which waits are registered in `blocked`, so the
+view is consistent. What cannot be seen (a lock, a bare thread, a timer that may cancel) counts as able
+to move. Takes a walk over the heap only where everything else says that a request is stuck.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from bls_notebook.engine.description import home_of
+from bls_notebook.engine.ticket import Ticket
+
+from .deadlock import ALL, ANY, LIVE, Need
+from .frames import NoFrameError, walk_back
+from .futures import RequestFuture
+from .idle_loops import Job, WatchedSelector, job_of
+from .reachability import can_be_reached
+
+if TYPE_CHECKING:
+    from bls_notebook.engine.core.execution import Execution
+    from bls_notebook.engine.core.instance import Instance
+    from bls_notebook.engine.core.model import LoadedModel
+    from bls_notebook.pb_utils.request import InferenceRequest
+
+__all__ = ["Node", "blocked", "candidates", "forget", "look_closer", "needs", "needs_at_most"]
+
+Node = Any  # a Ticket, an Execution, a loop that sleeps, a future, a task or an executor's job
+
+# Threads that sleep in a wait: the request whose response (or turn) they wait for, or the loop that sleeps.
+blocked: dict[int, Ticket | WatchedSelector] = {}
+
+
+def needs(node: Node) -> Need[Node]:
+    """What a node needs before it can move (see `waits.is_stuck`). Lock held."""
+    if isinstance(node, Ticket):
+        return _needs_of_ticket(node)
+    if isinstance(node, asyncio.Future):
+        return _needs_of_future(node)
+    if isinstance(node, Job):
+        return _needs_of_job(node)
+    if isinstance(node, WatchedSelector):
+        return _needs_of_loop(node.loop, _movers(node)) if node.idle else (LIVE, ())
+    return _needs_of_execution(node)
+
+
+def needs_at_most(node: Node) -> Need[Node]:
+    """As `needs`, as if only its execution could answer a running request, or cancel those it sent, and only
+    its loop could complete a future.
+    """
+    if isinstance(node, Ticket) and node.execution is not None and not node.queued:
+        if node.ready or node.cancelled or node.refused:
+            return LIVE, ()
+        if node.execution.task is not None:
+            _questions.append(ref(node))
+        return ALL, [node.execution]
+    if isinstance(node, Ticket):
+        return _needs_of_waiting(node, False)
+    return _needs_of_future(node, False) if isinstance(node, asyncio.Future) else needs(node)
+
+
+def _needs_of_ticket(ticket: Ticket) -> Need[Node]:
+    if ticket.ready or ticket.cancelled or ticket.refused:
+        return LIVE, ()
+    if ticket.execution is None or ticket.queued:
+        return _needs_of_waiting(ticket)
+    if not ticket.execution.combined and _answerable_elsewhere(ticket):
+        return LIVE, ()
+    return ALL, [ticket.execution]
+
+
+def candidates(ticket: Ticket) -> tuple[Instance, ...]:
+    """The instances that a queued request may run on."""
+    return ticket.bound or ticket.model.instances
+
+
+def _needs_of_waiting(ticket: Ticket, all_of_it: bool = True) -> Need[Node]:
+    """A request that no instance has begun: one in a queue, or one that is just being handed over."""
+    if ticket.queued and ticket.expires:
+        return LIVE, ()
+    reader = ticket.parent.model if all_of_it and ticket.model.decoupled and ticket.parent else None
+    if _bare_thread_of(reader):
+        return LIVE, ()  # it may cancel the iterator
+    if ticket.ready or ticket.cancelled:  # or it just has
+        return LIVE, ()
+    instances = candidates(ticket)
+    if not ticket.queued:
+        instances = tuple(i for i in instances if i.holder is ticket)
+    nodes: list[Node] = []
+    for instance in instances:
+        # Also an instance that nobody holds may be kept from work: by its loop, stopped by a sync exec.
+        stopped = blocked.get(instance.loop_thread) if instance.loop_thread else None
+        if stopped is not None and stopped is instance.loop.selector:
+            stopped = None
+        holder = stopped or instance.holder
+        if holder is None or (holder is ticket and stopped is None):
+            return LIVE, ()
+        nodes.append(holder)
+    return (ANY, nodes) if nodes else (LIVE, ())
+
+
+def _request_in(execution: Execution, ticket: Ticket) -> InferenceRequest | None:
+    if execution.request is not None:
+        return execution.request
+    for other, request in zip(execution.tickets, execution.requests, strict=False):
+        if other is ticket:
+            return request
+    return None
+
+
+# What the quick look took for granted, and the answers, kept for the moment in which one victim is looked
+# for: whether somebody elsewhere may complete a future, or answer a request that runs. Lock held.
+_questions: list[ref[Any]] = []
+walked: dict[int, bool] = {}
+
+
+def forget() -> None:
+    """Begin anew, with a quick look. Lock held."""
+    _questions.clear()
+    walked.clear()
+
+
+def look_closer() -> None:
+    """Find out what the quick look took for granted; while it goes on its own references would count."""
+    for question in _questions:
+        kind = type(question())
+        if issubclass(kind, asyncio.Future):
+            walked[id(question())] = _completed_elsewhere(question)
+        elif issubclass(kind, Ticket) and not _leaves_its_tasks(question):
+            walked[id(question())] = False
+
+
+def _completed_elsewhere(question: ref[asyncio.Future[Any]]) -> bool:
+    """Whether anything but the tasks of its loop may complete a future: all of them sleep."""
+    future = question()
+    loop: Any = None if future is None else future.get_loop()
+    if future is None or loop is None:
+        return True
+    del future
+    watched = loop.bls_selector
+    inside = _movers(watched)
+    holders: list[Any] = list(watched.executions)
+    for ticket in [one.ticket for one in inside if isinstance(one, RequestFuture)]:
+        holders.append(ticket)
+        inside.append(ticket.on_response)
+    for execution in list(watched.executions):
+        model, instance = execution.model, execution.instance
+        if instance is not None and instance.holder is execution and not (model and model.decoupled):
+            # Nobody else runs the model's code meanwhile.
+            holders += _backends(instance)
+            inside.append(instance.execute)
+    frames = _held_by_frames(next((t for t, w in blocked.items() if w is watched), 0))
+    holders += (frames, frames)  # the list, and the frames themselves
+    found = can_be_reached([id(question())], inside, holders)
+    future = question()
+    return found or future is None or future.done() or bool(loop._ready)
+
+
+def _backends(instance: Instance) -> list[Any]:
+    """What of ours refers to the model's own object."""
+    found: list[Any] = [instance]
+    backend: Any = instance.backend
+    while backend is not None:
+        found += [backend, *(one for one in gc.get_referents(backend) if type(one) is dict)]
+        backend = getattr(backend, "_inner", None)
+    return found
+
+
+def _held_by_frames(thread: int) -> list[Any]:
+    """What the functions of asyncio that run a thread's loop have in their variables."""
+    values: list[Any] = []
+    try:
+        for frame in walk_back(sys._current_frames().get(thread)):
+            if str(frame.f_globals.get("__name__")).startswith("asyncio."):
+                variables = frame.f_locals
+                values.extend(variables.values())
+                if isinstance(variables, dict):  # a copy, which the frame keeps
+                    variables.clear()
+            elif values:
+                break
+    except NoFrameError:
+        values.clear()
+    return values
+
+
+def _leaves_its_tasks(question: ref[Ticket]) -> bool:
+    """Whether anybody but the tasks of its execution knows a request, or its sender: all of them sleep."""
+    ticket = question()
+    execution = None if ticket is None else ticket.execution
+    if ticket is None or execution is None or execution.task is None or not execution.requests:
+        return True
+    if blocked.get(execution.thread) is not getattr(execution.task.get_loop(), "bls_selector", None):
+        return True
+    request = _request_in(execution, ticket)
+    targets = [id(request), id(None if request is None else request._sender)]
+    del request
+    found = can_be_reached(targets, list(execution.tasks or ()), (execution, execution.requests))
+    reader = None if ticket.parent is None else ticket.parent.model
+    bare = ticket.model.decoupled and _bare_thread_of(reader)
+    return found or bare or ticket.ready or ticket.cancelled
+
+
+def _answerable_elsewhere(ticket: Ticket) -> bool:
+    """Whether somebody beside its execution may hold the means to answer a running request."""
+    found = walked.get(id(ticket))
+    if found is None:
+        found = walked[id(ticket)] = _find_elsewhere(ticket)
+    return found
+
+
+def _bare_thread_of(model: LoadedModel | None) -> bool:
+    """Whether a thread that the model started itself runs its code now: what it holds is not known."""
+    if model is None:
+        return False
+    known = {threading.get_ident(), *blocked}
+    for instance in model.instances:
+        known.add(instance.loop_thread)
+        known.add(getattr(instance.holder, "thread", 0))
+    for thread, innermost in sys._current_frames().items():
+        if thread in known:
+            continue
+        try:
+            if any((home := home_of(f.f_globals)) and home.owner is model for f in walk_back(innermost)):
+                return True
+        except NoFrameError:
+            return True  # it may be
+    return False
+
+
+def _find_elsewhere(ticket: Ticket) -> bool:
+    execution = ticket.execution
+    request = None if execution is None else _request_in(execution, ticket)
+    if execution is None or request is None or execution.finished:
+        return True
+    means = (request, request._sender)
+    together = execution.requests
+    own = {id(execution), id(getattr(execution, "__dict__", None)), id(request), id(means), id(together)}
+    for task in list(execution.tasks or ()):
+        coroutine = task.get_coro()
+        while coroutine is not None:
+            own.add(id(coroutine))
+            own.add(id(getattr(coroutine, "cr_frame", None)))
+            coroutine = getattr(coroutine, "cr_await", None)  # type: ignore[assignment]
+    try:
+        own.update(map(id, walk_back(sys._current_frames().get(execution.thread))))
+    except NoFrameError:
+        return True
+    for thing in means:
+        if thing is None:
+            continue
+        for holder in gc.get_referrers(thing):
+            received = isinstance(holder, list) and _all_among(holder, together or (request,))
+            frame = getattr(holder, "cr_frame", None)  # of a coroutine that runs just now
+            if id(holder) not in own and not received and (frame is None or id(frame) not in own):
+                return True
+    reader = None if ticket.parent is None else ticket.parent.model
+    if _bare_thread_of(ticket.model) or (ticket.model.decoupled and _bare_thread_of(reader)):
+        return True
+    # Asked last: who held it a moment ago has answered, if nobody holds it any more.
+    return ticket.ready or ticket.cancelled
+
+
+def _all_among(things: list[Any], requests: tuple[Any, ...]) -> bool:
+    """Whether a list holds these requests only: it is what `execute` received, or as good as that."""
+    # A function of its own: a closure over the request would be one more holder of it.
+    ids = {id(r) for r in requests}
+    return all(id(thing) in ids for thing in things)
+
+
+def _needs_of_execution(execution: Execution) -> Need[Node]:
+    if execution.finished:
+        return LIVE, ()
+    if execution.combined:
+        return ALL, execution.waits_for(blocked)
+    waiting = blocked.get(execution.thread)
+    if waiting is None:
+        return LIVE, ()
+    loop = None if execution.task is None else execution.task.get_loop()
+    if loop is None or waiting is not getattr(loop, "bls_selector", None):
+        return ALL, [waiting]  # also for a coroutine: what stops its thread stops its whole loop
+    # Any task of the execution that can move may help the others: it moves once any of them does.
+    return _needs_of_loop(loop, [t for t in list(execution.tasks or ()) if not t.done()])
+
+
+def _needs_of_loop(loop: Any, movers: list[Node]) -> Need[Node]:
+    return (LIVE, ()) if not movers or loop._ready or _timer_may_act(loop) else (ANY, movers)
+
+
+def _movers(watched: WatchedSelector) -> list[Node]:
+    """What may make something happen in a loop that sleeps: its tasks, and the requests sent from there."""
+    loop = watched.loop
+    found: list[Node] = [] if loop is None else [t for t in asyncio.all_tasks(loop) if not t.done()]
+    for execution in list(watched.executions):
+        for ticket in list(execution.children):
+            future = getattr(ticket.on_response, "__self__", None)
+            if isinstance(future, RequestFuture) and future.get_loop() is loop:
+                found.append(future)
+    return found
+
+
+def _timer_may_act(loop: Any) -> bool:
+    """Whether a timer of the loop does something else than to end an `asyncio.sleep`."""
+    return any(
+        getattr(handle._callback, "__name__", "") != "_set_result_unless_cancelled"
+        for handle in list(loop._scheduled)
+        if not handle.cancelled()
+    )
+
+
+def _is_timed(future: asyncio.Future[Any], loop: Any) -> bool:
+    """Whether a timer of the loop completes a future."""
+    return any(future in (handle._args or ()) for handle in list(loop._scheduled) if not handle.cancelled())
+
+
+def _needs_of_future(future: asyncio.Future[Any], all_of_it: bool = True) -> Need[Node]:
+    if future.done():
+        return LIVE, ()
+    if isinstance(future, RequestFuture):
+        return ALL, [future.ticket]
+    if isinstance(future, asyncio.Task):
+        waiter = getattr(future, "_fut_waiter", None)
+        return (LIVE, ()) if waiter is None else (ALL, [waiter])
+    children = getattr(future, "_children", None)
+    if children:  # of asyncio.gather
+        return ALL, list(children)
+    job = job_of(future)
+    if job is not None:
+        return ALL, [job]
+    # One of a lock, an event, a queue, of shield or wait: somebody in its loop completes it, in whatever way,
+    # unless somebody elsewhere may, or it is for what happens outside.
+    loop: Any = future.get_loop()
+    watched = getattr(loop, "bls_selector", None)
+    if watched is None or not watched.idle or loop._ready or watched.listens or _is_timed(future, loop):
+        return LIVE, ()
+    if not all_of_it:
+        _questions.append(ref(future))
+    elif walked.get(id(future), True):
+        return LIVE, ()
+    return ANY, _movers(watched)
+
+
+def _needs_of_job(job: Job) -> Need[Node]:
+    if job.state == "waiting":  # for a thread of its executor
+        running = [j for j in list(job.peers) if j.state == "running"]
+        return (ANY, running) if running else (LIVE, ())
+    waiting = blocked.get(job.thread) if job.thread else None
+    return (LIVE, ()) if waiting is None else (ALL, [waiting])

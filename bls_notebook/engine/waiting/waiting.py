@@ -1,0 +1,381 @@
+"""Who waits for what, right now, and what is done about a wait that can never end.
+
+Guarantees: a thread registers its wait before it sleeps, as does a loop that runs a model's code, under one
+lock, and the wait graph is only read under that lock, so the check sees no half-made wait: a request that
+only waits for its own waiting ancestors gets an error at once, and no other request does. What cannot be
+seen (a lock, a bare thread, a timer that may cancel, a future that somebody outside its loop knows) counts
+as able to move. A wait that lasts and that looks circular, but cannot be proven so, is reported while it
+lasts. Ctrl-C ends any wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from bls_notebook.engine.failures import error_response
+from bls_notebook.engine.messages import running
+from bls_notebook.engine.ticket import Ticket
+
+from .deadlock import ANY, LIVE, Need, is_stuck
+from .idle_loops import WatchedSelector, watch_callers
+from .thread_waits import waits_for_threads
+from .wait_graph import Node, blocked, candidates, forget, look_closer, needs, needs_at_most
+
+if TYPE_CHECKING:
+    from bls_notebook.engine.core.execution import Execution
+    from bls_notebook.pb_utils.response import InferenceResponse
+
+__all__ = ["describe_wait", "first_response", "look_at", "wait_for"]
+
+SOON = 1 / 64
+REPORT_AFTER = 1.0
+LONGEST_PAUSE = 60.0
+
+log = logging.getLogger("bls_notebook")
+_lock = threading.Lock()
+_get_ident = threading.get_ident
+_reported: WeakSet[Ticket] = WeakSet()
+
+
+def wait_for(ticket: Ticket) -> None:
+    """Wait until the ticket has a response.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Ctrl-C; the request has been interrupted then.
+    """
+    parker = ticket.parker()
+    if parker is None:
+        return
+    thread = _get_ident()
+    outer = _waiting(thread)
+    try:
+        try:
+            with _lock:
+                blocked[thread] = ticket
+                victim = _victim(ticket)
+                unseen = any(_runs_unseen(e, thread) for e in _senders(ticket) if not e.bare)
+            if victim is not None:
+                _refuse(victim)
+            elif unseen:
+                watch_callers(ticket.parent)
+            pause = SOON if unseen else REPORT_AFTER
+            while not parker.park(pause):
+                if pause < REPORT_AFTER:
+                    watch_callers(ticket.parent)  # of a thread that runs the whole stack is not always seen
+                else:
+                    _look_again(ticket)
+                pause = min(pause * 2, LONGEST_PAUSE)
+        except BaseException:
+            ticket.interrupt()
+            raise
+        finally:
+            _no_longer(thread, outer)
+    finally:  # once more: an exception may have struck just there
+        _no_longer(thread, outer)
+
+
+def _waiting(thread: int) -> Ticket | WatchedSelector | None:
+    """What a thread waits for; an exception may have struck where it was to say that it does no longer."""
+    waiting = blocked.get(thread)
+    if isinstance(waiting, Ticket):
+        return None if waiting.done else waiting
+    return waiting if waiting is not None and waiting.idle else None
+
+
+def _no_longer(thread: int, outer: Ticket | WatchedSelector | None) -> None:
+    with _lock:
+        if outer is None:
+            blocked.pop(thread, None)
+        else:
+            blocked[thread] = outer
+
+
+def _runs_unseen(execution: Execution, thread: int) -> bool:
+    """Whether a sync execution may wait for a thread of its own in a loop that nobody watches yet."""
+    if execution.task is not None or execution.thread == thread:
+        return False
+    return not isinstance(_waiting(execution.thread), Ticket)
+
+
+def first_response(ticket: Ticket) -> InferenceResponse:
+    """Wait for the first response of a ticket."""
+    while True:
+        taken = ticket.take()
+        if taken is not None:
+            return taken[0]
+        wait_for(ticket)
+
+
+def _sleep(watched: WatchedSelector, timeout: float | None) -> Any:
+    """Let a loop sleep, once the requests that it cannot get have been refused."""
+    thread = _get_ident()
+    outer = _waiting(thread)
+    outer = None if outer is watched else outer
+    try:
+        try:
+            with _lock:
+                blocked[thread] = watched
+                victim = _victim_of_loop(watched)
+            if victim is not None:
+                _refuse(victim)
+            pause = REPORT_AFTER
+            end = None if timeout is None else time.monotonic() + timeout
+            while True:
+                left = pause if end is None else end - time.monotonic()
+                events = watched.wait(min(pause, max(left, 0.0)))
+                if events or (left <= pause and end is not None):
+                    return events
+                _look_again(watched)
+                pause = min(pause * 2, LONGEST_PAUSE)
+        finally:
+            _no_longer(thread, outer)
+    finally:  # once more: an exception may have struck just there
+        _no_longer(thread, outer)
+
+
+WatchedSelector.sleep = staticmethod(_sleep)
+
+
+def _look_again(waiting: Ticket | WatchedSelector) -> None:
+    """While a wait lasts: what looked able to move a moment ago may have settled, or wait for a thread."""
+    with _lock:
+        joining = waits_for_threads(blocked.keys())
+        for thread, other in joining.items():  # those that wait for others come after them
+            blocked[thread] = blocked[other]
+        try:
+            victim = _victim(waiting) if isinstance(waiting, Ticket) else _victim_of_loop(waiting)
+        finally:
+            for thread in joining:
+                blocked.pop(thread, None)
+        reports = [] if victim is not None else [describe_wait(t) for t in _look_circular()]
+    if victim is not None:
+        _refuse(victim)
+    for report in reports:
+        log.warning(report)
+
+
+def look_at(ticket: Ticket) -> None:
+    """A request was queued behind the backs of those who wait: refuse what can never be served now."""
+    with _lock:
+        victim = _victim(ticket)
+    if victim is not None:
+        _refuse(victim)
+
+
+def _served_soon(ticket: Ticket) -> bool:
+    """Whether a request is plainly able to move, without a look at the rest of the graph. Lock held."""
+    if not ticket.queued:
+        return _acts(ticket.execution) if ticket.execution is not None else not ticket.model.is_async
+    for instance in candidates(ticket):
+        holder = instance.holder
+        if holder is None:  # idle: one of the engine's threads is on its way
+            if not instance.is_async or instance.loop_thread not in blocked:
+                return True
+        elif isinstance(holder, Ticket):  # on its way to a worker thread, which nothing keeps from it
+            if not holder.queued and holder.execution is None and not instance.is_async:
+                return True
+        elif _acts(holder):
+            return True
+    return False
+
+
+def _acts(execution: Execution | None) -> bool:
+    """Whether an execution runs on a thread that does not wait."""
+    return (
+        execution is not None
+        and not execution.combined
+        and not execution.finished
+        and execution.thread not in blocked
+    )
+
+
+def _each_kind(waiting: Iterable[Ticket]) -> Iterator[Ticket]:
+    """One of the requests that wait for the same instances: what holds for it holds for all of them."""
+    seen: set[object] = set()
+    for ticket in waiting:
+        kind = (id(ticket.model), ticket.bound, ticket.expires) if ticket.queued else id(ticket)
+        if kind not in seen:
+            seen.add(kind)
+            yield ticket
+
+
+def _victim_of_loop(watched: WatchedSelector) -> Ticket | None:
+    """The request to refuse so that a loop which sleeps can go on; None where it will. Lock held."""
+    executions = list(watched.executions)
+    sent = list(_each_kind(t for e in executions for t in list(e.children)))
+    # One that is plainly served wakes the loop, which then falls asleep again.
+    others = [] if any(map(_served_soon, sent)) else [watched, *executions]
+    return next((v for v in map(_victim, [*sent, *others]) if v is not None), None)
+
+
+def _victim(start: Node) -> Ticket | None:
+    """The request to refuse so that a node can move; None where it can, or by no request. Lock held."""
+    if isinstance(start, Ticket) and _served_soon(start):
+        return None
+    # Who else may answer a running request takes a walk over the heap, so it is asked last.
+    forget()
+    if not is_stuck(start, needs_at_most):
+        return None
+    look_closer()
+    if not is_stuck(start, needs):
+        return None
+    seen: set[int] = set()
+    todo: list[Node] = [start]
+    while todo:
+        node = todo.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if _is_waiting(node):
+            node.circle = _cycle(node) if _needs_itself(node) else ()
+            node.refused = True  # from here on it can move, and so can who waits for it
+            return node  # type: ignore[no-any-return]
+        mode, needed = needs(node)
+        if mode != LIVE:
+            todo.extend(n for n in needed if is_stuck(n, needs))
+    return None
+
+
+def _needs_itself(ticket: Ticket) -> bool:
+    """Whether a request that is stuck is part of a circle, and does not only wait behind what is stuck."""
+    seen: set[int] = set()
+    todo: list[Node] = list(needs(ticket)[1])
+    while todo:
+        node = todo.pop()
+        if node is ticket:
+            return True
+        if id(node) not in seen:
+            seen.add(id(node))
+            todo.extend(needs(node)[1])
+    return False
+
+
+def _is_waiting(node: Node) -> bool:
+    """Whether a node is a request that no instance has begun."""
+    return isinstance(node, Ticket) and (node.queued or node.execution is None)
+
+
+# -- words ---------------------------------------------------------------------------------------
+
+
+def _senders(ticket: Ticket) -> Iterator[Execution]:
+    """Yield the models' executions that a request hangs on, and the threads of models' own."""
+    execution = ticket.parent
+    while execution is not None:
+        if execution.model is not None or execution.bare:
+            yield execution
+        execution = execution.parent
+
+
+def _cycle(ticket: Ticket) -> list[str]:
+    """Names of the models of the circle that a queued request closes, its own model last."""
+    names = [ticket.model.name]
+    for execution in _senders(ticket):
+        names.append(execution.model_name)
+        if execution.model is ticket.model or (execution.bare and execution.model_name == ticket.model.name):
+            return names[::-1]
+    # Two callers that hold what the other needs: follow the holders around instead.
+    sender = ticket.parent
+    names = [sender.model_name] if sender is not None and (sender.model or sender.bare) else []
+    node: Node = ticket
+    seen: set[int] = set()
+    while id(node) not in seen:
+        seen.add(id(node))
+        if _is_waiting(node):
+            names.append(node.model.name)
+        needed = [n for n in needs(node)[1] if is_stuck(n, needs)]
+        if not needed:
+            break
+        node = needed[0]
+    return names
+
+
+def _refuse(ticket: Ticket) -> None:
+    """Answer a queued request that can never be served."""
+    model = ticket.model
+    count = len(model.instances)
+    circle = " -> ".join(ticket.circle)
+    held = "its only instance is" if count == 1 else f"all {count} of its instances are"
+    remedy = f"instance_group.count = {count + 1} or more for '{model.name}' breaks this circle."
+    if ticket.bound is not None:
+        held = f"the instance that serves its sequence, '{ticket.bound[0].name}', is"
+        remedy = "A sequence of its own, on another instance, breaks this circle."
+    if ticket.circle:
+        text = (
+            f"circular BLS: {circle}. The request to '{model.name}' can never be served, because {held} held "
+            f"by requests that wait for it (the real server would wait forever). {remedy}"
+        )
+    else:
+        text = (
+            f"the request to '{model.name}' can never be served, because {held} held by requests that wait "
+            "for what nobody can do any more, such as to set an event (the real server would wait forever)."
+        )
+    message = running(model.name, text)
+    if model.scheduler.withdraw(ticket) or ticket.execution is None:
+        ticket.cancelled = True  # one that was handed over but not begun is skipped then
+        ticket.finish(error_response(message))
+
+
+def _look_circular() -> list[Ticket]:
+    """Those queued requests that deserve a word when they last: nobody can tell whether they will be served.
+
+    Whoever has a request under way may be waiting for it, even where the graph cannot see how.
+    """
+    known: set[Ticket] = set()
+    todo: list[Ticket] = []
+    for waiting in list(blocked.values()):
+        if isinstance(waiting, Ticket):
+            todo.append(waiting)
+        else:
+            todo.extend(t for e in list(waiting.executions) for t in list(e.children))
+    while todo:
+        ticket = todo.pop()
+        known.add(ticket)
+        if ticket.execution is not None and ticket.execution.combined:  # nobody waits for its steps but it
+            todo.extend(ticket.execution.waits_for(blocked))
+    sent: dict[Any, list[Ticket]] = {}
+    for ticket in known:
+        for execution in _senders(ticket):
+            sent.setdefault(execution.model_name if execution.bare else execution, []).append(ticket)
+
+    def may_need(node: Node) -> Need[Node]:
+        if isinstance(node, Ticket):
+            free = node.done or node.expires or node.cancelled or node.refused
+            if free or not node.queued:
+                return (LIVE, ()) if free or node.execution is None else (ANY, [node.execution])
+            holders = [i.holder for i in candidates(node)]
+            return (ANY, holders) if all(holders) else (LIVE, ())
+        found = sent.get(node, []) + sent.get(node.model_name, [])
+        return (ANY, found) if found and not node.finished else (LIVE, ())
+
+    found = [t for t in known if t.queued and t not in _reported and is_stuck(t, may_need)]
+    _reported.update(found)
+    return found
+
+
+def describe_wait(ticket: Ticket) -> str:
+    """Return one line on a queued request: what it waits for, who holds it, and since when."""
+    now = time.perf_counter_ns()
+    holders = []
+    for instance in candidates(ticket):
+        holder = instance.holder
+        name = getattr(getattr(holder, "model", None), "name", "?")
+        started = getattr(holder, "started", 0)
+        since = f" for {(now - started) / 1e9:.1f} s" if started else ""
+        parent = getattr(getattr(holder, "parent", None), "model", None)
+        caller = f" called by '{parent.name}'" if parent is not None else ""
+        holders.append(f"{instance.name} is held by a request to '{name}'{caller}{since}")
+    sender = None if ticket.parent is None else ticket.parent.model_name
+    return (
+        f"A request from '{sender}' to '{ticket.model.name}' has been waiting for "
+        f"{(now - ticket.queued_at) / 1e9:.1f} s: {'; '.join(holders)}. If one of these waits for this "
+        "request, and without a time limit, neither will ever end; interrupt (Ctrl-C) to get out. Whether it "
+        "does cannot be told from here: threads, locks and futures of its own may be part of it."
+    )
