@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from bls_notebook.pb_utils._runtime import caller_var
 
-from .core.execution import Execution
+from .calling import SendingExecution
 from .initializing import as_model
 from .waiting.ctrl_c import CtrlC, may_be_interrupted
 from .waiting.loops import ModelLoop
@@ -36,7 +36,7 @@ def run_body(server: Server, function: Callable[[], Any]) -> Any:
     BaseException
         Whatever the function raises.
     """
-    execution = Execution(server, None, None)
+    execution = SendingExecution(server, None, None)
     execution.thread = threading.get_ident()
     with CtrlC(), as_model(execution):
         try:
@@ -51,7 +51,7 @@ def run_body(server: Server, function: Callable[[], Any]) -> Any:
             execution.finished = True
 
 
-def _run_coroutine(execution: Execution, coroutine: Any) -> Any:
+def _run_coroutine(execution: SendingExecution, coroutine: Any) -> Any:
     loop = ModelLoop("notebook")
     context = copy_context()
     parker = Parker()

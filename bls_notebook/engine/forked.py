@@ -18,7 +18,8 @@ from typing import Any, NoReturn
 from bls_notebook.devices import ledger, observer
 from bls_notebook.observe import recording
 
-from .core import readiness, running
+from .core import readiness
+from .core.model import in_memory
 from .core.server import Server, servers
 from .errors import ForkedError
 from .schedulers.clock import system_clock
@@ -73,7 +74,7 @@ def in_child() -> None:
     for name, module in list(sys.modules.items()):
         if name == package or name.startswith(f"{package}."):
             _free_locks(vars(module))
-    for model in list(running.models):
+    for model in list(in_memory):
         _free_locks(vars(model))
         _free_locks(vars(model.scheduler))
     for server in list(servers):

@@ -16,7 +16,7 @@ from bls_notebook.pb_utils._runtime import Caller, caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 
-from .core.execution import Execution
+from .calling import SendingExecution
 
 if TYPE_CHECKING:
     from .core.server import Server
@@ -26,7 +26,7 @@ __all__ = ["Initializing", "as_model"]
 _NO_BLS = "BLS is only supported during the 'execute' function."
 
 
-class Initializing(Execution):
+class Initializing(SendingExecution):
     """A model that initializes or finalizes: it may log, count and load, but not send requests.
 
     Parameters

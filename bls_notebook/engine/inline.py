@@ -22,6 +22,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
+from .calling import SendingExecution
 from .core.execution import Execution
 from .core.statistics import FOLD_AT
 from .description import ReturnError
@@ -80,7 +81,7 @@ class InlineCalls:
                 ticket = Ticket(model, request, parent, copy_context())
                 del request  # whoever holds it could still answer it
                 return self._call_queued(parent, ticket)
-        execution = Execution(parent.server, model, parent)
+        execution = SendingExecution(parent.server, model, parent)
         request._answerable = execution
         held: list[Instance] = []  # the instance is in here or among the idle ones, at every moment
         before = caller_var.get()
@@ -136,7 +137,9 @@ class InlineCalls:
                 execution.request = None
                 del request
                 if returned[0] is not None and execution.ticket is None:
-                    response = answer(returned, 0, requested, True, model.outputs, execution)
+                    response = answer(
+                        returned, 0, requested, True, model.outputs, instance.name, execution.track
+                    )
                     if response._warnings:
                         response = with_warnings(response, model, execution, parent)
                 elif returned[0] is not None and execution.ticket is not None and execution.ticket.done:
@@ -198,7 +201,7 @@ class InlineCalls:
             return self._late_answer(execution)
         return response
 
-    def _settle(self, execution: Execution, returned: Any) -> Any:
+    def _settle(self, execution: SendingExecution, returned: Any) -> Any:
         """What a list-less return stands for: a coroutine's result, or one None for each request."""
         if inspect.iscoroutine(returned):
             assert execution.instance is not None
@@ -213,7 +216,7 @@ class InlineCalls:
             return [None]
         return returned
 
-    def _late_answer(self, execution: Execution) -> InferenceResponse:
+    def _late_answer(self, execution: SendingExecution) -> InferenceResponse:
         """The answer that the model's sender gave, or will give."""
         ticket = execution.ticket
         if ticket is None:  # a list with None in it

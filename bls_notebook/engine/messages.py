@@ -7,12 +7,14 @@ from collections.abc import Iterable, Sequence
 __all__ = [
     "batch_mismatch",
     "batch_too_large",
+    "blocking_exec",
     "byte_size_mismatch",
     "decoupled_called_as_plain",
     "duplicate_input",
     "execute_failed",
     "in_ensemble",
     "inputs_not_placed",
+    "never_finalised",
     "no_batch_dimension",
     "no_gpu",
     "no_inputs",
@@ -276,4 +278,20 @@ def sequence_without_start(model: str, sequence: int | str) -> str:
         model,
         f"inference request for sequence {sequence} to model '{model}' must specify the START flag on the "
         "first request of the sequence",
+    )
+
+
+def blocking_exec(model: str, callee: str) -> str:
+    """A request was sent with `exec` from the event loop of an async `execute`."""
+    return (
+        f"model '{model}': exec of '{callee}' inside an async execute stops its event loop until the answer "
+        "is there; use `await request.async_exec()`"
+    )
+
+
+def never_finalised(model: str) -> str:
+    """A sender was dropped after a response, but without the final flag."""
+    return (
+        f"model '{model}': the response sender was dropped without its final flag; send the response with "
+        "flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
     )

@@ -7,19 +7,21 @@ model or a wait at once, and comes before the call returns otherwise; what was s
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .core.execution import Execution
+from .calling import SendingExecution
+from .core.server import Server
 from .waiting.ctrl_c import CtrlC
 from .waiting.stream import Stream
 
-__all__ = ["Root"]
+__all__ = ["Root", "root_of"]
 
 
-class Root(Execution):
+class Root(SendingExecution):
     """The sender of requests of one call from outside."""
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
@@ -68,3 +70,10 @@ class _Stream:
     def discard(self) -> None:
         """Nobody reads any more."""
         self._stream.discard()
+
+
+def root_of(server: Server) -> Root:
+    """Return what the requests of this thread from outside any model hang on."""
+    root = Root(server, None, None)
+    root.thread = threading.get_ident()
+    return root

@@ -24,6 +24,7 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
+from .calling import SendingExecution
 from .core.execution import Execution
 from .description import ReturnError, is_a
 from .failures import cancelled_response, error_response, failed_response
@@ -145,18 +146,17 @@ class BatchRunner:
             self._cancel(tickets)
             return []
 
-    def take(self, execution: Execution, returned: Any) -> None:
+    def take(self, execution: SendingExecution, returned: Any) -> None:
         """Read what `execute` returned where it is no plain list of one response."""
         if inspect.iscoroutine(returned):
             assert execution.instance is not None
             loop = execution.instance.loop.loop
             returned = asyncio.run_coroutine_threadsafe(returned, loop).result()
         self._check(execution, returned)
+        who, checks = execution.instance_name, self._model.outputs
         for index, ticket in enumerate(execution.tickets):
             if returned is not None and returned[index] is not None:
-                response = answer(
-                    returned, index, ticket.requested, False, self._model.outputs, execution, ticket
-                )
+                response = answer(returned, index, ticket.requested, False, checks, who, ticket.track)
                 ticket.finish(with_warnings(response, self._model, execution, ticket.parent))
         self._leave_to_senders(execution, [])
 
@@ -202,7 +202,13 @@ class BatchRunner:
                 for index, ticket in enumerate(execution.tickets):
                     if returned[index] is not None:
                         response = answer(
-                            returned, index, ticket.requested, True, self._model.outputs, execution, ticket
+                            returned,
+                            index,
+                            ticket.requested,
+                            True,
+                            self._model.outputs,
+                            instance.name,
+                            ticket.track,
                         )
                         response = with_warnings(response, self._model, execution, ticket.parent)
                         ticket.finish(response)
@@ -271,7 +277,7 @@ class BatchRunner:
     def _task_done(
         self,
         instance: Instance,
-        execution: Execution,
+        execution: SendingExecution,
         ended: Ended,
         box: list[Any],
         task: asyncio.Task[Any],
@@ -290,7 +296,13 @@ class BatchRunner:
                 for index, ticket in enumerate(execution.tickets):
                     if returned[index] is not None:
                         response = answer(
-                            returned, index, ticket.requested, True, self._model.outputs, execution, ticket
+                            returned,
+                            index,
+                            ticket.requested,
+                            True,
+                            self._model.outputs,
+                            instance.name,
+                            ticket.track,
                         )
                         response = with_warnings(response, self._model, execution, ticket.parent)
                         ticket.finish(response)
@@ -307,7 +319,9 @@ class BatchRunner:
 
     # -- both ----------------------------------------------------------------------------------------
 
-    def _start(self, instance: Instance, tickets: Sequence[Ticket], placed: bool = True) -> Execution | None:
+    def _start(
+        self, instance: Instance, tickets: Sequence[Ticket], placed: bool = True
+    ) -> SendingExecution | None:
         """An execution of a batch, known to its tickets and its instance; None for nothing to run.
 
         For a profile it begins now if it is `placed` by that, else with its coroutine.
@@ -322,7 +336,7 @@ class BatchRunner:
             return None
         parents = [t.parent for t, _ in pairs if t.parent is not None]
         parent = max(parents, key=lambda p: p.depth, default=None)
-        execution = Execution(self._model.server, self._model, parent)
+        execution = SendingExecution(self._model.server, self._model, parent)
         execution.instance = instance
         execution.tickets = tuple(t for t, _ in pairs)
         execution.track = execution.tickets[0].track
@@ -343,7 +357,7 @@ class BatchRunner:
                 self._record_place(log, execution, execution.started)
         return execution
 
-    def _record_place(self, log: recording.Log, execution: Execution, now: int = 0) -> None:
+    def _record_place(self, log: recording.Log, execution: SendingExecution, now: int = 0) -> None:
         """Record for a profile that a batch has begun, by default just now."""
         now = now or perf_counter_ns()
         assert execution.instance is not None
@@ -353,7 +367,7 @@ class BatchRunner:
             rows = rows_of(request) if self._batching else 1
             log.place(ticket.span, execution.instance.place, rows, now, batch)
 
-    def _record_inferred(self, execution: Execution) -> None:
+    def _record_inferred(self, execution: SendingExecution) -> None:
         """Record for a profile that `execute` is over: who has an answer may look before all have theirs."""
         log = recording.active
         if log is not None and execution.span and not self._model.decoupled:
@@ -362,7 +376,7 @@ class BatchRunner:
                 if ticket.span:
                     log.ran.extend((ticket.span, now, now))
 
-    def _record_end(self, log: recording.Log, execution: Execution, inferred: int, ended: int) -> None:
+    def _record_end(self, log: recording.Log, execution: SendingExecution, inferred: int, ended: int) -> None:
         """Record for a profile that `execute` of a batch has returned."""
         instance = execution.instance
         assert instance is not None
@@ -377,7 +391,7 @@ class BatchRunner:
         for ticket in tickets:
             ticket.finish(cancelled_response(self._model.name))
 
-    def _check(self, execution: Execution, returned: Any) -> list[Ticket]:
+    def _check(self, execution: SendingExecution, returned: Any) -> list[Ticket]:
         """Refuse what Triton refuses; give the tickets whose requests the model wants to see again."""
         tickets, requests = execution.tickets, execution.requests
         again = [getattr(r, "_release_flags", 0) == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE for r in requests]
@@ -409,14 +423,14 @@ class BatchRunner:
             self._see_again(ticket)
         return rescheduled
 
-    def _leave_to_senders(self, execution: Execution, again: list[Ticket]) -> None:
+    def _leave_to_senders(self, execution: SendingExecution, again: list[Ticket]) -> None:
         """Make sure that it is noticed when the last sender of an unanswered request is dropped."""
         for ticket, request in zip(execution.tickets, execution.requests, strict=True):
             if not ticket.done and ticket not in again:
                 request.get_response_sender()
                 leave_to_senders(ticket)
 
-    def _finish(self, execution: Execution, failed: InferenceResponse | None) -> None:
+    def _finish(self, execution: SendingExecution, failed: InferenceResponse | None) -> None:
         """Count the executions, let go of the requests, and answer those that failed."""
         started, ended = execution.started, perf_counter_ns()
         inferred = execution.inferred or ended

@@ -22,12 +22,13 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .failures import cancelled_response, error_response, originating, over_bls
-from .messages import execute_failed
+from .messages import execute_failed, never_finalised, not_ready
 from .tensors.outputs import answer, returned_none
+from .tensors.reshape import reshape_all
 from .waiting.parking import Parker
 from .waiting.stack_room import need_room
 from .waiting.threads import later
-from .warnings import never_finalised, with_warnings
+from .warnings import with_warnings
 
 if TYPE_CHECKING:
     from .core.execution import Execution
@@ -216,7 +217,8 @@ class Ticket:
             if self._closed:
                 raise TritonModelException(_CLOSED)
             if response is not None:  # first what may fail: then it has not been sent
-                out = answer([response], 0, self.requested, False, self.model.outputs, self.execution, self)
+                who = "" if self.execution is None else self.execution.instance_name
+                out = answer([response], 0, self.requested, False, self.model.outputs, who, self.track)
                 out = with_warnings(out, self.model, self.execution, self.parent)
             self._closed = final
             self._sent += 1
@@ -334,7 +336,7 @@ class Ticket:
     def _wake(self, parkers: list[Parker] | None, final: bool) -> None:
         then = None
         if final:  # first: who is woken may send the next request at once
-            then = self.model.settled(self)
+            then = None if self.outside else self.model.scheduler.settled(self)
             if self.parent is not None:
                 self.parent.forget(self)
         for parker in parkers or ():
@@ -344,6 +346,23 @@ class Ticket:
             callback()
         if then is not None:
             then()
+
+    def pass_on(self) -> None:
+        """It came too late: it goes to the version that has taken the place of its model."""
+        model, request = self.model, self.request
+        heir = model.server.find(model.name, model.version) or model.server.find(model.name)
+        problem = not_ready(model.name)
+        if heir is not None and heir is not model and request is not None:
+            reshape_all(request._inputs, {name: there.back() for name, there in model.reshapes.items()})
+            found = heir.check.problem(request)
+            if found is None:
+                reshape_all(request._inputs, heir.reshapes)
+                self.model = heir
+                heir.scheduler.submit(self)
+                return
+            problem = found
+        self.outside = True  # counted by no scheduler
+        self.finish(error_response(problem))
 
     def let_go(self) -> None:
         """Give the responses that were held back; what comes now is given at once."""

@@ -6,20 +6,14 @@ outermost response; a response that is an error already stays as it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils.response import InferenceResponse
 
+from .core.execution import MOST_WARNINGS, Execution
+from .core.model import LoadedModel
 from .failures import error_response
 
-if TYPE_CHECKING:
-    from .core.execution import Execution
-    from .core.model import LoadedModel
-
-__all__ = ["MOST", "blocking_exec", "never_finalised", "with_warnings"]
-
-MOST = 20  # that one response carries
+__all__ = ["with_warnings"]
 
 
 def with_warnings(
@@ -41,7 +35,7 @@ def with_warnings(
     noted = () if execution is None else execution.warnings
     if response._error is not None or not (response._warnings or noted):
         return response
-    warnings = tuple(dict.fromkeys([*filter(None, response._warnings), *noted]))[:MOST]
+    warnings = tuple(dict.fromkeys([*filter(None, response._warnings), *noted]))[:MOST_WARNINGS]
     if warnings and model.outputs.strict:
         message = f"Model {model.name} - strict: {'; '.join(warnings)}"
         return error_response(message, origin=ErrorRecord(message, "INTERNAL", (model.name,)))
@@ -49,19 +43,3 @@ def with_warnings(
     if parent is not None and warnings:
         parent.note_warnings(warnings)
     return response
-
-
-def blocking_exec(model: str, callee: str) -> str:
-    """A request was sent with `exec` from the event loop of an async `execute`."""
-    return (
-        f"model '{model}': exec of '{callee}' inside an async execute stops its event loop until the answer "
-        "is there; use `await request.async_exec()`"
-    )
-
-
-def never_finalised(model: str) -> str:
-    """A sender was dropped after a response, but without the final flag."""
-    return (
-        f"model '{model}': the response sender was dropped without its final flag; send the response with "
-        "flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
-    )

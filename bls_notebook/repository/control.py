@@ -25,6 +25,7 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError, ModelNotFoundError
 from bls_notebook.engine.forked import in_own_process
+from bls_notebook.engine.root import root_of
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.observe.records import ModelRecord
 
@@ -57,7 +58,7 @@ def undivided(method: Callable[Concatenate[_C, _P], _R]) -> Callable[Concatenate
     @wraps(method)
     def call(self: _C, *args: _P.args, **options: _P.kwargs) -> _R:
         if not in_own_process(self._server):
-            self._server.root()  # says why not
+            root_of(self._server)  # says why not
         with CtrlC():
             return method(self, *args, **options)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.schedulers.choose import scheduler_for
 
 from .config import ModelConfigMessage, model_spec
 from .ensembles import check_members
@@ -36,4 +37,6 @@ def load_ensemble(server: Server, config: ModelConfigMessage, version: int, fold
     if check_members(spec, find):
         config.model_transaction_policy.decoupled = True
         spec = model_spec(config)
-    return LoadedModel(server, spec, version, str(folder), [])
+    model = LoadedModel(server, spec, version, str(folder), [])
+    model.scheduler = scheduler_for(model)
+    return model

@@ -17,7 +17,7 @@ from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.python import PythonInstance
 from bls_notebook.backends.registry import runs_on_gpu
 from bls_notebook.devices.registry import gpu_count
-from bls_notebook.engine.core.execution import Execution, bare_caller
+from bls_notebook.engine.calling import SendingExecution, bare_caller
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
@@ -25,6 +25,7 @@ from bls_notebook.engine.description import describe, is_a
 from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelLoadError
 from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.recording.bare_spans import span_of_frame
+from bls_notebook.engine.schedulers.choose import scheduler_for
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted, pressed
 from bls_notebook.observe.records import ErrorRecord
 from bls_notebook.pb_utils import _runtime
@@ -158,6 +159,7 @@ def _load_version(
         spec = model_spec(config)
         instances = maker.make(spec.instances, spec.json)
         model = LoadedModel(server, spec, version, str(folder), instances)
+        model.scheduler = scheduler_for(model)
         warm_up(model, model.instances, source.folder)
     except BaseException as error:
         maker.give_up(instances)
@@ -218,7 +220,7 @@ def _load_error(error: BaseException, name: str, version: int, state: str = "UNA
     return problem
 
 
-def _find_bare_caller(frame: FrameType | None) -> Execution | None:
+def _find_bare_caller(frame: FrameType | None) -> SendingExecution | None:
     """Who a request of a bare thread belongs to: the model whose code is on the stack, or that started it."""
     home, frame = whose(frame)
     if home is None or home.owner is None:

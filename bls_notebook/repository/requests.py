@@ -7,9 +7,10 @@ from time import perf_counter
 from typing import Any
 
 from bls_notebook.engine.body import run_body
-from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.root import root_of
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, TritonModelException
 from bls_notebook.pb_utils._runtime import caller_var
@@ -57,11 +58,11 @@ class Requests:
     def strict(self, value: bool) -> None:
         self._server.set_strict(bool(value))
 
-    def _caller(self) -> Execution:
+    def _caller(self) -> SendingExecution:
         caller = caller_var.get()
-        if isinstance(caller, Execution) and caller.server is self._server:
+        if isinstance(caller, SendingExecution) and caller.server is self._server:
             return caller  # called from a model: it counts as that model's request
-        return self._server.root()
+        return root_of(self._server)
 
     def _request(
         self,

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any
 from weakref import ReferenceType
 
-from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.waiting.threads import later
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from bls_notebook.pb_utils.iterator import ResponseIterator, StreamEnded
@@ -43,7 +43,7 @@ class _WhenDropped(ReferenceType):  # type: ignore[type-arg]
 
 
 class _Walk:
-    def __init__(self, caller: Execution, request: InferenceRequest, wrap: Wrap) -> None:
+    def __init__(self, caller: SendingExecution, request: InferenceRequest, wrap: Wrap) -> None:
         self._caller, self._request, self._wrap = caller, request, wrap
         self._started = 0.0
         self._index = 0

@@ -21,6 +21,7 @@ import numpy as np
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import ModelLoadError
+from bls_notebook.engine.root import root_of
 from bls_notebook.engine.runner import BatchRunner
 from bls_notebook.engine.tensors.reshape import reshape_all
 from bls_notebook.engine.ticket import Ticket
@@ -160,7 +161,7 @@ def _request(model: LoadedModel, tensors: Iterable[Tensor]) -> InferenceRequest:
 
 def _run(model: LoadedModel, instance: Instance, tensors: list[Tensor], count: int) -> list[str]:
     """Run one `execute` with this many requests; return the errors of their responses."""
-    parent = model.server.root()
+    parent = root_of(model.server)
     tickets = []
     for _ in range(count):
         ticket = Ticket(model, _request(model, tensors), parent, copy_context())

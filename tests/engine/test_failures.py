@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.engine.root import root_of
 from tests.engine import gates
 from tests.engine.harness import (
     DOUBLE,
@@ -422,7 +423,7 @@ def execute(self, requests):
     kept: list[Any] = []
 
     async def leave() -> None:
-        caller = repo._server.root()
+        caller = root_of(repo._server)
         tensor = bls.pb_utils.Tensor("X", ints(1)["X"])
         request: Callable[[], Any] = bls.pb_utils.InferenceRequest(
             model_name="a", inputs=[tensor], requested_output_names=[]

@@ -10,21 +10,16 @@ import asyncio
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bls_notebook.backends.protocol import BackendInstance
 from bls_notebook.engine.waiting.loops import ModelLoop
 from bls_notebook.engine.waiting.threads import Wakeup, start_in_thread
 from bls_notebook.observe.recording import Place
 from bls_notebook.observe.session import ModelSeen
+from bls_notebook.pb_utils.request import InferenceRequest
 
 from .spec import InstanceSpec
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.ticket import Ticket
-    from bls_notebook.pb_utils.request import InferenceRequest
-
-    from .execution import Execution
 
 __all__ = ["Instance"]
 
@@ -85,12 +80,10 @@ class Instance:
         self.backend = backend
         self.execute = backend.execute
         self.is_async = backend.is_async
-        self.holder: Execution | Ticket | None = None
+        self.holder: Any = None  # an `Execution`, or the `Ticket` that it has been taken for
         self.modules: Any = None  # where the modules of its code live, where it has such
         self.wakeup = Wakeup()  # of its loop, to see to the queue
-        self.serving: set[Ticket] = (
-            set()
-        )  # requests that it has begun and that are not answered, where there may be several
+        self.serving: set[Any] = set()  # tickets that it has begun, where several may wait for answers
         self._loop: ModelLoop | None = None
 
     @property

@@ -16,38 +16,30 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 from bls_notebook.engine.description import describe
-from bls_notebook.engine.failures import error_response
-from bls_notebook.engine.messages import not_ready
-from bls_notebook.engine.schedulers.choose import scheduler_for
 from bls_notebook.engine.schedulers.protocol import Scheduler
 from bls_notebook.engine.tensors.output_check import OutputCheck
 from bls_notebook.engine.tensors.request_check import RequestCheck
-from bls_notebook.engine.tensors.reshape import input_reshapes, reshape_all
+from bls_notebook.engine.tensors.reshape import input_reshapes
 from bls_notebook.engine.waiting.ctrl_c import comes_back, pressed
 from bls_notebook.engine.waiting.threads import ready as threads_ready
 from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.observe.session import ModelSeen
 
-from . import running
+from .instance import Instance
 from .model_seen import model_seen
 from .readiness import is_ready
+from .spec import ModelSpec
 from .statistics import Statistics
 
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.spec import ModelSpec
-    from bls_notebook.engine.ticket import Ticket
-    from bls_notebook.observe.session import ModelSeen
-
-    from .execution import Execution
-    from .instance import Instance
-    from .server import Server
-
-__all__ = ["LoadedModel", "Statistics"]
+__all__ = ["LoadedModel", "Statistics", "in_memory"]
 
 log = logging.getLogger("bls_notebook")
+
+in_memory: WeakSet[LoadedModel] = WeakSet()  # every one that is not gone
 
 
 class LoadedModel:
@@ -56,6 +48,7 @@ class LoadedModel:
     Parameters
     ----------
     server : Server
+        Of `core.server`, which knows the models: untyped here.
     spec : ModelSpec
         Of the completed configuration.
     version : int
@@ -71,10 +64,11 @@ class LoadedModel:
     # For the repository: what tells that its files have changed, and what makes more instances.
     fingerprint: object = None
     maker: Any = None
+    scheduler: Scheduler  # set by who makes it, before it serves (`schedulers.choose`)
 
     def __init__(
         self,
-        server: Server,
+        server: Any,
         spec: ModelSpec,
         version: int,
         directory: str,
@@ -102,43 +96,23 @@ class LoadedModel:
         self.outputs = OutputCheck(spec, server.strict)
         self.statistics = Statistics()
         self.be(model_seen(spec, version, self.is_async))
-        running.models.add(self)
+        in_memory.add(self)
         threads_ready()
         self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves
         self.closed = threading.Event()
         self._start: Callable[[Callable[[], None]], None] = start_in_thread
-        self.bare: WeakSet[Execution] = WeakSet()  # who its threads without a context send requests as
+        self.bare: WeakSet[Any] = (
+            WeakSet()
+        )  # the executions who its threads without a context send requests as
         self._lock = threading.Lock()
         self._holds = 0
         self._closing = self._finalized = False
-        self.scheduler: Scheduler = scheduler_for(self)
 
     def be(self, seen: ModelSeen) -> None:
         """Say what a profile is to record of it and its instances."""
         self.seen = seen
         for instance in (*self.instances, *self.passive):
             instance.place = (seen, instance.name, instance.device)
-
-    def settled(self, ticket: Ticket) -> Callable[[], None] | None:
-        """A request has been answered; what to call once who waits for it has been told."""
-        return None if ticket.outside else self.scheduler.settled(ticket)
-
-    def pass_on(self, ticket: Ticket) -> None:
-        """Give a request that came too late to the version that has taken this one's place."""
-        request = ticket.request
-        heir = self.server.find(self.name, self.version) or self.server.find(self.name)
-        problem = not_ready(self.name)
-        if heir is not None and heir is not self and request is not None:
-            reshape_all(request._inputs, {name: there.back() for name, there in self.reshapes.items()})
-            found = heir.check.problem(request)
-            if found is None:
-                reshape_all(request._inputs, heir.reshapes)
-                ticket.model = heir
-                heir.scheduler.submit(ticket)
-                return
-            problem = found
-        ticket.outside = True  # counted by no scheduler
-        ticket.finish(error_response(problem))
 
     def ready(self) -> bool:
         """Whether it serves, and every instance says that it is ready."""

@@ -11,18 +11,14 @@ import logging
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from bls_notebook.engine.description import describe
-from bls_notebook.engine.root import Root
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.pb_utils.errors import TritonModelException
 
-from .execution import Execution
-
-if TYPE_CHECKING:
-    from .model import LoadedModel
+from .model import LoadedModel
 
 __all__ = ["Loader", "Server", "servers"]
 
@@ -83,12 +79,6 @@ class Server:
             return self._newest.get(name)
         return self._versions.get(name, {}).get(version)
 
-    def root(self) -> Execution:
-        """Return what requests from outside any model hang on."""
-        root = Root(self, None, None)
-        root.thread = threading.get_ident()
-        return root
-
     def note_failure(self, error: BaseException) -> None:
         """Keep the exception that a model raised, for post-mortem debugging."""
         self.last_failure = error
@@ -137,29 +127,27 @@ class Server:
 
     # -- on behalf of models -------------------------------------------------------------------------
 
-    def load_for_model(
-        self, execution: Execution, name: str, config: str, files: dict[str, bytes] | None
-    ) -> None:
-        """Load a model for `pb_utils.load_model`."""
+    def load_for_model(self, who: str, name: str, config: str, files: dict[str, bytes] | None) -> None:
+        """Load a model for `pb_utils.load_model`; `who` is the instance that asks."""
         try:
             self._loader.load_by_model(name, config, files)
         except Exception as error:
-            raise _failed(execution.instance_name, "Failed to load model", str(error)) from error
+            raise _failed(who, "Failed to load model", str(error)) from error
 
-    def unload_for_model(self, execution: Execution, name: str, unload_dependents: bool) -> None:
+    def unload_for_model(self, who: str, name: str, unload_dependents: bool) -> None:
         """Unload a model for `pb_utils.unload_model`."""
         try:
             self._loader.unload_by_model(name, unload_dependents)
         except Exception as error:
-            raise _failed(execution.instance_name, "Failed to unload model", str(error)) from error
+            raise _failed(who, "Failed to unload model", str(error)) from error
 
-    def is_ready_for_model(self, execution: Execution, name: str, version: str) -> bool:
+    def is_ready_for_model(self, who: str, name: str, version: str) -> bool:
         """Answer `pb_utils.is_model_ready`."""
         number = -1
         if version:
             if not version.isascii() or not version.isdigit() or int(version) <= 0:
                 raise _failed(
-                    execution.instance_name,
+                    who,
                     "Failed to check model readiness",
                     f"failed to get model version from specified version string '{version}' (details: stol), "
                     "version should be an integral value > 0",
@@ -172,14 +160,13 @@ class Server:
             log.warning("is_ready of %s raised %s", name, describe(error).message)
             return False
 
-    def metric_family(self, execution: Execution, name: str, description: str, kind: str) -> Any:
+    def metric_family(self, who: str, directory: str, name: str, description: str, kind: str) -> Any:
         """Make a metric family for a model, with errors in Triton's words."""
         try:
-            family = _Family(execution.instance_name, self._loader.metric_family(name, description, kind))
+            family = _Family(who, self._loader.metric_family(name, description, kind))
         except ValueError as error:
-            where = execution.instance_name
-            raise _failed(where, "Error when creating MetricFamily", str(error)) from error
-        maker = (execution.instance_name, execution.directory)
+            raise _failed(who, "Error when creating MetricFamily", str(error)) from error
+        maker = (who, directory)
         with self._lock:
             self._families.setdefault(maker, WeakSet()).add(family)
         return family

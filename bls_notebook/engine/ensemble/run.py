@@ -18,6 +18,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.devices import ledger
+from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.failures import cancelled_response, error_response
 from bls_notebook.engine.messages import in_ensemble, without_running
@@ -50,7 +51,7 @@ _get_ident = threading.get_ident
 _logger = logging.getLogger("bls_notebook")
 
 
-class EnsembleExecution(Execution):
+class EnsembleExecution(SendingExecution):
     """What the requests of the steps hang on."""
 
     combined = True

@@ -17,6 +17,7 @@ from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.messages import in_ensemble, not_ready
 from bls_notebook.engine.recording.spans import record_at_once
+from bls_notebook.engine.root import root_of
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.stack_room import need_room
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -63,7 +64,7 @@ class EnsembleScheduler:
         if isinstance(members, InferenceResponse) or request is None:
             ticket.finish(members if isinstance(members, InferenceResponse) else InferenceResponse())
             return
-        parent = ticket.parent or self._model.server.root()
+        parent = ticket.parent or root_of(self._model.server)
         run = EnsembleRun(self._model, self._plan, members, parent, request, ticket, self._ended)
         run.context = ticket.context or copy_context()
         run.start()
@@ -114,7 +115,7 @@ class EnsembleScheduler:
 
     def _hold(self, step: Step) -> LoadedModel | None:
         while True:
-            member = self._model.server.find(step.model, step.version)
+            member: LoadedModel | None = self._model.server.find(step.model, step.version)
             if member is None or member.hold():
                 return member
             if self._model.server.find(step.model, step.version) is member:

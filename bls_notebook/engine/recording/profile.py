@@ -14,7 +14,6 @@ from time import perf_counter_ns
 from types import TracebackType
 
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.running import record_running
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, would_be_lost_in
 from bls_notebook.observe import recording
@@ -22,6 +21,7 @@ from bls_notebook.observe.freezing import session_of
 from bls_notebook.observe.session import Answers, Session
 
 from .gpu_time import device_timer
+from .in_flight import record_running
 
 __all__ = ["DEFAULT_LIMIT", "Profile", "load_session", "profile"]
 

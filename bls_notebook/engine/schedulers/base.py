@@ -163,7 +163,7 @@ class BatchScheduler:
                             self._leave(batch)
                             break
             if closed:
-                self._model.pass_on(ticket)
+                ticket.pass_on()
             elif refusal is not None:
                 ticket.finish(refusal)
             self._give(answers)
@@ -187,7 +187,7 @@ class BatchScheduler:
             closed = self._closed
             refusal = None if closed else self._enter(ticket, self._clock.now())
         if closed:
-            self._model.pass_on(ticket)
+            ticket.pass_on()
         elif refusal is not None:
             ticket.finish(refusal)
         else:

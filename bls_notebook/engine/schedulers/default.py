@@ -21,6 +21,7 @@ from operator import attrgetter
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
+from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.statistics import FOLD_AT
 from bls_notebook.engine.failures import cancelled_response
@@ -78,7 +79,7 @@ class DefaultScheduler(InlineCalls):
                 ticket.queued = True
                 self._queue.append(ticket)  # in one step: it is accepted, or not
         if closed:
-            self._model.pass_on(ticket)
+            ticket.pass_on()
         elif self._idle:
             self._wake()
 
@@ -198,7 +199,7 @@ class DefaultScheduler(InlineCalls):
             return
         request._answerable = ticket
         rows = rows_of(request) if self._batching else 1
-        execution = Execution(model.server, model, ticket.parent)
+        execution = SendingExecution(model.server, model, ticket.parent)
         execution.instance = instance
         execution.tickets = (ticket,)
         execution.track = ticket.track
@@ -224,7 +225,9 @@ class DefaultScheduler(InlineCalls):
             ):
                 execution.requests = ()
                 del request
-                response = answer(returned, 0, ticket.requested, True, model.outputs, execution, ticket)
+                response = answer(
+                    returned, 0, ticket.requested, True, model.outputs, instance.name, ticket.track
+                )
                 if response._warnings:
                     response = with_warnings(response, model, execution, ticket.parent)
             else:

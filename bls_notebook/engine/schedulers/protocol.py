@@ -1,16 +1,16 @@
-"""`Scheduler`: what the engine asks of every scheduler."""
+"""`Scheduler`: what the engine asks of every scheduler.
+
+Below all that it speaks of, so tickets and executions are untyped here (`Ticket`, `SendingExecution`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.execution import Execution
-    from bls_notebook.engine.core.instance import Instance
-    from bls_notebook.engine.ticket import Ticket
-    from bls_notebook.pb_utils.request import InferenceRequest
-    from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
 
 __all__ = ["Scheduler"]
 
@@ -18,20 +18,20 @@ __all__ = ["Scheduler"]
 class Scheduler(Protocol):
     """What the engine asks of a scheduler."""
 
-    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
+    def call(self, parent: Any, request: InferenceRequest) -> InferenceResponse:
         """Serve a request that is not decoupled, and wait for its answer."""
 
-    def submit(self, ticket: Ticket) -> None:
+    def submit(self, ticket: Any) -> None:
         """Serve a request in the background."""
 
     @property
     def pending(self) -> int:
         """How many requests wait to be executed."""
 
-    def withdraw(self, ticket: Ticket) -> bool:
+    def withdraw(self, ticket: Any) -> bool:
         """Take a request out of the queue; False where it is not there any more."""
 
-    def settled(self, ticket: Ticket) -> Callable[[], None] | None:
+    def settled(self, ticket: Any) -> Callable[[], None] | None:
         """A ticket has been answered; what to call once who waits for it has been told."""
 
     def resize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sys import getrefcount as _getrefcount
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import getweakrefcount
 
 from bls_notebook.devices import ledger
@@ -14,14 +14,9 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
 from .handover import hand_over
+from .output_check import OutputCheck
 from .placement import placed
 from .reshape import reshape_all
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.execution import Execution
-    from bls_notebook.engine.ticket import Ticket
-
-    from .output_check import OutputCheck
 
 _new = InferenceResponse.__new__
 
@@ -81,8 +76,8 @@ def answer(
     requested: tuple[str, ...],
     given: bool,
     check: OutputCheck | None = None,
-    execution: Execution | None = None,
-    ticket: Ticket | None = None,
+    maker: str = "",
+    track: int = 0,
 ) -> InferenceResponse:
     """Return the response that a requester gets: its outputs, isolated from the model's.
 
@@ -97,8 +92,8 @@ def answer(
         Nobody but the engine and, perhaps, the list's maker holds the list.
     check : OutputCheck, optional
         Compares the outputs with the configuration; what it finds is in the response's warnings.
-    execution, ticket : Execution, Ticket, optional
-        Whose response it is; the ticket counts where there are both.
+    maker, track : str, int, optional
+        Who made it, and the number of its request, for a memory track.
 
     Notes
     -----
@@ -148,14 +143,8 @@ def answer(
         tensors = out._outputs
     tracked = ledger.recording
     if tracked is not None and tensors:
-        if ticket is not None:
-            name = "" if execution is None else execution.instance_name
-            tracked.crossed(tensors, out._outputs, ledger.OUT, perf_counter_ns(), ticket.track, name)
-            tracked.shorten()
-        elif execution is not None:
-            instance = execution.instance
-            name = execution.instance_name if instance is None else instance.name
-            tracked.crossed(tensors, out._outputs, ledger.OUT, perf_counter_ns(), execution.track, name)
+        tracked.crossed(tensors, out._outputs, ledger.OUT, perf_counter_ns(), track, maker)
+        tracked.shorten()
     if check is not None and check.reshapes:
         reshape_all(out._outputs, check.reshapes)
     return out

@@ -15,16 +15,13 @@ import threading
 from collections.abc import Callable
 from concurrent.futures.thread import _WorkItem
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from bls_notebook.devices import pool_hooks
 
 from .ctrl_c import may_be_interrupted
 from .frames import NoFrameError, walk_back
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.execution import Execution
 
 __all__ = [
     "Job",
@@ -53,7 +50,7 @@ class WatchedSelector:
     def __init__(self, loop: Any) -> None:
         self._loop = ref(loop)  # which holds this
         self.idle = False
-        self.executions: WeakSet[Execution] = WeakSet()  # whose requests are sent from here
+        self.executions: WeakSet[Any] = WeakSet()  # `Execution`s whose requests are sent from here
         self.jobs: dict[int, WeakSet[Job]] = {}  # by executor
         self._inner = loop._selector
         loop._selector = loop.bls_selector = self
@@ -104,7 +101,7 @@ def wake_loop_of(thread: int) -> None:
             loop.call_soon_threadsafe(int)
 
 
-def watch_loop(loop: Any, execution: Execution) -> None:
+def watch_loop(loop: Any, execution: Any) -> None:
     """Watch a loop that model code runs by itself (`asyncio.run`), so that its waits are known."""
     watched = getattr(loop, "bls_selector", None)
     if watched is None:
@@ -120,7 +117,7 @@ _runs_a_loop = asyncio.BaseEventLoop.run_forever.__code__
 _runs_a_call = _WorkItem.run.__code__
 
 
-def watch_callers(execution: Execution | None) -> None:
+def watch_callers(execution: Any) -> None:
     """Watch the loops in which sync executions wait for other threads, of which this one is the last."""
     worker = threading.get_ident()
     while execution is not None:
@@ -132,7 +129,7 @@ def watch_callers(execution: Execution | None) -> None:
         execution = execution.parent
 
 
-def _watch_loop_of_thread(execution: Execution, worker: int) -> None:
+def _watch_loop_of_thread(execution: Any, worker: int) -> None:
     for frame in walk_back(sys._current_frames().get(execution.thread)):
         if frame.f_code is _runs_a_loop:
             loop: Any = frame.f_locals["self"]

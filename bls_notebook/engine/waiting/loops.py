@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet, ref
 
 from bls_notebook.devices import pool_hooks
@@ -25,9 +25,6 @@ from .ctrl_c import may_be_interrupted
 from .idle_loops import WatchedSelector, run_in_executor
 from .interrupt import Interrupted
 from .threads import Wakeup
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.execution import Execution
 
 __all__ = ["Mailbox", "ModelLoop", "in_every_loop", "mailbox"]
 
@@ -129,7 +126,7 @@ class ModelLoop:
     def __init__(self, name: str, home: ModelHome | None = None) -> None:
         self.loop = _ModelEventLoop()
         self.selector = WatchedSelector(self.loop)
-        self.executions: WeakSet[Execution] = self.selector.executions
+        self.executions: WeakSet[Any] = self.selector.executions
         self._stopping = False
         _loops.add(self)
         self._thread = threading.Thread(target=self._run, name=f"bls-loop-{name}", daemon=True)

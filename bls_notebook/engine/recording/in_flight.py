@@ -7,24 +7,16 @@ then recorded by itself.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-from weakref import WeakSet
-
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.model import in_memory
 from bls_notebook.observe.recording import Log
 
-from .execution import Execution
-
-if TYPE_CHECKING:
-    from .model import LoadedModel
-
-__all__ = ["models", "record_running"]
-
-models: WeakSet[LoadedModel] = WeakSet()
+__all__ = ["record_running"]
 
 
 def record_running(log: Log) -> None:
     """Record that the requests that run now are running."""
-    for model in list(models):
+    for model in list(in_memory):
         for instance in (*model.instances, *model.leaving):
             execution = instance.holder
             if isinstance(execution, Execution) and execution.span and execution.started:

@@ -1,0 +1,218 @@
+"""`SendingExecution`: what model code sends requests by: the caller that `pb_utils` finds while a model runs.
+
+Guarantees: requests may be sent from any thread or task that carries it; an error of a request is
+returned, never raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextvars import copy_context
+from typing import Any
+
+from bls_notebook.observe import recording
+from bls_notebook.observe.logs import LogLine
+from bls_notebook.observe.records import ErrorRecord
+from bls_notebook.pb_utils.errors import TritonModelException
+from bls_notebook.pb_utils.iterator import ResponseIterator
+from bls_notebook.pb_utils.parameters import parameters_problem
+from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+
+from . import logs, messages
+from .core.execution import Execution
+from .core.model import LoadedModel
+from .core.server import Server
+from .failures import error_response, originating, over_bls
+from .recording.spans import record_refused
+from .tensors.inbound import NotReceivedError, received
+from .tensors.placement import memory_problem
+from .ticket import Ticket
+from .waiting.futures import response_of
+from .waiting.idle_loops import watch_loop
+from .waiting.stream import AnsweredStream, Stream, TicketStream
+
+__all__ = ["MAX_DEPTH", "SendingExecution", "bare_caller"]
+
+MAX_DEPTH = 1000
+_running_loop = asyncio.get_running_loop
+_get_ident = threading.get_ident
+_CLOSED = "Unable to send response. Response sender has been closed."
+
+
+class SendingExecution(Execution):
+    """An execution that sends requests, and takes the answers of one that runs on its caller's thread."""
+
+    __slots__ = ()
+
+    ticket: Ticket | None
+    tickets: tuple[Ticket, ...]
+
+    def bare_caller(self) -> SendingExecution:
+        """Return who sends requests from a thread that carries no context, on behalf of this model."""
+        return bare_caller(self.server, self.model, self.span)
+
+    # -- as a caller (pb_utils._runtime.Caller) --------------------------------------------------
+
+    def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
+        """Serve a request on this thread, or wait for it."""
+        model = self.server.find(request._model_name, request._model_version)
+        if model is None:
+            return self._refused(request, messages.not_ready(request._model_name), decoupled)
+        problem = model.check.problem(request)
+        if problem is None and (
+            model.decoupled or self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS
+        ):
+            problem = self._problem(model, request, decoupled)
+        if problem is not None:
+            return self._refused(request, problem, decoupled)
+        if decoupled:
+            self.note_blocking(model.name)
+            try:
+                return self._stream(model, request, given)
+            except NotReceivedError as error:
+                return self._refused(request, str(error), decoupled)
+        try:
+            response = model.scheduler.call(self, received(model, request, given, "sync", self))
+        except NotReceivedError as error:
+            return self._refused(request, str(error), decoupled)
+        if response._error is not None:
+            response = originating(response, model.name)
+            if self.model is not None:
+                response = over_bls(response)
+            self.note_error(response)
+        return response
+
+    def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
+        """Serve a request in the background; needs a running event loop."""
+        loop = _running_loop()
+        if (self.task is None or self.thread != _get_ident()) and (self.model is not None or self.bare):
+            watch_loop(loop, self)
+        model = self.server.find(request._model_name, request._model_version)
+        problem = messages.not_ready(request._model_name) if model is None else model.check.problem(request)
+        if model is None or problem is not None:
+            return self._refused_later(loop, request, problem, decoupled)
+        if model.decoupled or self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS:
+            problem = self._problem(model, request, decoupled)
+            if problem is not None:
+                return self._refused_later(loop, request, problem, decoupled)
+        kind = "stream" if decoupled else "async"
+        try:
+            ticket = Ticket(model, received(model, request, given, kind, self), self, copy_context())
+        except NotReceivedError as error:
+            return self._refused_later(loop, request, str(error), decoupled)
+        stream = self.responses_of(TicketStream(ticket, self)) if decoupled else None
+        future = response_of(ticket, loop, stream)
+        children = self._children
+        if children is None:
+            children = self.children
+        children.add(ticket)
+        model.scheduler.submit(ticket)
+        return future
+
+    def _problem(self, model: LoadedModel, request: InferenceRequest, decoupled: bool) -> str | None:
+        """What keeps a well-formed request from being sent."""
+        if model.decoupled and not decoupled:
+            return messages.decoupled_called_as_plain(model.name)
+        if self.depth >= MAX_DEPTH:
+            return messages.running(
+                model.name, f"the chain of BLS calls is {MAX_DEPTH} long; does a model call itself?"
+            )
+        options = request._options
+        problem = parameters_problem(options.parameters) if options.parameters != "{}" else None
+        if problem is not None:
+            return messages.running(model.name, problem)
+        return None if options.preferred_memory is None else memory_problem(options.preferred_memory)
+
+    def _stream(self, model: LoadedModel, request: InferenceRequest, given: bool) -> Any:
+        ticket = Ticket(model, received(model, request, given, "stream", self), self, copy_context())
+        self.adopt(ticket)
+        model.scheduler.submit(ticket)
+        return self.responses_of(TicketStream(ticket, self))
+
+    def responses_of(self, stream: Stream) -> Any:
+        """Return what the sender of a decoupled request gets."""
+        return ResponseIterator(stream)
+
+    def _refused(self, request: InferenceRequest, problem: str, decoupled: bool, kind: str = "sync") -> Any:
+        name = request._model_name
+        response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (name,)))
+        self.note_error(response)
+        if recording.active is not None:
+            record_refused(self, request, "stream" if decoupled else kind, response)
+        return self.responses_of(AnsweredStream(response)) if decoupled else response
+
+    def _refused_later(
+        self, loop: Any, request: InferenceRequest, problem: str | None, decoupled: bool
+    ) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = loop.create_future()
+        problem = problem or messages.not_ready(request._model_name)
+        future.set_result(self._refused(request, problem, decoupled, "async"))
+        return future
+
+    def load_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
+        """Load or reload a model."""
+        self.server.load_for_model(self.instance_name, name, config, files)
+
+    def unload_model(self, name: str, unload_dependents: bool) -> None:
+        """Unload a model; its requests in flight are finished in the background."""
+        self.server.unload_for_model(self.instance_name, name, unload_dependents)
+
+    def is_model_ready(self, name: str, version: str) -> bool:
+        """Whether a version of a model is ready."""
+        return self.server.is_ready_for_model(self.instance_name, name, version)
+
+    def log(self, level: str, message: str, file: str, line: int) -> None:
+        """Write to the server's log."""
+        logs.write(LogLine(level, self.model_name, message, file, line, self.bare))
+
+    def metric_family(self, name: str, description: str, kind: str) -> Any:
+        """Return a family of custom metrics."""
+        return self.server.metric_family(self.instance_name, self.directory, name, description, kind)
+
+    # -- as the one who answers (pb_utils.sender.Answerable), where it runs inline ------------------
+
+    def open_ticket(self, request: InferenceRequest) -> Ticket:
+        """Return the ticket that late answers go through."""
+        if self.ticket is None:
+            if self.model is None:
+                raise TritonModelException(_CLOSED)
+            ticket = Ticket(self.model, request, self.parent, None)
+            ticket.request = None
+            ticket.execution = self
+            self.ticket = ticket
+        return self.ticket
+
+    def send(self, response: InferenceResponse | None, final: bool) -> None:
+        """Take a response from the model's sender."""
+        if self.ticket is None:
+            request = self.request
+            if self.finished or request is None:
+                raise TritonModelException(_CLOSED)
+            self.open_ticket(request)
+        if self.ticket is not None:
+            self.ticket.send(response, final)
+
+    def drop_sender(self) -> None:
+        """The sender is gone."""
+        if self.ticket is not None:
+            self.ticket.drop_sender()
+
+
+class _Bare(SendingExecution):
+    """Sends requests of a thread that carries no context."""
+
+
+def bare_caller(server: Server, model: LoadedModel | None, span: int = 0) -> SendingExecution:
+    """Return who sends requests from a thread that carries no context; `model` is whose code it runs.
+
+    `span` is the number in a profile of the request that it works for.
+    """
+    execution = _Bare(server, None, None)
+    execution.bare = True
+    execution.span = span
+    if model is not None:
+        execution._of = model.name
+        model.bare.add(execution)
+    return execution
