@@ -14,7 +14,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import book, gpus
-from bls_notebook.engine.schedulers.choose import default
+from bls_notebook.engine.schedulers import default
 from tests.devices import memory_models as models
 from tests.engine.harness import until
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.schedulers.choose import default as scheduler_module
+from bls_notebook.engine.schedulers import default as scheduler_module
 from bls_notebook.engine.waiting import waiting
 from bls_notebook.engine.waiting.threads import start_in_thread
 from tests.engine import gates

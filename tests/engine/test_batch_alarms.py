@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.schedulers.choose import base
+from bls_notebook.engine.schedulers import base
 from tests.engine.fake_clock import FakeClock
 from tests.engine.harness import Caller, message, model, queued, until
 

@@ -336,7 +336,7 @@ def execute(self, requests):
         thread.join()
     return [answer(1)]
 '''), pbtxt())  # fmt: skip
-    with ctrl_c_once(lambda: queued(repo, "a") == 1):
+    with ctrl_c_once(lambda: "thread" in gates.shared and queued(repo, "a") == 1):
         list(repo.stream("a", ints(1)))
     until(lambda: not gates.shared["thread"].is_alive(), "the thread's request is given up", 5)
     assert_usable(repo, "a")

@@ -11,7 +11,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.statistics import FOLD_AT
-from bls_notebook.engine.schedulers.choose import default
+from bls_notebook.engine.schedulers import default
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.interrupt import Interrupted
 from tests.engine import gates

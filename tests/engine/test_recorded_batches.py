@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.schedulers.choose import base
+from bls_notebook.engine.schedulers import base
 from tests.engine.batch_scenarios import (
     CONFIGS,
     LIMIT,

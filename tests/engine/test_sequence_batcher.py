@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.schedulers.choose import base
+from bls_notebook.engine.schedulers import base
 from tests.engine import gates
 from tests.engine.fake_clock import FakeClock
 from tests.engine.harness import Caller, assert_all_idle, message, model, queued, until

@@ -25,7 +25,9 @@ FAMILIES = []  # a family that goes takes its metrics with it
 
 def _family(kind, name=None):
     made = pb_utils.MetricFamily(
-        name=name or f"deeds_{len(FAMILIES)}", description="d", kind=getattr(pb_utils.MetricFamily, kind)
+        name=name or f"deeds_{kind.lower()}_{len(FAMILIES)}",
+        description="d",
+        kind=getattr(pb_utils.MetricFamily, kind),
     )
     FAMILIES.append(made)
     return made
