@@ -20,15 +20,15 @@ from .engine.errors import (
 )
 from .engine.recording.memory_track import track_memory
 from .engine.recording.profile import Profile, load_session, profile
-from .observe.comparison import Comparison
 from .observe.comparison_file import load_comparison
 from .observe.lifetimes_file import load_lifetimes
-from .observe.session import Session
+from .observe.records.comparison import Comparison
+from .observe.records.session import Session
 from .repository.comparing import compare
 from .repository.current import current_repository, set_current_repository
 from .repository.gpus import cupy, list_devices, simulate_gpus
 from .repository.repository import ModelRepository
-from .repository.response import Response
+from .repository.requests.response import Response
 
 __version__ = "0.1.0"
 

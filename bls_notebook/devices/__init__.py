@@ -5,16 +5,7 @@
 
 from .device import CPU, Device, parse_device
 from .errors import DeviceError, DLPackError, NoDeviceError, OutOfMemoryError
-from .registry import (
-    backend_of,
-    cupy,
-    devices,
-    gpu_count,
-    gpus,
-    need_gpu,
-    simulate_gpus,
-    simulated_gpus,
-)
+from .registry import backend_of, cupy, devices, gpu_count, gpus, need_gpu, simulate_gpus, simulated_gpus
 
 __all__ = [
     "CPU",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bls_notebook.observe.records import DeviceRecord
+from bls_notebook.observe.records.repository import DeviceRecord
 
 from .host import host_usage
 from .registry import devices, gpus

@@ -25,22 +25,22 @@ from bls_notebook.display.session.difference import difference_html, difference_
 from bls_notebook.display.statistics import statistics_html, statistics_text
 from bls_notebook.display.svg import can_plot
 from bls_notebook.display.timeline.live import live_timeline
-from bls_notebook.observe.call_graph import CallGraph
-from bls_notebook.observe.comparison import Comparison
-from bls_notebook.observe.difference import Difference
-from bls_notebook.observe.lifetimes import Lifetimes
-from bls_notebook.observe.metric_records import FamilyRecord
-from bls_notebook.observe.plain import Record
-from bls_notebook.observe.records import (
+from bls_notebook.observe.analysis.call_graph import CallGraph
+from bls_notebook.observe.analysis.difference import Difference
+from bls_notebook.observe.analysis.session_statistics import SessionStatistics
+from bls_notebook.observe.records.comparison import Comparison
+from bls_notebook.observe.records.lifetimes import Lifetimes
+from bls_notebook.observe.records.metrics import FamilyRecord
+from bls_notebook.observe.records.plain import Record
+from bls_notebook.observe.records.repository import (
     DeviceTable,
     ErrorRecord,
     MessageRecord,
     ModelRecord,
     ResponseRecord,
 )
-from bls_notebook.observe.session import Session
-from bls_notebook.observe.session_statistics import SessionStatistics
-from bls_notebook.observe.statistics import StatisticsRecord
+from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.statistics import StatisticsRecord
 
 Drawable = (
     Record

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bls_notebook.display import parts
 from bls_notebook.display.html import Html, join, tag
 from bls_notebook.display.units import shape
-from bls_notebook.observe.records import ResponseRecord, TensorRecord
+from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
 from bls_notebook.observe.visible import first_line
 
 _COLUMNS = 4  # tensor names that get a column each

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bls_notebook.display import parts, text
 from bls_notebook.display.html import Html, row, table, tag
 from bls_notebook.display.units import size
-from bls_notebook.observe.records import DeviceRecord, DeviceTable
+from bls_notebook.observe.records.repository import DeviceRecord, DeviceTable
 
 _HEADS = ["device", "hardware", "used by us", "by others", "total"]
 _BAR = 10  # cells of a bar of text

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bls_notebook.display import parts, text
 from bls_notebook.display.html import Html, join, prose, tag
-from bls_notebook.observe.records import ErrorRecord, FrameRecord
+from bls_notebook.observe.records.repository import ErrorRecord, FrameRecord
 from bls_notebook.observe.visible import visible
 
 _AT = "\n\nAt:\n"  # what Triton puts before a model's traceback

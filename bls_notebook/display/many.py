@@ -10,7 +10,7 @@ from bls_notebook.display.columns import Column, columns, note, shown
 from bls_notebook.display.errors import error_block, error_lines
 from bls_notebook.display.html import Html, join, row, table, tag
 from bls_notebook.display.units import count, duration, median
-from bls_notebook.observe.records import ResponseRecord
+from bls_notebook.observe.records.repository import ResponseRecord
 
 _LEFT = "no final flag: the stream was left before its end, so there may be more responses"
 _NONE = "no responses"

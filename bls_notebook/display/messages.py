@@ -5,7 +5,7 @@ from __future__ import annotations
 from bls_notebook.display import parts, text
 from bls_notebook.display.html import Html, prose, tag
 from bls_notebook.display.units import duration
-from bls_notebook.observe.records import MessageRecord
+from bls_notebook.observe.records.repository import MessageRecord
 
 _MARKS = {
     "done": ("✓", "message-done"),

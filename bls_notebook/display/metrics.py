@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from bls_notebook.display import parts, text
 from bls_notebook.display.html import Html, join, prose, row, table, tag
 from bls_notebook.display.units import count
-from bls_notebook.observe.metric_records import BucketSeen, FamilyRecord, MetricRecord
+from bls_notebook.observe.records.metrics import BucketSeen, FamilyRecord, MetricRecord
 
 _NONE = "no metrics"
 _OWN = "Triton's own metrics"

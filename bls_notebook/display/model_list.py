@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bls_notebook.display import parts, text
 from bls_notebook.display.html import Html, prose, row, table, tag
 from bls_notebook.display.units import count, duration
-from bls_notebook.observe.records import ModelRecord, TensorSpecRecord
+from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
 
 _EMPTY = "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"
 _HEADS = ["model", "version", "state", "load time", "source", "inputs → outputs"]

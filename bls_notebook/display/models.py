@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bls_notebook.display import parts, text
 from bls_notebook.display.html import Html, prose, row, table, tag
 from bls_notebook.display.units import count, duration, shape
-from bls_notebook.observe.records import ModelRecord, TensorSpecRecord
+from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
 
 
 def model_text(record: ModelRecord, *, width: int = 100) -> str:

@@ -6,7 +6,7 @@ from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.style import stylesheet
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import duration, size
-from bls_notebook.observe.records import ModelRecord
+from bls_notebook.observe.records.repository import ModelRecord
 
 LONGEST = 76  # characters of a preview; the whole of it is in the tooltip
 

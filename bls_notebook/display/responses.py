@@ -6,7 +6,7 @@ from bls_notebook.display import parts, text
 from bls_notebook.display.errors import error_block, error_lines
 from bls_notebook.display.html import Html, row, table, tag
 from bls_notebook.display.units import count, duration, shape, size
-from bls_notebook.observe.records import ResponseRecord, TensorRecord
+from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
 
 _HEADS = ["name", "datatype", "shape", "device", "size", "values"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bls_notebook.display import parts, text
 from bls_notebook.display.html import Html, join, row, table, tag
 from bls_notebook.display.units import count, duration
-from bls_notebook.observe.statistics import StatisticsRecord, Times
+from bls_notebook.observe.records.statistics import StatisticsRecord, Times
 
 _EMPTY = "no models are loaded: load one with %tritonrepo load NAME, or define one with %%tritonmodel NAME"
 _IDLE = "no requests yet"

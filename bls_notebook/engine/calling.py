@@ -12,8 +12,8 @@ from contextvars import copy_context
 from typing import Any
 
 from bls_notebook.observe import recording
-from bls_notebook.observe.logs import LogLine
-from bls_notebook.observe.records import ErrorRecord
+from bls_notebook.observe.records.logs import LogLine
+from bls_notebook.observe.records.repository import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator
 from bls_notebook.pb_utils.parameters import parameters_problem

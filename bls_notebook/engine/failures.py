@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from bls_notebook.observe.records import ErrorRecord
+from bls_notebook.observe.records.repository import ErrorRecord
 from bls_notebook.observe.visible import encodable
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.response import InferenceResponse

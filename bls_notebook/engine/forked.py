@@ -15,7 +15,8 @@ import sys
 import threading
 from typing import Any, NoReturn
 
-from bls_notebook.devices import ledger, observer
+from bls_notebook.devices import observer
+from bls_notebook.devices.tracking import ledger
 from bls_notebook.observe import recording
 
 from .core import readiness

@@ -16,7 +16,7 @@ from contextvars import copy_context
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from bls_notebook.devices import ledger
+from bls_notebook.devices.tracking import ledger
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest

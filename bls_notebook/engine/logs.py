@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from bls_notebook.observe.logs import LogLine
+from bls_notebook.observe.records.logs import LogLine
 
 __all__ = ["LOGGER", "add_display", "remove_display", "write"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bls_notebook.observe.logs import LogLine
+from bls_notebook.observe.records.logs import LogLine
 
 from . import logs
 

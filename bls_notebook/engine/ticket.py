@@ -15,7 +15,7 @@ from contextvars import Context
 from time import perf_counter, perf_counter_ns
 from typing import TYPE_CHECKING
 
-from bls_notebook.devices import ledger
+from bls_notebook.devices.tracking import ledger
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest

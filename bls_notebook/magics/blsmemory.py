@@ -10,15 +10,15 @@ from functools import cache
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.devices.holders import Root, providers
+from bls_notebook.devices.tracking.holders import Root, providers
 from bls_notebook.display import render
 from bls_notebook.display.lifetimes.widget import lifetimes_widget
 
-from .arguments import Parser, identifier, whole_number, words_of
 from .cell_body import cell_body
-from .expressions import Variables, expanded
 from .failing import reported
 from .notebook import Notebook
+from .parsing.arguments import Parser, identifier, whole_number, words_of
+from .parsing.expressions import Variables, expanded
 from .saving import check_file, save
 
 __all__ = ["bls_memory", "parser"]

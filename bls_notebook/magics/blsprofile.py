@@ -7,12 +7,12 @@ from functools import cache
 
 import bls_notebook as bls
 
-from .arguments import Parser, identifier, whole_number, words_of
 from .cell_body import cell_body
-from .expressions import Variables, evaluate, expanded
 from .failing import reported
 from .notebook import Notebook
-from .request_line import read_line
+from .parsing.arguments import Parser, identifier, whole_number, words_of
+from .parsing.expressions import Variables, evaluate, expanded
+from .parsing.request_line import read_line
 from .saving import check_file, save
 
 __all__ = ["blsprofile_cell", "blsprofile_line", "cell_parser", "parser"]

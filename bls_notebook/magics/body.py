@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from .arguments import Parser, identifier, words_of
 from .cell_body import cell_body
-from .expressions import Variables
 from .notebook import Notebook
+from .parsing.arguments import Parser, identifier, words_of
+from .parsing.expressions import Variables
 
 __all__ = ["bls_cell", "parser"]
 

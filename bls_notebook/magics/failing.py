@@ -16,7 +16,7 @@ from typing import Any
 import bls_notebook as bls
 from bls_notebook.display import Display
 from bls_notebook.engine.description import traceback_of
-from bls_notebook.observe.records import ErrorRecord, MessageRecord
+from bls_notebook.observe.records.repository import ErrorRecord, MessageRecord
 
 from .notebook import Notebook
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bls_notebook.devices import ledger
-from bls_notebook.devices.holders import Root, kinds, providers
+from bls_notebook.devices.tracking import ledger
+from bls_notebook.devices.tracking.holders import Root, kinds, providers
 from bls_notebook.engine.recording.model_roots import DEFAULT_REMEDY, say_how_to_reload
 
 from .notebook import Notebook
-from .results import Responses
+from .output.results import Responses
 
 __all__ = ["MemoryWatch"]
 

@@ -10,13 +10,13 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import bls_notebook as bls
 from bls_notebook.display import Display, render
-from bls_notebook.observe.lifetimes import Lived
-from bls_notebook.observe.metric_records import FamilyRecord
-from bls_notebook.observe.plain import Record
-from bls_notebook.observe.records import MessageRecord, ModelRecord, ResponseRecord
-from bls_notebook.observe.statistics import StatisticsRecord
+from bls_notebook.observe.records.lifetimes import Lived
+from bls_notebook.observe.records.metrics import FamilyRecord
+from bls_notebook.observe.records.plain import Record
+from bls_notebook.observe.records.repository import MessageRecord, ModelRecord, ResponseRecord
+from bls_notebook.observe.records.statistics import StatisticsRecord
 
-from .results import Families, Models, Responses, Statistics
+from .output.results import Families, Models, Responses, Statistics
 from .settings import BLSNotebook
 
 __all__ = ["Notebook"]

@@ -11,14 +11,14 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_silenced
 
 from . import blsmemory, blsprofile, body, request, tritonconfig, tritonmodel
-from .arguments import HelpWanted
-from .cell_log import CellLog
 from .completion import magic_matcher
-from .expressions import Variables
 from .failing import add_handler
-from .formatters import add_formatters, remove_formatters
 from .memory_watch import MemoryWatch
 from .notebook import Notebook
+from .output.cell_log import CellLog
+from .output.formatters import add_formatters, remove_formatters
+from .parsing.arguments import HelpWanted
+from .parsing.expressions import Variables
 from .repo import help_text, tritonrepo
 from .settings import BLSNotebook
 

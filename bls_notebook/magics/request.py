@@ -8,14 +8,14 @@ from functools import cache
 import bls_notebook as bls
 from bls_notebook import Response
 
-from .arguments import Parser, identifier, names, whole_number
-from .expressions import Variables, evaluate
 from .failing import debug_later, reported
-from .live import LiveTable
 from .notebook import Notebook
-from .request_line import RequestLine, read_line
-from .request_options import parameters_of, sequence
-from .results import Responses
+from .output.live import LiveTable
+from .output.results import Responses
+from .parsing.arguments import Parser, identifier, names, whole_number
+from .parsing.expressions import Variables, evaluate
+from .parsing.request_line import RequestLine, read_line
+from .parsing.request_options import parameters_of, sequence
 from .sending import Call, send_many, send_one, send_stream, send_together
 
 __all__ = ["bls_line", "parser"]

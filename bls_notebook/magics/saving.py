@@ -7,8 +7,8 @@ from typing import Any
 
 import bls_notebook as bls
 
-from .arguments import Parser
 from .notebook import Notebook
+from .parsing.arguments import Parser
 
 __all__ = ["check_file", "save"]
 

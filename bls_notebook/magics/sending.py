@@ -10,7 +10,7 @@ import bls_notebook as bls
 from bls_notebook import Response
 
 from .failing import Interrupted
-from .results import Responses
+from .output.results import Responses
 
 __all__ = ["send_many", "send_one", "send_stream", "send_together"]
 

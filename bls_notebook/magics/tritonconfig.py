@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache
 
 import bls_notebook as bls
-from bls_notebook.observe.records import ModelRecord
+from bls_notebook.observe.records.repository import ModelRecord
 
-from .arguments import Parser, words_of
-from .expressions import Variables, expanded
 from .failing import reported
 from .notebook import Notebook
+from .parsing.arguments import Parser, words_of
+from .parsing.expressions import Variables, expanded
 
 __all__ = ["parser", "tritonconfig"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 import bls_notebook as bls
-from bls_notebook.observe.records import ModelRecord
+from bls_notebook.observe.records.repository import ModelRecord
 
-from .arguments import Parser, whole_number, words_of
-from .expressions import Variables, expanded
 from .failing import reported
-from .model_options import add_config_options, config_of
 from .notebook import Notebook
+from .parsing.arguments import Parser, whole_number, words_of
+from .parsing.expressions import Variables, expanded
+from .parsing.model_options import add_config_options, config_of
 
 __all__ = ["parser", "tritonmodel"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bls_notebook.observe.preview import tensor_record
-from bls_notebook.observe.records import (
+from bls_notebook.observe.records.repository import (
     DeviceRecord,
     DeviceTable,
     ErrorRecord,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bls_notebook.observe.comparison import SCHEMA, Comparison
 from bls_notebook.observe.record_file import RecordFile
+from bls_notebook.observe.records.comparison import SCHEMA, Comparison
 
 __all__ = ["load_comparison", "save_comparison"]
 

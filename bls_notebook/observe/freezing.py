@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bls_notebook.observe.recording import Log, Place
-from bls_notebook.observe.session import Mark, ModelSeen, Session, Span
+from bls_notebook.observe.records.session import Mark, ModelSeen, Session, Span
 
 __all__ = ["session_of"]
 

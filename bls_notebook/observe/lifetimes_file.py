@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bls_notebook.observe.lifetimes import SCHEMA, Lifetimes
 from bls_notebook.observe.record_file import RecordFile
+from bls_notebook.observe.records.lifetimes import SCHEMA, Lifetimes
 
 __all__ = ["load_lifetimes", "save_lifetimes"]
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from bls_notebook.observe.metric_records import FamilyRecord, family_record, matching
+from bls_notebook.observe.records.metrics import FamilyRecord, family_record, matching
 
 __all__ = ["Metrics"]
 

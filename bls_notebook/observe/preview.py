@@ -11,7 +11,7 @@ import math
 import sys
 from typing import Any
 
-from bls_notebook.observe.records import TensorRecord
+from bls_notebook.observe.records.repository import TensorRecord
 from bls_notebook.observe.visible import visible
 
 WHOLE = 12  # tensors of up to so many elements are shown whole

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
 
 from bls_notebook.observe.errors import FileError
-from bls_notebook.observe.plain import Record
+from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.visible import visible
 
 __all__ = ["RecordFile", "read_json", "told", "write_file"]

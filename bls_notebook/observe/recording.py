@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from time import perf_counter_ns
 from typing import Any
 
-from bls_notebook.observe.session import ModelSeen
+from bls_notebook.observe.records.session import ModelSeen
 
 __all__ = ["Log", "active", "nbytes", "refused", "span_id", "start", "stop"]
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices import dlpack, ledger
+from bls_notebook.devices import dlpack
 from bls_notebook.devices.backend import GPUs
 from bls_notebook.devices.device import CPU, Device
 from bls_notebook.devices.errors import DLPackError
 from bls_notebook.devices.registry import backend_of, gpus, why_no_gpu
+from bls_notebook.devices.tracking import ledger
 
 from .dtypes import DATATYPE_OF_DTYPE, DataType
 from .errors import TritonModelException

@@ -21,7 +21,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 
 from .control import Poller
 from .ending import finish_closing
-from .source import SourceFolder
+from .source.model_source import SourceFolder
 from .turns import Turn
 
 __all__ = ["Closing"]

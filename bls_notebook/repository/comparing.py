@@ -18,14 +18,14 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.processor_time import Others, Processors, cores, held_part, rate
 from bls_notebook.engine.recording.profile import profile
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
-from bls_notebook.observe.comparison import Comparison, Measured, Setting, Verification, failures
-from bls_notebook.observe.ratios import doubt, ratio
-from bls_notebook.observe.session import Session
-from bls_notebook.observe.spread import spread
-from bls_notebook.observe.verdict import COUNTS, DISTURBED, verdict
+from bls_notebook.observe.analysis.quartiles import spread
+from bls_notebook.observe.analysis.ratios import doubt, ratio
+from bls_notebook.observe.analysis.verdict import COUNTS, DISTURBED, verdict
+from bls_notebook.observe.records.comparison import Comparison, Measured, Setting, Verification, failures
+from bls_notebook.observe.records.session import Session
 
 from .current import current_repository
-from .instances import with_instances
+from .instance_counts import with_instances
 from .repository import ModelRepository
 
 __all__ = ["compare"]

@@ -27,15 +27,15 @@ from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError, Mo
 from bls_notebook.engine.forked import in_own_process
 from bls_notebook.engine.root import root_of
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
-from bls_notebook.observe.records import ModelRecord
+from bls_notebook.observe.records.repository import ModelRecord
 
 from .config import parse_config, parse_json
-from .ensembles import CircularEnsembleError, Dependencies, members_of, refuse
-from .fingerprint import signature
-from .layout import find_model, model_names
-from .names import check_model_name
+from .loading.ensembles import CircularEnsembleError, Dependencies, members_of, refuse
 from .records import unavailable_record
-from .source import ModelSource
+from .source.fingerprint import signature
+from .source.layout import find_model, model_names
+from .source.model_source import ModelSource
+from .source.names import check_model_name
 from .turns import Turn
 
 __all__ = ["CONTROL_MODES", "ControlMode", "ModelControl", "Poller"]

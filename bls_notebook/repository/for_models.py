@@ -8,9 +8,9 @@ from typing import Any
 
 from bls_notebook.engine.errors import ConfigError, InvalidNameError, ModelLoadError, ModelNotFoundError
 from bls_notebook.observe.metrics import Metrics
-from bls_notebook.observe.records import ModelRecord
+from bls_notebook.observe.records.repository import ModelRecord
 
-from .loader import POLL_FAILED
+from .loading.loader import POLL_FAILED
 
 __all__ = ["ForModels"]
 

@@ -8,7 +8,7 @@ from bls_notebook.devices import registry
 from bls_notebook.devices.errors import NoDeviceError
 from bls_notebook.devices.listing import device_records
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.observe.records import DeviceTable
+from bls_notebook.observe.records.repository import DeviceTable
 
 __all__ = ["cupy", "list_devices", "simulate_gpus"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.spec import ModelSpec
-from bls_notebook.observe.records import ModelRecord, TensorSpecRecord
+from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
 
 __all__ = ["model_record", "unavailable_record"]
 

@@ -23,27 +23,27 @@ from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import BLSError, ModelLoadError, ModelNotFoundError, RepositoryClosedError
 from bls_notebook.engine.schedulers.response_cache import DEFAULT_CACHE_BYTES, ResponseCache
 from bls_notebook.observe.metrics import Metrics
-from bls_notebook.observe.records import ModelRecord
+from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .closing import Closing
 from .config import ModelConfigMessage
 from .control import ControlMode, ModelControl, undivided
 from .ending import opened, wait_until_closed
-from .ensembles import members_of
-from .fingerprint import signature
 from .for_models import ForModels
-from .layout import find_model, model_names, repository_paths, shown_path, version_folders
-from .loader import POLL_FAILED, load_versions
-from .measured import Measured
-from .names import check_model_name, check_version
-from .notebook_globals import undefined_name_warnings
-from .notebook_imports import stray_import_warnings
-from .python_backends import backend_folders, backend_path
+from .loading.ensembles import members_of
+from .loading.loader import POLL_FAILED, load_versions
+from .loading.python_backends import backend_folders, backend_path
 from .records import model_record, unavailable_record
-from .requests import Requests
+from .requests.sender import Requests
 from .server_metrics import ServerFamilies
-from .source import ModelSource, SourceFolder
+from .source.fingerprint import signature
+from .source.layout import find_model, model_names, repository_paths, shown_path, version_folders
+from .source.model_source import ModelSource, SourceFolder
+from .source.names import check_model_name, check_version
+from .source.notebook_globals import undefined_name_warnings
+from .source.notebook_imports import stray_import_warnings
+from .statistics import Measured
 from .turns import Turn
 
 __all__ = ["ModelRepository"]

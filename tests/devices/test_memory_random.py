@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices import book, gpus
+from bls_notebook.devices import gpus
+from bls_notebook.devices.tracking import book
 from bls_notebook.engine.schedulers import default
 from tests.devices import memory_models as models
 from tests.engine.harness import until

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices import ledger, pool_hooks
-from bls_notebook.devices.book import Book
 from bls_notebook.devices.device import CPU
+from bls_notebook.devices.tracking import ledger, pool_hooks
+from bls_notebook.devices.tracking.book import Book
 from bls_notebook.engine.waiting.threads import start_in_thread
 
 

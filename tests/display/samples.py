@@ -15,8 +15,8 @@ from bls_notebook.observe import (
     TensorRecord,
     TensorSpecRecord,
 )
-from bls_notebook.observe.metric_records import BucketSeen, FamilyRecord, MetricRecord
-from bls_notebook.observe.statistics import BatchSeen, StatisticsRecord, Times
+from bls_notebook.observe.records.metrics import BucketSeen, FamilyRecord, MetricRecord
+from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times
 
 HOSTILE = (
     "</style></pre></td><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;' onload=\"x\n"

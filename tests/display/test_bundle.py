@@ -10,8 +10,8 @@ import pytest
 
 from bls_notebook.display import Display, render, render_config
 from bls_notebook.observe import MessageRecord
-from bls_notebook.observe.metric_records import FamilyRecord
-from bls_notebook.observe.statistics import StatisticsRecord
+from bls_notebook.observe.records.metrics import FamilyRecord
+from bls_notebook.observe.records.statistics import StatisticsRecord
 from tests.display.samples import error, family, histogram, model, response, statistics, tensor
 
 VALUES: list[Any] = [

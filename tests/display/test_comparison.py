@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 
 from bls_notebook.display import render
-from bls_notebook.observe.comparison import Comparison, Measured, Setting, Verification
-from bls_notebook.observe.session import Session
-from bls_notebook.observe.spread import spread
-from bls_notebook.observe.verdict import verdict
+from bls_notebook.observe.analysis.quartiles import spread
+from bls_notebook.observe.analysis.verdict import verdict
+from bls_notebook.observe.records.comparison import Comparison, Measured, Setting, Verification
+from bls_notebook.observe.records.session import Session
 from tests.observe.simulated import Model, session
 
 MS = 1_000_000

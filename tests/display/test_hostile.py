@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bls_notebook.display import Display, render, render_config
 from bls_notebook.observe import ModelRecord, ResponseRecord, visible
-from bls_notebook.observe.metric_records import FamilyRecord
-from bls_notebook.observe.statistics import StatisticsRecord
+from bls_notebook.observe.records.metrics import FamilyRecord
+from bls_notebook.observe.records.statistics import StatisticsRecord
 from tests.display.page import Page
 from tests.display.samples import HOSTILE, hostile, hostile_lists
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bls_notebook.display.lifetimes.facts import alive_kinds, device_facts, held, sums_text
 from bls_notebook.display.lifetimes.lanes import highest, layout, pack, profile
 from bls_notebook.display.lifetimes.left_behind import left_behind
-from bls_notebook.observe.lifetimes import Holder, Life, Lifetimes, Maker
+from bls_notebook.observe.records.lifetimes import Holder, Life, Lifetimes, Maker
 from tests.display import lifetimes_samples as samples
 
 

@@ -19,7 +19,7 @@ from bls_notebook.display import lifetimes_figure, lifetimes_html, lifetimes_svg
 from bls_notebook.display.lifetimes import html as html_module
 from bls_notebook.display.lifetimes.columns import packed
 from bls_notebook.display.svg import drawn, figure_svg
-from bls_notebook.observe.lifetimes import Lifetimes
+from bls_notebook.observe.records.lifetimes import Lifetimes
 from tests.display import lifetimes_samples as samples
 from tests.display.page import Page
 from tests.display.samples import HOSTILE
@@ -246,7 +246,7 @@ def test_the_image_holds_the_figure(svgs: dict[str, str]) -> None:
 
 def test_a_saved_track_draws_later_without_models() -> None:
     code = (
-        "import sys, json; from bls_notebook.observe.lifetimes import Lifetimes;"
+        "import sys, json; from bls_notebook.observe.records.lifetimes import Lifetimes;"
         "from bls_notebook.display import render;"
         "record = Lifetimes.from_dict(json.load(sys.stdin));"
         "sys.stdout.buffer.write(render(record).html.encode())"

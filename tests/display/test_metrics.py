@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bls_notebook.display import metrics_html, metrics_text
 from bls_notebook.display.metrics import number
-from bls_notebook.observe.metric_records import BucketSeen, FamilyRecord, MetricRecord, matching
 from bls_notebook.observe.metrics import Metrics
+from bls_notebook.observe.records.metrics import BucketSeen, FamilyRecord, MetricRecord, matching
 from tests.display.page import Page
 from tests.display.samples import family, histogram
 

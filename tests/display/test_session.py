@@ -13,7 +13,7 @@ from bls_notebook.display.session import words
 from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
 from bls_notebook.display.session.difference import code_sentence, difference_html, difference_text
 from bls_notebook.display.session.summary import session_figures, session_html, session_text
-from bls_notebook.observe.session import ModelSeen, Session, Span
+from bls_notebook.observe.records.session import ModelSeen, Session, Span
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bls_notebook.display import statistics_html, statistics_text
-from bls_notebook.observe.statistics import BatchSeen, StatisticsRecord, Times, statistics_record
+from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times, statistics_record
 from tests.display.page import Page
 from tests.display.samples import statistics
 

@@ -12,11 +12,11 @@ from bls_notebook.display import bundle, render, render_config
 from bls_notebook.display.style import _COMMON, _PARTS, stylesheet
 from bls_notebook.display.widget_files import widget_file
 from bls_notebook.observe import MessageRecord, ModelRecord, ResponseRecord
-from bls_notebook.observe.difference import difference
-from bls_notebook.observe.metric_records import FamilyRecord, MetricRecord
-from bls_notebook.observe.records import DeviceRecord, DeviceTable
-from bls_notebook.observe.session import Session
-from bls_notebook.observe.statistics import StatisticsRecord, Times
+from bls_notebook.observe.analysis.difference import difference
+from bls_notebook.observe.records.metrics import FamilyRecord, MetricRecord
+from bls_notebook.observe.records.repository import DeviceRecord, DeviceTable
+from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.statistics import StatisticsRecord, Times
 from tests.display import lifetimes_samples
 from tests.display.page import Page
 from tests.display.samples import error, family, histogram, model, response, statistics, tensor

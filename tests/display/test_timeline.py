@@ -23,7 +23,7 @@ from bls_notebook.display.timeline import (
 )
 from bls_notebook.display.timeline.bins import Bins
 from bls_notebook.display.timeline.columns import path_columns, session_columns
-from bls_notebook.observe.session import Session, Span
+from bls_notebook.observe.records.session import Session, Span
 from tests.display.samples import HOSTILE
 from tests.display.sessions import MS, Made, everything, many, pipeline
 from tests.observe.strategies import sessions

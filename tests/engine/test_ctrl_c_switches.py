@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices import ledger, observer
+from bls_notebook.devices import observer
+from bls_notebook.devices.tracking import ledger
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.observe import recording
 from tests.engine.harness import DOUBLE, infer, no_more_ctrl_c, pbtxt

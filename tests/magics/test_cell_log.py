@@ -11,9 +11,9 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine import logs
-from bls_notebook.magics.cell_log import CellLog
-from bls_notebook.magics.log_limit import BURST, MOST, PER_SECOND, Limit
-from bls_notebook.observe.logs import LogLine
+from bls_notebook.magics.output.cell_log import CellLog
+from bls_notebook.magics.output.log_limit import BURST, MOST, PER_SECOND, Limit
+from bls_notebook.observe.records.logs import LogLine
 from tests.engine import gates
 from tests.engine.harness import until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.devices import holders, ledger
+from bls_notebook.devices.tracking import holders, ledger
 
 TRACK = """\
 import numpy as np

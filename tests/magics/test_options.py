@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from IPython.core.error import UsageError
 
-from bls_notebook.magics.arguments import words_of
-from bls_notebook.magics.expressions import evaluate, expanded
-from bls_notebook.magics.model_options import config_of
-from bls_notebook.magics.request_options import parameters_of, sequence
+from bls_notebook.magics.parsing.arguments import words_of
+from bls_notebook.magics.parsing.expressions import evaluate, expanded
+from bls_notebook.magics.parsing.model_options import config_of
+from bls_notebook.magics.parsing.request_options import parameters_of, sequence
 from bls_notebook.magics.tritonmodel import parser
 from bls_notebook.repository.config import parse_config
 

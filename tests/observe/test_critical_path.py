@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from bls_notebook.observe.relations import Relations, holds
-from bls_notebook.observe.session import Mark, Session, Span
+from bls_notebook.observe.analysis.span_tree import Relations, holds
+from bls_notebook.observe.records.session import Mark, Session, Span
 from tests.observe.simulated import Model, Step, session
 from tests.observe.strategies import sessions, systems
 

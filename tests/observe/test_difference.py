@@ -7,9 +7,9 @@ import json
 import pytest
 from hypothesis import given
 
-from bls_notebook.observe.difference import Difference, ModelChange, verdict
-from bls_notebook.observe.session import ModelSeen, Session, Span
-from bls_notebook.observe.spread import spread
+from bls_notebook.observe.analysis.difference import Difference, ModelChange, verdict
+from bls_notebook.observe.analysis.quartiles import spread
+from bls_notebook.observe.records.session import ModelSeen, Session, Span
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions
 

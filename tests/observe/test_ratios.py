@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from bls_notebook.observe.ratios import doubt, ratio
+from bls_notebook.observe.analysis.ratios import doubt, ratio
 
 
 def test_the_middle_half_of_the_turns_counts() -> None:

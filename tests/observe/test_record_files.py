@@ -17,8 +17,8 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.observe import record_file
 from bls_notebook.observe.export.session_json import FORMAT
-from bls_notebook.observe.lifetimes import Life, Lifetimes
-from bls_notebook.observe.session import SCHEMA, Session
+from bls_notebook.observe.records.lifetimes import Life, Lifetimes
+from bls_notebook.observe.records.session import SCHEMA, Session
 
 LOADERS: dict[str, Callable[[Any], Any]] = {
     "session": bls.load_session,

@@ -13,11 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bls_notebook.observe
-from bls_notebook.observe import records
-from bls_notebook.observe.plain import Record
-from bls_notebook.observe.records import ErrorRecord, FrameRecord, ModelRecord, ResponseRecord, TensorRecord
+from bls_notebook.observe.records import repository
+from bls_notebook.observe.records.plain import Record
+from bls_notebook.observe.records.repository import (
+    ErrorRecord,
+    FrameRecord,
+    ModelRecord,
+    ResponseRecord,
+    TensorRecord,
+)
 
-ALL = [kind for kind in vars(records).values() if isinstance(kind, type) and issubclass(kind, Record)]
+ALL = [kind for kind in vars(repository).values() if isinstance(kind, type) and issubclass(kind, Record)]
 ALL.remove(Record)
 
 

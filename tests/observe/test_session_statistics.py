@@ -7,10 +7,10 @@ import json
 
 from hypothesis import given
 
-from bls_notebook.observe.intervals import total, union
-from bls_notebook.observe.relations import Relations
-from bls_notebook.observe.session import Session, Span
-from bls_notebook.observe.session_statistics import ModelStatistics, SessionStatistics
+from bls_notebook.observe.analysis.intervals import total, union
+from bls_notebook.observe.analysis.session_statistics import ModelStatistics, SessionStatistics
+from bls_notebook.observe.analysis.span_tree import Relations
+from bls_notebook.observe.records.session import Session, Span
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions
 

@@ -14,7 +14,7 @@ from bls_notebook.display import render
 from bls_notebook.engine.recording.processor_time import Processors
 from bls_notebook.observe import recording
 from bls_notebook.repository import comparing
-from bls_notebook.repository.instances import with_instances
+from bls_notebook.repository.instance_counts import with_instances
 from tests.engine import gates
 from tests.repository.workloads import CONFIG, HEAD, Workload, define
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.repository.module_names import ModuleName
+from bls_notebook.repository.modules.module_names import ModuleName
 from tests.repository.models import HEAD, TEXT, said, saying, write
 
 HELPER = """

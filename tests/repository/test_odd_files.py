@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.repository import layout, syntax
 from bls_notebook.repository.config.instance_groups import MOST_INSTANCES
-from bls_notebook.repository.notebook_globals import undefined_names
-from bls_notebook.repository.source import SourceFolder
+from bls_notebook.repository.source import layout, syntax
+from bls_notebook.repository.source.model_source import SourceFolder
+from bls_notebook.repository.source.notebook_globals import undefined_names
 from tests.engine.harness import Caller
 from tests.repository.models import TEXT, said, saying, write
 
@@ -132,7 +132,7 @@ def test_a_folder_that_goes_away_while_it_is_read(
     def gone(*_: Any) -> Any:
         raise FileNotFoundError(2, "No such file or directory", "1")
 
-    monkeypatch.setattr("bls_notebook.repository.loader.version_fingerprint", gone)
+    monkeypatch.setattr("bls_notebook.repository.loading.loader.version_fingerprint", gone)
     with pytest.raises(bls.ModelLoadError, match=r"'m' could not be loaded: .*No such file"):
         disk.load("m")
     assert disk.index()[0].reason.startswith("model 'm' could not be loaded")

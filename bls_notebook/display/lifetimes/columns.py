@@ -12,8 +12,8 @@ from bls_notebook.display.lifetimes.left_behind import left_behind
 from bls_notebook.display.lifetimes.text import summary
 from bls_notebook.display.palette import ALARM, Ink, device_ink
 from bls_notebook.display.units import shape
-from bls_notebook.observe.lifetimes import Life, Lifetimes, Maker
-from bls_notebook.observe.memory_use import is_left_behind
+from bls_notebook.observe.analysis.memory_use import is_left_behind
+from bls_notebook.observe.records.lifetimes import Life, Lifetimes, Maker
 from bls_notebook.observe.visible import visible
 
 __all__ = ["Packed", "packed"]

@@ -10,7 +10,7 @@ from bls_notebook.display.lifetimes.figure_lives import arrow, row_ink
 from bls_notebook.display.lifetimes.figure_parts import DIM, INK, PLOT, width_of, write
 from bls_notebook.display.lifetimes.lanes import Group
 from bls_notebook.display.text import clip
-from bls_notebook.observe.lifetimes import Lifetimes
+from bls_notebook.observe.records.lifetimes import Lifetimes
 
 __all__ = ["LEGEND", "draw_legend"]
 

@@ -12,8 +12,8 @@ from bls_notebook.display.lifetimes.lanes import Group, Row, highest, profile
 from bls_notebook.display.palette import NOTEBOOK, Ink, device_ink
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import size
-from bls_notebook.observe.lifetimes import Life
-from bls_notebook.observe.memory_use import is_left_behind
+from bls_notebook.observe.analysis.memory_use import is_left_behind
+from bls_notebook.observe.records.lifetimes import Life
 
 __all__ = ["draw_lives", "lives_height", "row_ink"]
 

@@ -17,7 +17,7 @@ from bls_notebook.display.lifetimes.left_behind import left_behind
 from bls_notebook.display.lifetimes.text import HEADS, cells, chart_lines, summary
 from bls_notebook.display.svg import can_plot, figure_html
 from bls_notebook.display.units import count, size
-from bls_notebook.observe.lifetimes import Lifetimes
+from bls_notebook.observe.records.lifetimes import Lifetimes
 
 __all__ = ["figure_alt", "lifetimes_html"]
 

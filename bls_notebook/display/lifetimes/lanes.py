@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from bls_notebook.display.lifetimes.facts import name_of, owner
 from bls_notebook.display.units import count
-from bls_notebook.observe.lifetimes import Life, Lifetimes
-from bls_notebook.observe.memory_use import is_left_behind
+from bls_notebook.observe.analysis.memory_use import is_left_behind
+from bls_notebook.observe.records.lifetimes import Life, Lifetimes
 
 __all__ = ["Group", "Row", "highest", "layout", "pack", "profile"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bls_notebook.display.lifetimes.facts import Held, device_label, held
 from bls_notebook.display.units import count, size
-from bls_notebook.observe.lifetimes import Lifetimes
+from bls_notebook.observe.records.lifetimes import Lifetimes
 
 __all__ = ["left_behind"]
 

@@ -22,7 +22,7 @@ from bls_notebook.display.lifetimes.facts import (
 from bls_notebook.display.lifetimes.lanes import Row, layout, profile
 from bls_notebook.display.lifetimes.left_behind import left_behind
 from bls_notebook.display.units import count, duration, shape, size
-from bls_notebook.observe.lifetimes import Lifetimes
+from bls_notebook.observe.records.lifetimes import Lifetimes
 
 __all__ = ["HEADS", "cells", "chart_lines", "lifetimes_text", "summary"]
 

@@ -15,7 +15,7 @@ from bls_notebook.display.lifetimes.text import lifetimes_text
 from bls_notebook.display.live import live
 from bls_notebook.display.on_top import bundle_on_top, new_place
 from bls_notebook.display.widget_files import widget_source
-from bls_notebook.observe.lifetimes import Life, Lifetimes
+from bls_notebook.observe.records.lifetimes import Life, Lifetimes
 
 __all__ = ["lifetimes_widget", "live_lifetimes"]
 

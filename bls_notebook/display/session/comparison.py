@@ -11,9 +11,9 @@ from bls_notebook.display.session.words import ns, percent
 from bls_notebook.display.timeline.html import timeline_html
 from bls_notebook.display.timeline.text import timeline_lines
 from bls_notebook.display.units import count
-from bls_notebook.observe.comparison import Comparison, Verification, failures
-from bls_notebook.observe.spread import Spread
-from bls_notebook.observe.verdict_words import give_or_take, times
+from bls_notebook.observe.analysis.quartiles import Spread
+from bls_notebook.observe.analysis.verdict_words import give_or_take, times
+from bls_notebook.observe.records.comparison import Comparison, Verification, failures
 
 __all__ = ["comparison_html", "comparison_text"]
 

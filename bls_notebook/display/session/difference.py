@@ -8,7 +8,7 @@ from typing import TypeVar
 from bls_notebook.display import parts, text
 from bls_notebook.display.html import Html, join, row, table, tag
 from bls_notebook.display.session.words import factor, ns
-from bls_notebook.observe.difference import Change, Difference, EdgeChange, ModelChange
+from bls_notebook.observe.analysis.difference import Change, Difference, EdgeChange, ModelChange
 
 __all__ = ["by_time", "code_sentence", "difference_html", "difference_text"]
 

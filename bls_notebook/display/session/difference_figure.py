@@ -10,8 +10,8 @@ from bls_notebook.display.session.difference import by_time
 from bls_notebook.display.session.words import factor, ns
 from bls_notebook.display.svg import drawing, drawn, figure_html, figure_svg
 from bls_notebook.display.text import clip
-from bls_notebook.observe.difference import Change, Difference
-from bls_notebook.observe.spread import Spread
+from bls_notebook.observe.analysis.difference import Change, Difference
+from bls_notebook.observe.analysis.quartiles import Spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

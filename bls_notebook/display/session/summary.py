@@ -11,8 +11,8 @@ from bls_notebook.display.session.words import ns, percent, some_ns
 from bls_notebook.display.timeline.html import timeline_html
 from bls_notebook.display.timeline.text import timeline_lines
 from bls_notebook.display.units import count, size
-from bls_notebook.observe.session import Session
-from bls_notebook.observe.session_statistics import ModelStatistics, SessionStatistics
+from bls_notebook.observe.analysis.session_statistics import ModelStatistics, SessionStatistics
+from bls_notebook.observe.records.session import Session
 
 __all__ = ["session_figures", "session_html", "session_text", "statistics_html", "statistics_text", "tiles"]
 

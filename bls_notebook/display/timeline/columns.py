@@ -10,8 +10,8 @@ from typing import Any
 from bls_notebook.display.column_bytes import pack_columns
 from bls_notebook.display.palette import Ink
 from bls_notebook.display.timeline.lanes import Layout, lay_out
-from bls_notebook.observe.critical_path import Step
-from bls_notebook.observe.session import Session, Span
+from bls_notebook.observe.analysis.critical_path import Step
+from bls_notebook.observe.records.session import Session, Span
 from bls_notebook.observe.visible import visible
 
 __all__ = ["path_columns", "session_columns"]

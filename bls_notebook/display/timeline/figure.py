@@ -18,8 +18,8 @@ from bls_notebook.display.timeline.figure_legend import LEGEND, draw_legend
 from bls_notebook.display.timeline.figure_parts import LEFT, PLOT, WIDTH
 from bls_notebook.display.timeline.lanes import lay_out
 from bls_notebook.display.units import count, duration
-from bls_notebook.observe.critical_path import Step
-from bls_notebook.observe.session import Session
+from bls_notebook.observe.analysis.critical_path import Step
+from bls_notebook.observe.records.session import Session
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,10 +12,10 @@ from bls_notebook.display.timeline.bins import Bins
 from bls_notebook.display.timeline.figure_parts import DIM, INK, LEFT, PLOT, readable, width_of, write
 from bls_notebook.display.timeline.lanes import Lane, Layout
 from bls_notebook.display.units import duration
-from bls_notebook.observe.critical_path import Step
-from bls_notebook.observe.intervals import Interval
-from bls_notebook.observe.relations import Relations, serving
-from bls_notebook.observe.session import Session, Span
+from bls_notebook.observe.analysis.critical_path import Step
+from bls_notebook.observe.analysis.intervals import Interval
+from bls_notebook.observe.analysis.span_tree import Relations, serving
+from bls_notebook.observe.records.session import Session, Span
 
 __all__ = ["Panel", "draw_panel"]
 

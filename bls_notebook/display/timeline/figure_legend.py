@@ -8,7 +8,7 @@ from typing import Any
 from bls_notebook.display.palette import ALARM, Ink
 from bls_notebook.display.text import clip
 from bls_notebook.display.timeline.figure_parts import DIM, INK, PLOT, width_of, write
-from bls_notebook.observe.session import Session
+from bls_notebook.observe.records.session import Session
 
 __all__ = ["LEGEND", "draw_legend"]
 

@@ -9,7 +9,7 @@ from bls_notebook.display.on_top import covered
 from bls_notebook.display.svg import can_plot
 from bls_notebook.display.timeline.figure import Critical, timeline_picture
 from bls_notebook.display.timeline.text import timeline_text
-from bls_notebook.observe.session import Session
+from bls_notebook.observe.records.session import Session
 
 __all__ = ["timeline_html"]
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from bls_notebook.observe.session import Session, Span
+from bls_notebook.observe.records.session import Session, Span
 
 __all__ = ["Lane", "Layout", "lay_out"]
 

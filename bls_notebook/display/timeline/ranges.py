@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from bls_notebook.observe.intervals import Interval, total
-from bls_notebook.observe.relations import Relations, serving
-from bls_notebook.observe.session import Session
+from bls_notebook.observe.analysis.intervals import Interval, total
+from bls_notebook.observe.analysis.span_tree import Relations, serving
+from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.visible import visible
 
 __all__ = ["range_figures"]

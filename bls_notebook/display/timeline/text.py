@@ -8,9 +8,9 @@ from bls_notebook.display.text import cells, clip
 from bls_notebook.display.timeline.bins import Bins
 from bls_notebook.display.timeline.lanes import Lane, Layout, lay_out
 from bls_notebook.display.units import duration
-from bls_notebook.observe.intervals import Interval
-from bls_notebook.observe.relations import Relations, serving
-from bls_notebook.observe.session import Session
+from bls_notebook.observe.analysis.intervals import Interval
+from bls_notebook.observe.analysis.span_tree import Relations, serving
+from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.visible import visible
 
 __all__ = ["timeline_lines", "timeline_text"]

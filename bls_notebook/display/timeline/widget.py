@@ -18,8 +18,8 @@ from bls_notebook.display.timeline.columns import path_columns, session_columns
 from bls_notebook.display.timeline.html import timeline_html
 from bls_notebook.display.timeline.text import timeline_text
 from bls_notebook.display.widget_files import widget_source
-from bls_notebook.observe.critical_path import Step
-from bls_notebook.observe.session import Session, Span
+from bls_notebook.observe.analysis.critical_path import Step
+from bls_notebook.observe.records.session import Session, Span
 
 __all__ = ["Timeline"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from bls_notebook.observe.session import ModelSeen
+from bls_notebook.observe.records.session import ModelSeen
 
 if TYPE_CHECKING:
     from .spec import ModelSpec

@@ -17,7 +17,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
-from bls_notebook.devices import ledger
+from bls_notebook.devices.tracking import ledger
 from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.failures import cancelled_response, error_response
@@ -29,7 +29,7 @@ from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.waiting import first_response, look_at
 from bls_notebook.engine.warnings import with_warnings
 from bls_notebook.observe import recording
-from bls_notebook.observe.records import ErrorRecord
+from bls_notebook.observe.records.repository import ErrorRecord
 from bls_notebook.observe.visible import encodable
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options

@@ -17,14 +17,15 @@ from time import perf_counter_ns
 from types import FrameType, TracebackType
 from weakref import ref
 
-from bls_notebook.devices import devices, gpus, ledger, observer, pool_hooks
-from bls_notebook.devices.book import Block, Book, Request
-from bls_notebook.devices.frames import frame_roots
-from bls_notebook.devices.holders import Root, find_holders, providers
+from bls_notebook.devices import devices, gpus, observer
+from bls_notebook.devices.tracking import ledger, pool_hooks
+from bls_notebook.devices.tracking.book import Block, Book, Request
+from bls_notebook.devices.tracking.frames import frame_roots
+from bls_notebook.devices.tracking.holders import Root, find_holders, providers
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted, would_be_lost_in
 from bls_notebook.engine.waiting.loops import in_every_loop
-from bls_notebook.observe.lifetimes import DeviceSeen, Holder, Life, Lifetimes, Lived, Maker, Stay
+from bls_notebook.observe.records.lifetimes import DeviceSeen, Holder, Life, Lifetimes, Lived, Maker, Stay
 from bls_notebook.pb_utils._runtime import caller_var
 
 from . import model_roots as _model_roots  # noqa: F401 - where the search for holders begins
@@ -32,7 +33,7 @@ from . import model_roots as _model_roots  # noqa: F401 - where the search for h
 __all__ = ["DEFAULT_LIMIT", "MemoryTrack", "track_memory"]
 
 DEFAULT_LIMIT = 50_000
-_OURS = (__name__, "bls_notebook.devices.holders", "bls_notebook.devices.frames")
+_OURS = (__name__, "bls_notebook.devices.tracking.holders", "bls_notebook.devices.tracking.frames")
 ITEMS = 20  # of the log, that are kept of each life before it is read
 LEAST_LOG = 20_000
 HELD = 200  # blocks whose holders are looked for, the largest

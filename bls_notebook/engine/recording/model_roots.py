@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from bls_notebook.devices.holders import ATOMS, Root, kinds, providers
+from bls_notebook.devices.tracking.holders import ATOMS, Root, kinds, providers
 from bls_notebook.engine.core.server import Server, servers
 from bls_notebook.engine.description import ModelHome
 from bls_notebook.engine.ticket import Ticket

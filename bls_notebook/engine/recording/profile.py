@@ -18,7 +18,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, would_be_lost_in
 from bls_notebook.observe import recording
 from bls_notebook.observe.freezing import session_of
-from bls_notebook.observe.session import Answers, Session
+from bls_notebook.observe.records.session import Answers, Session
 
 from .gpu_time import device_timer
 from .in_flight import record_running

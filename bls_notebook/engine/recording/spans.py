@@ -14,7 +14,7 @@ import numpy as np
 
 from bls_notebook.observe import recording
 from bls_notebook.observe.recording import Log, nbytes
-from bls_notebook.observe.session import ModelSeen
+from bls_notebook.observe.records.session import ModelSeen
 
 if TYPE_CHECKING:
     from bls_notebook.engine.core.execution import Execution

@@ -12,7 +12,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from bls_notebook.devices import ledger
+from bls_notebook.devices.tracking import ledger
 from bls_notebook.engine.recording.spans import record_at_once
 from bls_notebook.engine.tensors.placement import placed
 from bls_notebook.engine.warnings import with_warnings

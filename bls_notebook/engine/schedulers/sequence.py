@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from bls_notebook.devices import ledger
+from bls_notebook.devices.tracking import ledger
 from bls_notebook.engine import messages
 from bls_notebook.engine.failures import cancelled_response, error_response
 from bls_notebook.engine.runner import take_request

@@ -7,8 +7,8 @@ import sys
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from bls_notebook.devices import ledger, pool_hooks
 from bls_notebook.devices.registry import gpus_were_seen
+from bls_notebook.devices.tracking import ledger, pool_hooks
 from bls_notebook.engine import messages
 from bls_notebook.engine.recording.spans import note_crossings
 from bls_notebook.observe import recording

@@ -7,8 +7,8 @@ from time import perf_counter_ns
 from typing import Any
 from weakref import getweakrefcount
 
-from bls_notebook.devices import ledger
 from bls_notebook.devices.holding import RecordingNumber
+from bls_notebook.devices.tracking import ledger
 from bls_notebook.engine.description import ReturnError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices import ledger
 from bls_notebook.devices.errors import DeviceError
 from bls_notebook.devices.moves import to_gpu
 from bls_notebook.devices.registry import need_gpu
+from bls_notebook.devices.tracking import ledger
 from bls_notebook.engine import messages
 from bls_notebook.engine.failures import error_response
 from bls_notebook.observe import recording

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from bls_notebook.magics.words import UnfinishedError, split_words
+from bls_notebook.magics.parsing.words import UnfinishedError, split_words
 
 __all__ = ["MagicLine", "magic_line"]
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import bls_notebook as bls
 from bls_notebook.magics import blsmemory, blsprofile, body, request, tritonconfig, tritonmodel
-from bls_notebook.magics.arguments import Parser
+from bls_notebook.magics.parsing.arguments import Parser
+from bls_notebook.magics.parsing.request_line import input_name
 from bls_notebook.magics.repo import VERBS
 from bls_notebook.magics.repo.verb import Verb
-from bls_notebook.magics.request_line import input_name
-from bls_notebook.observe.records import ModelRecord
+from bls_notebook.observe.records.repository import ModelRecord
 
 from .lines import MagicLine
 from .paths import paths

@@ -7,9 +7,9 @@ from functools import cache
 
 import bls_notebook as bls
 from bls_notebook.display import Display, render_config
-from bls_notebook.magics.arguments import Parser
 from bls_notebook.magics.failing import reported
 from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics.parsing.arguments import Parser
 
 from .verb import Verb
 

@@ -6,9 +6,9 @@ import argparse
 from functools import cache
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.observe.records import DeviceTable
+from bls_notebook.magics.parsing.arguments import Parser
+from bls_notebook.observe.records.repository import DeviceTable
 
 from .verb import Verb
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import bls_notebook as bls
 from bls_notebook.magics.failing import Interrupted, display_of, reported
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.results import Models
-from bls_notebook.observe.records import ModelRecord
+from bls_notebook.magics.output.results import Models
+from bls_notebook.observe.records.repository import ModelRecord
 
 __all__ = ["each_model"]
 

@@ -6,10 +6,10 @@ import argparse
 from functools import cache
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.results import Models
-from bls_notebook.observe.records import ModelRecord
+from bls_notebook.magics.output.results import Models
+from bls_notebook.magics.parsing.arguments import Parser
+from bls_notebook.observe.records.repository import ModelRecord
 
 from .each import each_model
 from .verb import Verb

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from functools import cache
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.results import Families
+from bls_notebook.magics.output.results import Families
+from bls_notebook.magics.parsing.arguments import Parser
 
 from .verb import Verb
 

@@ -6,9 +6,9 @@ import difflib
 
 from IPython.core.error import UsageError
 
-from bls_notebook.magics.arguments import words_of
-from bls_notebook.magics.expressions import Variables, expanded
 from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics.parsing.arguments import words_of
+from bls_notebook.magics.parsing.expressions import Variables, expanded
 
 from .clear import CLEAR
 from .config import CONFIG

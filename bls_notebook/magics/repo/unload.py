@@ -6,9 +6,9 @@ import argparse
 from functools import cache
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser
 from bls_notebook.magics.failing import reported
 from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics.parsing.arguments import Parser
 
 from .verb import Verb
 

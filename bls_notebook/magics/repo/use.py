@@ -6,11 +6,11 @@ import argparse
 from functools import cache
 
 import bls_notebook as bls
-from bls_notebook.magics.arguments import Parser
 from bls_notebook.magics.failing import reported
 from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics.parsing.arguments import Parser
 from bls_notebook.magics.settings import use_repository
-from bls_notebook.repository.layout import shown_path
+from bls_notebook.repository.source.layout import shown_path
 
 from .verb import Verb
 

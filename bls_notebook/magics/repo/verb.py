@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from bls_notebook.magics.arguments import Parser
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.observe.records import ModelRecord
+from bls_notebook.magics.parsing.arguments import Parser
+from bls_notebook.observe.records.repository import ModelRecord
 
 __all__ = ["Verb"]
 

@@ -11,7 +11,7 @@ from bls_notebook.observe.export.perfetto import perfetto_trace
 from bls_notebook.observe.export.session_json import json_bytes, load_session
 from bls_notebook.observe.export.span_table import csv_text
 from bls_notebook.observe.record_file import write_file
-from bls_notebook.observe.session import Session
+from bls_notebook.observe.records.session import Session
 
 __all__ = ["chrome_trace", "csv_text", "load_session", "perfetto_trace", "save"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from bls_notebook.observe.export.facts import facts
 from bls_notebook.observe.export.tracks import tracks
-from bls_notebook.observe.session import Session
+from bls_notebook.observe.records.session import Session
 
 __all__ = ["chrome_trace"]
 

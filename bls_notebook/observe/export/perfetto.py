@@ -11,7 +11,7 @@ from typing import Any
 from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.export.facts import clean, facts
 from bls_notebook.observe.export.tracks import Track, tracks
-from bls_notebook.observe.session import Session
+from bls_notebook.observe.records.session import Session
 
 __all__ = ["perfetto_trace"]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.observe.errors import BLSError
-from bls_notebook.observe.plain import Record
 from bls_notebook.observe.record_file import read_json, told
-from bls_notebook.observe.session import SCHEMA, Session
+from bls_notebook.observe.records.plain import Record
+from bls_notebook.observe.records.session import SCHEMA, Session
 
 __all__ = ["FORMAT", "json_bytes", "load_session"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from bls_notebook.observe.session import Session, Span
+from bls_notebook.observe.records.session import Session, Span
 
 __all__ = ["COLUMNS", "csv_text"]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from bls_notebook.observe.relations import Relations
-from bls_notebook.observe.session import Session, Span
+from bls_notebook.observe.analysis.span_tree import Relations
+from bls_notebook.observe.records.session import Session, Span
 
 __all__ = ["Point", "Slice", "Track", "tracks"]
 

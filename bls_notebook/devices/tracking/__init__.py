@@ -1,0 +1,1 @@
+"""Memory tracking: the ledger of blocks, their lives, and who holds them."""

@@ -1,0 +1,282 @@
+"""The ledger: takes note of every block of memory that passes through a request, and of its death.
+
+Guarantees: while no track is on, `recording` is None and nothing else happens. While one is on, taking note
+is extending a list by a few plain values, from any thread and without a lock: also where a death is noted,
+which happens wherever Python frees memory, inside a garbage collection too. Nothing here keeps a tensor
+alive, and the weak references that the ledger holds, one for each block, change nothing about what the engine
+copies. What was noted becomes lives later, in `book`.
+
+It costs 1.2 to 1.7 µs for each tensor that is handed over: little of a call that takes a millisecond, and a
+third of one that takes 8 µs. Half of it is making a weak reference with a callback, and calling that: in
+Python there is no way to 5% of so short a call (`benchmarks/memory_tracking.py`).
+
+A block in host memory has the weak reference to its owner as its key: the log holds it, so that no two blocks
+in it have the same. One on a GPU has the name of the GPU and a number (see `gpu_block`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from time import perf_counter_ns
+from typing import Any
+from weakref import getweakrefcount, getweakrefs, ref
+
+import numpy as np
+
+from bls_notebook.devices.device import Device
+
+from .owners import bytes_of, elements_bytes, gpu_block, owner_of
+
+__all__ = ["Recording", "current_request", "recording", "set_cell", "unwatched"]
+
+# The log consists of rows of this many items. A tensor's has what happened, when, the number of the request,
+# four items more of IN (see `Recording.crossed`) or OUT; the tensor's name, data type and shape; source's key
+# and size, target's key and size. Any other's has what happened, when, and a tuple of the rest.
+WIDTH = 14
+SOURCE, TARGET = 10, 12
+IN, OUT, AGAIN, ALONE, CELL, ALLOCATED, MOVED, EXPORTED, FREED = -1, -2, -3, -4, -5, -6, -7, -8, -9
+# Instead of a size: that of the elements, as data type and shape say; it is noted elsewhere.
+PLAIN, NOTED = -1, -2
+
+_NOTHING = (None,) * 7
+_number = count(1).__next__
+Key = ref[Any] | tuple[str, int]
+Who = tuple[str, int]
+_ndarray, _ref, _getweakrefs = np.ndarray, ref, getweakrefs
+_Tensors = Sequence[Any]
+
+
+class Recording:
+    """What is noted while a track is on; an `Observer` of devices.
+
+    Parameters
+    ----------
+    most : int
+        Items of the log.
+    full : callable
+        Called when there are more, to take some away.
+    """
+
+    __slots__ = ("_died", "_full", "_most", "_note", "base", "deaths", "log", "number")
+
+    def __init__(self, most: int, full: Callable[[], None]) -> None:
+        # Flat: so a garbage collection has little more to look at than the references.
+        self.log: list[Any] = []
+        self.deaths: list[Any] = []  # the key of a block that has died, and when; and so on
+        # Numbers the requests; no two recordings give the same number, for some are answered in the next one.
+        self.number = _number
+        self.base = _number()
+        self._most = most
+        self._full = full
+        self._note = self.log.extend
+        self._died = _recorder(self.deaths)
+        if _cell:
+            self.in_cell(_cell)
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def crossed(
+        self,
+        before: _Tensors,
+        after: _Tensors,
+        what: int,
+        at: int,
+        number: int,
+        other: int | str = "",
+        who: Who | None = None,
+        options: Any = None,
+        span: int = 0,
+    ) -> None:
+        """Tensors have been handed over. Every request of a track pays for this.
+
+        Parameters
+        ----------
+        before, after : list of Tensor
+            As they were given, and as their receiver has them.
+        what : int
+            IN, OUT, or AGAIN: it is handed to its model once more.
+        at : int
+            When, in nanoseconds of `perf_counter_ns`.
+        number : int
+            Of the request.
+        other : int or str
+            Of IN, the number of the request whose `execute` sent it (0 for the notebook); of OUT, the name of
+            the instance that answers.
+        who, options, span : tuple, Options, int
+            Of IN: name and version of the model, the request's options (its ID is read later), its span's id.
+        """
+        died = self._died
+        index = 0
+        source: Any
+        target: Any
+        for got in after:
+            given = before[index]
+            index += 1
+            array = given._array
+            datatype = got._datatype
+            if array.__class__ is _ndarray:
+                owner = array.base
+                if owner is None:
+                    owner, size = array, PLAIN
+                elif owner.__class__ is _ndarray and owner.base is None:
+                    size = owner.nbytes
+                else:
+                    owner = owner_of(array)
+                    size = bytes_of(owner, array)
+                known = _getweakrefs(owner)
+                if known and known[-1].__callback__ is died:
+                    source = known[-1]
+                else:
+                    source = self._watch(owner)
+                if got is given:
+                    if datatype == "BYTES":
+                        size = bytes_of(owner, array)
+                    target, room = source, size
+                elif datatype != "BYTES":  # a copy, which nobody has seen
+                    target, room = _ref(got._array, died), PLAIN
+                elif got._array.__class__ is _ndarray:  # likewise, and its elements are bytes
+                    target, room = _ref(got._array, died), elements_bytes(got._array)
+                    size = room if owner is array else bytes_of(owner, array)
+                else:
+                    target, room = self._block_of(got._array)
+                    size = bytes_of(owner, array)
+            else:
+                source, size = self._block_of(array)
+                target, room = (source, size) if got is given else self._block_of(got._array)
+            self._note((
+                what, at, number, other, who, options, span,
+                got._name, datatype, array.shape, source, size, target, room,
+            ))  # fmt: skip
+        if not index and what == IN:
+            self._note((ALONE, at, number, other, who, options, span, *_NOTHING))
+
+    def shorten(self) -> None:
+        """See to it that the log does not become too long."""
+        if len(self.log) > self._most:
+            self._full()
+
+    def answered(self, number: int, instance: str, outputs: _Tensors) -> None:
+        """A response has been handed to its requester as it is; `number` is the request's."""
+        self.crossed(outputs, outputs, OUT, perf_counter_ns(), number, instance)
+        self.shorten()
+
+    def handed(self, number: int, before: _Tensors, after: _Tensors) -> None:
+        """A request is handed to its model once more."""
+        self.crossed(before, after, AGAIN, perf_counter_ns(), number)
+
+    def _block_of(self, array: Any) -> tuple[Key, int]:
+        """The key and the size of an array's block."""
+        if not isinstance(array, _ndarray):
+            return gpu_block(array)
+        owner = array if array.base is None else owner_of(array)
+        known = getweakrefs(owner)
+        if known and known[-1].__callback__ is self._died:
+            return known[-1], NOTED
+        size = NOTED if any(one.__callback__ is self._died for one in known) else bytes_of(owner, array)
+        return self._watch(owner), size
+
+    def _watch(self, owner: Any) -> ref[Any]:
+        """The reference to what owns a block; made where there is none."""
+        made = ref(owner, self._died)
+        if getweakrefcount(owner) == 1:
+            return made
+        # Others may have references of their own, and two threads may be about to make the ledger's: then the
+        # first that was made counts for both, which is the last of them in this list.
+        return next(known for known in reversed(getweakrefs(owner)) if known.__callback__ is self._died)
+
+    # -- devices (observer.Observer) -----------------------------------------------------------------
+
+    def allocated(self, device: Device, memory: Any, size: int) -> None:
+        """A GPU gave memory."""
+        self.took(device.name, -memory.key, size)
+
+    def took(self, device: str, number: int, size: int) -> None:
+        """A GPU gave memory, known by a number."""
+        self._rare(ALLOCATED, current_request(), (device, number), size)
+
+    def freed(self, device: Device, key: int, size: int) -> None:
+        """Memory of a GPU is free again."""
+        self.gave_back(device.name, -key, size)
+
+    def gave_back(self, device: str, number: int, size: int) -> None:
+        """Memory of a GPU, known by a number, is free again."""
+        self._rare(FREED, (device, number), size)
+
+    def transferred(self, source: Any, result: Any, from_device: Device, to_device: Device, ns: int) -> None:
+        """Data went to another device."""
+        self._moved("transfer", ns, source, result)
+
+    def copied(self, source: Any, result: Any, device: Device) -> None:
+        """The engine copied an array on its device."""
+        self._moved("copy", 0, source, result)
+
+    def _moved(self, how: str, ns: int, source: Any, result: Any) -> None:
+        self._rare(MOVED, current_request(), how, ns, *self._block_of(source), *self._block_of(result))
+
+    # -- the rest ------------------------------------------------------------------------------------
+
+    def paired(self, before: _Tensors, after: _Tensors) -> None:
+        """Tensors were handed over, to whom is said later."""
+        for given, got in zip(before, after):  # noqa: B905 - of one length
+            if got is not given:
+                self._moved("copy", 0, given._array, got._array)
+
+    def exported(self, tensor: Any) -> None:
+        """A tensor's memory is shared by DLPack from now on."""
+        array = tensor._array
+        facts = tensor._name, tensor._datatype, tuple(array.shape)
+        self._rare(EXPORTED, current_request(), *facts, *self._block_of(array))
+
+    def in_cell(self, name: str) -> None:
+        """A cell of the notebook begins."""
+        self._rare(CELL, name)
+
+    def _rare(self, what: int, *about: Any) -> None:
+        self._note((what, perf_counter_ns(), about, None, None, None, None, *_NOTHING))
+
+    def unwatched(self, array: Any) -> bool:
+        """Whether nobody has a weak reference to an object but the ledger."""
+        known = getweakrefs(array)
+        return not known or (len(known) == 1 and known[0].__callback__ is self._died)
+
+    def stop(self) -> None:
+        """Watch nothing any more."""
+        self.log.clear()
+        self.deaths.clear()
+
+
+def _recorder(deaths: list[Any]) -> Callable[[ref[Any]], None]:
+    """What is called when a block dies. It may be called anywhere: it takes no lock and raises nothing."""
+    note, now = deaths.extend, perf_counter_ns
+
+    def died(gone: ref[Any]) -> None:
+        note((gone, now()))
+
+    return died
+
+
+death_code = _recorder([]).__code__
+recording: Recording | None = None
+_cell = ""  # of the notebook, that runs now
+
+
+def _no_request() -> int:
+    return 0
+
+
+# Gives the number of the request that is executed on this thread, 0 for none; the engine sets it.
+current_request: Callable[[], int] = _no_request
+
+
+def unwatched(array: Any) -> bool:
+    """Whether nobody has a weak reference to an object, but perhaps the ledger."""
+    return getweakrefcount(array) == 0 if recording is None else recording.unwatched(array)
+
+
+def set_cell(name: str) -> None:
+    """Say which cell of the notebook runs from now on, such as ``In [3]``."""
+    global _cell
+    _cell = name
+    if recording is not None:
+        recording.in_cell(name)

@@ -1,0 +1,1 @@
+"""What magics show: displays, live responses, the log under a cell."""

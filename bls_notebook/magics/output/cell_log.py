@@ -1,0 +1,151 @@
+"""Shows what models log under the cell that caused it.
+
+Guarantees: a message of a request appears in the output of the cell that sent it, whichever thread or task
+it is logged on, also when the cell has ended or another one runs; one of a thread of which nobody knows the
+cell appears where the notebook is, and says so. Safe from any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextvars import Context, ContextVar, copy_context
+from time import monotonic
+from typing import Any
+
+from bls_notebook.display import left_out_text, log_line_text
+from bls_notebook.engine import logs
+from bls_notebook.magics.notebook import Notebook
+from bls_notebook.observe.records.logs import LEVELS, LogLine
+
+from .log_limit import Limit
+
+__all__ = ["CellLog"]
+
+LOUD = ("warning", "error")
+LATER = 1.0  # seconds until it is told what was left out after the end of a cell
+
+
+class Cell:
+    """A cell that runs, or has run: where its output goes."""
+
+    def __init__(self, number: int, now: float) -> None:
+        self.number = number
+        self.context: Context = copy_context()  # a kernel keeps the destination of output in there
+        self.limits = {False: Limit(now), True: Limit(now)}  # loud messages do not drown in others
+        self.ended = False
+        self.waits = False  # a timer will tell what was left out
+
+    @property
+    def name(self) -> str:
+        """As the notebook shows it."""
+        return f"In [{self.number}]"
+
+
+class CellLog:
+    """The log display of one shell.
+
+    Parameters
+    ----------
+    notebook : Notebook
+    now : callable, optional
+        A clock, in seconds.
+    later : callable, optional
+        Calls a function in a while.
+    """
+
+    def __init__(
+        self,
+        notebook: Notebook,
+        now: Callable[[], float] = monotonic,
+        later: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        self._notebook = notebook
+        self._now = now
+        self._later = _in_a_while if later is None else later
+        self._lock = threading.RLock()
+        self._of_context: ContextVar[Cell | None] = ContextVar("bls_cell", default=None)
+        self._quiet = logging.NullHandler()  # else Python itself prints warnings that nobody handles
+        self._current = Cell(notebook.cell_number, now())
+
+    def install(self) -> None:
+        """Begin to show."""
+        events = self._notebook.shell.events
+        events.register("pre_run_cell", self._begin)
+        events.register("post_run_cell", self._end)
+        logging.getLogger(logs.LOGGER).addHandler(self._quiet)
+        logs.add_display(self.show)
+        self._of_context.set(self._current)
+
+    def remove(self) -> None:
+        """Show no more."""
+        logs.remove_display(self.show)
+        logging.getLogger(logs.LOGGER).removeHandler(self._quiet)
+        events = self._notebook.shell.events
+        for name, callback in (("pre_run_cell", self._begin), ("post_run_cell", self._end)):
+            if callback in events.callbacks.get(name, ()):
+                events.unregister(name, callback)
+
+    def _begin(self, info: Any = None) -> None:
+        cell = Cell(self._notebook.cell_number, self._now())
+        with self._lock:
+            self._current = cell
+        self._of_context.set(cell)
+
+    def _end(self, result: Any = None) -> None:
+        with self._lock:
+            self._current.ended = True
+            self._tell(self._current)
+
+    # -- showing ------------------------------------------------------------------------------------
+
+    def show(self, line: LogLine) -> None:
+        """Show a message, if the settings and the limit allow it."""
+        level = self._notebook.settings.log_level
+        if level == "off" or LEVELS.index(line.level) < LEVELS.index(level):
+            return
+        cell = self._of_context.get()
+        with self._lock:
+            if cell is None:
+                cell = self._current
+                line = LogLine(line.level, line.model, line.message, line.file, line.line, True)
+            if cell.limits[line.level in LOUD].take(self._now()):
+                self._tell(cell)
+                self._write(cell, log_line_text(line, colour=self._colour, cell=self._told_of(cell)))
+            elif cell.ended and not cell.waits:
+                cell.waits = True
+                self._later(lambda: self._tell_late(cell))
+
+    def _told_of(self, cell: Cell) -> str:
+        """The name of a cell whose output stands elsewhere: a terminal has one place for all."""
+        elsewhere = cell is not self._current and not self._notebook.has_kernel
+        return cell.name if elsewhere else ""
+
+    def _tell(self, cell: Cell) -> None:
+        count = sum(limit.told() for limit in cell.limits.values())
+        if count:
+            self._write(cell, left_out_text(count, logs.LOGGER, colour=self._colour))
+
+    def _tell_late(self, cell: Cell) -> None:
+        with self._lock:
+            cell.waits = False
+            self._tell(cell)
+
+    def _write(self, cell: Cell, text: str) -> None:
+        # A copy: another thread may be writing in the context itself at this moment.
+        cell.context.copy().run(sys.stdout.write, text)
+
+    @property
+    def _colour(self) -> bool:
+        shell: Any = self._notebook.shell
+        wanted = str(getattr(shell, "colors", "")).lower() != "nocolor" and "NO_COLOR" not in os.environ
+        return wanted and (self._notebook.has_kernel or sys.stdout.isatty())
+
+
+def _in_a_while(call: Callable[[], None]) -> None:
+    timer = threading.Timer(LATER, call)
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,67 @@
+"""What magics return besides a single Response or ModelRecord: lists that know how to show themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TypeVar
+
+from bls_notebook import Response
+from bls_notebook.observe.records.metrics import FamilyRecord
+from bls_notebook.observe.records.repository import ModelRecord, ResponseRecord
+from bls_notebook.observe.records.statistics import StatisticsRecord
+
+__all__ = ["Families", "Models", "Responses", "Statistics"]
+
+T = TypeVar("T")
+
+
+class _Table(list[T]):
+    """Shown as one table where it is the value of a cell; inside something else it is told how many."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self):,}>"
+
+
+class Models(_Table[ModelRecord]):
+    """Records of models, shown as one table."""
+
+
+class Statistics(_Table[StatisticsRecord]):
+    """What models have done, shown as one table."""
+
+
+class Families(_Table[FamilyRecord]):
+    """Families of metrics, shown as one table."""
+
+
+class Responses(_Table[Response]):
+    """Responses, shown as one table.
+
+    Attributes
+    ----------
+    stream : bool
+        Whether they are of one request that streams, not of one request each.
+    complete : bool
+        Whether a stream has come to its end.
+    running : bool
+        Whether responses may still come.
+    shown_in : int or None
+        The number of the cell that has shown them already, while they came.
+    """
+
+    def __init__(self, responses: Iterable[Response] = (), *, stream: bool = False) -> None:
+        super().__init__(responses)
+        self.stream = stream
+        self.complete = self.running = False
+        self.shown_in: int | None = None
+
+    @property
+    def records(self) -> list[ResponseRecord]:
+        """Plain data about them; those of separate requests are numbered from 0."""
+        if self.stream:
+            records = [response.record for response in self]
+            if records and self.complete:  # the final flag may have come by itself
+                records[-1] = replace(records[-1], final=True)
+            return records
+        return [replace(response.record, index=i) for i, response in enumerate(self)]

@@ -1,0 +1,1 @@
+"""Reading the lines of magics: words, options, expressions."""

@@ -1,0 +1,1 @@
+"""What is computed from records: pure functions, nothing that runs or draws."""

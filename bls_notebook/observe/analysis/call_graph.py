@@ -1,0 +1,199 @@
+"""The call graph of a session: which model called which, how, and what became of the time. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bls_notebook.observe.analysis.intervals import minus, overlapping, total
+from bls_notebook.observe.analysis.span_tree import Relations, serving
+from bls_notebook.observe.records.plain import Record
+from bls_notebook.observe.records.session import Session, Span
+
+__all__ = ["CallGraph", "Edge", "Node", "call_graph", "label"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Node(Record):
+    """A model version; ``name`` is the model's, with ``/version`` where the session has several of it.
+
+    Of its time in `execute`, ``own`` is its own work and ``waiting`` was spent while a callee was under way
+    (an execution counts once, whatever its batch); ``queued`` is the time that requests to it waited. ns.
+    """
+
+    name: str
+    calls: int = 0
+    executions: int = 0
+    own: int = 0
+    waiting: int = 0
+    queued: int = 0
+    errors: int = 0
+    ensemble: bool = False
+    cycle: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Edge(Record):
+    """All calls from one model to another; an empty ``caller`` is the notebook.
+
+    ``parallel`` of the ``calls`` were under way together with another call of the same execution of the
+    caller, the others came one after the other. The time of the calls (``duration``, ns) is ``queued``, plus
+    ``own`` work of the callee (handing over inputs and outputs included), plus ``waiting`` for its own
+    callees. ``cycle`` says that the edge lies on a circle.
+    """
+
+    caller: str
+    callee: str
+    calls: int = 0
+    parallel: int = 0
+    sync: int = 0
+    asynchronous: int = 0
+    stream: int = 0
+    ensemble: int = 0
+    duration: int = 0
+    queued: int = 0
+    own: int = 0
+    waiting: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    crossings: int = 0
+    errors: int = 0
+    cached: int = 0
+    cycle: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CallGraph(Record):
+    """Who called whom, by name."""
+
+    nodes: tuple[Node, ...] = ()
+    edges: tuple[Edge, ...] = ()
+
+
+def label(span: Span, several: frozenset[str]) -> str:
+    """Return what a span's model is called, where ``several`` models have more than one version."""
+    return f"{span.model}/{span.version}" if span.model in several else span.model
+
+
+def of_several_versions(spans: Iterable[Span]) -> frozenset[str]:
+    """Return the models that several versions of served."""
+    seen = Counter(name for name, _ in {(s.model, s.version) for s in spans})
+    return frozenset(name for name, versions in seen.items() if versions > 1)
+
+
+def call_graph(session: Session) -> CallGraph:
+    """Return the call graph of a session."""
+    relations = Relations(session)
+    several = of_several_versions(session.spans)
+    edges: dict[tuple[str, str], list[Span]] = {}
+    parallel: set[int] = set()
+    for execution, children in relations.children.items():
+        caller = label(relations.spans[execution], several) if execution else ""
+        beside = overlapping([(c.sent, c.ended) for c in children])
+        parallel.update(c.id for c, is_so in zip(children, beside, strict=True) if is_so)
+        for child in children:
+            edges.setdefault((caller, label(child, several)), []).append(child)
+    circles = _on_circles(edges)
+    nodes: dict[str, list[Span]] = {}
+    for span in session.spans:
+        nodes.setdefault(label(span, several), []).append(span)
+    return CallGraph(
+        tuple(_node(n, spans, relations, n in circles) for n, spans in sorted(nodes.items())),
+        tuple(
+            _edge(caller, callee, calls, parallel, relations, caller in circles and callee in circles[caller])
+            for (caller, callee), calls in sorted(edges.items())
+        ),
+    )
+
+
+def _node(name: str, spans: list[Span], relations: Relations, cycle: bool) -> Node:
+    executions = {relations.execution(s.id) for s in spans if s.ran}
+    served = sum(total([serving(relations.members[e][0])]) for e in executions)
+    own = sum(total(relations.own(e)) for e in executions)
+    return Node(
+        name,
+        len(spans),
+        len(executions),
+        own,
+        served - own,
+        sum(s.queue for s in spans),
+        sum(s.state == "error" for s in spans),
+        relations.is_ensemble(spans[0]),
+        cycle,
+    )
+
+
+def _edge(
+    caller: str, callee: str, calls: list[Span], parallel: set[int], relations: Relations, cycle: bool
+) -> Edge:
+    kinds = Counter(c.kind for c in calls)
+    duration = sum(c.duration for c in calls)
+    queued = sum(c.queue for c in calls)
+    waiting = sum(_waiting(c, relations) for c in calls)
+    return Edge(
+        caller,
+        callee,
+        len(calls),
+        sum(c.id in parallel for c in calls),
+        kinds["sync"],
+        kinds["async"],
+        kinds["stream"],
+        kinds["ensemble"],
+        duration,
+        queued,
+        duration - queued - waiting,
+        waiting,
+        sum(c.bytes_in for c in calls),
+        sum(c.bytes_out for c in calls),
+        sum(c.crossings for c in calls),
+        sum(c.state == "error" for c in calls),
+        sum(c.cached for c in calls),
+        cycle,
+    )
+
+
+def _waiting(span: Span, relations: Relations) -> int:
+    """How long a request waited for its model's callees."""
+    when = serving(span)
+    return total([when]) - total(minus([when], relations.in_flight(relations.execution(span.id))))
+
+
+def _on_circles(edges: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
+    """Return, for each model on a circle of calls, those that it shares circles with; Tarjan's way."""
+    after: dict[str, list[str]] = {}
+    for caller, callee in edges:
+        after.setdefault(caller, []).append(callee)
+        after.setdefault(callee, [])
+    number: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    on_stack: set[str] = set()
+    out: dict[str, frozenset[str]] = {}
+    for root in after:
+        todo = [(root, 0)] if root not in number else []
+        while todo:
+            name, at = todo.pop()
+            if not at:
+                number[name] = low[name] = len(number)
+                stack.append(name)
+                on_stack.add(name)
+            if at:  # back from a callee
+                low[name] = min(low[name], low[after[name][at - 1]])
+            while at < len(after[name]):
+                callee = after[name][at]
+                at += 1
+                if callee not in number:
+                    todo += [(name, at), (callee, 0)]
+                    break
+                if callee in on_stack:
+                    low[name] = min(low[name], number[callee])
+            else:
+                if low[name] == number[name]:
+                    group = set()
+                    while name not in group:
+                        group.add(stack.pop())
+                    on_stack -= group
+                    if len(group) > 1 or name in after[name]:
+                        out.update(dict.fromkeys(group, frozenset(group)))
+    return out

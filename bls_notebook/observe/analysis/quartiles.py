@@ -1,0 +1,46 @@
+"""`Spread`: many measurements of one thing, as quartiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bls_notebook.observe.records.plain import Record
+
+__all__ = ["NONE", "Spread", "spread"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Spread(Record):
+    """Quartiles of ``count`` measurements, and their sum; all 0 where there are none. Times are ns."""
+
+    count: int = 0
+    median: float = 0.0
+    q1: float = 0.0
+    q3: float = 0.0
+    least: float = 0.0
+    most: float = 0.0
+    total: float = 0.0
+
+    @property
+    def iqr(self) -> float:
+        """The middle half: third less first quartile."""
+        return self.q3 - self.q1
+
+
+NONE = Spread()
+
+
+def spread(values: Iterable[float]) -> Spread:
+    """Return the quartiles of values; between two of them by linear interpolation."""
+    ordered = sorted(map(float, values))
+    if not ordered:
+        return NONE
+
+    def at(part: float) -> float:
+        place = part * (len(ordered) - 1)
+        below = int(place)
+        above = min(below + 1, len(ordered) - 1)
+        return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+    return Spread(len(ordered), at(0.5), at(0.25), at(0.75), ordered[0], ordered[-1], sum(ordered))

@@ -1,0 +1,356 @@
+"""Why async helped, or did not: from the spans of both runs and a few measured figures.
+
+The gathered run is replayed from the requests as they were one at a time (`replay`), with the instances that
+there are, with as many as one likes, and with the code changed; what the processors and Python's lock allow
+bounds each of these from below. The cause is what, taken away, makes the workload faster.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from statistics import median
+
+from bls_notebook.observe.analysis.intervals import minus, total, union
+from bls_notebook.observe.analysis.quartiles import spread
+from bls_notebook.observe.analysis.replay import (
+    UNLIMITED,
+    Batches,
+    Key,
+    Recipe,
+    Sent,
+    capacities,
+    is_stuck,
+    key_of,
+    recipes,
+    replay,
+)
+from bls_notebook.observe.analysis.span_tree import Relations, holds
+from bls_notebook.observe.analysis.verdict_words import Facts, advice, note, sentence
+from bls_notebook.observe.records.comparison import Measured, Verdict, WhatIf, failures
+from bls_notebook.observe.records.session import ModelSeen, Session
+
+__all__ = ["COUNTS", "DISTURBED", "verdict"]
+
+COUNTS = (1, 2, 4)
+LITTLE = 300_000  # ns of a request: below, sending and switching tasks is a large part of it
+GAIN = 1.15  # what a change has to bring to be worth a word
+NEAR = 0.8  # of the best possible: near it
+DISTURBED = 0.1  # of its processor time: so long it waited for others who had the processors
+
+
+def verdict(
+    sequential: Session, gathered: Session, measured: Measured, counts: Iterable[int] = COUNTS
+) -> Verdict:
+    """Say whether async helped, and if not, why not.
+
+    Parameters
+    ----------
+    sequential, gathered : Session
+        One workload, by `exec` one after the other, and by `async_exec` all at once.
+    measured : Measured
+    counts : iterable of int
+        Instance counts to predict.
+
+    Returns
+    -------
+    Verdict
+    """
+    for session in gathered, sequential:
+        if failures(session):
+            return _failed(session, measured)
+    return _Case(sequential, gathered, measured).verdict(tuple(counts))
+
+
+def _failed(session: Session, measured: Measured) -> Verdict:
+    """What there is to say of a run in which requests failed: nothing about how long they took."""
+    roots = [s for s in session.spans if not s.parent]
+    # Without the traceback that Triton puts below a message.
+    error = next((s.error.strip().partition("\n")[0] for s in roots if s.error), "they were cancelled")
+    model = roots[0].model
+    words = f"{failures(session)} of {measured.requests} requests to `{model}` failed: {error}"
+    return Verdict("failed", words, model=model)
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """What no number of instances can go below, ns; ``apart`` where instances are processes."""
+
+    here: int
+    apart: int
+
+
+class _Case:
+    def __init__(self, sequential: Session, gathered: Session, measured: Measured) -> None:
+        self.sequential, self.gathered, self.measured = sequential, gathered, measured
+        self.models: dict[Key, ModelSeen] = {key_of(m): m for m in (*sequential.models, *gathered.models)}
+        self.requests = recipes(sequential)
+        self.speedup = measured.speedup
+        self.batches = self._batches()
+        self.serial = {key for key, m in self.models.items() if m.decoupled and m.is_async}
+        self.sync_callers = self._sync_callers()
+        roots = [s for s in gathered.spans if not s.parent]
+        first = roots[0].sent if roots else 0
+        self.sent = [s.sent - first for s in roots]
+        held = self._held()
+        # What one thread needs to be at work all the time, while others want the processors too.
+        needed = min(measured.cpu_sequential + measured.waited_sequential, measured.sequential)
+        needed = max(needed, measured.cpu_sequential)
+        self.python = min(round(held * measured.sequential), needed)
+        self.cpu = round(needed / max(1.0, measured.parallel or measured.cores))
+        self.bounds = _Bounds(max(self.python, self.cpu), self.cpu)
+        # The cause is the workload's own: it is looked for as if no other program wanted the processors.
+        self.disturbed = measured.waited_sequential > DISTURBED * measured.cpu_sequential
+        self.own_cpu = round(needed / max(1, measured.cores)) if self.disturbed else self.cpu
+        # A batch is worked on once: what its requests cost one by one is no bound.
+        if self.batches:
+            self.bounds, self.own_cpu = _Bounds(0, 0), 0
+
+    # -- what was seen ---------------------------------------------------------------------------------
+
+    def _batches(self) -> Batches:
+        sizes: dict[Key, list[int]] = {}
+        times: dict[Key, list[int]] = {}
+        for members in Relations(self.gathered).members.values():
+            if len(members) > 1:
+                key = key_of(members[0])
+                sizes.setdefault(key, []).append(len(members))
+                times.setdefault(key, []).append(max(m.ended for m in members) - members[0].started)
+        return {key: (max(sizes[key]), round(median(times[key]))) for key in sizes}
+
+    def _sync_callers(self) -> set[Key]:
+        relations = Relations(self.sequential)
+        out = set()
+        for span in self.sequential.spans:
+            children = relations.children.get(span.id, ())
+            model = self.models.get(key_of(span))  # none where it was not loaded
+            if model is not None and model.is_async and any(c.kind == "sync" for c in children):
+                out.add(key_of(span))
+        return out
+
+    def _held(self) -> float:
+        """The part of the sequential time that Python's lock was held."""
+        m = self.measured
+        if m.held >= 0:
+            return m.held
+        # Requests that overlap, each slower by as much as there were, on one processor: they took turns.
+        alone, together = self._own(self.sequential), self._own(self.gathered)
+        figures = self.gathered.statistics()
+        if not alone or m.cpu_sequential < 0.7 * m.sequential or figures.concurrency < 1.5:
+            return 0.0
+        turns = together / alone > 0.7 * figures.concurrency
+        return 1.0 if turns and m.cpu_gathered < 1.3 * m.gathered else 0.0
+
+    @staticmethod
+    def _own(session: Session) -> float:
+        relations = Relations(session)
+        own = [total(relations.own(execution)) for execution in relations.members]
+        return sum(own) / len(own) if own else 0.0
+
+    def _waited(self, key: Key) -> tuple[int, float]:
+        """How many requests waited for others of a model, and for which part of the gathered wall time."""
+        spans = [s for s in self.gathered.spans if key_of(s) == key]
+        # Until a thread has woken up, nobody is waited for.
+        idle = minus([(0, self.gathered.wall)], [holds(s) for s in spans])
+        idle_begins = [begin for begin, _ in idle]
+        idle_by_then = list(accumulate((end - begin for begin, end in idle), initial=0))
+
+        def waited_until(moment: int) -> int:
+            i = bisect_right(idle_begins, moment)
+            return moment - idle_by_then[i] + (max(0, idle[i - 1][1] - moment) if i else 0)
+
+        least = 0.02 * self.measured.gathered
+        several = sum(waited_until(s.started) - waited_until(s.queued) > least for s in spans)
+        together = minus([(s.queued, s.started) for s in spans], idle)
+        return several, total(together) / max(1, self.measured.gathered)
+
+    # -- what would be ---------------------------------------------------------------------------------
+
+    def _wall(
+        self, capacity: Mapping[Key, int], requests: tuple[Recipe, ...] | None = None, *, apart: bool = False
+    ) -> int:
+        return max(self._queues(capacity, requests), self.bounds.apart if apart else self.bounds.here, 1)
+
+    def _queues(self, capacity: Mapping[Key, int], requests: tuple[Recipe, ...] | None = None) -> int:
+        """Return the time that instances and queues allow, whatever the processors do."""
+        return replay(requests or self.requests, capacity, batches=self.batches, sent=self.sent)
+
+    def _limits(self) -> list[Key]:
+        """The models whose instances hold the workload back, the one that does most first."""
+        capacity = capacities(self.gathered, self.serial_now)
+        wall = self._queues(capacity)
+        out: list[Key] = []
+        while len(out) < len(capacity):
+            tries = {
+                key: self._queues({**capacity, key: UNLIMITED})
+                for key, n in capacity.items()
+                if n < UNLIMITED
+            }
+            if not tries:
+                break
+            key = min(tries, key=tries.__getitem__)
+            if tries[key] * GAIN > wall:
+                # Two models may hold each other back: a caller and its callee with as many instances.
+                both = self._pair(capacity, wall)
+                if not both:
+                    break
+                for key in both:
+                    capacity[key] = UNLIMITED
+                    out.append(key)
+            else:
+                capacity[key] = UNLIMITED
+                out.append(key)
+            wall = self._queues(capacity)
+        return out
+
+    def _pair(self, capacity: Mapping[Key, int], wall: int) -> list[Key]:
+        limited = [key for key, n in capacity.items() if n < UNLIMITED]
+        free = {**capacity, **dict.fromkeys(limited, UNLIMITED)}
+        if self._queues(free) * GAIN > wall:
+            return []
+        needed = list(limited)
+        for key in limited:
+            rest = [k for k in needed if k != key]
+            tried = {**capacity, **dict.fromkeys(rest, UNLIMITED)}
+            if self._queues(tried) * GAIN <= wall:
+                needed = rest
+        return needed
+
+    @property
+    def serial_now(self) -> set[Key]:
+        """The decoupled async models that, as it was seen, served one request at a time."""
+        out = set()
+        for key in self.serial:
+            own = total(i for s in self.sequential.spans if key_of(s) == key for i in [(s.started, s.ended)])
+            spans = [(s.started, s.ended) for s in self.gathered.spans if key_of(s) == key and s.ran]
+            covered = total(union(spans))
+            if len(spans) > 1 and own and covered > 0.7 * own / max(1, len(self.models[key].instances)):
+                out.add(key)
+        return out
+
+    def _gathering(self) -> tuple[Recipe, ...]:
+        """The requests, if what calls by `exec` in a coroutine gathered these calls."""
+
+        def changed(recipe: Recipe) -> Recipe:
+            sent = tuple(replace(s, recipe=changed(s.recipe)) for s in recipe.sent)
+            if recipe.model in self.sync_callers and sent:
+                sent = tuple(Sent(s.recipe, (), sent[0].gap) for s in sent)
+                return replace(recipe, sent=sent, waited=tuple(range(len(sent))))
+            return replace(recipe, sent=sent)
+
+        return tuple(changed(r) for r in self.requests)
+
+    # -- the verdict -----------------------------------------------------------------------------------
+
+    def verdict(self, counts: tuple[int, ...]) -> Verdict:
+        chain = max((replay([r], {}) for r in self.requests), default=0)
+        free = dict.fromkeys(self.models, UNLIMITED)
+        best = max(self.measured.sequential / max(self._wall(free), chain, 1), self.speedup)
+        limits = self._limits()
+        what_ifs = self._what_ifs(limits, counts)
+        chosen = min((w for w in what_ifs if w.wall <= 1.05 * min(x.wall for x in what_ifs)),
+                     key=lambda w: w.count, default=None)  # fmt: skip
+        cause, key = self._cause(limits, best)
+        if cause not in ("queue", "one_at_a_time", "partly", "chain", "batched"):
+            chosen = None
+        count = 0
+        # Against what is predicted for today's instances: a run slow by chance is no reason for a change.
+        now = self._wall(capacities(self.gathered, self.serial_now))
+        if chosen is not None and now > GAIN * chosen.wall:
+            count = chosen.count
+        waiting, part = self._waited(key) if key else (0, 0.0)
+        facts = Facts(
+            cause=cause,
+            model=key[0] if key else "",
+            seen=self.models.get(key) if key else None,
+            measured=self.measured,
+            best=best,
+            chain=chain,
+            python=self.python,
+            waiting=waiting,
+            queued=part,
+            models=tuple(name for name, _ in limits),
+            count=count,
+            predicted=chosen.speedup if chosen is not None and count else self._by_code(cause),
+            on_server=max((w.on_server for w in what_ifs), default=0.0),
+            batch=max((size for size, _ in self.batches.values()), default=0),
+        )
+        return Verdict(
+            cause, sentence(facts), advice(facts), facts.model, self.speedup, best, chain, part, facts.models,
+            count, facts.predicted, what_ifs, note(facts),
+        )  # fmt: skip
+
+    def _by_code(self, cause: str) -> float:
+        """The speed-up that a change of the code is predicted to bring, 0 for none known."""
+        if cause not in ("sync_exec", "blocking"):
+            return 0.0
+        requests = self._gathering() if cause == "sync_exec" else self.requests
+        return self.measured.sequential / self._wall(capacities(self.gathered), requests)
+
+    def _what_ifs(self, limits: list[Key], counts: tuple[int, ...]) -> tuple[WhatIf, ...]:
+        roots = {r.model for r in self.requests} & self.models.keys()
+        keys = limits or [k for k in roots if self.models[k].scheduler != "ensemble"]
+        out = []
+        now = capacities(self.gathered, self.serial_now)
+        for count in sorted(set(counts)):
+            capacity = {**now, **{k: count for k in keys if now.get(k, 0) < UNLIMITED}}
+            if is_stuck(self.requests, capacity) and not is_stuck(self.requests, now):
+                continue
+            wall = self._wall(capacity)
+            apart = self._wall(capacity, apart=True)
+            out.append(WhatIf(count, wall, self.measured.sequential / wall, self.measured.sequential / apart))
+        return tuple(out)
+
+    def _cause(self, limits: list[Key], best: float) -> tuple[str, Key | None]:
+        speedup = self.speedup
+        root = self.requests[0].model if self.requests else None
+        if len(self.requests) < 2:
+            return "one", root
+        if self.batches and speedup > GAIN:
+            return "batched", max(self.batches, key=lambda key: self.batches[key][0])
+        if self._each() < LITTLE and speedup < 1.5:
+            return "little", root
+        bound = max(self.python, self.own_cpu)
+        now = max(self._queues(capacities(self.gathered, self.serial_now)), bound)
+        for key in self.sync_callers:
+            wall = self._queues(capacities(self.gathered, self.serial_now - {key}), self._gathering())
+            if max(wall, bound) * GAIN < now:
+                return "sync_exec", key
+        # Where Python's lock or the processors allow no less than there is, nothing else can help.
+        if bound * GAIN > now:
+            # The lock first: without it, there would still be the processors, but not the other way round.
+            if self.python * GAIN > self.own_cpu:
+                return "gil", self._burner()
+            return ("helped" if self._near(best) else "cores"), self._burner()
+        for key in self.serial_now:
+            return "blocking", key
+        if limits:
+            model = self.models[limits[0]]
+            waiting = model.is_async and not model.decoupled and len(model.instances) == 1
+            return ("one_at_a_time" if waiting else "queue"), limits[0]
+        if self._near(best):
+            return "helped", root
+        return ("partly" if speedup > GAIN else "chain"), root
+
+    def _each(self) -> float:
+        """How long a request takes by itself, ns."""
+        durations = spread(s.duration for s in self.sequential.spans if not s.parent)
+        # Beside other programs a few take long that would not.
+        return durations.q3 if self.disturbed else durations.total / max(1, durations.count)
+
+    def _near(self, best: float) -> bool:
+        """Whether async helped as much as it can, but for what other programs took."""
+        measured = self.measured
+        wall = measured.sequential / best + measured.waited_gathered
+        return self.speedup > GAIN and NEAR * measured.gathered < wall
+
+    def _burner(self) -> Key | None:
+        """The model with most work of its own."""
+        own: dict[Key, int] = {}
+        relations = Relations(self.sequential)
+        for execution, members in relations.members.items():
+            key = key_of(members[0])
+            own[key] = own.get(key, 0) + total(relations.own(execution))
+        return max(own, key=own.__getitem__, default=None)

@@ -1,0 +1,179 @@
+"""The sentence of a verdict, and the advice: what was seen, in words and figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bls_notebook.observe.records.comparison import Measured
+from bls_notebook.observe.records.session import ModelSeen
+
+__all__ = ["DOUBTFUL", "Facts", "advice", "give_or_take", "note", "sentence", "times"]
+
+ROUGH = 0.2  # of the time: without a processor
+DOUBTFUL = 0.075  # standard error of a speed-up: from here on its figures are rough
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the sentence of a verdict is made of; times in ns."""
+
+    cause: str
+    model: str
+    seen: ModelSeen | None
+    measured: Measured
+    best: float
+    chain: int
+    python: int
+    waiting: int
+    queued: float
+    models: tuple[str, ...]
+    count: int
+    predicted: float
+    on_server: float
+    batch: int
+
+    @property
+    def instances(self) -> int:
+        """How many instances the model has."""
+        return len(self.seen.instances) if self.seen is not None else 0
+
+
+def times(value: float) -> str:
+    """Spell a factor: ``1.0``, ``7.8``, ``12``."""
+    return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
+
+
+def give_or_take(doubt: float) -> str:
+    """Say how sure a speed-up is by its standard error, as what follows it; empty where it is sure enough."""
+    return "" if doubt < DOUBTFUL else f", give or take {2 * doubt:.0%}"
+
+
+def sentence(f: Facts) -> str:
+    """Return the one sentence that says whether async helped, and why (not)."""
+    name, brought = f"`{f.model}`", f"async was {times(f.measured.speedup)} times as fast"
+    if f.measured.speedup < 1.15:
+        brought = "async brought nothing"
+    cores = f.measured.cpu_gathered / max(1, f.measured.gathered)
+    each = _time(f.measured.sequential / max(1, f.measured.requests))
+    several = f"{f.waiting} request{'' if f.waiting == 1 else 's'}"
+    instances = "one instance" if f.instances == 1 else f"{f.instances} instances"
+    match f.cause:
+        case "queue":
+            return (
+                f"{several} queued on the {instances} of {name} for {f.queued:.0%} of the time: {brought}, "
+                f"and it cannot help more until `instance_group.count` > {f.instances}."
+            )
+        case "one_at_a_time":
+            return (
+                f"{several} queued for {name} for {f.queued:.0%} of the time: its execute is async "
+                f"but the model is not decoupled, so an instance serves one batch at a time, and {brought}."
+            )
+        case "gil":
+            return (
+                f"{name} is pure Python that held the interpreter's lock (GIL) for "
+                f"{min(1.0, f.python / max(1, f.measured.sequential)):.0%} of the time: its requests take "
+                f"turns on {max(1.0, cores):.1f} of {f.measured.cores} cores, and {brought}."
+            )
+        case "cores":
+            return (
+                f"{name} keeps the processors busy ({cores:.1f} of {f.measured.cores} cores): {brought}, and "
+                "no number of instances makes it faster on this machine."
+            )
+        case "sync_exec":
+            return (
+                f"{name} calls exec, which blocks, inside its async execute: its calls go one after the "
+                f"other and nothing else runs in its event loop meanwhile, so {brought}."
+            )
+        case "blocking":
+            return (
+                f"The coroutine of {name} blocks its event loop (it waits without await): its requests ran "
+                f"one after the other though they may share an instance, so {brought}."
+            )
+        case "batched":
+            return f"The batcher of {name} served up to {f.batch} requests by one execute: {brought}."
+        case "little":
+            return (
+                f"There is too little work: a request takes {each}, of which sending it is a large part; "
+                f"{brought}."
+            )
+        case "helped":
+            return f"Async helped: {times(f.measured.speedup)} times as fast, of {times(f.best)} at best."
+        case "one":
+            return "There was one request: nothing to overlap. Compare with n of 2 or more."
+    return (
+        f"Nothing queued for long: {brought}, of {times(f.best)} at best; "
+        f"the longest request takes {_time(f.chain)} by itself."
+    )
+
+
+def advice(f: Facts) -> str:
+    """Return what to change, and what that is predicted to bring."""
+    whom = " and ".join(f"`{m}`" for m in f.models)
+    more = ""
+    if f.count:
+        more = f"Set `instance_group.count` to {f.count} for {whom}: predicted {times(f.predicted)} times as"
+        more += " fast as today's exec"
+        if f.best > f.predicted * 1.15:
+            more += f" ({times(f.best)} at best, with an instance for each request)"
+        more += "."
+    match f.cause:
+        case "gil":
+            return (
+                "Do the work in code that releases the lock (NumPy on whole arrays, ONNX), or take fewer, "
+                "larger requests. More instances do not help here, where they share one Python; on a Triton "
+                "server each instance is a process of its own: up to "
+                f"{times(f.on_server)} times as fast there."
+            )
+        case "sync_exec":
+            return (
+                "Send by async_exec, and await asyncio.gather of those that do not need each other: "
+                f"predicted {times(f.predicted)} times as fast as today's exec."
+            )
+        case "blocking":
+            return (
+                "Await instead (asyncio.sleep, an async client), or hand it to asyncio.to_thread: predicted "
+                f"{times(f.predicted)} times as fast as today's exec."
+            )
+        case "one_at_a_time":
+            return " ".join(
+                filter(None, (more, "Or make it decoupled: its coroutines then share an instance."))
+            )
+        case "queue":
+            room = f.seen is not None and f.seen.max_batch_size > 1 and f.seen.scheduler == "default"
+            batch = (
+                f"Or let it batch: dynamic_batching, as it takes batches of {f.seen.max_batch_size}."
+                if room and f.seen
+                else ""
+            )
+            return " ".join(filter(None, (more, batch)))
+        case "little":
+            return "Put more into a request (a batch), or leave it at exec."
+    return more
+
+
+def note(f: Facts) -> str:
+    """Return what makes the figures rough, empty where nothing does."""
+    part = max(
+        f.measured.waited_sequential / max(1, f.measured.sequential),
+        f.measured.waited_gathered / max(1, f.measured.gathered * f.measured.cores),
+    )
+    if part < ROUGH:
+        unsure = give_or_take(f.measured.doubt)
+        if not unsure or f.cause == "little":  # so little differs much anywhere
+            return ""
+        return (
+            "The runs differed much from one to the next: the speed-up is "
+            f"{times(f.measured.speedup)}{unsure}, and what is predicted is no surer. Others may share the "
+            "machine; compare again when it is quiet."
+        )
+    return (
+        f"Other programs kept the processors busy: for {min(1.0, part):.0%} of the time a thread that could "
+        "have worked had none. The figures are rough; compare again on a quiet machine."
+    )
+
+
+def _time(ns: float) -> str:
+    for unit, size in (("s", 1e9), ("ms", 1e6)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns / 1e3:.3g} µs"

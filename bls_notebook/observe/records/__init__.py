@@ -1,0 +1,1 @@
+"""What was observed, as frozen plain data that goes into JSON and back."""

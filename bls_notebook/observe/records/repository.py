@@ -1,0 +1,157 @@
+"""What is remembered of models, requests and responses: frozen, JSON-able, never drawn here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bls_notebook.observe.records.plain import Record
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TensorRecord(Record):
+    """One tensor as it was seen: what it is, where it lies, and its first few elements.
+
+    ``device`` is ``cpu``, ``gpu:0`` or ``gpu:0 (simulated)``; ``bytes`` is -1 where it is not known.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...] = ()
+    device: str = "cpu"
+    bytes: int = -1
+    preview: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FrameRecord(Record):
+    """One frame of a traceback; an empty ``model`` means code that belongs to no model.
+
+    ``source`` holds numbered lines around ``line``.
+    """
+
+    model: str
+    version: int = 0
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    source: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ErrorRecord(Record):
+    """An error as its caller got it.
+
+    ``chain`` names the models that it came through, outermost first; ``kind`` is the exception's class
+    name, or empty; ``frames`` are in Python's order, the failing call last; ``hint`` says how to fix it.
+    """
+
+    message: str
+    code: str = ""
+    chain: tuple[str, ...] = ()
+    kind: str = ""
+    frames: tuple[FrameRecord, ...] = ()
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ResponseRecord(Record):
+    """One response, with the request's inputs; ``seconds`` is the time since the request was sent.
+
+    ``index`` counts the responses of a stream, or the requests of a run, from 0; ``final`` says that no
+    more follow.
+    """
+
+    model: str
+    version: int = 0
+    request_id: str = ""
+    tensors: tuple[TensorRecord, ...] = ()
+    error: ErrorRecord | None = None
+    warnings: tuple[str, ...] = ()
+    parameters: tuple[tuple[str, str | int | bool], ...] = ()
+    seconds: float | None = None
+    final: bool = True
+    index: int = 0
+    inputs: tuple[TensorRecord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TensorSpecRecord(Record):
+    """An input or output that a model's config declares; ``dims`` are the config's, without the batch."""
+
+    name: str
+    datatype: str
+    dims: tuple[int, ...] = ()
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelRecord(Record):
+    """One version of a model.
+
+    ``state`` is READY, LOADING, UNLOADING or UNAVAILABLE; ``source`` is ``cell``, a folder, or empty.
+    """
+
+    name: str
+    version: int = 1
+    state: str = "READY"
+    reason: str = ""
+    backend: str = ""
+    source: str = ""
+    load_seconds: float | None = None
+    max_batch_size: int = 0
+    decoupled: bool = False
+    instances: int = 1
+    instance_kind: str = ""
+    inputs: tuple[TensorSpecRecord, ...] = ()
+    outputs: tuple[TensorSpecRecord, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MessageRecord(Record):
+    """One line for the person at the notebook; ``kind`` is done, info, warning or error."""
+
+    text: str
+    kind: str = "done"
+    hint: str = ""
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DeviceRecord(Record):
+    """A device and its memory in bytes, -1 where that is not known.
+
+    ``name`` is ``cpu`` or ``gpu:0``; ``ours`` is what this process's arrays use, ``cached`` what its pool
+    keeps for arrays to come, ``others`` everything else.
+    """
+
+    name: str
+    hardware: str = ""
+    simulated: bool = False
+    ours: int = -1
+    cached: int = 0
+    others: int = -1
+    total: int = -1
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DeviceTable(Record):
+    """The devices of a machine at one moment, the CPU first."""
+
+    devices: tuple[DeviceRecord, ...] = ()
+
+    def __iter__(self) -> Iterator[DeviceRecord]:
+        return iter(self.devices)
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    def __getitem__(self, name: int | str) -> DeviceRecord:
+        """Return a device by its position, or by its name."""
+        if isinstance(name, int):
+            return self.devices[name]
+        for device in self.devices:
+            if device.name == name:
+                return device
+        raise KeyError(f"no device {name!r}; the devices are {', '.join(d.name for d in self.devices)}")

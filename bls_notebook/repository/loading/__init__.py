@@ -1,0 +1,1 @@
+"""Loading a version: config, code, instances, warm-up, in Triton's order."""

@@ -1,0 +1,285 @@
+"""What ties an ensemble to the models of its steps: whether they fit, and who depends on whom.
+
+`check_members` refuses what Triton refuses once the models of the steps are loaded, and tells whether the
+ensemble is decoupled. `Dependencies` remembers the ensembles that are wanted, also while a model that they
+need is away. Mirrors core/src/ensemble_scheduler/ensemble_utils.cc and model_repository_manager.cc.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
+from bls_notebook.engine.errors import ModelLoadError
+from bls_notebook.observe.visible import first_line
+from bls_notebook.repository.config import ModelConfigMessage
+from bls_notebook.repository.config.validate import cache_refused
+from bls_notebook.repository.source.model_source import ModelSource
+
+__all__ = ["CircularEnsembleError", "Dependencies", "check_members", "members_of", "refuse"]
+
+
+class CircularEnsembleError(ModelLoadError):
+    """Ensembles that are steps of each other."""
+
+
+def refuse(
+    ensemble: str, words: str, remedy: str = "", kind: type[ModelLoadError] = ModelLoadError
+) -> NoReturn:
+    """Raise for an ensemble that cannot be loaded; `words` are Triton's."""
+    first = first_line(words, 1000)
+    remedy = f"; {remedy}" if remedy else ""
+    message = f"ensemble {ensemble!r} could not be loaded: {first}{remedy}"
+    raise kind(message, ensemble, f"load failed for model '{ensemble}': {words}\n")
+
+
+def members_of(config: ModelConfigMessage) -> dict[str, set[int]]:
+    """Return the models of an ensemble's steps, with the versions that it needs; empty for other models."""
+    out: dict[str, set[int]] = {}
+    for step in config.ensemble_scheduling.step:
+        out.setdefault(step.model_name, set()).add(step.model_version)
+    return out
+
+
+# -- do the steps fit together -----------------------------------------------------------------------
+
+
+@dataclass
+class _Node:
+    """A tensor of an ensemble, as the first who names it has it."""
+
+    model: str
+    datatype: str = ""
+    dims: tuple[int, ...] = ()
+    full: tuple[int, ...] = ()
+    decoupled: bool = False
+    label: int = 0  # of the decoupled step that it comes from
+    visited: bool = False
+    before: list[_Node] = field(default_factory=list)
+    after: list[_Node] = field(default_factory=list)
+    siblings: _Node | None = None  # stands for the outputs of one step
+
+
+def _matches(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+    return len(first) == len(second) and all(
+        -1 in (a, b) or a == b for a, b in zip(first, second, strict=True)
+    )
+
+
+def _node(model: str, batching: bool, tensor: TensorSpec, dims: tuple[int, ...]) -> _Node:
+    return _Node(model, tensor.datatype, dims, ((-1,) if batching else ()) + dims)
+
+
+def _type(datatype: str) -> str:
+    return f"TYPE_{'STRING' if datatype == 'BYTES' else datatype}"
+
+
+def _join(ensemble: str, tensors: dict[str, _Node], name: str, node: _Node) -> _Node:
+    """Enter a tensor, or compare it with what is known of it."""
+    known = tensors.setdefault(name, node)
+    where = f"in ensemble {ensemble}, ensemble tensor {name}: "
+    if known.datatype != node.datatype:
+        refuse(
+            ensemble,
+            f"{where}inconsistent data type: {_type(known.datatype)} is inferred from model {known.model} "
+            f"while {_type(node.datatype)} is inferred from model {node.model}",
+        )
+    if not _matches(known.dims, node.dims) and not _matches(known.full, node.full):
+        one, two = (f"[{','.join(map(str, n.full))}]" for n in (known, node))
+        refuse(
+            ensemble,
+            f"{where}inconsistent shape: {one} is inferred from model {known.model} while {two} is inferred "
+            f"from model {node.model}",
+        )
+    return known
+
+
+def _own(tensor: TensorSpec) -> tuple[int, ...]:
+    return tensor.dims if tensor.reshape is None else tensor.reshape
+
+
+def check_members(spec: ModelSpec, find: Callable[[str, int], ModelSpec | None]) -> bool:
+    """Refuse an ensemble whose steps do not fit together.
+
+    Parameters
+    ----------
+    spec : ModelSpec
+        Of the ensemble.
+    find : callable
+        Gives the spec of a model that is loaded, by name and version.
+
+    Returns
+    -------
+    bool
+        Whether the ensemble is decoupled.
+
+    Raises
+    ------
+    ModelLoadError
+        In Triton's words.
+    """
+    name, batching = spec.name, spec.max_batch_size > 0
+    tensors = {t.name: _node(name, batching, t, _own(t)) for t in spec.inputs.values()}
+    sink = _Node(name)
+    for output in spec.outputs.values():
+        node = tensors.setdefault(output.name, _node(name, batching, output, _own(output)))
+        sink.before.append(node)
+        node.after.append(sink)
+    for step in spec.config.ensemble_scheduling.step:
+        member = find(step.model_name, step.model_version)
+        if member is None:
+            refuse(name, _no_version(name, step.model_name, step.model_version))
+        if 0 < member.max_batch_size < spec.max_batch_size:
+            refuse(
+                name,
+                f"ensemble {name} allows maximum batch size {spec.max_batch_size}, but it contains model "
+                f"{member.name} which only allows maximum batch size to be {member.max_batch_size}",
+                f"lower the ensemble's max_batch_size, or raise that of '{member.name}'",
+            )
+        _map_step(name, step, member, tensors)
+    decoupled = _labels(name, [tensors[i] for i in spec.inputs])
+    if decoupled and spec.response_cache:
+        refuse(name, cache_refused(name, "'decoupled' transaction policy"), "leave response_cache out")
+    return decoupled
+
+
+def _no_version(ensemble: str, member: str, version: int) -> str:
+    if version == -1:
+        return f"ensemble '{ensemble}' depends on '{member}' which has no loaded version."
+    return f"ensemble '{ensemble}' depends on '{member}' whose required version {version} is not loaded."
+
+
+def _map_step(ensemble: str, step: Any, member: ModelSpec, tensors: dict[str, _Node]) -> None:
+    batching = member.max_batch_size > 0
+    for name, tensor in sorted(step.input_map.items()):
+        if name not in member.inputs:
+            refuse(
+                ensemble,
+                f"in ensemble {ensemble}, ensemble tensor {tensor} is mapping to non-existing input {name} "
+                f"in model {member.name}",
+                f"inputs of '{member.name}': {', '.join(member.inputs)}",
+            )
+    for given in member.inputs.values():
+        if given.name in step.input_map:
+            node = _node(member.name, batching, given, given.dims)
+            _join(ensemble, tensors, step.input_map[given.name], node)
+        elif not given.optional:
+            refuse(
+                ensemble,
+                f"in ensemble {ensemble}, input {given.name} in model {member.name} is not mapped to any "
+                "ensemble tensors",
+                "add it to the step's input_map",
+            )
+    siblings = _Node(member.name)
+    for name, tensor in sorted(step.output_map.items()):
+        made = member.outputs.get(name)
+        if made is None:
+            refuse(
+                ensemble,
+                f"in ensemble {ensemble}, ensemble tensor {tensor} is mapped from non-existing output {name} "
+                f"in model {member.name}",
+                f"outputs of '{member.name}': {', '.join(member.outputs)}",
+            )
+        node = _join(ensemble, tensors, tensor, _node(member.name, batching, made, made.dims))
+        node.siblings = siblings
+        node.decoupled = member.decoupled
+        for source in step.input_map.values():
+            node.before.append(tensors[source])
+            tensors[source].after.append(node)
+
+
+def _labels(ensemble: str, inputs: list[_Node]) -> bool:
+    """Follow the tensors; refuse a step that would join responses of different decoupled steps."""
+    count = 0
+    todo = list(inputs)
+    for node in todo:
+        node.visited = True
+    for node in todo:  # grows
+        for after in node.after:
+            if after.visited or not all(b.visited for b in after.before):
+                continue
+            label = after.before[0].label
+            if any(b.label != label for b in after.before):
+                refuse(
+                    ensemble,
+                    f"in ensemble {ensemble}, step of model '{after.model}' receives inputs originated from "
+                    "different decoupled models",
+                )
+            group = after.siblings
+            if group is not None and group.visited:
+                after.label = group.label
+            else:
+                count += after.decoupled
+                after.label = count if after.decoupled else label
+                if group is not None:
+                    group.label, group.visited = after.label, True
+            after.visited = True
+            todo.append(after)
+    return count > 0
+
+
+# -- who depends on whom -----------------------------------------------------------------------------
+
+
+class Dependencies:
+    """Ensembles that are wanted, and the models that were asked for by name. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ensembles: dict[str, tuple[ModelSource, frozenset[str]]] = {}
+        self._explicit: set[str] = set()
+
+    def want(self, source: ModelSource, members: Mapping[str, object]) -> None:
+        """Remember an ensemble; a model without members is no ensemble, and is forgotten as one."""
+        with self._lock:
+            if members:
+                self._ensembles[source.name] = (source, frozenset(members))
+            else:
+                self._ensembles.pop(source.name, None)
+
+    def asked_for(self, name: str) -> None:
+        """Remember that a model was loaded for its own sake, not as a member of an ensemble."""
+        with self._lock:
+            self._explicit.add(name)
+
+    def forget(self, name: str) -> frozenset[str]:
+        """Forget a model; return its members."""
+        with self._lock:
+            self._explicit.discard(name)
+            return self._ensembles.pop(name, (None, frozenset[str]()))[1]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._ensembles.clear()
+            self._explicit.clear()
+
+    def wanted(self, name: str) -> ModelSource | None:
+        """Return an ensemble that is wanted, as it was loaded last."""
+        with self._lock:
+            return self._ensembles.get(name, (None, None))[0]
+
+    def users(self, name: str) -> list[ModelSource]:
+        """Return the ensembles that have a model as a step."""
+        with self._lock:
+            return [source for source, members in self._ensembles.values() if name in members]
+
+    def all_users(self, name: str) -> list[str]:
+        """Return the names of the ensembles that need a model, also through other ensembles."""
+        out: dict[str, None] = {}
+        todo = [name]
+        for each in todo:  # grows
+            for user in self.users(each):
+                if user.name not in out and user.name != name:
+                    out[user.name] = None
+                    todo.append(user.name)
+        return list(out)
+
+    def orphans(self, names: Iterable[str]) -> list[str]:
+        """Return those models that nobody asked for, and no ensemble needs any more."""
+        with self._lock:
+            explicit = set(self._explicit)
+        return [n for n in sorted(names) if n not in explicit and not self.users(n)]

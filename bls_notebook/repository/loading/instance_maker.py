@@ -1,0 +1,206 @@
+"""`InstanceMaker`: makes the instances of one version of a model, when it loads and when more are asked for.
+
+Guarantees: what was made and is given up again is finalized, whatever its `finalize` raises; the modules of
+an instance are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
+from bls_notebook.backends.registry import find_backend
+from bls_notebook.devices.device import gpu
+from bls_notebook.devices.registry import gpus
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.core.spec import InstanceSpec
+from bls_notebook.engine.initializing import Initializing, as_model
+from bls_notebook.engine.waiting.ctrl_c import comes_back, may_be_interrupted
+from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.repository.config import ModelConfigMessage
+from bls_notebook.repository.modules.imports import ModuleHome
+from bls_notebook.repository.source.model_source import ModelSource
+
+from .python_backends import RUNTIME, python_backend
+
+__all__ = ["InstanceMaker"]
+
+
+class InstanceMaker:
+    """Makes the instances of one version of a model.
+
+    Parameters
+    ----------
+    server : Server
+    source : ModelSource
+    version : int
+    folder : Path
+        The version's own.
+    """
+
+    def __init__(self, server: Server, source: ModelSource, version: int, folder: Path) -> None:
+        self._server = server
+        self._source = source
+        self._version = version
+        self._folder = folder
+        self._homes: list[ModuleHome] = []  # of instances that belong to no model yet
+        self._backend_model: BackendModel | None = None
+
+    def open(self, config: ModelConfigMessage) -> BackendModel:
+        """Open the model's files, with the backend that its configuration names; to be called first.
+
+        Of a Python-based backend the runtime is filled in.
+
+        Raises
+        ------
+        ConfigError, BackendError
+            There is no such backend.
+        Exception
+            Whatever the model's file raises.
+        """
+        source = self._source
+        backend_folder = python_backend(config, self._server.backend_folders)
+        open_model = find_backend(config.backend if backend_folder is None else "python")
+        assert open_model is not None  # or python_backend would have said so
+        if backend_folder is not None:
+            config.runtime = RUNTIME
+
+        def new_modules() -> ModuleHome:
+            shown = f"{source.name}/{self._version}" if source.origin == "cell" else None
+            searched = [self._folder, source.folder] if backend_folder is None else [backend_folder]
+            home = ModuleHome(source.name, self._version, searched, shown)
+            self._homes.append(home)
+            caller = caller_var.get()
+            if isinstance(caller, Initializing):
+                caller.modules = home
+            return home
+
+        folders = source.folder, self._folder
+        self._backend_model = open_model(
+            VersionFiles(
+                source.name,
+                self._version,
+                *folders,
+                config.default_model_filename,
+                new_modules,
+                backend_folder,
+            )
+        )
+        return self._backend_model
+
+    def make(self, wanted: Iterable[InstanceSpec], config: str) -> list[Instance]:
+        """Return new instances, initialized; where one cannot be, none is left, and its error is raised.
+
+        Parameters
+        ----------
+        config : str
+            What `initialize` gets as ``model_config``.
+        """
+        name, folder = self._source.name, str(self._folder)
+        assert self._backend_model is not None
+        made: list[Instance] = []
+        try:
+            for spec in wanted:
+                arguments = {
+                    "model_config": config,
+                    "model_instance_kind": spec.kind,
+                    "model_instance_name": spec.name,
+                    "model_instance_device_id": str(spec.device_id),
+                    "model_repository": str(self._source.folder),
+                    "model_version": str(self._version),
+                    "model_name": name,
+                }
+                initializing = Initializing(self._server, spec.name, folder, name)
+                initializing.modules = self._homes[-1] if self._homes else None  # the first one's are there
+                with as_model(initializing):
+                    backend_instance = self._backend_model.make_instance(arguments)
+                home: ModuleHome | None = initializing.modules
+                finalizing = _Finalizing(backend_instance, home, self._server, spec.name, folder, name)
+                instance = Instance(spec.name, finalizing, *_device_of(spec), spec)
+                instance.modules = home
+                if home is not None:
+                    home.instance = instance
+                made.append(instance)
+        except BaseException:
+            self.give_up(made)
+            raise
+        return made
+
+    def give_up(self, made: Sequence[Instance]) -> None:
+        """Finalize instances that no model has taken."""
+        for instance in made:
+            try:
+                instance.close()
+            except BaseException as error:
+                comes_back(error)  # Ctrl-C; else the error that made the load fail is the one to show
+        for home in self._homes:
+            home.forget()
+        self._homes.clear()
+
+    def taken(self, model: LoadedModel) -> None:
+        """Say which model has taken the instances that were made."""
+        for home in self._homes:
+            home.owner = model
+        self._homes.clear()
+
+
+def _device_of(instance: InstanceSpec) -> tuple[str, int]:
+    """Where an instance is, as it is shown, and the number of its CUDA GPU; -1 for none."""
+    if instance.kind != "GPU":
+        return "cpu", -1
+    simulated = getattr(gpus(), "simulated", False)
+    return gpu(instance.device_id, simulated).label, -1 if simulated else instance.device_id
+
+
+class _Finalizing:
+    """An instance that finalizes as a model."""
+
+    def __init__(
+        self,
+        inner: BackendInstance,
+        home: ModuleHome | None,
+        server: Server,
+        name: str,
+        folder: str,
+        model: str,
+    ) -> None:
+        self._inner = inner
+        self._home = home
+        self._caller = (server, name, folder, model)
+        self.asks_ready = getattr(inner, "asks_ready", False)
+        self.execute = inner.execute
+        self.is_async = inner.is_async
+
+    def finalize(self) -> None:
+        """Finalize the model's instance."""
+        try:
+            server, name, directory, _ = self._caller
+            server.keep_metrics(name, directory)
+            with self._as_model():
+                self._inner.finalize()
+        finally:
+            del self.execute
+
+    def _as_model(self) -> AbstractContextManager[None]:
+        initializing = Initializing(*self._caller)
+        initializing.modules = self._home
+        return as_model(initializing)
+
+    @property
+    def model(self) -> Any:
+        """The model's own object, None where there is none."""
+        return getattr(self._inner, "model", None)
+
+    def ready(self) -> bool:
+        """Ask the model."""
+        with self._as_model():
+            return self._inner.ready()
+
+
+for _function in (InstanceMaker.open, InstanceMaker.make, _Finalizing.finalize):  # they run code of backends
+    may_be_interrupted(_function.__code__)

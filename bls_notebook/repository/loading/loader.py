@@ -1,0 +1,233 @@
+"""Loads a model: config, code, instances, in the order in which Triton does.
+
+Guarantees: a load that fails changes nothing, and one that succeeds only the instances of versions that serve
+and stay; whatever the model raises (also `sys.exit`) becomes a ModelLoadError; only Ctrl-C passes through.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import cast
+
+from bls_notebook.backends.errors import BackendError
+from bls_notebook.backends.python import PythonInstance
+from bls_notebook.backends.registry import runs_on_gpu
+from bls_notebook.devices.registry import gpu_count
+from bls_notebook.engine.calling import SendingExecution, bare_caller
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.description import describe, is_a
+from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelLoadError
+from bls_notebook.engine.initializing import Initializing, as_model
+from bls_notebook.engine.recording.bare_spans import span_of_frame
+from bls_notebook.engine.schedulers.choose import scheduler_for
+from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted, pressed
+from bls_notebook.observe.records.repository import ErrorRecord
+from bls_notebook.pb_utils import _runtime
+from bls_notebook.repository.config import (
+    ModelConfigMessage,
+    auto_complete,
+    complete,
+    model_spec,
+    parse_config,
+    parse_json,
+    pick_versions,
+    validate,
+)
+from bls_notebook.repository.modules.whose_code import whose
+from bls_notebook.repository.source.fingerprint import code_hash, version_fingerprint
+from bls_notebook.repository.source.model_source import ModelSource
+from bls_notebook.repository.source.names import check_launchable
+
+from .ensemble_loader import load_ensemble
+from .instance_maker import InstanceMaker
+from .regrouping import Regrouping, regrouped_spec
+from .warmup import warm_up
+
+__all__ = ["load_versions"]
+
+POLL_FAILED = "failed to load '{name}', failed to poll from model repository"
+
+
+def load_versions(
+    server: Server,
+    source: ModelSource,
+    keep: bool = False,
+    loading: Callable[[list[int]], None] | None = None,
+) -> dict[int, LoadedModel]:
+    """Return the versions of a model that its version policy picks, loaded.
+
+    Parameters
+    ----------
+    keep : bool
+        Whether versions that serve, and whose files have not changed, are returned as they are; where the
+        configuration asks for other instances, with these.
+    loading : callable, optional
+        Called with the numbers of the versions before they are loaded.
+
+    Raises
+    ------
+    ConfigError
+        The configuration is one that Triton refuses.
+    ModelLoadError
+        The model's code failed; `record` has its frames.
+    """
+    name = source.name
+    try:
+        config = _read_config(source)
+        if config.platform == "ensemble":
+            validate(config, folder=source.folder)
+    except ConfigError as error:
+        error.reason = POLL_FAILED.format(name=name)
+        raise
+    versions = source.versions
+    wanted = pick_versions(config, versions)
+    if not wanted:
+        have = ", ".join(map(str, versions)) or "none"
+        raise ModelLoadError(
+            f"model {name!r}: no version to load: version folders there: {have}; expected a "
+            f"folder named 1 with {config.default_model_filename or 'model.py'} in it, or a version_policy "
+            f"that picks one of them ({source.folder})",
+            name,
+            f"load failed for model '{name}': at least one version must be available under the version "
+            f"policy of model '{name}'",
+        )
+    if loading is not None:
+        loading(wanted)
+    serving = server.serving(name) if keep else {}
+    loaded: dict[int, LoadedModel] = {}
+    regroupings: list[Regrouping] = []
+    try:
+        for version in wanted:
+            if config.platform == "ensemble":
+                ensemble = load_ensemble(server, config, version, versions[version])
+                ensemble.be(replace(ensemble.seen, code=code_hash(source.folder, version)))
+                loaded[version] = ensemble
+                continue
+            fingerprint = version_fingerprint(source.folder, config, version)
+            # Passive instances alone would leave the requests that wait without an answer.
+            serves = any(not group.passive for group in config.instance_group)
+            if serves and version in serving and serving[version].fingerprint == fingerprint:
+                loaded[version] = serving[version]
+                regrouping = _regroup(serving[version], config, source)
+                if regrouping is not None:
+                    regroupings.append(regrouping)
+                continue
+            code = code_hash(source.folder, version)  # as it is now: a file may be edited after it was loaded
+            loaded[version] = _load_version(server, source, config, version, versions[version])
+            loaded[version].fingerprint = fingerprint
+            loaded[version].be(replace(loaded[version].seen, code=code))
+    except BaseException:
+        for version, model in loaded.items():
+            if serving.get(version) is not model:
+                model.close()
+        for regrouping in regroupings:
+            regrouping.undo()
+        raise
+    for regrouping in regroupings:
+        regrouping.commit()
+    return loaded
+
+
+def _read_config(source: ModelSource) -> ModelConfigMessage:
+    if source.config_is_json and isinstance(source.config, (str, dict)):
+        config = parse_json(source.config, model=source.name)
+    else:
+        config = parse_config(source.config, model=source.name)
+    first = next(iter(source.versions.values()), None)
+    files = () if first is None else tuple(sorted(os.listdir(first)))
+    return complete(config, model=source.name, files=files, gpus=gpu_count(), runs_on_gpu=runs_on_gpu)
+
+
+def _load_version(
+    server: Server, source: ModelSource, config: ModelConfigMessage, version: int, folder: Path
+) -> LoadedModel:
+    _check_names(config, version)
+    instances: list[Instance] = []
+    maker = InstanceMaker(server, source, version, folder)
+    given, config = config, type(config)()
+    config.CopyFrom(given)
+    try:
+        with as_model(Initializing(server, source.name, str(folder), source.name)):
+            config = auto_complete(config, maker.open(config))
+        validate(config, folder=source.folder)
+        spec = model_spec(config)
+        instances = maker.make(spec.instances, spec.json)
+        model = LoadedModel(server, spec, version, str(folder), instances)
+        model.scheduler = scheduler_for(model)
+        warm_up(model, model.instances, source.folder)
+    except BaseException as error:
+        maker.give_up(instances)
+        if pressed(error):
+            raise
+        raise _load_error(error, source.name, version) from error
+    maker.taken(model)
+    model.maker = maker
+    return model
+
+
+def _check_names(config: ModelConfigMessage, version: int, state: str = "UNAVAILABLE") -> None:
+    if config.backend != "python":
+        return
+    try:
+        check_launchable(config.name, f"model name {config.name!r}")
+        for group in config.instance_group:
+            check_launchable(
+                group.name, f"model {config.name!r}: the name {group.name!r} of an instance group"
+            )
+    except InvalidNameError as error:
+        failed = f"load failed for model '{config.name}': version {version} is at {state} state: "
+        error.reason = f"{failed}{error.reason};\n"
+        raise
+
+
+def _regroup(model: LoadedModel, config: ModelConfigMessage, source: ModelSource) -> Regrouping | None:
+    """Prepare other instance groups for a version whose configuration differs in nothing else."""
+    spec = regrouped_spec(model.spec, config)
+    _check_names(config, model.version, "READY")
+    try:
+        return None if spec is None else Regrouping(model, spec, source)
+    except BaseException as error:
+        if pressed(error):
+            raise
+        raise _load_error(error, model.name, model.version, "READY") from error
+
+
+def _load_error(error: BaseException, name: str, version: int, state: str = "UNAVAILABLE") -> BLSError:
+    if is_a(error, ModelLoadError):
+        return cast(ModelLoadError, error)
+    failed = f"load failed for model '{name}': version {version} is at {state} state: "
+    if is_a(error, BackendError):
+        code = cast(BackendError, error).code
+        message = f"model {name!r} version {version} could not be loaded: {error}"
+        return ModelLoadError(message, name, f"{failed}{code}: {error};\n")
+    told = describe(error, name, version)
+    reason = f"{failed}Internal: {told.message};\n"
+    if is_a(error, ConfigError):
+        refused = cast(ConfigError, error)
+        refused.reason = f"{failed}{refused.reason or f'Invalid argument: {refused}'};\n"
+        return refused
+    own = [f for f in told.frames if f.model]
+    where = f" ({Path(own[-1].file).name} line {own[-1].line})" if own else ""
+    message = f"model {name!r} version {version} could not be loaded: {told}{where}"
+    problem = ModelLoadError(message, name, reason)
+    problem.record = ErrorRecord(message, "", (name,), told.kind, told.frames)
+    return problem
+
+
+def _find_bare_caller(frame: FrameType | None) -> SendingExecution | None:
+    """Who a request of a bare thread belongs to: the model whose code is on the stack, or that started it."""
+    home, frame = whose(frame)
+    if home is None or home.owner is None:
+        return None
+    return bare_caller(home.owner.server, home.owner, span_of_frame(frame, home.instance))
+
+
+_runtime.finders.append(_find_bare_caller)
+for _function in (auto_complete, PythonInstance.__init__, PythonInstance.finalize):  # they run code of models
+    may_be_interrupted(_function.__code__)

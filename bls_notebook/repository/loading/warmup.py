@@ -1,0 +1,190 @@
+"""Warm-up: the requests of `model_warmup` are run on every instance before a version goes into service.
+
+Guarantees: the first sample that fails ends it, and fails the load; warm-up requests go to the instances
+directly, past the scheduler, as on Triton, and count in the statistics.
+
+Mirrors core/src/backend_model_instance.cc (GenerateWarmupData, WarmUp).
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Iterable
+from contextvars import copy_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.errors import ModelLoadError
+from bls_notebook.engine.root import root_of
+from bls_notebook.engine.runner import BatchRunner
+from bls_notebook.engine.tensors.reshape import reshape_all
+from bls_notebook.engine.ticket import Ticket
+from bls_notebook.engine.waiting.parking import Parker
+from bls_notebook.engine.waiting.stream import TicketStream
+from bls_notebook.observe.visible import first_line
+from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.tensor import Tensor
+
+__all__ = ["warm_up"]
+
+_DATATYPES = {"STRING": "BYTES"}
+log = logging.getLogger("bls_notebook")
+
+
+def warm_up(model: LoadedModel, instances: Iterable[Instance], folder: Path) -> None:
+    """Run the samples of a model on instances that are not in service yet.
+
+    Parameters
+    ----------
+    folder : Path
+        The model's own, in which ``warmup`` is.
+
+    Raises
+    ------
+    ModelLoadError
+        A sample failed, or its data cannot be read.
+    """
+    samples = [s for s in model.spec.config.model_warmup if s.batch_size]
+    for instance in instances if samples else ():
+        for sample in samples:
+            tensors = [
+                _tensor(model, sample.name, name, sample.inputs[name], folder) for name in sample.inputs
+            ]
+            for iteration in range(1, max(1, sample.count) + 1):
+                log.debug(
+                    "model '%s' instance %s is running warmup sample '%s' for iteration %d",
+                    model.name, instance.name, sample.name, iteration,
+                )  # fmt: skip
+                errors = _run(model, instance, tensors, sample.batch_size)
+                if errors:
+                    words = "".join(f"{e}; " for e in errors)
+                    first = first_line(errors[0], 1000)
+                    raise _problem(
+                        model,
+                        f"failed to run warmup sample '{sample.name}': {first}",
+                        f"failed to run warmup sample '{sample.name}': {words}",
+                    )
+
+
+def _problem(model: LoadedModel, message: str, reason: str) -> ModelLoadError:
+    return ModelLoadError(
+        f"model {model.name!r} version {model.version} could not be loaded: {message}",
+        model.name,
+        f"load failed for model '{model.name}': version {model.version} is at UNAVAILABLE state: "
+        f"Invalid argument: {reason};\n",
+    )
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def _tensor(model: LoadedModel, sample: str, name: str, given: Any, folder: Path) -> Tensor:
+    from bls_notebook.repository.config.proto import model_config_pb2
+
+    kind = model_config_pb2().DataType.Name(given.data_type).removeprefix("TYPE_")
+    datatype = _DATATYPES.get(kind, kind)
+    shape = (1,) * (model.spec.max_batch_size > 0) + tuple(given.dims)  # also of a sequence's controls
+    choice = given.WhichOneof("input_data_type")
+    if datatype == "BYTES":
+        array = np.full(shape, b"", np.object_)
+        if choice == "input_data_file":
+            elements = _elements(_read(model, sample, name, given, folder))
+            if len(elements) != array.size:
+                raise _problem(
+                    model,
+                    f"warm-up sample {sample!r}, input {name!r}: {given.input_data_file} has {len(elements)} "
+                    f"elements, expected {array.size} for dims {list(given.dims)}",
+                    f"unexpected number of string elements {len(elements)} for inference input '{name}', "
+                    f"expecting {array.size}",
+                )
+            array.reshape(-1)[:] = elements
+        return Tensor._of(name, array, datatype)
+    dtype = np.dtype(DTYPE_OF_DATATYPE.get(datatype) or np.uint16)  # BF16 is held as 16 bits
+    array = np.zeros(shape, dtype)
+    if choice == "random_data":
+        data = random.randbytes(array.nbytes)
+    elif choice == "input_data_file":
+        data = _read(model, sample, name, given, folder)
+        if len(data) < array.nbytes:
+            raise _problem(
+                model,
+                f"warm-up sample {sample!r}, input {name!r}: {given.input_data_file} has {len(data)} bytes, "
+                f"expected {array.nbytes} for {datatype}{list(given.dims)}",
+                f"[request id: <id_unknown>] warmup setting expects {array.nbytes} bytes, but the data "
+                f"provided from {given.input_data_file}only has {len(data)} bytes",
+            )
+    else:
+        return Tensor._of(name, array, datatype)
+    array.reshape(-1).view(np.uint8)[:] = np.frombuffer(data, np.uint8, array.nbytes)
+    if dtype == np.bool_:
+        array.view(np.uint8)[...] &= 1
+    return Tensor._of(name, array, datatype)
+
+
+def _read(model: LoadedModel, sample: str, name: str, given: Any, folder: Path) -> bytes:
+    file: Path = folder / "warmup" / given.input_data_file
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise _problem(
+            model,
+            f"warm-up sample {sample!r}, input {name!r}: {file} cannot be read: {error.strerror}",
+            f"failed to open text file for read {file}: {error.strerror}",
+        ) from error
+
+
+def _elements(data: bytes) -> list[bytes]:
+    """Text elements as Triton has them in a buffer: four bytes of length before each."""
+    out, at = [], 0
+    while at + 4 <= len(data):
+        size = int.from_bytes(data[at : at + 4], "little")
+        out.append(data[at + 4 : at + 4 + size])
+        at += 4 + size
+    return out
+
+
+# -- running -------------------------------------------------------------------------------------
+
+
+def _request(model: LoadedModel, tensors: Iterable[Tensor]) -> InferenceRequest:
+    copies = [Tensor._of(t._name, t._array.copy(), t._datatype) for t in tensors]
+    reshape_all(copies, model.reshapes)
+    return InferenceRequest("", 0, copies, list(model.output_names), model.name, model.version)
+
+
+def _run(model: LoadedModel, instance: Instance, tensors: list[Tensor], count: int) -> list[str]:
+    """Run one `execute` with this many requests; return the errors of their responses."""
+    parent = root_of(model.server)
+    tickets = []
+    for _ in range(count):
+        ticket = Ticket(model, _request(model, tensors), parent, copy_context())
+        ticket.outside = True
+        tickets.append(ticket)
+    runner = BatchRunner(model, threading.Lock())
+    if instance.is_async:
+        over = Parker()
+
+        def begin() -> None:
+            if not runner.begin(instance, tickets, lambda *_: over.unpark()):
+                over.unpark()
+
+        instance.loop.post(begin)
+        over.park()
+    else:
+        runner.run_inline(instance, tickets)
+    errors = []
+    for ticket in tickets:
+        stream, final = TicketStream(ticket, parent), False
+        while not final:
+            response, final = stream.next_response()
+            if response._error is not None:
+                errors.append(response._error.message())
+    instance.holder = None
+    return errors

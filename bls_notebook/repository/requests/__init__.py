@@ -1,0 +1,1 @@
+"""Requests from outside any model, and their responses."""

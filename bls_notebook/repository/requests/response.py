@@ -1,0 +1,163 @@
+"""`Response`: the answer to a request from outside any model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.devices.tracking.holders import kinds
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.observe.preview import tensor_record
+from bls_notebook.observe.records.repository import ErrorRecord, ResponseRecord, TensorRecord
+from bls_notebook.observe.visible import first_line
+from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
+
+from .bfloat16 import from_bits
+
+__all__ = ["Response"]
+
+
+class Response:
+    """The answer to one request, or one response of a stream.
+
+    Attributes
+    ----------
+    model : str
+        Name of the model that was asked.
+    version : int
+        Version that answered; 0 where none did.
+    request_id : str
+    error : TritonError or None
+        Why there is no answer. An error is data here; nothing raises for it.
+    warnings : tuple of str
+        What Triton would pass in silence.
+    seconds : float
+        From sending the request to this response.
+    index : int
+        Position in a stream, from 0.
+    final : bool
+        Whether no more responses follow.
+
+    Examples
+    --------
+    >>> r = repo.infer("add_sub", {"INPUT0": [1, 2], "INPUT1": [3, 4]})
+    >>> r["OUTPUT0"].as_numpy()
+    array([4., 6.], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        response: InferenceResponse,
+        model: str,
+        version: int = 0,
+        request_id: str = "",
+        seconds: float | None = None,
+        index: int = 0,
+        final: bool = True,
+        inputs: tuple[TensorRecord, ...] = (),
+    ) -> None:
+        self._response = response
+        self._inputs = inputs
+        self.model = model
+        self.version = version
+        self.request_id = request_id
+        self.seconds = seconds
+        self.index = index
+        self.final = final
+
+    def __getitem__(self, name: str) -> Tensor:
+        for tensor in self._response._outputs:
+            if tensor._name == name:
+                return tensor
+        if self.error is not None:
+            raise KeyError(f"no output {name!r}: the request failed: {self.error.message()}")
+        raise KeyError(f"no output {name!r}; outputs of this response: {', '.join(self) or 'none'}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([t._name for t in self._response._outputs])
+
+    def __len__(self) -> int:
+        return len(self._response._outputs)
+
+    def __contains__(self, name: object) -> bool:
+        return any(t._name == name for t in self._response._outputs)
+
+    @property
+    def error(self) -> TritonError | None:
+        """Why there is no answer, None where there is one."""
+        return self._response._error
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What Triton would pass in silence."""
+        return self._response._warnings
+
+    def output_tensors(self) -> list[Tensor]:
+        """Return the output tensors."""
+        return self._response.output_tensors()
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters that the model sent along."""
+        return json.loads(self._response._parameters)  # type: ignore[no-any-return]
+
+    def as_numpy(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return every output as an array, by name; empty where the request failed.
+
+        BF16, which NumPy lacks, becomes float32.
+
+        Raises
+        ------
+        BLSError
+            An output is on a GPU.
+        """
+        for tensor in self._response._outputs:
+            if not tensor.is_cpu():
+                raise BLSError(
+                    f"model {self.model!r}, output {tensor._name!r} is on {tensor._device()}: ask for it "
+                    f'with preferred_memory="cpu", or take response[{tensor._name!r}].to_dlpack()'
+                )
+        return {
+            t._name: from_bits(t._array) if t._datatype == "BF16" else t.as_numpy()
+            for t in self._response._outputs
+        }
+
+    @property
+    def record(self) -> ResponseRecord:
+        """Plain data about this response, for displays and files."""
+        error = self.error
+        failure = None
+        if error is not None:
+            failure = error._origin or ErrorRecord(
+                error.message(), error.code().name, (self.model,) if self.model else ()
+            )
+        return ResponseRecord(
+            self.model,
+            self.version,
+            self.request_id,
+            tuple(
+                tensor_record(t._name, t._datatype, t._array, t._device().label)
+                for t in self._response._outputs
+            ),
+            failure,
+            self.warnings,
+            tuple(self.parameters().items()),
+            self.seconds,
+            self.final,
+            self.index,
+            self._inputs,
+        )
+
+    def __repr__(self) -> str:
+        if self.error is not None:
+            first = first_line(self.error.message())
+            return f"<Response of {self.model!r}: error {first if len(first) < 200 else first[:199] + '…'!r}>"
+        outputs = self._response._outputs
+        told = [f"{t._name} {t._datatype}{list(t.shape())}" for t in outputs[:4]]
+        more = [f"{len(outputs) - 4} more"] if len(outputs) > 4 else []
+        return f"<Response of {self.model!r}: {', '.join(told + more) or 'no outputs'}>"
+
+
+kinds[Response] = "response"
