@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
-from bls_notebook.display.configs import config_html, config_text
-from bls_notebook.display.devices import devices_html, devices_text
-from bls_notebook.display.errors import error_html, error_text
-from bls_notebook.display.lifetimes import lifetimes_html, lifetimes_text
-from bls_notebook.display.lifetimes.widget import live_lifetimes
-from bls_notebook.display.many import many_html, many_text, stream_html, stream_text
-from bls_notebook.display.messages import message_html, message_text
-from bls_notebook.display.metrics import metrics_html, metrics_text
-from bls_notebook.display.model_list import models_html, models_text
-from bls_notebook.display.models import model_html, model_text
-from bls_notebook.display.on_top import covered, with_view
-from bls_notebook.display.responses import response_html, response_text
-from bls_notebook.display.session import summary
-from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
-from bls_notebook.display.session.comparison import comparison_html, comparison_text
-from bls_notebook.display.session.difference import difference_html, difference_text
-from bls_notebook.display.statistics import statistics_html, statistics_text
-from bls_notebook.display.svg import can_plot
-from bls_notebook.display.timeline.live import live_timeline
+from bls_notebook.display.as_html import document_html
+from bls_notebook.display.as_text import document_text
+from bls_notebook.display.browser.on_top import covered, with_view
+from bls_notebook.display.document import Document
+from bls_notebook.display.html import Html
 from bls_notebook.observe.analysis.call_graph import CallGraph
 from bls_notebook.observe.analysis.difference import Difference
 from bls_notebook.observe.analysis.session_statistics import SessionStatistics
@@ -51,32 +38,26 @@ Drawable = (
 )
 
 
-def _difference_html(difference: Difference) -> str:
-    if not can_plot() or not difference.models:
-        return difference_html(difference)
-    from bls_notebook.display.session.difference_figure import difference_picture
-
-    return difference_html(difference, picture=difference_picture(difference))
-
-
-_ONE: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
-    ModelRecord: (model_text, model_html),
-    ResponseRecord: (response_text, response_html),
-    ErrorRecord: (error_text, error_html),
-    MessageRecord: (message_text, message_html),
-    Lifetimes: (lifetimes_text, lifetimes_html),
-    Session: (summary.session_text, summary.session_html),
-    SessionStatistics: (summary.statistics_text, summary.statistics_html),
-    Difference: (difference_text, _difference_html),
-    Comparison: (comparison_text, comparison_html),
-    DeviceTable: (devices_text, devices_html),
+# The function that draws each kind of record, by its module: imported when the first one is shown.
+_ONE: dict[type[Record], str] = {
+    ModelRecord: "records.models.model_document",
+    ResponseRecord: "records.responses.response_document",
+    ErrorRecord: "records.errors.error_document",
+    MessageRecord: "records.messages.message_document",
+    Lifetimes: "lifetimes.report.lifetimes_document",
+    Session: "session.summary.session_document",
+    SessionStatistics: "session.summary.figures_document",
+    Difference: "session.difference.difference_document",
+    Comparison: "session.comparison.comparison_document",
+    DeviceTable: "records.devices.devices_document",
 }
-_MANY: dict[type[Record], tuple[Callable[..., str], Callable[..., str]]] = {
-    ModelRecord: (models_text, models_html),
-    ResponseRecord: (many_text, many_html),
-    StatisticsRecord: (statistics_text, statistics_html),
-    FamilyRecord: (metrics_text, metrics_html),
+_MANY: dict[type[Record], str] = {
+    ModelRecord: "records.models.models_document",
+    ResponseRecord: "records.many.responses_document",
+    StatisticsRecord: "records.statistics.statistics_document",
+    FamilyRecord: "records.metrics.metrics_document",
 }
+_HERE = __name__.rpartition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,33 +115,23 @@ def render(
     TypeError
         If there is no display for such a value.
     """
-    if isinstance(value, Lifetimes) and live and value.lives:
-        widget = live_lifetimes(value, width=width)
-        html = lifetimes_html(value)
-        over = html if widget is None else covered(html, widget)
-        return Display(lifetimes_text(value, width=width), over, widget=widget)
     if isinstance(value, CallGraph):
-        return Display(call_graph_text(value, width=width), mermaid=call_graph_mermaid(value))
-    if isinstance(value, Comparison) and live and value.gathered.spans:
-        widget = live_timeline(value.sequential, value.gathered)
-        drawn = comparison_html(value, widget=widget)
-        return Display(comparison_text(value, width=width), drawn, widget=widget)
-    if isinstance(value, Session) and live and value.spans:
-        widget = live_timeline(value, titled=False)
-        figures = summary.session_html(value, widget=widget)
-        return Display(summary.session_text(value, width=width), figures, widget=widget)
-    if isinstance(value, Record):
-        pair = _ONE.get(type(value))
-        if pair is None:
-            expected = ", ".join(kind.__name__ for kind in _ONE)
-            raise TypeError(f"no display for {type(value).__name__}; expected {expected}")
-    elif stream:
-        records: Sequence[Any] = value
-        drawn = stream_html(records, running=running)
-        return Display(stream_text(records, width=width, running=running), drawn)
-    else:
-        pair = _sequence(value, empty)
-    return Display(pair[0](value, width=width), pair[1](value))
+        graph = import_module(f"{_HERE}.session.call_graph")
+        return Display(graph.call_graph_text(value, width=width), mermaid=graph.call_graph_mermaid(value))
+    if not isinstance(value, Record):
+        kind = ResponseRecord if stream else _kind(value, empty)
+        given = {"stream": stream, "running": running} if kind is ResponseRecord else {}
+        return _shown(_MANY[kind], value, width, **given)
+    if type(value) not in _ONE:
+        expected = ", ".join(kind.__name__ for kind in _ONE)
+        raise TypeError(f"no display for {type(value).__name__}; expected {expected}")
+    widget = _widget(value, width) if live else None
+    if widget is None:
+        return _shown(_ONE[type(value)], value, width)
+    if not isinstance(value, Lifetimes):
+        return replace(_shown(_ONE[type(value)], value, width, widget=widget), widget=widget)
+    shown = _shown(_ONE[Lifetimes], value, width)
+    return replace(shown, html=covered(Html(shown.html), widget), widget=widget)
 
 
 def render_config(name: str, pbtxt: str, *, width: int = 100) -> Display:
@@ -180,13 +151,30 @@ def render_config(name: str, pbtxt: str, *, width: int = 100) -> Display:
     Display
         Both forms.
     """
-    return Display(config_text(name, pbtxt, width=width), config_html(name, pbtxt))
+    return _shown("records.configs.config_document", name, width, pbtxt=pbtxt)
 
 
-def _sequence(values: Sequence[Any], kind: type[Record]) -> tuple[Callable[..., str], Callable[..., str]]:
-    kinds = {type(value) for value in values} or {kind}
+def _shown(drawn_by: str, value: Any, width: int, **given: Any) -> Display:
+    module, _, function = drawn_by.rpartition(".")
+    document: Document = getattr(import_module(f"{_HERE}.{module}"), function)(value, **given)
+    return Display(document_text(document, width), document_html(document))
+
+
+def _widget(value: Record, width: int) -> Any:
+    """What may cover the picture of a record: there is a kernel, and something to see."""
+    if isinstance(value, Lifetimes) and value.lives:
+        return import_module(f"{_HERE}.lifetimes.widget").live_lifetimes(value, width=width)
+    if isinstance(value, Comparison) and value.gathered.spans:
+        return import_module(f"{_HERE}.timeline.live").live_timeline(value.sequential, value.gathered)
+    if isinstance(value, Session) and value.spans:
+        return import_module(f"{_HERE}.timeline.live").live_timeline(value, titled=False)
+    return None
+
+
+def _kind(values: Sequence[Any], empty: type[Record]) -> type[Record]:
+    kinds = {type(value) for value in values} or {empty}
     if len(kinds) == 1 and kinds <= _MANY.keys():
-        return _MANY[kinds.pop()]
+        return kinds.pop()
     found = ", ".join(sorted(each.__name__ for each in kinds))
     expected = ", or ".join(f"all {each.__name__}" for each in _MANY)
     raise TypeError(f"no display for a sequence of {found}; expected {expected}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from html import escape as _escape
 
 from bls_notebook.observe.visible import visible
@@ -64,35 +63,3 @@ def tag(name: str, *children: str, cls: str = "", **attributes: str | int | None
 def image(source: str, alt: str, cls: str = "") -> Html:
     """Make a picture; ``alt`` says what it shows."""
     return Html(tag("img", src=source, alt=alt, cls=cls).removesuffix("</img>"))
-
-
-def row(cell_tags: Iterable[Html], cls: str = "") -> Html:
-    """Make a table row of ready cells."""
-    return tag("tr", *cell_tags, cls=cls)
-
-
-def table(
-    caption: str, heads: Iterable[tuple[str, str]], body: Iterable[Html], *, groups: bool = False
-) -> Html:
-    """Make an accessible table in a box that scrolls sideways by itself.
-
-    Parameters
-    ----------
-    caption : str
-        What the table holds, for screen readers.
-    heads : iterable of (text, class)
-        The column headings; their classes are those of the columns.
-    body : iterable of Html
-        Rows; or whole ``tbody`` elements if `groups`.
-    groups : bool
-        Whether the rows come in groups, each a ``tbody`` with a row heading of its own.
-
-    Returns
-    -------
-    Html
-        The table.
-    """
-    top = tag("thead", row(tag("th", name, cls=cls, scope="col") for name, cls in heads))
-    rows = join(*body) if groups else tag("tbody", *body)
-    inner = tag("table", tag("caption", caption), top, rows, cls="groups" if groups else "")
-    return tag("div", inner, cls="scroll")

@@ -1,81 +1,99 @@
-"""The small pieces that every display is made of: chips, values, times, the frame around them."""
+"""The small pieces that every display is made of: chips, values, times."""
 
 from __future__ import annotations
 
+from bls_notebook.display.document import Piece, Said, piece
 from bls_notebook.display.html import Html, join, prose, tag
-from bls_notebook.display.style import stylesheet
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import duration, size
 from bls_notebook.observe.records.repository import ModelRecord
+from bls_notebook.observe.visible import visible
+
+__all__ = [
+    "LONGEST", "NOTHING", "code", "coded", "datatype", "device", "dots", "known", "lines", "name", "nbytes",
+    "preview", "quiet", "state", "time",
+]  # fmt: skip
 
 LONGEST = 76  # characters of a preview; the whole of it is in the tooltip
+NOTHING = Piece("", Html())
 
 
-def output(*children: str, styles: str = "") -> Html:
-    """Wrap one display with its stylesheet; notebooks must not typeset its dollars as formulas."""
-    style = Html(f"<style>{stylesheet(*styles.split())}</style>")
-    return tag("div", style, *children, **{"class": "bls-out mathjax_ignore tex2jax_ignore"})
-
-
-def line(*children: str, cls: str = "head") -> Html:
-    """Make one line; spaces stay between its parts where there is no stylesheet."""
-    return tag("div", join(*children, by=" "), cls=cls)
-
-
-def dots(*children: str) -> Html:
-    """Join facts by middle dots."""
-    return join(*children, by=" · ")
-
-
-def name(value: str) -> Html:
+def name(value: str) -> Piece:
     """Show a name as its bearer wrote it."""
-    return tag("b", value, cls="name")
+    return Piece(value, tag("b", value, cls="name"))
 
 
-def quiet(*children: str) -> Html:
+def quiet(*said: Said) -> Piece:
     """Show secondary text."""
-    return tag("span", *children, cls="dim")
+    found = [piece(each) for each in said]
+    return Piece("".join(each.text for each in found), tag("span", *(each.html for each in found), cls="dim"))
 
 
-def time(seconds: float | None) -> Html:
+def dots(*said: Said, by: str = " · ") -> Piece:
+    """Join facts by middle dots, in text by what is given."""
+    found = [piece(each) for each in said]
+    words = by.join(visible(each.text) for each in found if each.text)
+    return Piece(words, join(*(each.html for each in found), by=" · "))
+
+
+def time(seconds: float | None) -> Piece:
     """Show a time in an element of its own."""
-    return Html() if seconds is None else tag("span", duration(seconds), cls="time")
+    if seconds is None:
+        return NOTHING
+    return Piece(duration(seconds), tag("span", duration(seconds), cls="time"))
 
 
-def datatype(value: str) -> Html:
+def code(value: str) -> Piece:
+    """Show what a program would say."""
+    return Piece(value, tag("code", value))
+
+
+def coded(words: str) -> Piece:
+    """Show what is between backticks as code; text keeps them."""
+    pieces = words.split("`")
+    return Piece(words, join(*(tag("code", each) if i % 2 else each for i, each in enumerate(pieces))))
+
+
+def lines(value: str) -> Piece:
+    """Show text that may have several lines; they stay."""
+    return Piece(value, prose(value))
+
+
+def datatype(value: str) -> Piece:
     """Show an element type."""
-    return tag("code", value, cls="chip")
+    return Piece(value, tag("code", value, cls="chip"))
 
 
-def device(value: str) -> Html:
+def device(value: str) -> Piece:
     """Show where a tensor lies; a simulated device has a dashed edge besides the word."""
     kind = "" if value == "cpu" else " gpu"
     if "simulated" in value:
         kind += " simulated"
-    return tag("span", value, cls=f"chip{kind}")
+    return Piece(value, tag("span", value, cls=f"chip{kind}"))
 
 
-def nbytes(value: int) -> Html:
+def nbytes(value: int) -> Piece:
     """Show a size; the exact number is in the tooltip."""
-    return tag("span", size(value), title="not known" if value < 0 else f"{value:,} bytes")
+    exact = "not known" if value < 0 else f"{value:,} bytes"
+    return Piece(size(value), tag("span", size(value), title=exact))
 
 
-def preview(value: str, longest: int = LONGEST) -> Html:
-    """Show a preview on one line, cut by an ellipsis where it is long."""
+def known(value: int) -> Piece:
+    """Show a size; one that is not known is an empty cell in text."""
+    return nbytes(value) if value >= 0 else Piece("", quiet("not known").html)
+
+
+def preview(value: str, longest: int = LONGEST) -> Piece:
+    """Show a preview on one line, cut in HTML by an ellipsis where it is long."""
     short = clip(value, longest)
     shown = tag("code", short, cls="value", title=None if short == value else value)
-    return tag("span", shown, cls="fit")
+    return Piece(value, tag("span", shown, cls="fit"))
 
 
-def state(record: ModelRecord) -> Html:
+def state(record: ModelRecord) -> Piece:
     """Show a model's state; a model that was unloaded on purpose is no failure."""
-    known = record.state in ("READY", "LOADING", "UNLOADING", "UNAVAILABLE") and record.reason != "unloaded"
-    return tag("span", record.state, cls=f"state {record.state.lower()}" if known else "state")
-
-
-def warnings(values: tuple[str, ...]) -> Html:
-    """Show warnings as a list, or nothing."""
-    if not values:
-        return Html()
-    items = (tag("li", tag("b", "warning"), Html(" "), prose(value)) for value in values)
-    return tag("ul", *items, cls="warnings")
+    is_known = (
+        record.state in ("READY", "LOADING", "UNLOADING", "UNAVAILABLE") and record.reason != "unloaded"
+    )
+    kind = f"state {record.state.lower()}" if is_known else "state"
+    return Piece(record.state, tag("span", record.state, cls=kind))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bls_notebook.display.palette import model_inks
-from bls_notebook.display.timeline import range_figures
+from bls_notebook.display.timeline.ranges import range_figures
 from tests.browser.lab import OpenNotebook
 from tests.display.sessions import MS, everything, pipeline
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
+from typing import Any
+
+from bls_notebook.display import render
 
 VOID = {"br", "hr", "img", "input", "meta", "link"}
 
@@ -43,3 +46,13 @@ class Page(HTMLParser):
 
     def find(self, tag: str, cls: str = "") -> list[dict[str, str | None]]:
         return [a for t, a in self.tags if t == tag and cls in (["", *(a.get("class") or "").split()])]
+
+
+def as_text(value: Any, **given: Any) -> str:
+    """What a terminal shows."""
+    return render(value, **given).text
+
+
+def as_html(value: Any, **given: Any) -> str:
+    """What a notebook shows."""
+    return render(value, **given).html

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from bls_notebook.display import error_html, error_text
 from bls_notebook.observe import ErrorRecord, FrameRecord
-from tests.display.page import Page
+from tests.display.page import Page, as_html, as_text
 from tests.display.samples import error
 
 
 def test_text_of_an_error() -> None:
-    assert error_text(error()).split("\n") == [
+    assert as_text(error()).split("\n") == [
         "✗ callee failed · INTERNAL",
         "  ValueError: no weights",
         "  through caller → callee",
@@ -27,7 +26,7 @@ def test_text_of_an_error() -> None:
 
 
 def test_html_of_an_error() -> None:
-    page = Page(error_html(error()))
+    page = Page(as_html(error()))
     assert "callee failed INTERNAL" in page.text
     assert "through caller → callee" in page.text
     assert "how to fix train it first" in page.text
@@ -40,7 +39,7 @@ def test_html_of_an_error() -> None:
 
 
 def test_the_failing_line_is_marked() -> None:
-    html = error_html(error())
+    html = as_html(error())
     marked = [part.split("</span>")[0] for part in html.split('<span class="bls-error-fails">')[1:]]
     assert [Page(f"<span>{part}</span>").text for part in marked] == [
         "→  9          raise ValueError('no weights')\n",
@@ -50,74 +49,74 @@ def test_the_failing_line_is_marked() -> None:
 
 
 def test_the_kind_is_told_once() -> None:
-    assert error_text(error(message="no weights")).startswith("✗ callee failed · ValueError · INTERNAL\n")
-    assert error_text(error()).count("ValueError: ") == 1
+    assert as_text(error(message="no weights")).startswith("✗ callee failed · ValueError · INTERNAL\n")
+    assert as_text(error()).count("ValueError: ") == 1
 
 
 def test_an_error_with_nothing_but_its_message() -> None:
-    assert error_text(ErrorRecord("boom")) == "✗ error\n  boom"
-    page = Page(error_html(ErrorRecord("boom")))
+    assert as_text(ErrorRecord("boom")) == "✗ error\n  boom"
+    page = Page(as_html(ErrorRecord("boom")))
     assert page.text == "errorboom"
     assert not page.find("details")
-    assert "no message" in error_text(ErrorRecord("  \n"))
-    assert "no message" in Page(error_html(ErrorRecord(""))).text
+    assert "no message" in as_text(ErrorRecord("  \n"))
+    assert "no message" in Page(as_html(ErrorRecord(""))).text
 
 
 def test_tritons_own_traceback_is_told_apart_from_the_message() -> None:
     message = "Failed to process: no weights\n\nAt:\n  model.py(56): execute\n"
-    page = Page(error_html(ErrorRecord(message)))
+    page = Page(as_html(ErrorRecord(message)))
     assert ["open" in a for a in page.find("details")] == [True]
     assert page.text.endswith("no weightstracebackAt:\n  model.py(56): execute")
-    assert "  model.py(56): execute" in error_text(ErrorRecord(message))
+    assert "  model.py(56): execute" in as_text(ErrorRecord(message))
 
 
 def test_frames_stand_in_for_tritons_own_traceback() -> None:
     """It would be told twice."""
     at = "\n\nAt:\n  model.py(56): execute\n  model.py(9): <listcomp>\n"
     record = error(message=f"Failed to process: no weights{at}")
-    page = Page(error_html(record))
-    for shown in error_text(record), page.text:
+    page = Page(as_html(record))
+    for shown in as_text(record), page.text:
         assert "Failed to process: no weights" in shown
         assert "model.py(" not in shown
         assert "At:" not in shown
-    assert page.find("summary") == Page(error_html(error())).find("summary")
+    assert page.find("summary") == Page(as_html(error())).find("summary")
     assert ["open" in a for a in page.find("details")] == [True, False]
     # What a model wrote around the message of another stays.
     around = error(message=f"asked: no weights{at}\n\nAt:\n  caller.py(3): ask, in vain")
-    assert error_text(around).split("\n")[1:3] == ["  asked: no weights", "  through caller → callee"]
+    assert as_text(around).split("\n")[1:3] == ["  asked: no weights", "  through caller → callee"]
     more = error(message=f"asked: no weights{at} (and no bias)\n\nAt:\nthe door")
-    for shown in error_text(more), Page(error_html(more)).text:
+    for shown in as_text(more), Page(as_html(more)).text:
         assert "asked: no weights (and no bias)" in shown
         assert "the door" in shown
     # A message that is nothing else is not lost without a word.
-    assert "no message" in error_text(error(message=at))
+    assert "no message" in as_text(error(message=at))
 
 
 def test_a_long_message_is_folded_in_html_and_whole_in_text() -> None:
     message = "\n".join(f"line {i}" for i in range(50))
-    page = Page(error_html(ErrorRecord(message)))
+    page = Page(as_html(ErrorRecord(message)))
     assert ["open" in a for a in page.find("details")] == [False]
     assert page.text.index("line 7…") < page.text.index("whole message")
     assert page.text.endswith("line 49")
-    assert error_text(ErrorRecord(message)).endswith("line 49")
-    one_line = Page(error_html(ErrorRecord("x" * 5000)))
+    assert as_text(ErrorRecord(message)).endswith("line 49")
+    one_line = Page(as_html(ErrorRecord("x" * 5000)))
     assert one_line.text.count("x") == 5800 + "error".count("x")
 
 
 def test_of_a_message_without_end_the_beginning_is_shown() -> None:
-    for shown in (error_text(ErrorRecord("x" * 10_000_000)), error_html(ErrorRecord("x" * 10_000_000))):
+    for shown in (as_text(ErrorRecord("x" * 10_000_000)), as_html(ErrorRecord("x" * 10_000_000))):
         assert "9,950,000 more characters" in shown
         assert len(shown) < 200_000
 
 
 def test_a_chain_of_one_is_no_chain() -> None:
-    assert "through" not in error_text(error(chain=("callee",)))
-    assert "through" not in Page(error_html(error(chain=("callee",)))).text
+    assert "through" not in as_text(error(chain=("callee",)))
+    assert "through" not in Page(as_html(error(chain=("callee",)))).text
 
 
 def test_tabs_and_missing_facts_in_frames() -> None:
     frame = FrameRecord("m", line=2, source=((2, "\tx = 1"),))
-    assert "  m  ?, line 2\n  → 2      x = 1" in error_text(error(frames=(frame,)))
-    assert "→ 2      x = 1" in Page(error_html(error(frames=(frame,)))).text
+    assert "  m  ?, line 2\n  → 2      x = 1" in as_text(error(frames=(frame,)))
+    assert "→ 2      x = 1" in Page(as_html(error(frames=(frame,)))).text
     bare = FrameRecord("m", 1, "model.py", 2, "f")
-    assert Page(error_html(error(frames=(bare,)))).find("pre", "bls-error-code") == []
+    assert Page(as_html(error(frames=(bare,)))).find("pre", "bls-error-code") == []

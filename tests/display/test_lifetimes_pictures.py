@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from bls_notebook.display import lifetimes_figure, lifetimes_html, lifetimes_svg, lifetimes_text, render
-from bls_notebook.display.lifetimes import html as html_module
+from bls_notebook.display import render
+from bls_notebook.display.lifetimes import report
 from bls_notebook.display.lifetimes.columns import packed
+from bls_notebook.display.lifetimes.figure import lifetimes_figure, lifetimes_svg
 from bls_notebook.display.svg import drawn, figure_svg
 from bls_notebook.observe.records.lifetimes import Lifetimes
 from tests.display import lifetimes_samples as samples
-from tests.display.page import Page
+from tests.display.page import Page, as_html, as_text
 from tests.display.samples import HOSTILE
 from tests.display.test_hostile import ALLOWED_ATTRIBUTES, ALLOWED_STYLES, ALLOWED_TAGS
 from tests.display.test_lifetimes_facts import tracks
@@ -36,11 +37,11 @@ def svgs() -> dict[str, str]:
 
 def test_the_span_of_a_request_is_named_where_a_profile_was_on() -> None:
     record = samples.leak(1)
-    assert "span" not in lifetimes_text(record)
+    assert "span" not in as_text(record)
     lives = tuple(replace(life, maker=replace(life.maker, span=7)) for life in record.lives)
     record = replace(record, lives=lives)
-    assert "leaky, span 7" in lifetimes_text(record)
-    assert "leaky, span 7" in Page(lifetimes_html(record)).text
+    assert "leaky, span 7" in as_text(record)
+    assert "leaky, span 7" in Page(as_html(record)).text
     assert any("span 7 of the profile" in word for word in packed(record).info["words"])
 
 
@@ -48,7 +49,7 @@ def test_the_span_of_a_request_is_named_where_a_profile_was_on() -> None:
 
 
 def test_text_of_a_leak() -> None:
-    lines = lifetimes_text(samples.leak(3)).split("\n")
+    lines = as_text(samples.leak(3)).split("\n")
     assert lines == [
         "memory of In [3] · 15 blocks · 2 models · 6.40 ms",
         "  device                peak  capacity  left behind  alive at the peak",
@@ -82,15 +83,15 @@ def test_text_does_not_change_with_the_clock() -> None:
         life["born"] *= 3
         life["died"] *= 3 if life["died"] > 0 else 1
     later = Lifetimes.from_dict(data)
-    assert lifetimes_text(later).split("\n")[1:] == lifetimes_text(record).split("\n")[1:]
+    assert as_text(later).split("\n")[1:] == as_text(record).split("\n")[1:]
 
 
 def test_text_of_nothing() -> None:
-    assert lifetimes_text(samples.empty()) == "memory · nothing passed through a request · 1.00 µs"
+    assert as_text(samples.empty()) == "memory · nothing passed through a request · 1.00 µs"
 
 
 def test_text_of_thousands_says_what_was_folded() -> None:
-    text = lifetimes_text(samples.many(3000))
+    text = as_text(samples.many(3000))
     assert "3,000 blocks" in text
     assert re.search(r"\+\d+ names ×\d", text)
     assert text.count("\n") < 60
@@ -98,8 +99,8 @@ def test_text_of_thousands_says_what_was_folded() -> None:
 
 @given(tracks())
 def test_any_track_has_text_and_html(record: Lifetimes) -> None:
-    assert lifetimes_text(record).startswith("memory of In [1]")
-    bars = [line for line in lifetimes_text(record).split("\n") if "▶" in line]
+    assert as_text(record).startswith("memory of In [1]")
+    bars = [line for line in as_text(record).split("\n") if "▶" in line]
     assert bool(bars) == bool(record.alive())
 
 
@@ -107,7 +108,7 @@ def test_any_track_has_text_and_html(record: Lifetimes) -> None:
 
 
 def test_html_has_the_warning_the_figure_and_the_tables() -> None:
-    page = Page(lifetimes_html(samples.leak()))
+    page = Page(as_html(samples.leak()))
     assert "held by leaky.kept; to let go: leaky.kept.clear()" in page.text
     [image] = page.find("img", "bls-figure")
     assert image["alt"] is not None
@@ -117,14 +118,14 @@ def test_html_has_the_warning_the_figure_and_the_tables() -> None:
 
 
 def test_html_of_nothing_has_no_figure() -> None:
-    page = Page(lifetimes_html(samples.empty()))
+    page = Page(as_html(samples.empty()))
     assert page.find("img") == []
     assert "nothing passed through a request" in page.text
 
 
 def test_html_without_matplotlib_has_a_chart_of_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html_module, "can_plot", lambda: False)
-    page = Page(lifetimes_html(samples.leak()))
+    monkeypatch.setattr(report, "can_plot", lambda: False)
+    page = Page(as_html(samples.leak()))
     assert page.find("img") == []
     assert "STATES" in page.text
     assert "███▶" in page.text
@@ -159,7 +160,8 @@ def test_the_figure_is_the_same_in_another_process_and_with_other_settings(svgs:
     code = (
         "import sys, matplotlib; matplotlib.rcParams.update({'font.size': 30, 'lines.linewidth': 9,"
         " 'axes.facecolor': 'black', 'svg.fonttype': 'none', 'text.usetex': False});"
-        "from tests.display import lifetimes_samples as s; from bls_notebook.display import lifetimes_svg;"
+        "from tests.display import lifetimes_samples as s;"
+        "from bls_notebook.display.lifetimes.figure import lifetimes_svg;"
         "sys.stdout.write(lifetimes_svg(s.leak()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
@@ -239,7 +241,7 @@ def test_any_track_can_be_drawn(record: Lifetimes) -> None:
 
 
 def test_the_image_holds_the_figure(svgs: dict[str, str]) -> None:
-    [image] = Page(lifetimes_html(samples.digits())).find("img")
+    [image] = Page(as_html(samples.digits())).find("img")
     source = image["src"] or ""
     assert base64.b64decode(source.removeprefix("data:image/svg+xml;base64,")).decode() == svgs["digits"]
 

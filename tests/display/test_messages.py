@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bls_notebook.display import config_html, config_text, message_html, message_text
+from bls_notebook.display import render_config
 from bls_notebook.observe import MessageRecord
-from tests.display.page import Page
+from tests.display.page import Page, as_html, as_text
 
 PBTXT = """name: "digits" # the model
 max_batch_size: 8
@@ -28,24 +28,24 @@ optional: true
 )
 def test_marks(kind: str, mark: str, cls: str) -> None:
     record = MessageRecord("m loaded", kind, "see also", 0.0031)
-    assert message_text(record) == f"{mark} m loaded  3.10 ms\n  see also"
-    page = Page(message_html(record))
+    assert as_text(record) == f"{mark} m loaded  3.10 ms\n  see also"
+    page = Page(as_html(record))
     assert page.text == f"{mark} m loaded 3.10 mssee also"
     assert len(page.find("span", cls or "bls-message-mark")) > 0
     assert len(page.find("span", "bls-time")) == 1
 
 
 def test_one_line_stays_one_line() -> None:
-    assert message_text(MessageRecord("unloaded")) == "✓ unloaded"
+    assert as_text(MessageRecord("unloaded")) == "✓ unloaded"
 
 
 def test_config_text_is_the_config_after_a_comment() -> None:
-    assert config_text("digits", PBTXT) == "# config.pbtxt of digits\n" + PBTXT.rstrip()
-    assert config_text("a\nb", "x: 1") == "# config.pbtxt of a\\nb\nx: 1"
+    assert render_config("digits", PBTXT).text == "# config.pbtxt of digits\n" + PBTXT.rstrip()
+    assert render_config("a\nb", "x: 1").text == "# config.pbtxt of a\\nb\nx: 1"
 
 
 def test_config_html_colours_tokens_and_changes_nothing() -> None:
-    html = config_html("digits", PBTXT)
+    html = render_config("digits", PBTXT).html
     page = Page(html)
     assert page.text == "digits config.pbtxt" + PBTXT.rstrip()
 

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.display import metrics_html, metrics_text
-from bls_notebook.display.metrics import number
+from bls_notebook.display.records.metrics import number
 from bls_notebook.observe.metrics import Metrics
 from bls_notebook.observe.records.metrics import BucketSeen, FamilyRecord, MetricRecord, matching
-from tests.display.page import Page
+from tests.display.page import Page, as_html, as_text
 from tests.display.samples import family, histogram
 
 
 def test_text() -> None:
-    assert metrics_text([family(), histogram()]).splitlines() == [
+    assert as_text([family(), histogram()]).splitlines() == [
         "calls  counter",
         "  How many calls",
         "  kind=a, model=m  1,234",
@@ -34,7 +33,7 @@ def test_text() -> None:
 
 
 def test_a_bar_for_each_bucket() -> None:
-    page = Page(metrics_html([histogram()]))
+    page = Page(as_html([histogram()]))
     bars = [a for a in page.find("span") if (a.get("style") or "").startswith("width:")]
     assert [bar["style"] for bar in bars] == ["width:25.0%", "width:100.0%"]
     assert "sum 12.5, mean 2.5" in page.text
@@ -43,16 +42,16 @@ def test_a_bar_for_each_bucket() -> None:
 
 def test_tritons_own_are_folded_away_beside_others() -> None:
     own = family(name="nv_own")
-    assert not Page(metrics_html([own])).find("details")
-    page = Page(metrics_html([family(), own, own]))
+    assert not Page(as_html([own])).find("details")
+    page = Page(as_html([family(), own, own]))
     assert page.find("details")
     assert "Triton's own metrics: 2 families" in page.text
 
 
 def test_long_families_are_cut() -> None:
     long = family(metrics=(MetricRecord(),) * 60)
-    assert "… 10 more" in metrics_text([long])
-    assert "… 10 more" in Page(metrics_html([long])).text
+    assert "… 10 more" in as_text([long])
+    assert "… 10 more" in Page(as_html([long])).text
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from bls_notebook.display import model_html, model_text, models_html, models_text
 from bls_notebook.observe import TensorSpecRecord
-from tests.display.page import Page
+from tests.display.page import Page, as_html, as_text
 from tests.display.samples import model
 
 
 def test_text_of_a_model() -> None:
-    assert model_text(model(warnings=("np is a notebook global",))).split("\n") == [
+    assert as_text(model(warnings=("np is a notebook global",))).split("\n") == [
         "digit_classifier  version 1  READY  loaded in 3.20 ms",
         "  python backend · 2 instances on CPU · batches of up to 32 · from a cell",
         "  inputs   IMAGE  FP32   [batch, 64]",
@@ -24,7 +23,7 @@ def test_text_of_a_model_that_failed() -> None:
         state="UNAVAILABLE", reason="no weights", load_seconds=None, max_batch_size=0, decoupled=True,
         inputs=(), outputs=(), instances=1, instance_kind="KIND_AUTO", source="digits",
     )  # fmt: skip
-    assert model_text(record).split("\n") == [
+    assert as_text(record).split("\n") == [
         "digit_classifier  version 1  UNAVAILABLE",
         "  reason: no weights",
         "  python backend · 1 instance · no batching · decoupled: any number of responses · from digits",
@@ -32,13 +31,13 @@ def test_text_of_a_model_that_failed() -> None:
 
 
 def test_shapes_name_the_batch_only_where_there_is_one() -> None:
-    assert "[64]" in model_text(model(max_batch_size=0))
-    assert "batch," not in model_text(model(max_batch_size=0))
-    assert "[batch]" in model_text(model(inputs=(TensorSpecRecord("A", "FP32", ()),)))
+    assert "[64]" in as_text(model(max_batch_size=0))
+    assert "batch," not in as_text(model(max_batch_size=0))
+    assert "[batch]" in as_text(model(inputs=(TensorSpecRecord("A", "FP32", ()),)))
 
 
 def test_html_of_a_model() -> None:
-    page = Page(model_html(model(warnings=("careful",))))
+    page = Page(as_html(model(warnings=("careful",))))
     assert "digit_classifier version 1 READY loaded in 3.20 ms" in page.text
     assert page.find("span", "bls-ready")
     assert [a["rowspan"] for a in page.find("th") if a.get("scope") == "rowgroup"] == ["2", "1"]
@@ -48,7 +47,7 @@ def test_html_of_a_model() -> None:
 
 
 def test_every_row_of_the_html_has_as_many_cells() -> None:
-    html = model_html(model())
+    html = as_html(model())
     heads, *rows = [part.split("</tr>")[0] for part in html.split("<tr>")[1:]]
     assert heads.count("<th") == 5
     assert [row.count("<td") + row.count("<th") for row in rows] == [5, 4, 5]
@@ -60,7 +59,7 @@ def test_list() -> None:
         model(version=2, state="UNAVAILABLE", reason="unloaded", inputs=(), outputs=(), load_seconds=None),
         model(name="b", state="LOADING", load_seconds=None),
     ]
-    assert models_text(records).split("\n") == [
+    assert as_text(records).split("\n") == [
         "model             version  state        load time  source  inputs → outputs",
         "digit_classifier        1  READY          3.20 ms  cell    IMAGE, SCALE → DIGIT",
         "digit_classifier        2  UNAVAILABLE             cell    unloaded",
@@ -68,7 +67,7 @@ def test_list() -> None:
         "",
         "2 models in 3 versions, 1 ready",
     ]
-    page = Page(models_html(records))
+    page = Page(as_html(records))
     assert len(page.find("tr")) == 4
     assert page.find("span", "bls-loading")
     assert not page.find("span", "bls-unavailable")  # unloaded on purpose: not in red
@@ -78,24 +77,24 @@ def test_list() -> None:
 def test_a_long_reason_is_wrapped_and_never_cut() -> None:
     reason = " ".join(f"word{i}" for i in range(60))
     failed = model(state="UNAVAILABLE", reason=reason, inputs=(), outputs=())
-    text = models_text([failed], width=80)
+    text = as_text([failed], width=80)
     assert " ".join(text.split()).count(" ".join(reason.split()[-3:])) == 1
     assert all(f"word{i}" in text for i in range(60))
     assert max(map(len, text.split("\n"))) <= 80
-    assert Page(models_html([failed])).find("span", "bls-unavailable")
+    assert Page(as_html([failed])).find("span", "bls-unavailable")
 
 
 def test_a_model_with_a_signature_keeps_it_beside_its_reason() -> None:
-    text = models_text([model(state="UNAVAILABLE", reason="why")])
+    text = as_text([model(state="UNAVAILABLE", reason="why")])
     assert "IMAGE, SCALE → DIGIT" in text
     assert "why" in text
-    html = Page(models_html([model(state="UNAVAILABLE", reason="why")])).text
+    html = Page(as_html([model(state="UNAVAILABLE", reason="why")])).text
     assert "IMAGE, SCALE → DIGIT" in html
     assert "why" in html
 
 
 def test_an_empty_list_says_what_to_do() -> None:
-    for shown in (models_text([]), Page(models_html([])).text):
+    for shown in (as_text([]), Page(as_html([])).text):
         assert shown == (
             "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"
         )
@@ -103,4 +102,4 @@ def test_an_empty_list_says_what_to_do() -> None:
 
 def test_long_signatures_are_counted() -> None:
     specs = tuple(TensorSpecRecord(f"T{i}", "FP32") for i in range(9))
-    assert "T0, T1, T2, +6 → nothing" in models_text([model(inputs=specs, outputs=())])
+    assert "T0, T1, T2, +6 → nothing" in as_text([model(inputs=specs, outputs=())])

@@ -6,16 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from bls_notebook.display import (
-    many_html,
-    many_text,
-    render,
-    response_html,
-    response_text,
-    stream_html,
-    stream_text,
-)
-from tests.display.page import Page
+from bls_notebook.display import render
+from bls_notebook.observe import ResponseRecord
+from tests.display.page import Page, as_html, as_text
 from tests.display.samples import error, response, tensor
 
 
@@ -27,7 +20,7 @@ def test_text_of_a_response() -> None:
         warnings=("OUT2 was not sent",),
         inputs=(tensor(name="IN"),),
     )
-    assert response_text(record).split("\n") == [
+    assert as_text(record).split("\n") == [
         "✓ square  version 3  request r-7  1.00 ms",
         "  name    datatype  shape  device   size  values",
         "  OUT     INT32     [1]    cpu       4 B  [7]",
@@ -44,7 +37,7 @@ def test_html_of_a_response() -> None:
         inputs=(tensor(name="IN"),),
         parameters=(("n", 3),),
     )
-    page = Page(response_html(record))
+    page = Page(as_html(record))
     assert len(page.find("th")) == 6 + 4 + 6 + 1
     assert all(a["scope"] in ("col", "row") for a in page.find("th"))
     assert len(page.find("caption")) == 2
@@ -57,42 +50,42 @@ def test_html_of_a_response() -> None:
 
 
 def test_a_time_has_an_element_of_its_own() -> None:
-    page = Page(response_html(response()))
+    page = Page(as_html(response()))
     assert len(page.find("span", "bls-time")) == 1
-    assert not Page(response_html(response(seconds=None))).find("span", "bls-time")
-    assert response_text(response(seconds=None)).split("\n")[0] == "✓ square  version 3"
+    assert not Page(as_html(response(seconds=None))).find("span", "bls-time")
+    assert as_text(response(seconds=None)).split("\n")[0] == "✓ square  version 3"
 
 
 def test_a_long_preview_is_cut_and_whole_in_its_tooltip() -> None:
     long = "[" + ", ".join(str(i) for i in range(99)) + "]"
-    page = Page(response_html(response(tensors=(tensor(preview=long),))))
+    page = Page(as_html(response(tensors=(tensor(preview=long),))))
     assert page.find("code", "bls-value") == [{"class": "bls-value", "title": long}]
     assert long not in page.text
     assert "…" in page.text
-    assert max(map(len, response_text(response(tensors=(tensor(preview=long),))).split("\n"))) <= 100
+    assert max(map(len, as_text(response(tensors=(tensor(preview=long),))).split("\n"))) <= 100
 
 
 def test_a_response_without_tensors() -> None:
-    assert "no tensors; only the final flag" in response_text(response(tensors=()))
-    assert "no tensors; only the final flag" in Page(response_html(response(tensors=()))).text
-    assert "final flag" not in response_text(response(tensors=(), final=False))
+    assert "no tensors; only the final flag" in as_text(response(tensors=()))
+    assert "no tensors; only the final flag" in Page(as_html(response(tensors=()))).text
+    assert "final flag" not in as_text(response(tensors=(), final=False))
 
 
 def test_a_response_with_an_error() -> None:
     record = response(model="caller", tensors=(), error=error())
-    text = response_text(record)
+    text = as_text(record)
     assert text.startswith(
         "✗ caller  version 3  1.00 ms\n  callee failed · INTERNAL\n  ValueError: no weights"
     )
     assert "no tensors" not in text
-    page = Page(response_html(record))
+    page = Page(as_html(record))
     assert page.find("div", "bls-error")
     assert "no tensors" not in page.text
 
 
 def test_a_stream() -> None:
     records = [response(i, final=False) for i in range(3)] + [response(3, tensors=())]
-    assert stream_text(records).split("\n") == [
+    assert as_text(records, stream=True).split("\n") == [
         "✓ square · version 3 · 3 responses · first after 1.00 ms · last after 4.00 ms",
         "       after  OUT INT32 [1]",
         "  0  1.00 ms  [0]",
@@ -100,7 +93,7 @@ def test_a_stream() -> None:
         "  2  3.00 ms  [2]",
         "  3  4.00 ms                 final",
     ]
-    page = Page(stream_html(records))
+    page = Page(as_html(records, stream=True))
     assert len(page.find("tr")) == 5
     assert page.text.endswith("3.00 ms[2]34.00 msfinal")
     assert not page.find("li")
@@ -108,10 +101,10 @@ def test_a_stream() -> None:
 
 def test_a_stream_that_is_not_finished_says_so() -> None:
     records = [response(i, final=False) for i in range(3)]
-    assert stream_text(records).startswith("! square")
-    assert "warning: no final flag" in stream_text(records)
-    assert "no final flag" in Page(stream_html(records)).text
-    assert "no final flag" not in many_text(records)
+    assert as_text(records, stream=True).startswith("! square")
+    assert "warning: no final flag" in as_text(records, stream=True)
+    assert "no final flag" in Page(as_html(records, stream=True)).text
+    assert "no final flag" not in as_text(records)
 
 
 def test_a_stream_that_runs_is_no_reason_for_a_warning() -> None:
@@ -129,11 +122,11 @@ def test_a_stream_that_runs_is_no_reason_for_a_warning() -> None:
 
 def test_a_stream_that_ends_in_an_error() -> None:
     records = [response(0, final=False), response(1, tensors=(), error=error())]
-    lines = stream_text(records).split("\n")
+    lines = as_text(records, stream=True).split("\n")
     assert lines[0].startswith("✗ square · version 3 · 1 response · 1 error")
     assert "  1  ✗  2.00 ms  ValueError: no weights" in lines
     assert "  →  9          raise ValueError('no weights')" in lines
-    page = Page(stream_html(records))
+    page = Page(as_html(records, stream=True))
     assert len(page.find("tr", "bls-bad")) == 1
     assert page.find("div", "bls-error")
 
@@ -142,7 +135,7 @@ def test_many_requests() -> None:
     records = [response(i) for i in range(4)]
     records[2] = response(2, tensors=(), error=error(frames=(), chain=("square",), hint=""), warnings=())
     records[3] = response(3, warnings=("odd",))
-    assert many_text(records).split("\n") == [
+    assert as_text(records).split("\n") == [
         "✗ square · version 3 · 4 requests · 1 error · median 2.50 ms · 1.00 ms to 4.00 ms",
         "           time  OUT INT32 [1]",
         "  0     1.00 ms  [0]",
@@ -154,7 +147,7 @@ def test_many_requests() -> None:
         "  square failed · INTERNAL",
         "  ValueError: no weights",
     ]
-    page = Page(many_html(records))
+    page = Page(as_html(records))
     assert page.text.count("!") == 1
     assert page.find("span", "bls-warn")[3]["title"] == "odd"
 
@@ -162,24 +155,24 @@ def test_many_requests() -> None:
 @pytest.mark.parametrize(("total", "rows"), [(20, 20), (21, 8 + 3), (1000, 8 + 3)])
 def test_long_runs_are_thinned_out(total: int, rows: int) -> None:
     records = [response(i) for i in range(total)]
-    text = many_text(records)
+    text = as_text(records)
     assert sum(line.strip()[:1].isdigit() for line in text.split("\n")) == rows
     hidden = total - rows
     assert (f"… {hidden:,} more" in text) == (hidden > 0)
-    assert len(Page(many_html(records)).find("tr", "bls-gap")) == (hidden > 0)
+    assert len(Page(as_html(records)).find("tr", "bls-gap")) == (hidden > 0)
 
 
 def test_the_first_errors_of_a_long_run_are_never_thinned_out() -> None:
     records = [response(i) for i in range(1000)]
     for i in range(49, 1000, 50):
         records[i] = response(i, tensors=(), error=error(message=f"no {i}"))
-    lines = many_text(records).split("\n")
+    lines = as_text(records).split("\n")
     assert [line.split()[0] for line in lines if "✗  " in line] == ["49", "99", "149", "199", "249", "999"]
     assert "20 errors" in lines[0]
 
 
 def test_repeated_warnings_are_counted_once() -> None:
-    text = many_text([response(i, warnings=("same", f"own {i}")) for i in range(3)])
+    text = as_text([response(i, warnings=("same", f"own {i}")) for i in range(3)])
     assert text.count("same") == 1
     assert "warning: same (3 times)" in text
     assert "warning: own 2" in text
@@ -187,24 +180,29 @@ def test_repeated_warnings_are_counted_once() -> None:
 
 def test_columns_tell_what_is_not_shared() -> None:
     mixed = [response(0), response(1, tensors=(tensor(1, shape=(2,), device="gpu:0"),))]
-    text = many_text(mixed)
+    text = as_text(mixed)
     assert "OUT INT32\n" in text
     assert "[1] [0]" in text
     assert "[2] gpu:0 [1]" in text
-    same = many_text([response(0, tensors=(tensor(device="gpu:0"),))])
+    same = as_text([response(0, tensors=(tensor(device="gpu:0"),))])
     assert "OUT INT32 [1] gpu:0\n" in same
 
 
 def test_many_tensors_share_one_column() -> None:
     tensors = tuple(tensor(i, name=f"T{i}") for i in range(5))
-    text = many_text([response(0, tensors=tensors)])
+    text = as_text([response(0, tensors=tensors)])
     assert "T0 INT32 [1] [0]; T1 INT32 [1] [1]; T2 INT32 [1] [2]" in text
     assert "T4 INT32 [1] [4]" in " ".join(text.split())
-    assert "T4 INT32 [1] [4]" in Page(many_html([response(0, tensors=tensors)])).text
+    assert "T4 INT32 [1] [4]" in Page(as_html([response(0, tensors=tensors)])).text
 
 
 def test_no_responses() -> None:
-    for shown in (many_text([]), stream_text([]), Page(many_html([])).text, Page(stream_html([])).text):
+    for shown in (
+        as_text([], empty=ResponseRecord),
+        as_text([], stream=True),
+        Page(as_html([], empty=ResponseRecord)).text,
+        Page(as_html([], stream=True)).text,
+    ):
         assert shown == "no responses"
 
 
@@ -213,7 +211,7 @@ def test_html_rows_have_as_many_cells_as_the_heading() -> None:
     records[9] = response(9, tensors=(), error=error())
     for seconds in (0.001, None):
         timed = [replace(record, seconds=seconds) for record in records]
-        page = many_html(timed).split("<thead>")[1].split("</table>")[0]
+        page = as_html(timed).split("<thead>")[1].split("</table>")[0]
         spans = []
         for row in page.split("<tr")[1:]:
             cells = row.count("<td") + row.count("<th ")

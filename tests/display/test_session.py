@@ -11,9 +11,10 @@ from hypothesis import given
 from bls_notebook.display.bundle import render
 from bls_notebook.display.session import words
 from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
-from bls_notebook.display.session.difference import code_sentence, difference_html, difference_text
-from bls_notebook.display.session.summary import session_figures, session_html, session_text
+from bls_notebook.display.session.difference import code_sentence
+from bls_notebook.display.session.summary import session_figures
 from bls_notebook.observe.records.session import ModelSeen, Session, Span
+from tests.display.page import as_html, as_text
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions
 
@@ -52,7 +53,7 @@ def lines(text: str) -> dict[str, str]:
 
 
 def test_a_session_as_text() -> None:
-    text = session_text(pipeline(name="before"))
+    text = as_text(pipeline(name="before"))
     assert text.splitlines()[0] == "before  39.0 ms"
     rows = lines(text)
     assert "requests 10" in rows["wall"]
@@ -65,14 +66,14 @@ def test_a_session_as_text() -> None:
 
 
 def test_a_session_as_html() -> None:
-    html = session_html(pipeline())
+    html = as_html(pipeline())
     assert html.count("<tr") == 5
     assert "bls-session-tile" in html
     assert ">82%<" in html
 
 
 def test_what_needs_attention_is_told() -> None:
-    text = session_text(ATTACK, width=200)
+    text = as_text(ATTACK, width=200)
     assert "note: 3 requests did not fit" in text
     assert "1 error" in text
     assert "2 tensors moved between devices" in text
@@ -143,7 +144,7 @@ def test_a_large_graph_is_cut_to_what_mermaid_takes() -> None:
 
 def test_a_difference() -> None:
     found = pipeline(1, "one").diff(pipeline(4, "four"))
-    text = difference_text(found, width=200)
+    text = as_text(found, width=200)
     assert text.splitlines()[0].startswith("one → four  first request to last answer 36.0 ms → 12.0 ms")
     assert "changed between the two: code of classifier" in text
     row = lines(text)["classifier"]
@@ -152,7 +153,7 @@ def test_a_difference() -> None:
     assert "1 to 4 instances, new code" in row
     assert "≈ within the spread" in lines(text)["preprocess"]
     assert "reader → classifier" in text
-    html = difference_html(found)
+    html = as_html(found)
     assert "bls-session-faster" in html
     assert 'scope="rowgroup"' in html
 
@@ -204,8 +205,8 @@ def test_every_session_can_be_shown(record: Session) -> None:
         assert found.text
         assert all(len(line) < 200 for line in found.text.splitlines())
     found = record.diff(record)
-    assert difference_text(found)
-    assert difference_html(found)
+    assert as_text(found)
+    assert as_html(found)
 
 
 @pytest.mark.parametrize(

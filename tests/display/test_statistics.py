@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from bls_notebook.display import statistics_html, statistics_text
 from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times, statistics_record
-from tests.display.page import Page
+from tests.display.page import Page, as_html, as_text
 from tests.display.samples import statistics
 
 
@@ -16,7 +15,7 @@ def test_text() -> None:
     idle = statistics(name="idle", executions=0, success=Times(), fail=Times(), failures=(), batches=())
     plain = statistics(name="plain", batching=False, cached=False, failures=(), fail=Times())
     plain = replace(plain, cache_hit=Times(), batches=())
-    text = statistics_text([statistics(), idle, plain], width=130)
+    text = as_text([statistics(), idle, plain], width=130)
     heads, first, second, third, *rest = text.splitlines()
     assert heads.split()[-5:] == ["time", "queue", "input", "infer", "output"]
     assert first.split()[:7] == ["digit_classifier", "1", "40", "79", "13", "6.08", "3"]
@@ -33,7 +32,7 @@ def test_text() -> None:
 
 
 def test_a_row_for_each_version_with_a_bar_of_its_phases() -> None:
-    page = Page(statistics_html([statistics(), statistics(version="2")]))
+    page = Page(as_html([statistics(), statistics(version="2")]))
     assert len(page.find("tr")) == 3
     bars = [a for a in page.find("span") if (a.get("style") or "").startswith("width:")]
     assert [bar["style"] for bar in bars[:4]] == ["width:50.0%", "width:1.0%", "width:45.0%", "width:4.0%"]
@@ -46,25 +45,25 @@ def test_a_row_for_each_version_with_a_bar_of_its_phases() -> None:
 
 
 def test_batches_are_drawn_as_high_as_they_were_frequent() -> None:
-    page = Page(statistics_html([statistics()]))
+    page = Page(as_html([statistics()]))
     bars = [a for a in page.find("span") if (a.get("style") or "").startswith("height:")]
     assert [bar["style"] for bar in bars] == ["height:20.0%", "height:100.0%", "height:10.0%"]
     assert bars[1]["title"] == "10 executions of 6 rows"
     many = statistics(batches=tuple(BatchSeen(n, 1 + (n == 90)) for n in range(1, 100)))
-    page = Page(statistics_html([many]))
+    page = Page(as_html([many]))
     assert len([a for a in page.find("span") if (a.get("style") or "").startswith("height:")]) == 24
 
 
 def test_columns_that_nobody_needs_are_not_there() -> None:
     plain = statistics(batching=False, cached=False, failures=(("BACKEND", 3),))
-    heads = Page(statistics_html([plain])).text
+    heads = Page(as_html([plain])).text
     for word in ("batch", "cache", "cancelled"):
         assert word not in heads
 
 
 def test_nothing_is_loaded() -> None:
-    assert "no models are loaded" in statistics_text([])
-    assert "no models are loaded" in Page(statistics_html([])).text
+    assert "no models are loaded" in as_text([], empty=StatisticsRecord)
+    assert "no models are loaded" in Page(as_html([], empty=StatisticsRecord)).text
 
 
 # -- the record ----------------------------------------------------------------------------------------
@@ -95,7 +94,7 @@ def test_means(count: int, ns: int, seconds: float) -> None:
 
 def test_a_model_that_has_only_failed_was_asked() -> None:
     failed = statistics(success=Times())
-    for shown in (statistics_text([failed]), Page(statistics_html([failed])).text):
+    for shown in (as_text([failed]), Page(as_html([failed])).text):
         assert "no request has succeeded" in shown
         assert "no requests yet" not in shown
-    assert "no requests yet" in statistics_text([statistics(success=Times(), fail=Times(), failures=())])
+    assert "no requests yet" in as_text([statistics(success=Times(), fail=Times(), failures=())])

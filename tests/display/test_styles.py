@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bls_notebook.display import bundle, render, render_config
+from bls_notebook.display.browser.widget_files import widget_file
 from bls_notebook.display.style import _COMMON, _PARTS, stylesheet
-from bls_notebook.display.widget_files import widget_file
 from bls_notebook.observe import MessageRecord, ModelRecord, ResponseRecord
 from bls_notebook.observe.analysis.difference import difference
 from bls_notebook.observe.records.metrics import FamilyRecord, MetricRecord

@@ -12,17 +12,13 @@ from hypothesis import given
 
 from bls_notebook.display import render
 from bls_notebook.display.palette import model_inks
-from bls_notebook.display.timeline import (
-    Layout,
-    lay_out,
-    range_figures,
-    timeline_alt,
-    timeline_html,
-    timeline_svg,
-    timeline_text,
-)
 from bls_notebook.display.timeline.bins import Bins
+from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.timeline.columns import path_columns, session_columns
+from bls_notebook.display.timeline.figure import timeline_alt, timeline_svg
+from bls_notebook.display.timeline.lanes import Layout, lay_out
+from bls_notebook.display.timeline.ranges import range_figures
+from bls_notebook.display.timeline.text import timeline_text
 from bls_notebook.observe.records.session import Session, Span
 from tests.display.samples import HOSTILE
 from tests.display.sessions import MS, Made, everything, many, pipeline
@@ -216,7 +212,7 @@ def test_the_figure_lights_the_critical_path() -> None:
 def test_hostile_names_are_text_in_the_figure() -> None:
     span = Span(1, HOSTILE, instance="x", ended=9, request_id=HOSTILE)
     session = Session((span,), wall=9, name=HOSTILE)
-    assert "<script" not in timeline_html(session)
+    assert "<script" not in timeline_block([session]).html
     assert "<script" not in timeline_svg(session)
     assert "<script" not in render(session).html
 
@@ -229,8 +225,8 @@ def test_the_figure_in_words() -> None:
 
 
 def test_without_matplotlib_the_text_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bls_notebook.display.timeline.html.can_plot", lambda: False)
-    html = timeline_html(pipeline(True))
+    monkeypatch.setattr("bls_notebook.display.timeline.block.can_plot", lambda: False)
+    html = timeline_block([pipeline(True)]).html
     assert html.startswith("<pre>")
     assert "█" in html
 

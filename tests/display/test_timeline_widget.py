@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bls_notebook.display.on_top import VIEW, with_view
-from bls_notebook.display.timeline import live_timeline
+from bls_notebook.display.browser.on_top import VIEW, with_view
+from bls_notebook.display.timeline.live import live_timeline
 from tests.display.sessions import many, pipeline
 
 pytest.importorskip("anywidget")
@@ -57,7 +57,7 @@ def test_without_a_kernel_there_is_nothing_live() -> None:
 
 
 def test_in_a_kernel_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bls_notebook.display.live.can_live", lambda: True)
+    monkeypatch.setattr("bls_notebook.display.browser.alive.can_live", lambda: True)
     session = pipeline(True)
     plain, lit = (
         live_timeline(session),

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from bls_notebook.display import widget_files
-from bls_notebook.display.column_bytes import pack_columns
-from bls_notebook.display.widget_files import widget_file, widget_source
+from bls_notebook.display.browser import widget_files
+from bls_notebook.display.browser.column_bytes import pack_columns
+from bls_notebook.display.browser.widget_files import widget_file, widget_source
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,7 +27,9 @@ def test_an_installed_wheel(tmp_path: Path) -> None:
     [wheel] = WheelBuilder(str(ROOT)).build(directory=str(tmp_path / "dist"), versions=["standard"])
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
-    code = "from bls_notebook.display.widget_files import widget_file; print(widget_file('common.js'))"
+    code = (
+        "from bls_notebook.display.browser.widget_files import widget_file; print(widget_file('common.js'))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,

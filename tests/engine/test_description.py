@@ -14,8 +14,8 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display.html import Html
-from bls_notebook.display.responses import response_html, response_text
 from bls_notebook.engine.description import MAX_TEXT, ModelHome, describe, home_of
+from tests.display.page import as_html, as_text
 from tests.engine import odd
 from tests.engine.harness import Caller, assert_all_idle, ints, message, model, pbtxt, value
 
@@ -125,8 +125,8 @@ def test_whatever_a_model_raises_is_an_answer(repo: bls.ModelRepository, way: st
             assert "message: " in text, name
             assert_plain(text)
             assert_plain(repr(response))
-            assert_plain(response_text(response.record))
-            assert_plain(response_html(response.record))
+            assert_plain(as_text(response.record))
+            assert_plain(as_html(response.record))
             json.dumps(response.record.to_dict())
     assert_all_idle(repo)
     repo.unload("odd")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.display import many_text, response_text
+from bls_notebook.display import render
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from tests.repository.models import ECHO, ECHOES, HEAD, TEXT, said, saying
 
@@ -117,8 +117,8 @@ def test_an_error_without_words_has_a_repr(repo: bls.ModelRepository, text: str)
     assert r.error is not None
     assert r.error.message() == text
     assert repr(r) == "<Response of 'm': error ''>"
-    assert "no message" in response_text(r.record)
-    assert "no message" in many_text([r.record, r.record])
+    assert "no message" in render(r.record).text
+    assert "no message" in render([r.record, r.record]).text
 
 
 def test_an_error_that_the_model_returns_keeps_its_code(repo: bls.ModelRepository) -> None:

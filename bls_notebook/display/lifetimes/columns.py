@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bls_notebook.display.column_bytes import pack_columns
+from bls_notebook.display.browser.column_bytes import pack_columns
 from bls_notebook.display.lifetimes.facts import device_facts, end_of, holder_text, name_of, owner
 from bls_notebook.display.lifetimes.left_behind import left_behind
-from bls_notebook.display.lifetimes.text import summary
+from bls_notebook.display.lifetimes.report import summary
 from bls_notebook.display.palette import ALARM, Ink, device_ink
 from bls_notebook.display.units import shape
 from bls_notebook.observe.analysis.memory_use import is_left_behind

@@ -8,13 +8,13 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from bls_notebook.display.html import Html
+from bls_notebook.display.as_html import document_html
+from bls_notebook.display.as_text import document_text
+from bls_notebook.display.browser.alive import live
+from bls_notebook.display.browser.on_top import bundle_on_top, new_place
+from bls_notebook.display.browser.widget_files import widget_source
 from bls_notebook.display.lifetimes.columns import packed
-from bls_notebook.display.lifetimes.html import lifetimes_html
-from bls_notebook.display.lifetimes.text import lifetimes_text
-from bls_notebook.display.live import live
-from bls_notebook.display.on_top import bundle_on_top, new_place
-from bls_notebook.display.widget_files import widget_source
+from bls_notebook.display.lifetimes.report import lifetimes_document
 from bls_notebook.observe.records.lifetimes import Life, Lifetimes
 
 __all__ = ["lifetimes_widget", "live_lifetimes"]
@@ -80,7 +80,8 @@ def _widget_class() -> Any:
             return self._by_id.get(self.selected)
 
         def _repr_mimebundle_(self, **_: Any) -> Any:
-            html = Html(lifetimes_html(self.record))
-            return bundle_on_top(lifetimes_text(self.record, width=self._width), html, self)
+            document = lifetimes_document(self.record)
+            html = document_html(document)
+            return bundle_on_top(document_text(document, self._width), html, self)
 
     return LifetimesWidget

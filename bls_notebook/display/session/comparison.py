@@ -4,57 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from bls_notebook.display import parts, text
-from bls_notebook.display.html import Html, join, row, table, tag
-from bls_notebook.display.session.summary import tiles
+from bls_notebook.display import parts
+from bls_notebook.display.document import Block, Column, Document, Line, Note, Row, Table, Tiles, Words
+from bls_notebook.display.html import join, tag
 from bls_notebook.display.session.words import ns, percent
-from bls_notebook.display.timeline.html import timeline_html
-from bls_notebook.display.timeline.text import timeline_lines
+from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.units import count
 from bls_notebook.observe.analysis.quartiles import Spread
 from bls_notebook.observe.analysis.verdict_words import give_or_take, times
 from bls_notebook.observe.records.comparison import Comparison, Verification, failures
 
-__all__ = ["comparison_html", "comparison_text"]
+__all__ = ["comparison_document"]
 
-_PREDICTED = "by a replay of the requests as they were one at a time"
 # Causes with which the number of instances has nothing to do: there a prediction for it would only distract.
 _NOT_OF_INSTANCES = ("little", "batched", "helped", "one", "failed")
-_SERVER = "on a Triton server each instance is a process of its own, with a lock (GIL) of its own"
 
 
-def comparison_text(comparison: Comparison, *, width: int = 100) -> str:
-    """Describe a comparison as plain text.
-
-    Parameters
-    ----------
-    comparison : Comparison
-    width : int
-        Terminal cells in a line.
-
-    Returns
-    -------
-    str
-        The sentence first, then figures, both timelines, and what other instance counts would bring.
-    """
-    verdict = comparison.verdict
-    lines = [text.head(comparison.model, _what(comparison))]
-    lines += text.wrap(verdict.sentence, width, "  ")
-    lines += text.wrap(verdict.advice, width, "  ") if verdict.advice else []
-    lines += text.wrap(verdict.note, width, "  ") if verdict.note else []
-    lines.append("  " + text.facts(*(f"{label} {value}" for label, value, _ in _figures(comparison))))
-    if comparison.gathered.spans:
-        lines += ["", *timeline_lines([comparison.sequential, comparison.gathered], width=width), ""]
-    heads, rows = _what_if(comparison)
-    if rows:
-        lines += text.table(rows, heads=[head for head, _ in heads], right="r" * len(heads), width=width)
-    if comparison.verification is not None:
-        lines += text.note("verified", _verified(comparison.verification), width)
-    return "\n".join(lines)
-
-
-def comparison_html(comparison: Comparison, *, widget: Any = None) -> str:
-    """Describe a comparison as HTML.
+def comparison_document(comparison: Comparison, *, widget: Any = None) -> Document:
+    """Describe a comparison.
 
     Parameters
     ----------
@@ -64,34 +31,32 @@ def comparison_html(comparison: Comparison, *, widget: Any = None) -> str:
 
     Returns
     -------
-    str
-        One ``div`` with its stylesheet.
+    Document
+        The sentence first, then figures, both timelines, and what other instance counts would bring.
     """
     verdict = comparison.verdict
-    children = [
-        parts.line(parts.name(comparison.model), parts.quiet(_what(comparison))),
-        tag("div", _code(verdict.sentence), cls="session-verdict"),
-        tag("div", _code(verdict.advice), cls="session-advice") if verdict.advice else Html(),
-        parts.line(parts.quiet(verdict.note)) if verdict.note else Html(),
-        tiles(_figures(comparison)),
+    blocks: list[Block] = [
+        Line([parts.name(comparison.model), parts.quiet(_what(comparison))]),
+        Words(parts.coded(verdict.sentence), "session-verdict", "  "),
     ]
+    if verdict.advice:
+        blocks.append(Words(parts.coded(verdict.advice), "session-advice", "  "))
+    if verdict.note:
+        blocks.append(Words(parts.quiet(verdict.note), indent="  "))
+    blocks.append(Tiles(_figures(comparison)))
     if comparison.gathered.spans:
-        children.append(timeline_html(comparison.sequential, comparison.gathered, widget=widget))
+        both = (comparison.sequential, comparison.gathered)
+        blocks.append(timeline_block(both, widget=widget, gap=True))
     heads, rows = _what_if(comparison)
     if rows:
-        body = (
-            row(
-                [tag("th", first, cls="num", scope="row"), *(tag("td", cell, cls="num") for cell in rest)],
-                cls="session-advised" if first == str(verdict.count) else "",
-            )
-            for first, *rest in rows
-        )
-        children.append(table("What other instance counts bring", [(h, "num") for h, _ in heads], body))
+        marked = [Row(cells, "session-advised" if cells[0] == str(verdict.count) else "") for cells in rows]
+        columns = [Column(head, "r") for head in heads]
+        blocks.append(Table("What other instance counts bring", columns, marked))
     if comparison.verification is not None:
-        children.append(
-            parts.line(tag("b", "verified"), tag("span", _code(_verified(comparison.verification))))
-        )
-    return parts.output(*children, styles="session figure")
+        said = _verified(comparison.verification)
+        shown = join(tag("b", "verified"), tag("span", parts.coded(said).html), by=" ")
+        blocks.append(Note("verified", said, tag("div", shown, cls="head")))
+    return Document(blocks, styles="session figure")
 
 
 def _what(comparison: Comparison) -> str:
@@ -132,18 +97,11 @@ def _runs(spread: Spread) -> str:
     )
 
 
-def _what_if(comparison: Comparison) -> tuple[list[tuple[str, str]], list[list[str]]]:
-    """Headings with what they mean, and rows; the measured columns stay empty where nothing was run."""
+def _what_if(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows; the measured columns stay empty where nothing was run."""
     verdict = comparison.verdict
     models = ", ".join(verdict.models or (comparison.model,))
-    heads = [
-        (f"instances of {models}", "instance_group.count of each"),
-        ("predicted", _PREDICTED),
-        ("speed-up", "against today's exec"),
-        ("on a server", _SERVER),
-        ("measured", "the median of the gathered runs"),
-        ("speed-up", "against today's exec"),
-    ]
+    heads = [f"instances of {models}", "predicted", "speed-up", "on a server", "measured", "speed-up"]
     today = 0 if comparison.settings[0].problem else comparison.settings[0].measured.sequential
     measured = {s.count: s for s in comparison.settings[1:]}
     predicted = {} if verdict.cause in _NOT_OF_INSTANCES else {w.count: w for w in verdict.what_ifs}
@@ -174,9 +132,3 @@ def _verified(verification: Verification) -> str:
         f"{times(verification.predicted)}×, measured {measured} "
         f"({verification.off:.0%} off)"
     )
-
-
-def _code(words: str) -> Html:
-    """Show what is between backticks as code."""
-    pieces = words.split("`")
-    return join(*(tag("code", piece) if i % 2 else piece for i, piece in enumerate(pieces)))

@@ -2,59 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from bls_notebook.display import parts, text
-from bls_notebook.display.html import Html, join, row, table, tag
+from bls_notebook.display import parts
+from bls_notebook.display.document import (
+    Block,
+    Column,
+    Document,
+    Line,
+    Piece,
+    Row,
+    Table,
+    Tiles,
+    Warnings,
+    Words,
+)
+from bls_notebook.display.html import Html, text
 from bls_notebook.display.session.words import ns, percent, some_ns
-from bls_notebook.display.timeline.html import timeline_html
-from bls_notebook.display.timeline.text import timeline_lines
+from bls_notebook.display.text import clip
+from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.units import count, size
 from bls_notebook.observe.analysis.session_statistics import ModelStatistics, SessionStatistics
 from bls_notebook.observe.records.session import Session
 
-__all__ = ["session_figures", "session_html", "session_text", "statistics_html", "statistics_text", "tiles"]
+__all__ = ["figures_document", "session_document", "session_figures"]
 
-_NO_PICTURE = Html()
 _ERRORS = 3  # that are told in words
 _NONE = "no requests: nothing was sent to a model while the profile was on"
 
-# Heading, what it means.
+# Heading, how it is aligned, what it means.
 _COLUMNS = (
-    ("requests", "how many were sent to it"),
-    ("median", "of a request, from when it was sent until its last answer"),
-    ("own", "its own work in execute, all requests together; a batch counts once"),
-    ("callees", "in execute while a request that it had sent was under way"),
-    ("queued", "its requests waited for an instance, all together"),
-    ("busy", "the part of the wall time that its instances were busy, on average"),
-    ("critical path", "the part of the wall time that it bounded: with less of it the whole is faster"),
-    ("", ""),
+    ("requests", "r", "how many were sent to it"),
+    ("median", "t", "of a request, from when it was sent until its last answer"),
+    ("own", "t", "its own work in execute, all requests together; a batch counts once"),
+    ("callees", "t", "in execute while a request that it had sent was under way"),
+    ("queued", "t", "its requests waited for an instance, all together"),
+    ("busy", "r", "the part of the wall time that its instances were busy, on average"),
+    ("critical path", "r", "the part of the wall time that it bounded: with less of it the whole is faster"),
+    ("", "", ""),
 )
 
 
-def session_text(session: Session, *, width: int = 100) -> str:
-    """Describe a session as plain text.
-
-    Parameters
-    ----------
-    session : Session
-    width : int
-        Terminal cells in a line.
-
-    Returns
-    -------
-    str
-        A line of figures, a row for each model, and notes on what needs attention.
-    """
-    lines = timeline_lines([session], width=width) if session.spans else ()
-    said = statistics_text(session.statistics(), name=session.name, width=width, picture=lines)
-    errors = [line for error in _errors(session) for line in text.note("error", error, width)]
-    return "\n".join([said, *errors])
-
-
-def session_html(session: Session, *, widget: Any = None) -> str:
-    """Describe a session as HTML.
+def session_document(session: Session, *, widget: Any = None) -> Document:
+    """Describe a session: figures, its timeline, a row for each model, what needs attention.
 
     Parameters
     ----------
@@ -64,58 +55,28 @@ def session_html(session: Session, *, widget: Any = None) -> str:
 
     Returns
     -------
-    str
-        One ``div`` with its stylesheet.
+    Document
     """
-    picture = timeline_html(session, widget=widget) if session.spans else Html()
-    return statistics_html(session.statistics(), name=session.name, picture=picture, errors=_errors(session))
+    picture = [timeline_block([session], widget=widget)] if session.spans else []
+    return figures_document(session.statistics(), name=session.name, picture=picture, errors=_errors(session))
 
 
-def statistics_text(
-    figures: SessionStatistics, *, name: str = "", width: int = 100, picture: Sequence[str] = ()
-) -> str:
-    """Describe a session's figures as plain text, the lines of a picture among them; as `session_text`."""
-    title = text.head(name or "session", ns(figures.wall))
+def figures_document(
+    figures: SessionStatistics, *, name: str = "", picture: Sequence[Block] = (), errors: Sequence[str] = ()
+) -> Document:
+    """Describe a session's figures, with a picture and what requests failed with among them."""
+    top = Line([parts.name(name or "session"), Piece(ns(figures.wall), Html())])
     if not figures.requests:
-        return f"{title}\n  {_NONE}"
-    lines = [title, "  " + text.facts(*(f"{label} {value}" for label, value, _ in session_figures(figures)))]
-    lines += picture
-    rows = [[model, *(cell for cell in cells)] for model, cells in _rows(figures)]
-    heads = ["model", *(head for head, _ in _COLUMNS)]
-    lines += text.table(rows, heads=heads, right=" rttttrr", width=width, last="wrap")
-    for note in _notes(figures):
-        lines += text.note("note", note, width)
-    return "\n".join(lines)
-
-
-def statistics_html(
-    figures: SessionStatistics, *, name: str = "", picture: Html = _NO_PICTURE, errors: Sequence[str] = ()
-) -> str:
-    """Describe a session's figures as HTML, a picture and what requests failed with among them."""
-    top = parts.line(parts.name(name or "session"))
-    if not figures.requests:
-        return parts.output(top, parts.line(parts.quiet(_NONE)), styles="session")
-    heads = [("model", ""), *((head, "num" if head else "") for head, _ in _COLUMNS)]
-    body = (
-        row([
-            tag("th", parts.name(model), scope="row"),
-            *(
-                tag("td", cell, cls="num" if head else "session-remarks", title=what or None)
-                for cell, (head, what) in zip(cells, _COLUMNS, strict=True)
-            ),
-        ])
-        for model, cells in _rows(figures)
-    )  # fmt: skip
-    whole = table("Models of the session", heads, body)
-    return parts.output(
-        top,
-        tiles(session_figures(figures)),
-        picture,
-        whole,
-        _error_list(errors),
-        _note_list(figures),
-        styles="session figure",
-    )
+        return Document([top, Words(parts.quiet(_NONE), indent="  ")], styles="session")
+    columns = [Column("model"), *(Column(head, how, what) for head, how, what in _COLUMNS)]
+    rows = [
+        Row([parts.name(model), *cells, Piece(remarks, text(remarks), cls="session-remarks")])
+        for model, (*cells, remarks) in _rows(figures)
+    ]
+    table = Table("Models of the session", columns, rows, last="wrap")
+    wrong = Warnings(errors, "error", "session-errors")
+    blocks = [top, Tiles(session_figures(figures)), *picture, table, wrong, Warnings(_notes(figures), "note")]
+    return Document(blocks, styles="session figure")
 
 
 def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:
@@ -153,16 +114,6 @@ def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:
         if number:
             out.append((label, f"{number:,}", ""))
     return out
-
-
-def tiles(figures: Iterable[tuple[str, str, str]]) -> Html:
-    """Show figures side by side: label, value, and what it means as a tooltip, where that is given."""
-    # With spaces, for a notebook that is not trusted and is shown without the stylesheet.
-    each = (
-        tag("span", parts.quiet(label), Html(" "), tag("b", value), cls="session-tile", title=what or None)
-        for label, value, what in figures
-    )
-    return tag("div", join(*each, by=" "), cls="session-tiles")
 
 
 def _rows(figures: SessionStatistics) -> list[tuple[str, list[str]]]:
@@ -236,18 +187,8 @@ def _errors(session: Session) -> list[str]:
         if span.state == "error":
             # Without the traceback that Triton puts below a message.
             first = span.error.strip().partition("\n")[0]
-            said = f"{span.model}: {text.clip(first, 300)}"
+            said = f"{span.model}: {clip(first, 300)}"
             found[said] = found.get(said, 0) + 1
     told = [f"{said} ({n:,} times)" if n > 1 else said for said, n in found.items()]
     more = len(told) - _ERRORS
     return [*told[:_ERRORS], f"{more:,} more"] if more > 1 else told
-
-
-def _error_list(errors: Sequence[str]) -> Html:
-    items = (tag("li", tag("b", "error"), Html(" "), error) for error in errors)
-    return tag("ul", *items, cls="session-errors") if errors else Html()
-
-
-def _note_list(figures: SessionStatistics) -> Html:
-    notes = _notes(figures)
-    return join(parts.warnings(tuple(notes))) if notes else Html()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from bls_notebook.display.column_bytes import pack_columns
+from bls_notebook.display.browser.column_bytes import pack_columns
 from bls_notebook.display.palette import Ink
 from bls_notebook.display.timeline.lanes import Layout, lay_out
 from bls_notebook.observe.analysis.critical_path import Step

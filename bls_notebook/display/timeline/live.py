@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bls_notebook.display.live import live
+from bls_notebook.display.browser.alive import live
 from bls_notebook.display.timeline.figure import Critical
 
 __all__ = ["live_timeline"]

@@ -11,13 +11,13 @@ from typing import Any
 import anywidget
 import traitlets
 
-from bls_notebook.display import parts
-from bls_notebook.display.on_top import new_place, with_view
+from bls_notebook.display.as_html import output
+from bls_notebook.display.browser.on_top import new_place, with_view
+from bls_notebook.display.browser.widget_files import widget_source
 from bls_notebook.display.palette import model_inks
+from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.timeline.columns import path_columns, session_columns
-from bls_notebook.display.timeline.html import timeline_html
 from bls_notebook.display.timeline.text import timeline_text
-from bls_notebook.display.widget_files import widget_source
 from bls_notebook.observe.analysis.critical_path import Step
 from bls_notebook.observe.records.session import Session, Span
 
@@ -111,5 +111,5 @@ class Timeline(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None, **kwargs: Any) -> Any:
         text = timeline_text(*self._records)
-        html = parts.output(timeline_html(*self._records, widget=self), styles="figure")
+        html = output(timeline_block(self._records, widget=self).html, styles="figure")
         return with_view({"text/plain": text, "text/html": html}, self)

@@ -30,7 +30,7 @@ def widget_file(name: str) -> Path:
     FileNotFoundError
         The file is in neither place: the installation is not whole.
     """
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[2]
     for folder in (package / "widgets", package.parent / "widgets"):
         if (folder / name).is_file():
             return folder / name

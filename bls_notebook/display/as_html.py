@@ -1,0 +1,129 @@
+"""A document as HTML: the one place where blocks become elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bls_notebook.display.document import (
+    Block,
+    Both,
+    Box,
+    Column,
+    Document,
+    Fold,
+    Forms,
+    Group,
+    Line,
+    Note,
+    Row,
+    Said,
+    Table,
+    Tiles,
+    Warnings,
+    Words,
+    piece,
+)
+from bls_notebook.display.html import Html, join, prose, tag
+from bls_notebook.display.style import stylesheet
+
+__all__ = ["document_html", "output"]
+
+
+def document_html(document: Document) -> Html:
+    """Write a document as one ``div`` with its stylesheet."""
+    return output(*_blocks(document.blocks), styles=document.styles)
+
+
+def output(*children: str, styles: str = "") -> Html:
+    """Wrap one display with its stylesheet; notebooks must not typeset its dollars as formulas."""
+    style = Html(f"<style>{stylesheet(*styles.split())}</style>")
+    return tag("div", style, *children, **{"class": "bls-out mathjax_ignore tex2jax_ignore"})
+
+
+def _blocks(blocks: Sequence[Block]) -> Iterator[Html]:
+    return map(_block, blocks)
+
+
+def _line(*said: Said, cls: str = "head") -> Html:
+    """One line; spaces stay between its pieces where there is no stylesheet."""
+    return tag("div", join(*(piece(each).html for each in said), by=" "), cls=cls)
+
+
+def _block(block: Block) -> Html:
+    match block:
+        case Line():
+            return _line(*block.pieces)
+        case Words():
+            return _line(block.said, cls=block.cls)
+        case Note():
+            return block.html
+        case Warnings():
+            items = (tag("li", tag("b", block.label), Html(" "), prose(value)) for value in block.values)
+            return tag("ul", *items, cls=block.cls) if block.values else Html()
+        case Tiles():
+            return tag(
+                "div", join(*(_tile(*figure) for figure in block.figures), by=" "), cls="session-tiles"
+            )
+        case Table():
+            return _table(block)
+        case Fold():
+            shown = tag("summary", block.title)
+            return tag("details", shown, *_blocks(block.blocks), open="" if block.is_open else None)
+        case Forms():
+            return join(*_blocks(block.html))
+        case Box():
+            return tag("div", *_blocks(block.blocks), cls=block.cls)
+        case Both():
+            return block.html
+
+
+def _tile(label: str, value: str, what: str) -> Html:
+    # With a space, for a notebook that is not trusted and is shown without the stylesheet.
+    said = (tag("span", label, cls="dim"), Html(" "), tag("b", value))
+    return tag("span", *said, cls="session-tile", title=what or None)
+
+
+def _table(block: Table) -> Html:
+    """An accessible table in a box that scrolls sideways by itself."""
+    columns = [column for column in block.columns if column.in_html]
+    grouped = any(isinstance(row, Group) for row in block.rows)
+    beside = any(isinstance(row, Group) and row.beside for row in block.rows)
+    heads = [tag("th", "", scope="col")] * beside
+    heads += (tag("th", piece(c.head).html, cls=_kind(c), scope="col") for c in columns)
+    top = tag("thead", tag("tr", *heads))
+    rows = (_row(row, block) if isinstance(row, Row) else _group(row, block) for row in block.rows)
+    body = join(*rows) if grouped else tag("tbody", *rows)
+    inner = tag("table", tag("caption", block.caption), top, body, cls="groups" if grouped else "")
+    return tag("div", inner, cls="scroll")
+
+
+def _kind(column: Column) -> str:
+    return "num" if column.how else ""
+
+
+def _group(group: Group, block: Table) -> Html:
+    said = piece(group.title)
+    if group.beside:
+        first = tag("th", said.html, scope="rowgroup", rowspan=len(group.rows))
+        rows = [_row(row, block, (first,) if i == 0 else ()) for i, row in enumerate(group.rows)]
+        return tag("tbody", *rows)
+    wide = sum(column.in_html for column in block.columns)
+    head = tag("tr", tag("th", said.html, cls=said.cls, scope="rowgroup", colspan=wide))
+    return tag("tbody", head, *(_row(row, block) for row in group.rows))
+
+
+def _row(row: Row, block: Table, first: Sequence[Html] = ()) -> Html:
+    if row.only == "text":
+        return Html()
+    cells, at = list(first), 0
+    for number, cell in enumerate(map(piece, row.cells)):
+        columns = [column for column in block.columns[at : at + cell.wide] if column.in_html]
+        at += cell.wide
+        if not columns:
+            continue
+        kind = cell.cls if cell.wide > 1 else cell.cls or _kind(columns[0])
+        how = {"scope": "row"} if block.headed and number == 0 else {}
+        how |= {"title": cell.title or columns[0].title} if cell.title or columns[0].title else {}
+        how |= {"colspan": str(len(columns))} if cell.wide > 1 else {}
+        cells.append(tag("th" if "scope" in how else "td", cell.html, cls=kind, **how))
+    return tag("tr", *cells, cls=row.cls)

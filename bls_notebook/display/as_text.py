@@ -1,0 +1,96 @@
+"""A document as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bls_notebook.display import text
+from bls_notebook.display.document import (
+    Block,
+    Both,
+    Box,
+    Column,
+    Document,
+    Fold,
+    Forms,
+    Group,
+    Line,
+    Note,
+    Row,
+    Table,
+    Tiles,
+    Warnings,
+    Words,
+    piece,
+)
+from bls_notebook.observe.visible import visible
+
+__all__ = ["document_text"]
+
+
+def document_text(document: Document, width: int = 100) -> str:
+    """Write a document as plain text, for lines of `width` terminal cells."""
+    return "\n".join(_lines(document.blocks, width))
+
+
+def _lines(blocks: Sequence[Block], width: int) -> list[str]:
+    return [line for block in blocks for line in _block(block, width)]
+
+
+def _block(block: Block, width: int) -> Sequence[str]:
+    match block:
+        case Line():
+            said = block.by.join(visible(words) for each in block.pieces if (words := piece(each).text))
+            return [f"{block.indent}{block.mark}{' ' if block.mark else ''}{said}"]
+        case Words():
+            return [""] * block.gap + text.wrap(piece(block.said).text, width, block.indent, block.hang)
+        case Note():
+            return [""] * block.gap + text.note(block.label, piece(block.said).text, width, block.indent)
+        case Warnings():
+            return [line for value in block.values for line in text.note(block.label, value, width)]
+        case Tiles():
+            return ["  " + text.facts(*(f"{label} {value}" for label, value, _ in block.figures))]
+        case Table():
+            return _table(block, width)
+        case Fold():
+            return _lines(block.blocks, width)
+        case Forms():
+            return _lines(block.text, width)
+        case Box():
+            first, *rest = _lines(block.blocks, width - 2)
+            return [""] * block.gap + [f"{block.mark} {first}", *(f"  {line}".rstrip() for line in rest)]
+        case Both():
+            return block.lines(width)
+
+
+def _table(block: Table, width: int) -> list[str]:
+    columns = [column for column in block.columns if column.in_text]
+    beside = any(isinstance(row, Group) and row.beside for row in block.rows)
+    return text.table(
+        list(_rows(block)),
+        heads=[piece(column.head).text for column in columns] if block.heads else (),
+        right=" " * beside + "".join(column.how or " " for column in columns),
+        width=width,
+        indent=block.indent,
+        last=block.last,
+        most=max(16, (width - 24) // block.shared) if block.shared else block.most,
+    )
+
+
+def _rows(block: Table) -> Iterator[list[str]]:
+    for row in block.rows:
+        if isinstance(row, Group):
+            for i, each in enumerate(row.rows):
+                title = [piece(row.title).text if i == 0 else ""] if row.beside else []
+                yield [*title, *_cells(each, block.columns)]
+        elif row.only != "html":
+            yield _cells(row, block.columns)
+
+
+def _cells(row: Row, columns: Sequence[Column]) -> list[str]:
+    found, at = [], 0
+    for cell in map(piece, row.cells):
+        if any(column.in_text for column in columns[at : at + cell.wide]):
+            found.append(cell.text)
+        at += cell.wide
+    return found

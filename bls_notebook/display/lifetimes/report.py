@@ -1,0 +1,142 @@
+"""A memory track: what was left behind, the picture, tables of devices and of what is alive."""
+
+from __future__ import annotations
+
+from bls_notebook.display import parts
+from bls_notebook.display.document import (
+    Block,
+    Both,
+    Column,
+    Document,
+    Fold,
+    Forms,
+    Line,
+    Piece,
+    Row,
+    Table,
+    Warnings,
+)
+from bls_notebook.display.html import Html, join, tag
+from bls_notebook.display.lifetimes.chart import chart_lines
+from bls_notebook.display.lifetimes.facts import (
+    Alive,
+    DeviceFacts,
+    alive_kinds,
+    device_facts,
+    device_label,
+    owner,
+    sums_text,
+)
+from bls_notebook.display.lifetimes.figure import lifetimes_svg
+from bls_notebook.display.lifetimes.left_behind import left_behind
+from bls_notebook.display.svg import can_plot, figure_html
+from bls_notebook.display.units import count, duration, shape, size
+from bls_notebook.observe.records.lifetimes import Lifetimes
+
+__all__ = ["figure_alt", "lifetimes_document", "summary"]
+
+_TEXT, _WHOLE, _MOST = 12, 12, 200  # rows of what is alive: in text, in HTML at once, and folded away
+_NO_PLOT = "for a figure: pip install matplotlib"
+
+
+def lifetimes_document(record: Lifetimes) -> Document:
+    """Describe a memory track."""
+    first, *facts = summary(record)
+    top = Line([Piece(first, tag("b", first)), parts.quiet(parts.dots(*facts))], by=" · ")
+    devices = _devices(record)
+    warnings = Warnings(left_behind(record))
+    picture = [Both(lambda width: ["", *chart_lines(record, width=width)], _figure(record))]
+    shown = picture if record.lives else []
+    order = Forms([*devices, warnings, *shown], [warnings, *shown, *devices])
+    return Document([top, order, *_alive(record)], styles="figure")
+
+
+def summary(record: Lifetimes) -> list[str]:
+    """Return the facts of the heading."""
+    models = {life.maker.model for life in record.lives if life.maker.model}
+    facts = [
+        f"memory of {record.name}" if record.name else "memory",
+        count(len(record.lives), "block") if record.lives else "nothing passed through a request",
+        count(len(models), "model") if models else "",
+        duration(record.wall / 1e9),
+        f"{record.dropped:,} more did not fit into the record" if record.dropped else "",
+    ]
+    return [fact for fact in facts if fact]
+
+
+def figure_alt(record: Lifetimes) -> str:
+    """Say in words what the figure shows."""
+    said = [
+        f"{facts.label}: peak {size(facts.peak)}, {sums_text(facts.at_peak)}; {size(facts.left)} left behind"
+        for facts in device_facts(record)
+        if facts.blocks
+    ]
+    return f"Lifetimes of {count(len(record.lives), 'block')} of memory. {'. '.join(said)}."
+
+
+def _figure(record: Lifetimes) -> Html:
+    if can_plot():
+        return figure_html(lifetimes_svg(record), figure_alt(record))
+    lines = tag("pre", Html("\n").join(parts.quiet(line).html for line in chart_lines(record)))
+    return join(lines, tag("div", parts.quiet(_NO_PLOT).html, cls="head"))
+
+
+def _devices(record: Lifetimes) -> list[Block]:
+    used = [facts for facts in device_facts(record) if facts.blocks]
+    columns = [
+        Column("device"), Column("peak", "r"), Column("capacity", "r"),
+        Column("before", "r", in_html=any(facts.used for facts in used)),
+        Column("left behind", "r"), Column("alive at the peak"),
+    ]  # fmt: skip
+    return [Table("Devices", columns, list(map(_device, used)), last="wrap")] if used else []
+
+
+def _device(facts: DeviceFacts) -> Row:
+    left = join(
+        parts.nbytes(facts.left).html, parts.quiet(f"in {count(facts.left_blocks, 'block')}").html, by=" "
+    )
+    return Row([
+        parts.device(facts.label),
+        parts.nbytes(facts.peak),
+        parts.known(facts.total or -1),
+        parts.nbytes(facts.used) if facts.used else Piece("", parts.nbytes(0).html),
+        Piece(size(facts.left), left) if facts.left_blocks else parts.quiet("nothing"),
+        Piece(sums_text(facts.at_peak), parts.quiet(sums_text(facts.at_peak, 4)).html, cls="wrap"),
+    ])  # fmt: skip
+
+
+def _alive(record: Lifetimes) -> list[Block]:
+    kinds = alive_kinds(record)
+    if not kinds:
+        return []
+    heads = ("tensor", "size", "type", "device", "made by", "held by")
+    columns = [Column(head, "r" if head == "size" else "") for head in heads]
+
+    def table(most: int) -> Table:
+        return Table("Alive at the end", columns, [_row(record, kind) for kind in kinds[:most]], most=28)
+
+    def rest(most: int) -> tuple[int, int]:
+        return sum(len(kind.lives) for kind in kinds[most:]), sum(kind.bytes for kind in kinds[most:])
+
+    def more(_: int) -> list[str]:
+        blocks, total = rest(_TEXT)
+        return [f"  and {blocks:,} more, {size(total)}"] if blocks else []
+
+    left = rest(_MOST)[0]
+    line: list[Block] = [Line([parts.quiet(f"and {left:,} more")])] if left else []
+    title = f"alive at the end: {count(rest(0)[0], 'block')}"
+    text: list[Block] = [Both(lambda _: ["", "  alive at the end"]), table(_TEXT), Both(more)]
+    return [Forms(text, [Fold(title, [table(_MOST), *line], len(kinds) <= _WHOLE)])]
+
+
+def _row(record: Lifetimes, kind: Alive) -> Row:
+    life = kind.lives[0]
+    span = f", span {life.maker.span}" if life.maker.span and len(kind.lives) == 1 else ""
+    return Row([
+        parts.name(kind.label),
+        parts.nbytes(kind.bytes),
+        parts.code(f"{life.datatype} {shape(life.shape) if life.shape else ''}".strip()),
+        parts.device(device_label(record, life.device)),
+        owner(life.maker) + span,
+        parts.code(kind.held_by),
+    ])  # fmt: skip

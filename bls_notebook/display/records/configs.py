@@ -1,0 +1,43 @@
+"""A model's config.pbtxt, lightly coloured."""
+
+from __future__ import annotations
+
+import re
+
+from bls_notebook.display import parts
+from bls_notebook.display.document import Both, Document, Forms, Line
+from bls_notebook.display.html import Html, join, prose, tag
+from bls_notebook.observe.visible import visible
+
+__all__ = ["config_document"]
+
+_TOKEN = re.compile(
+    r"""(?P<com>\#[^\n]*)
+    |(?P<str>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+    |(?P<key>[A-Za-z_]\w*(?=[ \t]*[:{\[]))
+    |(?P<lit>\b[A-Z][A-Z0-9_]+\b|\btrue\b|\bfalse\b|-?\b\d[\w.]*)
+    |\w+""",
+    re.VERBOSE,
+)
+
+
+def config_document(name: str, pbtxt: str) -> Document:
+    """Show a config under the name of its model; never cut, so that it can be copied."""
+    shown = tag("pre", _coloured(pbtxt.rstrip().expandtabs(4)), cls="config-text")
+    whole = Both(lambda _: [visible(pbtxt.rstrip(), lines=True)], shown)
+    named = Line([parts.name(name), parts.quiet("config.pbtxt")])
+    return Document([Forms([Line([f"config.pbtxt of {name}"], mark="#")], [named]), whole], styles="config")
+
+
+def _coloured(pbtxt: str) -> Html:
+    pieces: list[str] = []
+    end = 0
+    for match in _TOKEN.finditer(pbtxt):
+        pieces += [prose(pbtxt[end : match.start()]), _token(match)]
+        end = match.end()
+    return join(*pieces, prose(pbtxt[end:]))
+
+
+def _token(match: re.Match[str]) -> Html:
+    kind = match.lastgroup
+    return tag("span", prose(match[0]), cls=f"config-{kind}") if kind else prose(match[0])

@@ -1,0 +1,128 @@
+"""An error: its message, the models that it came through, the lines of the model that failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from bls_notebook.display import parts, text
+from bls_notebook.display.document import Block, Both, Box, Document, Line, Note, Piece
+from bls_notebook.display.html import Html, join, prose, tag
+from bls_notebook.observe.records.repository import ErrorRecord, FrameRecord
+from bls_notebook.observe.visible import visible
+
+__all__ = ["error_box", "error_document"]
+
+_AT = "\n\nAt:\n"  # what Triton puts before a model's traceback
+_TRACEBACK = re.compile(r"\n\nAt:(?:\n  .*\(\d+\): .*)+\n?")
+_LINES = 8  # of a message that HTML shows at once; the rest folds away
+_CHARACTERS = 800
+_MOST = 50_000  # characters that are shown at all
+
+
+def error_document(record: ErrorRecord) -> Document:
+    """Describe an error: the whole message, the chain of models, the frames with their source, the remedy."""
+    return Document([error_box(record, mark="✗")], styles="error")
+
+
+def error_box(record: ErrorRecord, *, mark: str = " ", gap: bool = False) -> Box:
+    """Return the body of `error_document`, for use inside another display."""
+    return Box(list(_blocks(record)), "error", mark, gap)
+
+
+def _blocks(record: ErrorRecord) -> Iterator[Block]:
+    kind = "" if record.message.startswith(f"{record.kind}:") else record.kind
+    title = f"{record.chain[-1]} failed" if record.chain else "error"
+    head = Piece(title, tag("b", title, cls="error-title", style="color:#d64545"))
+    yield Line([head, *(parts.quiet(fact) for fact in (kind, record.code) if fact)], by=" · ")
+    message = _message(record)
+    first, rest = _split(message)
+    yield Both(lambda width: text.wrap(message, width), join(_pre(first), _more(rest)))
+    if len(record.chain) > 1:
+        *through, last = record.chain
+        models = tag("span", join(*through, tag("b", last), by=" → "), cls="error-chain")
+        said = [f"through {visible(' → '.join(record.chain))}"]
+        yield Both(lambda _: said, tag("div", parts.quiet("through").html, Html(" "), models))
+    yield Both(
+        lambda _: [line for frame in record.frames for line in _frame_lines(frame)], _traceback(record)
+    )
+    if record.hint:
+        hint = tag("div", tag("b", "how to fix"), Html(" "), prose(record.hint), cls="error-hint")
+        yield Note("how to fix", record.hint, hint, indent="", gap=True)
+
+
+def _message(record: ErrorRecord) -> str:
+    """Return the message, without Triton's traceback where frames tell the same with their source."""
+    message = record.message
+    if len(message) > _MOST:
+        message = f"{message[:_MOST]} … {len(message) - _MOST:,} more characters"
+    message = _TRACEBACK.sub("", message) if record.frames else message
+    return message.strip() or "no message"
+
+
+def _split(message: str) -> tuple[str, str]:
+    """Part a message where Triton appends its traceback, or where it gets too long to be read at a glance."""
+    at = message.find(_AT)
+    first, rest = (message, "") if at < 0 else (message[:at], message[at + 2 :])
+    lines = first.split("\n")
+    cut = min(len("\n".join(lines[:_LINES])), _CHARACTERS)
+    return (f"{first[:cut]}…", message) if cut < len(first) else (first, rest)
+
+
+def _pre(words: str) -> Html:
+    return tag("pre", prose(words), cls="error-message")
+
+
+def _more(rest: str) -> Html:
+    if not rest:
+        return Html()
+    own = rest.startswith("At:")
+    return _fold("traceback" if own else "whole message", _pre(rest), own)
+
+
+def _fold(title: str, inside: Html, is_open: bool) -> Html:
+    return tag("details", tag("summary", title), inside, open="" if is_open else None)
+
+
+# -- frames ------------------------------------------------------------------------------------------
+
+
+def _traceback(record: ErrorRecord) -> Html:
+    own = [frame for frame in record.frames if frame.model]
+    folds = [_fold("traceback", join(*map(_frame, own)), True)] if own else []
+    if len(own) < len(record.frames):
+        folds.append(_fold("full traceback", join(*map(_frame, record.frames)), False))
+    return join(*folds)
+
+
+def _where(frame: FrameRecord) -> list[str]:
+    version = f"version {frame.version}" if frame.model and frame.version > 0 else ""
+    return [
+        version,
+        f"{frame.file or '?'}, line {frame.line}",
+        f"in {frame.function}" if frame.function else "",
+    ]
+
+
+def _numbered(frame: FrameRecord) -> Iterator[tuple[str, str, bool]]:
+    """The lines of a frame: mark and number, source, whether it is the one that failed."""
+    width = max((len(str(n)) for n, _ in frame.source), default=0)
+    for n, source in frame.source:
+        fails = n == frame.line
+        yield f"{'→' if fails else ' '} {n:>{width}}", source.expandtabs(4).rstrip(), fails
+
+
+def _frame_lines(frame: FrameRecord) -> list[str]:
+    numbered = (f"{number}  {visible(source)}".rstrip() for number, source, _ in _numbered(frame))
+    return ["", text.head(frame.model, text.facts(*_where(frame))), *numbered]
+
+
+def _frame(frame: FrameRecord) -> Html:
+    model = parts.name(frame.model).html if frame.model else Html()
+    where = tag("div", join(model, parts.dots(*_where(frame)).html, by=" "), cls="error-where")
+    # The newline is for readers without the stylesheet; a block swallows it.
+    lines = (
+        tag("span", tag("i", number), f"  {source}", Html("\n"), cls="error-fails" if fails else "")
+        for number, source, fails in _numbered(frame)
+    )
+    return join(where, tag("pre", *lines, cls="error-code") if frame.source else "")

@@ -1,0 +1,218 @@
+"""Many responses in one compact table: of many requests (-n), or of one request that streams.
+
+Of a long run enough rows are shown to see the pattern, never thousands; the first errors are always there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bls_notebook.display import parts
+from bls_notebook.display.document import (
+    Block,
+    Column,
+    Document,
+    Line,
+    Piece,
+    Row,
+    Said,
+    Table,
+    Warnings,
+    Words,
+    piece,
+)
+from bls_notebook.display.html import Html, join, tag
+from bls_notebook.display.records.errors import error_box
+from bls_notebook.display.units import count, duration, median, shape
+from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
+from bls_notebook.observe.visible import first_line
+
+__all__ = ["responses_document"]
+
+_LEFT = "no final flag: the stream was left before its end, so there may be more responses"
+_COLUMNS = 4  # tensor names that get a column each
+_WHOLE, _HEAD, _TAIL, _BAD = 20, 8, 3, 5  # rows: all, or the first, the last, and the first errors
+Records = Sequence[ResponseRecord]
+
+
+def responses_document(records: Records, *, stream: bool = False, running: bool = False) -> Document:
+    """Describe the responses of many requests, or of one that streams.
+
+    Parameters
+    ----------
+    records : sequence of ResponseRecord
+        In order; of a stream ``seconds`` counts from the request.
+    stream : bool
+        Whether they are all of one request.
+    running : bool
+        Whether more may come: then it is no wonder that there was no final flag yet.
+
+    Returns
+    -------
+    Document
+        A summary, a row for each response, the first error whole.
+    """
+    if not records:
+        return Document([Words(parts.quiet("no responses"))])
+    is_open = stream and not records[-1].final
+    error = next((r.error for r in records if r.error), None)
+    mark = "✗" if error else "✓" if not is_open else "·" if running else "!"
+    model, *facts = _summary(records, stream, running and is_open)
+    blocks: list[Block] = [Line([parts.name(model), parts.quiet(parts.dots(*facts))], " · ", mark)]
+    blocks.append(_table(records, stream))
+    blocks.append(Warnings(_warnings(records, is_open and not running)))
+    if error:
+        blocks.append(error_box(error, gap=True))
+    return Document(blocks, styles="error" if error else "")
+
+
+def _table(records: Records, stream: bool) -> Table:
+    found = _tensor_columns(records)
+    columns = [
+        Column(Piece("", Html("#")), "r"),
+        Column(in_html=False),
+        Column("after" if stream else "time", "t", in_html=any(r.seconds is not None for r in records)),
+        *(Column(each.head) for each in found),
+        Column(),
+    ]
+    warned = any(r.warnings for r in records)
+    rows: list[Row] = []
+    for item in _rows(records):
+        if isinstance(item, ResponseRecord):
+            rows.append(_row(item, found, stream, warned))
+        else:
+            rows.append(Row(["", "", "", item], only="text"))
+            rows.append(Row([Piece("", Html(item), wide=len(columns))], "gap", only="html"))
+    caption, shared = f"Responses of {records[0].model}", max(len(found), 1)
+    return Table(caption, columns, rows, headed=False, last="wrap", shared=shared)
+
+
+def _row(record: ResponseRecord, found: Sequence[_Tensors], stream: bool, warned: bool) -> Row:
+    said = _note(record, stream)
+    sign = "!" if record.warnings else ""
+    title = "; ".join(record.warnings) or None
+    number = join(str(record.index), tag("span", sign, cls="warn", title=title) if warned else "", by=" ")
+    start: list[Said] = [
+        Piece(str(record.index), number),
+        "✗" if record.error else sign,
+        parts.time(record.seconds),
+    ]
+    if record.error:
+        bad = Piece(said, Html(f"✗ {piece(said).html}"), "wide", len(found) + 1, record.error.message)
+        return Row([*start, bad], "bad")
+    return Row([*start, *(each.cell(record) for each in found), parts.quiet(said)])
+
+
+def _rows(records: Records) -> Iterator[ResponseRecord | str]:
+    """Give the responses to show, and between them how many are left out."""
+    before = -1
+    for i in [*_shown(records), len(records)]:
+        if i - before > 1:
+            yield f"… {i - before - 1:,} more"
+        if i < len(records):
+            yield records[i]
+        before = i
+
+
+def _shown(records: Records) -> list[int]:
+    """Return the rows to show, in order: all of a short run, of a long one its ends and first errors."""
+    if len(records) <= _WHOLE:
+        return list(range(len(records)))
+    bad = [i for i, record in enumerate(records) if record.error][:_BAD]
+    return sorted({*range(_HEAD), *range(len(records) - _TAIL, len(records)), *bad})
+
+
+def _note(record: ResponseRecord, stream: bool) -> str:
+    """Return what ends a response's row: its error's first line, or that it is final."""
+    if record.error:
+        return first_line(record.error.message, 1000) or "no message"
+    return "final" if stream and record.final else ""
+
+
+def _summary(records: Records, stream: bool, running: bool) -> list[str]:
+    wrong = sum(r.error is not None for r in records)
+    version = records[0].version
+    first = [records[0].model, f"version {version}" if version > 0 else ""]
+    errors = [count(wrong, "error")] if wrong else []
+    times = [r.seconds for r in records if r.seconds is not None]
+    if stream:
+        sent = sum(bool(r.tensors) for r in records)
+        spread = [f"first after {duration(times[0])}", f"last after {duration(times[-1])}"] if times else []
+        return [*first, count(sent, "response"), *errors, *spread, *["running"] * running]
+    both = f"{duration(min(times))} to {duration(max(times))}" if times else ""
+    spread = [f"median {duration(median(times))}", both] if times else []
+    return [*first, count(len(records), "request"), *errors, *spread]
+
+
+def _warnings(records: Records, left: bool) -> list[str]:
+    totals: dict[str, int] = {}
+    for record in records:
+        for warning in record.warnings:
+            totals[warning] = totals.get(warning, 0) + 1
+    return [*[_LEFT] * left, *(f"{w} ({n:,} times)" if n > 1 else w for w, n in totals.items())]
+
+
+# -- columns -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Tensors:
+    """The tensors of one name; what they all share stands in the heading, once."""
+
+    name: str
+    datatype: str = ""
+    shape: str = ""
+    device: str = ""
+
+    @property
+    def head(self) -> Piece:
+        device = "" if self.device == "cpu" else self.device
+        words = " ".join(part for part in (self.name, self.datatype, self.shape, device) if part)
+        chip = parts.datatype(self.datatype).html if self.datatype else ""
+        dims = parts.quiet(self.shape).html if self.shape else ""
+        place = parts.device(device).html if device else ""
+        return Piece(words, join(parts.name(self.name).html, chip, dims, place, by=" "))
+
+    def cell(self, record: ResponseRecord) -> Piece:
+        """Return what `record` has under this heading."""
+        found = [t for t in record.tensors if self.name in ("", t.name)]
+        shown = [
+            join(*(parts.quiet(fact).html for fact in self._rest(t)), _preview(t), by=" ") for t in found
+        ]
+        words = "; ".join(" ".join([*self._rest(t), t.preview]) for t in found)
+        return Piece(words, join(*(tag("div", each) for each in shown)) if len(shown) > 1 else join(*shown))
+
+    def _rest(self, tensor: TensorRecord) -> list[str]:
+        """Return the facts of a tensor that its heading does not tell."""
+        facts = [] if self.name else [tensor.name]
+        facts += [] if self.datatype else [tensor.datatype]
+        facts += [] if self.shape else [shape(tensor.shape)]
+        return facts if self.device or tensor.device == "cpu" else [*facts, tensor.device]
+
+
+def _preview(tensor: TensorRecord) -> Html:
+    return parts.preview(tensor.preview, 2 * parts.LONGEST // 3).html
+
+
+def _tensor_columns(records: Records) -> list[_Tensors]:
+    """Return a column for each tensor name, or one for all of them where there are many."""
+    tensors: dict[str, list[TensorRecord]] = {}
+    for record in records:
+        for tensor in record.tensors:
+            tensors.setdefault(tensor.name, []).append(tensor)
+    if len(tensors) > _COLUMNS:
+        return [_Tensors("")]
+    return [
+        _Tensors(
+            name,
+            _shared({t.datatype for t in group}),
+            _shared({shape(t.shape) for t in group}),
+            _shared({t.device for t in group}),
+        )
+        for name, group in tensors.items()
+    ]
+
+
+def _shared(values: set[str]) -> str:
+    return values.pop() if len(values) == 1 else ""

@@ -1,0 +1,128 @@
+"""One model version: how it runs, what goes in and what comes out; and many of them, a row each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bls_notebook.display import parts
+from bls_notebook.display.document import (
+    Block,
+    Column,
+    Document,
+    Group,
+    Line,
+    Note,
+    Piece,
+    Row,
+    Table,
+    Warnings,
+    Words,
+)
+from bls_notebook.display.html import Html, join, prose, tag
+from bls_notebook.display.units import count, shape
+from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
+
+__all__ = ["model_document", "models_document"]
+
+_EMPTY = "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"
+_SHORT = 40  # characters of a reason that still stands in the last column
+_NAMES = 3  # tensor names a side of a signature
+
+
+def model_document(record: ModelRecord) -> Document:
+    """Describe one model version."""
+    return Document(list(_blocks(record)))
+
+
+def _blocks(record: ModelRecord) -> Iterator[Block]:
+    time = parts.time(record.load_seconds)
+    loaded = parts.quiet("loaded in ", time) if time.text else time
+    version = parts.quiet(f"version {record.version}")
+    yield Line([parts.name(record.name), version, parts.state(record), loaded])
+    if record.reason:
+        said = tag("span", prose(record.reason), cls="wrap")
+        yield Note("reason", record.reason, tag("div", parts.quiet("reason").html, Html(" "), said))
+    yield Words(parts.dots(*_facts(record)), cls="facts", indent="  ")
+    both = (("inputs", record.inputs), ("outputs", record.outputs))
+    batch = record.max_batch_size > 0
+    groups = [
+        Group(title, [_spec(spec, batch) for spec in specs], beside=True) for title, specs in both if specs
+    ]
+    if groups:
+        columns = [Column("name"), Column("datatype"), Column("shape"), Column()]
+        caption = f"Inputs and outputs of {record.name}"
+        yield Table(caption, columns, groups, headed=False, heads=False)
+    yield Warnings(record.warnings)
+
+
+def _facts(record: ModelRecord) -> Iterator[str]:
+    if record.backend:
+        yield f"{record.backend} backend"
+    kind = record.instance_kind.removeprefix("KIND_").upper()
+    yield count(record.instances, "instance") + (f" on {kind}" if kind in {"CPU", "GPU"} else "")
+    yield f"batches of up to {record.max_batch_size}" if record.max_batch_size > 0 else "no batching"
+    if record.decoupled:
+        yield "decoupled: any number of responses"
+    if record.source:
+        yield f"from {'a cell' if record.source == 'cell' else record.source}"
+
+
+def _spec(spec: TensorSpecRecord, batch: bool) -> Row:
+    dims = shape(spec.dims, batch=batch)
+    any_size = "-1 means any size" if -1 in spec.dims else None
+    said = Piece(dims, tag("code", dims, title=any_size))
+    optional = parts.quiet("optional" if spec.optional else "")
+    return Row([parts.name(spec.name), parts.datatype(spec.datatype), said, optional])
+
+
+# -- many ----------------------------------------------------------------------------------------------
+
+
+def models_document(records: Sequence[ModelRecord]) -> Document:
+    """List models in the order given; reasons are wrapped, never cut."""
+    if not records:
+        return Document([Words(parts.quiet(_EMPTY))])
+    columns = [
+        Column("model"), Column("version", "r"), Column("state"), Column("load time", "t"), Column("source"),
+        Column("inputs → outputs"),
+    ]  # fmt: skip
+    rows = [row for record in records for row in _rows(record)]
+    table = Table("Models in the repository", columns, rows, indent="", last="wrap", most=28)
+    return Document([table, Words(parts.quiet(_summary(records)), gap=True)])
+
+
+def _rows(record: ModelRecord) -> Iterator[Row]:
+    """A row, and in text a second one for a reason that has no room in it."""
+    signature, reason = _signature(record), record.reason
+    beside = not signature and len(reason) <= _SHORT
+    below = tag("div", prose(reason), cls="dim") if reason else ""
+    inside = join(tag("code", signature) if signature else "", below)
+    last = Piece(reason if beside else signature, inside, cls="wrap")
+    yield Row([
+        parts.name(record.name),
+        str(record.version),
+        parts.state(record),
+        parts.time(record.load_seconds),
+        parts.quiet(record.source),
+        last,
+    ])  # fmt: skip
+    if reason and not beside:
+        yield Row(["", "", reason], only="text")
+
+
+def _signature(record: ModelRecord) -> str:
+    if not record.inputs and not record.outputs:
+        return ""
+    return f"{_names(record.inputs)} → {_names(record.outputs)}"
+
+
+def _names(specs: tuple[TensorSpecRecord, ...]) -> str:
+    more = f", +{len(specs) - _NAMES}" if len(specs) > _NAMES else ""
+    return ", ".join(spec.name for spec in specs[:_NAMES]) + more or "nothing"
+
+
+def _summary(records: Sequence[ModelRecord]) -> str:
+    ready = sum(record.state == "READY" for record in records)
+    models = len({record.name for record in records})
+    versions = f" in {count(len(records), 'version')}" if models < len(records) else ""
+    return f"{count(models, 'model')}{versions}, {ready:,} ready"

@@ -1,0 +1,76 @@
+"""One response: a row for each tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bls_notebook.display import parts
+from bls_notebook.display.document import (
+    Block,
+    Column,
+    Document,
+    Fold,
+    Forms,
+    Line,
+    Note,
+    Row,
+    Table,
+    Warnings,
+    Words,
+)
+from bls_notebook.display.html import join, tag
+from bls_notebook.display.records.errors import error_box
+from bls_notebook.display.units import count, shape
+from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
+
+__all__ = ["response_document"]
+
+_COLUMNS = [*map(Column, ("name", "datatype", "shape", "device")), Column("size", "r"), Column("values")]
+
+
+def response_document(record: ResponseRecord) -> Document:
+    """Describe one response: where it is from, its tensors or its error, what it was asked with."""
+    return Document(list(_blocks(record)), styles="error" if record.error else "")
+
+
+def _blocks(record: ResponseRecord) -> Iterator[Block]:
+    facts = (
+        f"version {record.version}" if record.version > 0 else "",
+        f"request {record.request_id}" if record.request_id else "",
+        parts.time(record.seconds),
+    )
+    top = parts.quiet(parts.dots(*facts, by="  "))
+    yield Line([parts.name(record.model), top], mark="✗" if record.error else "✓")
+    if record.error:
+        yield error_box(record.error)
+    if record.tensors:
+        yield _tensors(f"Response of {record.model}", record.tensors)
+    elif not record.error:
+        yield Words(
+            parts.quiet("no tensors; only the final flag" if record.final else "no tensors"), indent="  "
+        )
+    if record.inputs:
+        names = f"{count(len(record.inputs), 'input')}: {', '.join(t.name for t in record.inputs)}"
+        whole = Fold(names, [_tensors(f"Inputs of {record.model}", record.inputs)])
+        given = ", ".join(f"{t.name} {t.datatype} {shape(t.shape)}" for t in record.inputs)
+        yield Forms([Note("inputs", given)], [whole])
+    if record.parameters:
+        words = ", ".join(f"{key}={value!r}" for key, value in record.parameters)
+        shown = tag("div", join(parts.quiet("parameters").html, tag("code", words), by=" "), cls="head")
+        yield Note("parameters", words, shown)
+    yield Warnings(record.warnings)
+
+
+def _tensors(caption: str, tensors: tuple[TensorRecord, ...]) -> Table:
+    rows = [
+        Row([
+            parts.name(tensor.name),
+            parts.datatype(tensor.datatype),
+            parts.code(shape(tensor.shape)),
+            parts.device(tensor.device),
+            parts.nbytes(tensor.bytes),
+            parts.preview(tensor.preview),
+        ])
+        for tensor in tensors
+    ]  # fmt: skip
+    return Table(caption, _COLUMNS, rows)

@@ -1,0 +1,165 @@
+"""What models have done: a row for each version, with where the time of a request went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bls_notebook.display import parts, text
+from bls_notebook.display.document import Block, Box, Column, Document, Forms, Piece, Row, Table, Words
+from bls_notebook.display.html import Html, join, tag
+from bls_notebook.display.units import count, duration
+from bls_notebook.observe.records.statistics import StatisticsRecord, Times
+
+__all__ = ["statistics_document"]
+
+_EMPTY = "no models are loaded: load one with %tritonrepo load NAME, or define one with %%tritonmodel NAME"
+_NOTE = "times are means of one request; they begin anew when a model is loaded"
+# Phases of a request: what the heading says, its letter in the text's bar, what it is.
+_PHASES = (
+    ("queue", "·", "waiting for an instance"),
+    ("input", "-", "inputs handed over to the model"),
+    ("infer", "=", "execute itself"),
+    ("output", "+", "outputs handed over to the requester"),
+)
+# Triton's reasons, as one may say them.
+_TOLD = {"REJECTED": "timed out", "CANCELED": "cancelled", "BACKEND": "in the model", "OTHER": "elsewhere"}
+_CELLS = 12  # of the text's bar
+_BARS = 24  # batch sizes that get a bar each
+Records = Sequence[StatisticsRecord]
+
+
+def statistics_document(records: Records) -> Document:
+    """Show what models have done: their counts, the mean times of a request, batches, cache and failures."""
+    if not records:
+        return Document([Words(parts.quiet(_EMPTY))])
+    key = ", ".join(f"{sign} {name}: {what}" for name, sign, what in _PHASES)
+    notes: list[Block] = []
+    if any(record.success.count for record in records):
+        notes.append(Words(f"mean times of a request: {key}", gap=True))
+    for record in records:
+        name = f"{text.head(record.name)} version {text.head(record.version)}"
+        notes += (Words(what, indent=f"{name}: ", hang="  ") for what in _more(record))
+    table = _table(records)
+    html: list[Block] = [Box([table], "stats"), Words(parts.quiet(_NOTE))]
+    return Document([Forms([table, *notes], html)], styles="stats")
+
+
+def _table(records: Records) -> Table:
+    batching = any(r.batching for r in records)
+    columns = [
+        Column("model"),
+        *(Column(head, "r") for head in ("version", "requests", "inferences", "executions")),
+        Column("batch", "r", in_html=batching),
+        Column("failed", "r"),
+        Column("cancelled", "r", in_text=False, in_html=any(map(_cancelled, records))),
+        Column("time", "t"),
+        Column(),
+        *(Column(_phase(name, what), "t") for name, _, what in _PHASES),
+        Column("cache hits", "r", in_text=False, in_html=any(r.cached for r in records)),
+    ]
+    told = any(map(_cancelled, records))
+    rows = [Row(list(_cells(record, told))) for record in records]
+    return Table("What the models have done", columns, rows, indent="", most=28)
+
+
+def _cells(record: StatisticsRecord, told: bool) -> Iterator[Piece | str]:
+    """The cells of a row; ``told`` is whether cancelled requests have a column of their own in HTML."""
+    yield from (parts.name(record.name), record.version)
+    yield from (f"{record.success.count:,}", f"{record.inferences:,}", f"{record.executions:,}")
+    batch = f"{record.batch:.3g}" if record.executions and record.batching else ""
+    yield Piece(batch, join(_histogram(record), batch, by=" "))
+    wrong = record.fail.count - _cancelled(record) * told
+    figure = tag("span", f"{wrong:,}", cls="stats-wrong" if wrong else "")
+    yield Piece(f"{record.fail.count:,}", figure, title=_reasons(record))
+    yield f"{_cancelled(record):,}"
+    if record.success.count:
+        yield parts.time(record.success.seconds)
+        yield _bar(record)
+        yield from (parts.time(times.seconds) for times in _times(record))
+    else:
+        none = "no request has succeeded" if record.fail.count else "no requests yet"
+        yield Piece(none, parts.quiet(none).html, wide=2 + len(_PHASES))
+    yield Piece("", _hits(record), title=_cache(record))
+
+
+# -- pieces ------------------------------------------------------------------------------------------
+
+
+def _times(record: StatisticsRecord) -> tuple[Times, ...]:
+    """The phases, each as the mean of all requests: what the cache answered was not computed."""
+    of = record.success.count
+    phases = (record.queue, record.compute_input, record.compute_infer, record.compute_output)
+    return tuple(Times(of, times.ns) for times in phases)
+
+
+def _bar(record: StatisticsRecord) -> Piece:
+    """The bar: as long for every model, so that it says which phase it is, and the figures how long."""
+    spent = [times.ns for times in _times(record)]
+    shares = [ns / sum(spent) if sum(spent) else 0.0 for ns in spent]
+    pieces, cells, done = [], "", 0.0
+    for (name, sign, _), share, times in zip(_PHASES, shares, _times(record), strict=True):
+        done += share
+        cells += sign * (round(done * _CELLS) - len(cells))
+        if share >= 0.001:
+            told = f"{name}: {duration(times.seconds)}, {share:.0%} of the time"
+            pieces.append(tag("span", cls=f"stats-{name}", style=f"width:{share:.1%}", title=told))
+    return Piece(f"|{cells:{_CELLS}}|", tag("span", *pieces, cls="stats-stack"))
+
+
+def _phase(name: str, what: str) -> Piece:
+    """A heading that is its own key: with the colour of the phase."""
+    return Piece(name, tag("span", tag("span", cls=f"stats-key stats-{name}"), name, title=what))
+
+
+def _histogram(record: StatisticsRecord) -> Html:
+    """A bar for each size of a batch, as high as it was frequent."""
+    if not record.batching or not record.batches:
+        return Html()
+    most = max(batch.executions for batch in record.batches) or 1
+    shown = sorted(sorted(record.batches, key=lambda b: -b.executions)[:_BARS], key=lambda b: b.rows)
+    bars = (
+        tag(
+            "span",
+            style=f"height:{max(0.08, batch.executions / most):.1%}",
+            title=f"{count(batch.executions, 'execution')} of {count(batch.rows, 'row')}",
+        )
+        for batch in shown
+    )
+    return tag("span", *bars, cls="stats-histogram")
+
+
+def _cancelled(record: StatisticsRecord) -> int:
+    return dict(record.failures).get("CANCELED", 0)
+
+
+def _reasons(record: StatisticsRecord) -> str:
+    return ", ".join(f"{number:,} {_TOLD.get(reason, reason.lower())}" for reason, number in record.failures)
+
+
+def _hits(record: StatisticsRecord) -> Html:
+    if not record.cached:
+        return Html()
+    asked = record.cache_hit.count + record.cache_miss.count
+    share = f" of {asked:,}" if asked else ""
+    return Html(f"{record.cache_hit.count:,}{parts.quiet(share).html}")
+
+
+def _cache(record: StatisticsRecord) -> str:
+    hit, miss = record.cache_hit, record.cache_miss
+    if not record.cached or not hit.count + miss.count:
+        return ""
+    took = [f"a hit takes {duration(hit.seconds)}"] * (hit.count > 0)
+    took += [f"a miss costs {duration(miss.seconds)} more"] * (miss.count > 0)
+    misses = f"{miss.count:,} miss" + "es" * (miss.count != 1)
+    return "; ".join([f"cache: {count(hit.count, 'hit')}, {misses}", *took])
+
+
+def _more(record: StatisticsRecord) -> Iterator[str]:
+    """What the columns of the text have no room for, a line each."""
+    if record.batching and record.batches:
+        sizes = ", ".join(f"{batch.executions:,} of {batch.rows}" for batch in record.batches)
+        yield f"batches: {sizes}"
+    if _cache(record):
+        yield _cache(record)
+    if _reasons(record):
+        yield f"failed: {_reasons(record)}"
