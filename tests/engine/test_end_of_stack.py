@@ -105,7 +105,7 @@ lay_out(repo)
 for kind in sys.argv[1:]:
     expected, once = REQUESTS[kind]
     struck = 0
-    for n in range(0, 400, 3):
+    for n in range(0, 400):
         with fresh_loop() as loop:
             try:
                 _testcapi.set_nomemory(n, n + 1)

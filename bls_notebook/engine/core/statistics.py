@@ -74,8 +74,9 @@ class Statistics:
         with self._fold_lock:
             self._last = self._last_ended()
             if self.recent:
-                self._one[1] = self._with_recent()
-                self.recent.clear()
+                recent = self.recent[:]
+                self._one[1] = self._with_recent(recent)
+                del self.recent[: len(recent)]  # others are added meanwhile
             if self.queued:
                 self._many, self._rows, self._batches = self._with_queued()
                 self.queued.clear()
@@ -99,10 +100,9 @@ class Statistics:
             batches[rows] = _added(batches.get(rows, (0, 0, 0, 0)), (len(same), *phases))
         return many, whole, batches
 
-    def _with_recent(self) -> list[int]:
+    def _with_recent(self, recent: list[tuple[int, int, int, int]]) -> list[int]:
         """The entry of one row in `_one`, with the recent requests; the lock of folding is held."""
         row = list(self._one.get(1, (0, 0, 0, 0)))
-        recent = list(self.recent)
         if recent:
             begun, started, inferred, ended = map(sum, zip(*recent, strict=True))
             row[0] += len(recent)
@@ -186,7 +186,7 @@ class Statistics:
         with self._fold_lock:
             ones = {rows: list(row) for rows, row in list(self._one.items())}
             if self.recent:
-                ones[1] = self._with_recent()
+                ones[1] = self._with_recent(self.recent[:])
             many, in_batches, batches = self._with_queued()
         count = sum(row[0] for row in ones.values())
         sums = [sum(row[i] for row in ones.values()) for i in (1, 2, 3)]

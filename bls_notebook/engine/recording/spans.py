@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from bls_notebook.engine.core.execution import Execution
     from bls_notebook.engine.core.instance import Instance
     from bls_notebook.engine.core.model import LoadedModel
-    from bls_notebook.pb_utils.request import InferenceRequest, Options
+    from bls_notebook.pb_utils.request import InferenceRequest
     from bls_notebook.pb_utils.response import InferenceResponse
     from bls_notebook.pb_utils.tensor import Tensor
 
 __all__ = [
+    "InlineRecord",
     "given_bytes",
     "measured",
     "note_crossings",
     "record_answer",
     "record_at_once",
-    "record_call",
     "record_refused",
     "record_served",
 ]
@@ -89,30 +89,61 @@ def record_answer(span: int, response: InferenceResponse) -> None:
         log.answer(span, perf_counter_ns(), response)
 
 
-def record_call(
-    execution: Execution,
-    options: Options,
-    bytes_in: int,
-    sent: int,
-    queued: int,
-    rows: int,
-    inferred: int,
-    ended: int,
-    response: InferenceResponse | None,
-    failed: bool,
-) -> None:
-    """Record a request that ran on its caller's thread and did not simply succeed."""
-    log, instance, parent = recording.active, execution.instance, execution.parent
-    if log is None or instance is None or parent is None:
-        return
-    span, started = execution.span, execution.started
-    kind = "ensemble" if parent.combined else "sync"
-    who = (span, parent.span, instance.place[0], kind, options.request_id)
-    log.begun.extend((*who, bytes_in, sent, queued or started))
-    log.placed.extend((span, instance.place, threading.get_ident(), rows, started, 0))
-    log.ran.extend((span, inferred or ended, ended))
-    if execution.ticket is None and (failed or response is not None):
-        log.answer(span, ended, response)
+class InlineRecord:
+    """Of a request that runs on its caller's thread; made when it begins, and recorded when it is over."""
+
+    __slots__ = ("_bytes_in", "_execution", "_options", "_rows", "_sent", "_timer")
+
+    def __init__(self, execution: Execution, request: InferenceRequest, rows: int) -> None:
+        instance, inputs = execution.instance, request._inputs
+        assert instance is not None
+        execution.span = span = request._span
+        self._execution, self._options, self._sent, self._rows = (
+            execution,
+            request._options,
+            request._arrived,
+            rows,
+        )
+        one = len(inputs) == 1 and inputs[0]._datatype != "BYTES"
+        self._bytes_in = inputs[0]._array.nbytes if one else nbytes(inputs)
+        self._timer = measured(span, instance) if instance.gpu >= 0 else None
+
+    def ended(self, response: InferenceResponse | None, inferred: int, ended: int) -> None:
+        """It has been executed, and answered unless `response` is None."""
+        execution, log = self._execution, recording.active
+        instance, parent = execution.instance, execution.parent
+        if response is None or response._error is not None or execution.ticket is not None:
+            self._record(response, inferred, ended, False)
+        elif log is not None and instance is not None and parent is not None:  # all at once
+            if self._timer is not None:
+                self._timer.end()
+            outs = response._outputs
+            one = len(outs) == 1 and outs[0]._datatype != "BYTES"
+            log.whole.extend((
+                execution.span, parent.span, instance.place, self._options, self._bytes_in, self._sent, 0,
+                execution.thread, self._rows, execution.started, inferred, ended,
+                outs[0]._array.nbytes if one else nbytes(outs),
+            ))  # fmt: skip
+
+    def failed(self, response: InferenceResponse | None, ended: int) -> None:
+        """It has failed; without a response where what struck it goes on to the caller."""
+        self._record(response, ended, ended, True)
+
+    def _record(self, response: InferenceResponse | None, inferred: int, ended: int, failed: bool) -> None:
+        if self._timer is not None:
+            self._timer.end()
+        execution, log = self._execution, recording.active
+        instance, parent = execution.instance, execution.parent
+        if log is None or instance is None or parent is None:
+            return
+        span, started = execution.span, execution.started
+        kind = "ensemble" if parent.combined else "sync"
+        who = (span, parent.span, instance.place[0], kind, self._options.request_id)
+        log.begun.extend((*who, self._bytes_in, self._sent, started))
+        log.placed.extend((span, instance.place, threading.get_ident(), self._rows, started, 0))
+        log.ran.extend((span, inferred, ended))
+        if execution.ticket is None and (failed or response is not None):
+            log.answer(span, ended, response)
 
 
 def given_bytes(response: InferenceResponse | None, timer: Any) -> int:

@@ -15,7 +15,9 @@ threads, whose stacks are short and which no signal reaches.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from functools import partial
 from operator import attrgetter
 from time import perf_counter_ns
@@ -25,9 +27,10 @@ from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.statistics import FOLD_AT
 from bls_notebook.engine.failures import cancelled_response
-from bls_notebook.engine.inline import InlineCalls
+from bls_notebook.engine.inline import inline_call
 from bls_notebook.engine.recording import spans
 from bls_notebook.engine.runner import BatchRunner, failure, rows_of
+from bls_notebook.engine.tensors.inbound import ARGUMENTS_STAY, taken_over
 from bls_notebook.engine.tensors.outputs import answer
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
@@ -37,6 +40,7 @@ from bls_notebook.engine.waiting.threads import Wakeup, start_in_thread
 from bls_notebook.engine.waiting.waiting import first_response
 from bls_notebook.engine.warnings import with_warnings
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 if TYPE_CHECKING:
@@ -48,11 +52,21 @@ __all__ = ["DefaultScheduler"]
 _get_ident = threading.get_ident
 
 
-class DefaultScheduler(InlineCalls):
+class DefaultScheduler:
     """Default scheduler of one model version."""
 
     def __init__(self, model: LoadedModel) -> None:
-        super().__init__(model)
+        self._model = model
+        self._lock = threading.Lock()
+        # A deque, which needs no memory to take back what it has given.
+        self._idle: deque[Instance] = deque(reversed(model.instances))
+        self._queue: deque[Ticket] = deque()
+        self._closed = False
+        self._watch = False  # somebody is told when an instance comes back: closed, or some are to leave
+        self._async = any(i.is_async for i in model.instances)
+        self._batching = model.spec.max_batch_size > 0
+        if not self._async:
+            self.call = inline_call(model, self)  # type: ignore[assignment,method-assign]
         self._open: set[Ticket] = set()  # begun, and not answered yet
         self._on_drained: Callable[[], None] | None = None
         self._count = len(self._idle)
@@ -64,7 +78,16 @@ class DefaultScheduler(InlineCalls):
 
     # -- in the background -------------------------------------------------------------------------
 
-    def _call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
+    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
+        """Serve a request to an async model, and wait for its answer."""
+        ticket = Ticket(
+            self._model, taken_over(request) if ARGUMENTS_STAY else request, parent, copy_context()
+        )
+        del request  # whoever holds it could still answer it
+        return self.call_queued(parent, ticket)
+
+    def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
+        """Serve a request that has to wait, or that does not run on its caller's thread."""
         need_room()
         parent.note_blocking(self._model.name)
         parent.adopt(ticket)
@@ -81,9 +104,9 @@ class DefaultScheduler(InlineCalls):
         if closed:
             ticket.pass_on()
         elif self._idle:
-            self._wake()
+            self.wake()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         """Have one of the engine's threads see to the queue, and to what is to be done at the end."""
         if not self._async:
             if self._wakeup.taken:
@@ -99,21 +122,29 @@ class DefaultScheduler(InlineCalls):
         """Take an instance, or just this one, for the next request; None where there is nothing to do."""
         told: Sequence[Callable[[], None]] = ()
         with self._lock:
-            if self._queue and (instance in self._idle if instance is not None else self._idle):
-                found = self._idle[-1] if instance is None else instance
-                self._idle.remove(found)
+            found = self._take(instance) if self._queue else None
+            if found is not None:
                 ticket = self._queue.popleft()
                 self._hand(found, ticket)
                 more = bool(self._queue and self._idle)
             else:
-                found = None
                 more = instance is not None and bool(self._queue and self._idle)
                 told = self._told() if self._watch else ()
         if more:
-            self._wake()
+            self.wake()
         for tell in told:
             tell()
         return None if found is None else (found, ticket)
+
+    def _take(self, instance: Instance | None) -> Instance | None:
+        """Take an idle instance, which a caller's thread may do at the same moment; None for none."""
+        try:
+            if instance is None:
+                return self._idle.pop()
+            self._idle.remove(instance)
+        except (IndexError, ValueError):
+            return None
+        return instance
 
     def _hand(self, instance: Instance, ticket: Ticket) -> None:
         """An instance that has been taken has its next request; the lock is held."""
@@ -323,7 +354,7 @@ class DefaultScheduler(InlineCalls):
             instance.holder = None
             self._idle.append(instance)
         if self._queue:
-            self._wake()
+            self.wake()
         if self._watch:
             self._tell()
 
@@ -348,7 +379,7 @@ class DefaultScheduler(InlineCalls):
             self._closed = self._watch = True
             self._on_drained = on_drained
         if self._queue:  # also of a sender that was struck before it could ask for that
-            self._wake()
+            self.wake()
         self._tell()
 
     def _tell(self) -> None:
@@ -361,9 +392,8 @@ class DefaultScheduler(InlineCalls):
         """What to call: of instances that left, and when nothing is in flight any more. Lock held."""
         out: list[Callable[[], None]] = []
         for instance in list(self._leaving):
-            if instance in self._idle:
+            if self._take(instance) is not None:
                 self._finishing.append(instance)
-                self._idle.remove(instance)
         for instance in [i for i in self._finishing if not i.load]:
             self._finishing.remove(instance)
             self._count -= 1
