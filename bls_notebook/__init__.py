@@ -19,11 +19,10 @@ from .engine.errors import (
     RepositoryClosedError,
 )
 from .engine.recording.memory_track import track_memory
-from .engine.recording.profile import Profile, load_session, profile
-from .observe.comparison_file import load_comparison
-from .observe.lifetimes_file import load_lifetimes
-from .observe.records.comparison import Comparison
-from .observe.records.session import Session
+from .engine.recording.profile import Profile, profile
+from .observe.records.comparison import Comparison, load_comparison
+from .observe.records.lifetimes import load_lifetimes
+from .observe.records.session import Session, load_session
 from .repository.comparing import compare
 from .repository.current import current_repository, set_current_repository
 from .repository.gpus import cupy, list_devices, simulate_gpus

@@ -12,12 +12,9 @@ import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from .errors import TritonModelException
-
-if TYPE_CHECKING:
-    from .request import InferenceRequest
 
 __all__ = ["Caller", "caller_var", "current_caller", "find_caller", "finders"]
 
@@ -28,12 +25,12 @@ NO_CALLER = (
 
 
 class Caller(Protocol):
-    """Who sends BLS requests: an execution of a model, as the engine knows it."""
+    """Who sends BLS requests (`InferenceRequest`): an execution of a model, as the engine knows it."""
 
-    def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
+    def exec(self, request: Any, decoupled: bool, given: bool) -> Any:
         """Serve a request and wait; `given` says that nobody else holds it."""
 
-    def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
+    def async_exec(self, request: Any, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Serve a request in the background."""
 
     def bare_caller(self) -> Caller:

@@ -208,7 +208,7 @@ class _Workload:
             # Not within the profile: reading what threads have waited takes milliseconds.
             processors = Processors()
             with profile(name="exec, one after the other") as session:
-                session.only_of(repository._caller())
+                session.only_of(repository._sender.caller())
                 for inputs in self._inputs:
                     if self._decoupled:
                         for _ in repository.stream(model, inputs):
@@ -234,7 +234,7 @@ class _Workload:
         async def run() -> _Run:
             processors = Processors()
             with profile(name="async_exec, gathered") as session:
-                session.only_of(repository._caller())
+                session.only_of(repository._sender.caller())
                 await asyncio.gather(*map(one, self._inputs))
             used, waited = processors.used(), processors.waited()
             return _Run(session.record, used, waited)

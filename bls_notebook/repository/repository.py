@@ -1,55 +1,40 @@
-"""`ModelRepository`: models on disk and in cells, loaded into this process.
+"""`ModelRepository`: models on disk and in cells, loaded into this process; the public API.
 
-Guarantees: loads of one name happen one after the other, of different names side by side; a load that
-fails leaves in service what was; a replacement is one step, and the requests of the version that left
-are finished before it is finalized; no name and no file override leads out of its model's folder. Ctrl-C ends
-what a model does, or a wait, and is raised once all that was under way is in order again. `close` returns in
-time, and with an answer for every request.
+`Catalog` knows the models and loads them, `Sender` sends requests to them.
 """
 
 from __future__ import annotations
 
-import threading
-import weakref
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from time import perf_counter
 from types import TracebackType
 from typing import Any
 
+from bls_notebook.engine.body import run_body
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
-from bls_notebook.engine.errors import BLSError, ModelLoadError, ModelNotFoundError, RepositoryClosedError
-from bls_notebook.engine.schedulers.response_cache import DEFAULT_CACHE_BYTES, ResponseCache
-from bls_notebook.observe.metrics import Metrics
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.schedulers.response_cache import DEFAULT_CACHE_BYTES
+from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.observe.records.repository import ModelRecord
-from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.observe.records.statistics import StatisticsRecord, statistics_record
 
-from .closing import Closing
+from .catalog import Catalog, ControlMode
 from .config import ModelConfigMessage
-from .control import ControlMode, ModelControl, undivided
-from .ending import opened, wait_until_closed
-from .for_models import ForModels
-from .loading.ensembles import members_of
-from .loading.loader import POLL_FAILED, load_versions
+from .ending import finish_closing, opened
 from .loading.python_backends import backend_folders, backend_path
-from .records import model_record, unavailable_record
-from .requests.sender import Requests
-from .server_metrics import ServerFamilies
-from .source.fingerprint import signature
-from .source.layout import find_model, model_names, repository_paths, shown_path, version_folders
-from .source.model_source import ModelSource, SourceFolder
+from .requests.response import Response
+from .requests.sender import Sender, takes_arguments_of
+from .source.layout import repository_paths, shown_path
+from .source.model_source import SourceFolder
 from .source.names import check_model_name, check_version
-from .source.notebook_globals import undefined_name_warnings
-from .source.notebook_imports import stray_import_warnings
-from .statistics import Measured
-from .turns import Turn
 
 __all__ = ["ModelRepository"]
 
+CLOSE_SECONDS = 5.0
 
-class ModelRepository(Requests, ModelControl, Measured, ForModels, Closing):
+
+class ModelRepository:
     """A Triton model repository, hosted in this process.
 
     Parameters
@@ -76,6 +61,11 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels, Closing):
     BLSError
         A path, or `backend_directory`, is not a folder.
 
+    Attributes
+    ----------
+    metrics : Metrics
+        Of the models, and Triton's own: `metrics.text()` is what Prometheus reads.
+
     Examples
     --------
     >>> with ModelRepository("model_repository") as repo:
@@ -97,25 +87,21 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels, Closing):
             flat.extend(path if isinstance(path, (list, tuple)) else [path])  # type: ignore[list-item]
         self.paths = repository_paths(flat)
         self.backend_directory = backend_path(backend_directory)
-        self._server = Server(self, ResponseCache(cache_bytes), strict)
-        self._server.backend_folders = backend_folders(self.paths, self.backend_directory)
-        self.metrics = Metrics(ServerFamilies(self._server).collect)
-        self._folder = SourceFolder()
-        self._lock = threading.Lock()
-        self._loading: dict[str, Turn] = {}
-        self._definitions: dict[str, ModelSource] = {}
-        self._configs: dict[str, object] = {}
-        self._records: dict[str, dict[int, ModelRecord]] = {}
-        self._signatures: dict[str, object] = {}
-        self._closed = False
-        self._set_up_control(control_mode, poll_seconds)
-        self._remove_files = weakref.finalize(self, self._folder.close)
-        opened(self)
-        self._begin_control(poll_seconds)
+        folders = backend_folders(self.paths, self.backend_directory)
+        self._catalog = Catalog(self.paths, folders, control_mode, poll_seconds, cache_bytes, strict)
+        self._server: Server = self._catalog.server
+        self._sender = Sender(self._server)
+        self.control_mode = control_mode
+        self.metrics = self._catalog.metrics
+        opened(self._catalog.service)
+        self._catalog.start(poll_seconds)
+
+    @property
+    def _folder(self) -> SourceFolder:
+        return self._catalog.service.folder
 
     # -- defining and loading ----------------------------------------------------------------------
 
-    @undivided
     def define(
         self,
         name: str,
@@ -150,42 +136,8 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels, Closing):
         InvalidNameError, ConfigError, ModelLoadError
             Nothing has changed then: a version that was serving still serves.
         """
-        check_model_name(name)
-        check_version(version)
-        if not isinstance(source, str):
-            raise BLSError(
-                f"model {name!r}: source: got {type(source).__name__}, expected the text of model.py"
-            )
-        if config is None:
-            config = self._configs.get(name)
-        self._prepare(ModelSource(name, Path(), "cell", config), ())
-        with self._loading_of(name):
-            try:
-                code = source.encode("utf-8")
-            except UnicodeEncodeError as error:
-                raise BLSError(
-                    f"model {name!r}: source: {error}; expected text that has a UTF-8 form"
-                ) from error
-            warnings = undefined_name_warnings(source, name, notebook_names)
-            warnings += stray_import_warnings(source, name)
-            if warnings and self.strict:
-                raise ModelLoadError(f"{'; '.join(warnings)} (strict)", name)
-            folder = self._folder.write(name, {f"{version}/model.py": code})
-            model = ModelSource(name, folder, "cell", config, warnings=warnings)
-            try:
-                record = self._load(model)
-            except BaseException:
-                self._folder.discard(folder)
-                raise
-            previous = self._definitions.get(name)
-            self._definitions[name] = model
-            if previous is not None:
-                self._folder.discard(previous.folder)
-        self._dependencies.asked_for(name)
-        self._refresh_users(name)
-        return record
+        return self._catalog.define(name, source, config, version, notebook_names)
 
-    @undivided
     def set_config(self, name: str, config: str | Mapping[str, Any]) -> ModelRecord | None:
         """Give a model's config.pbtxt; what ``%%tritonconfig`` calls.
 
@@ -198,25 +150,8 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels, Closing):
         ConfigError, ModelLoadError
             The config is not taken then.
         """
-        from .config import parse_config
+        return self._catalog.set_config(name, config)
 
-        check_model_name(name)
-        if members_of(parse_config(config, model=name)):
-            record: ModelRecord | None = self.define(name, "", config)
-            self._configs[name] = config
-            return record
-        with self._loading_of(name):
-            record = None
-            if self._server.serving(name) and name in self._definitions:
-                source = replace(self._definitions[name], config=config)
-                record = self._load(source, keep=True)
-                self._definitions[name] = source
-            self._configs[name] = config
-        if record is not None:
-            self._refresh_users(name)
-        return record
-
-    @undivided
     def load(
         self,
         name: str,
@@ -247,66 +182,12 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels, Closing):
         ModelNotFoundError, InvalidNameError, ConfigError, ModelLoadError
             What was serving still serves.
         """
-        check_model_name(name)
-        self._may_control(name, "load")
-        record = self._load_named(name, config, files)
-        self._dependencies.asked_for(name)
-        return record
+        return self._catalog.load(name, config, files)
 
-    def _load_named(
-        self,
-        name: str,
-        config: str | Mapping[str, Any] | None = None,
-        files: Mapping[str, bytes] | None = None,
-        chain: tuple[str, ...] = (),
-    ) -> ModelRecord:
-        """Load a model, after those of its steps; `chain` are the ensembles that it is loaded for."""
-        if files and config is None:
-            raise ModelLoadError(
-                f"model {name!r}: files were given without a config; give config as JSON text too",
-                name,
-                POLL_FAILED.format(name=name),
-            )
-        source = ModelSource(name, Path(), "files", config, True) if files else self._source(name, config)
-        try:
-            self._prepare(source, chain)
-        except ModelLoadError as error:
-            self._note_failed(source, str(error))
-            raise
-        with self._loading_of(name):
-            if files:
-                folder = self._folder.from_overrides(name, files)
-                try:
-                    record = self._load(replace(source, folder=folder))
-                except BaseException:
-                    self._folder.discard(folder)
-                    raise
-            else:
-                source = self._still(source, config)
-                found = signature(source.folder)
-                serving = self._server.serving(name)
-                if config is None and serving and self._signatures.get(name) == found:
-                    return self._records[name][max(serving)]
-                record = self._load(source, keep=True)
-                self._signatures[name] = found
-        self._refresh_users(name)
-        return record
-
-    @undivided
     def reload(self, name: str) -> ModelRecord:
         """Load a model again from its files or its cell, also where they have not changed."""
-        check_model_name(name)
-        source = self._source(name, None)
-        self._prepare(source, ())
-        with self._loading_of(name):
-            source = self._still(source, None)
-            found = signature(source.folder)
-            record = self._load(source)
-            self._signatures[name] = found
-        self._refresh_users(name)
-        return record
+        return self._catalog.reload(name)
 
-    @undivided
     def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Take a model out of service; requests in flight are finished first.
 
@@ -321,14 +202,8 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels, Closing):
             Of an ensemble: whether the models of its steps are unloaded too, those that were loaded for it
             alone.
         """
-        if not isinstance(name, str):
-            check_model_name(name)  # says what is wrong with it
-        self._may_control(name, "unload")
-        left = self._unload_named(name, unload_dependents)
-        if caller_var.get() is None:  # a model that unloads itself cannot wait for its own end
-            wait_until_closed(left)
+        self._catalog.unload(name, unload_dependents)
 
-    @undivided
     def clear(self) -> None:
         """Unload every model, and forget those of cells.
 
@@ -337,78 +212,24 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels, Closing):
         BLSError
             It was called by a model of this repository.
         """
-        self._not_by_a_model("clear")
-        try:
-            wait_until_closed(m for name in self._server.names() for m in self._unload_named(name, False))
-        finally:  # also on Ctrl-C
-            self._dependencies.clear()
-            self._server.last_failure = None  # its frames would keep its model
-            for source in list(self._definitions.values()):
-                self._folder.discard(source.folder)
-            with self._lock:
-                self._definitions.clear()
-                self._configs.clear()
-                self._records.clear()
+        self._catalog.clear()
 
-    def _source(self, name: str, config: object) -> ModelSource:
-        source = self._definitions.get(name)
-        if source is None:
-            return ModelSource.on_disk(name, find_model(self.paths, name), config)
-        if config is not None:
-            return replace(source, config=config, config_is_json=True)
-        return source
+    def poll(self) -> list[str]:
+        """Look at the folders now; load, load again and unload what has changed there.
 
-    def _still(self, source: ModelSource, config: object) -> ModelSource:
-        """The source of a model again, now that its name's lock is held: a cell may have run meanwhile."""
-        return self._source(source.name, config) if source.name in self._definitions else source
+        A model that fails to load is tried again the next time, as on Triton.
 
-    def _load(self, source: ModelSource, keep: bool = False) -> ModelRecord:
-        """Load and put in service; the name's lock is held."""
-        name = source.name
-        self._refuse_if_closed(name)
-        started = perf_counter()
-        before = self._server.serving(name)
-        specs = {version: model.spec for version, model in before.items()}
-        try:
-            loaded = load_versions(
-                self._server, source, keep, lambda versions: self._note_loading(source, versions)
-            )
-        except OSError as error:  # its folder went away, or may not be looked into
-            problem = ModelLoadError(f"model {name!r} could not be loaded: {error}", name)
-            self._note_failed(source, str(problem))
-            raise problem from error
-        except BLSError as error:
-            self._note_failed(source, str(error))
-            raise
-        seconds = perf_counter() - started
-        self._signatures.pop(name, None)
-        self._dependencies.want(source, self._members(source))
-        records = {v: model_record(m, source.origin, seconds, source.warnings) for v, m in loaded.items()}
-        for version, model in loaded.items():
-            model.on_closed = self._has_left
-            if before.get(version) is model and specs[version] is model.spec:
-                records[version] = self._records[name][version]
-        try:
-            with self._lock:  # it may have been closed meanwhile
-                self._refuse_if_closed(name)
-                self._server.exchange(name, loaded)
-        except BaseException:
-            self._server.close_all(m for v, m in loaded.items() if before.get(v) is not m)
-            raise
-        self._leaving(name, [v for v in before if v not in loaded], "unloaded")
-        self._records.setdefault(name, {}).update(records)
-        self._server.close_all(m for v, m in before.items() if loaded.get(v) is not m)
-        return records[max(records)]
+        Returns
+        -------
+        list of str
+            Names of the models that were loaded or unloaded.
 
-    def _refuse_if_closed(self, name: str) -> None:
-        if self._closed:
-            raise RepositoryClosedError(
-                f"model {name!r}: the repository is closed; make a new one: ModelRepository(...)"
-            )
-
-    def _loading_of(self, name: str) -> Turn:
-        with self._lock:
-            return self._loading.setdefault(name, Turn())
+        Raises
+        ------
+        BLSError
+            The mode is not ``poll``.
+        """
+        return self._catalog.poll()
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -422,26 +243,7 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels, Closing):
 
     def index(self) -> list[ModelRecord]:
         """Return a record for every version of every model that is known, by name and version."""
-        rows = {n: dict(r) for n, r in list(self._records.items())}
-        for path in self.paths:
-            for name in model_names([path]):
-                if name not in rows:
-                    versions = version_folders(path / name) or {1: path}
-                    rows[name] = {
-                        max(versions): unavailable_record(
-                            name, max(versions), shown_path(path / name), "not loaded"
-                        )
-                    }
-        return [record for name in sorted(rows) for _, record in sorted(rows[name].items())]
-
-    def _ready_model(self, name: str) -> LoadedModel:
-        check_model_name(name)
-        model = self._server.find(name)
-        if model is None:
-            ready = ", ".join(self._server.names()) or "none"
-            hint = "" if name not in model_names(self.paths) else "; load it first"
-            raise ModelNotFoundError(f"model {name!r} is not loaded{hint}; loaded models: {ready}")
-        return model
+        return self._catalog.service.index.rows(self.paths)
 
     def config(self, name: str) -> ModelConfigMessage:
         """Return the completed configuration of a model that serves, a copy.
@@ -450,22 +252,169 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels, Closing):
         ------
         ModelNotFoundError
         """
-        config = self._ready_model(name).spec.config
+        config = self._catalog.ready_model(name).spec.config
         out = type(config)()
         out.CopyFrom(config)
         return out
 
     def record(self, name: str) -> ModelRecord:
         """Return the record of the newest version of a model that serves."""
-        version = self._ready_model(name).version
-        return self._records[name][version]
+        return self._catalog.service.index.record(name, self._catalog.ready_model(name).version)
+
+    def statistics(self, name: str) -> dict[str, Any]:
+        """Return what a model has done, by version, in the shape of Triton's statistics.
+
+        Times (``ns``) are in nanoseconds. Of an ensemble, ``compute_infer`` is the time of its steps, added
+        up.
+
+        Raises
+        ------
+        ModelNotFoundError
+        """
+        self._catalog.ready_model(name)
+        return {"model_stats": [_statistics_of(model) for model in self._versions(name)]}
+
+    def statistics_records(self, *names: str) -> list[StatisticsRecord]:
+        """Return what models have done, a record for each version that serves.
+
+        Parameters
+        ----------
+        *names : str
+            Of models; none for all that serve.
+
+        Raises
+        ------
+        ModelNotFoundError
+        """
+        for name in names:
+            self._catalog.ready_model(name)
+        return [
+            statistics_record(
+                _statistics_of(model),
+                model.statistics.failures().items(),
+                model.spec.max_batch_size > 0,
+                model.spec.response_cache,
+            )
+            for name in dict.fromkeys(names or self._server.names())
+            for model in self._versions(name)
+        ]
+
+    def _versions(self, name: str) -> list[LoadedModel]:
+        return [model for _, model in sorted(self._server.serving(name).items())]
 
     @property
     def last_failure(self) -> BaseException | None:
         """The last exception that a model raised, with its traceback; for post-mortem debugging."""
         return self._server.last_failure
 
-    # -- as a context manager and as text ----------------------------------------------------------
+    # -- sending requests --------------------------------------------------------------------------
+
+    @takes_arguments_of(Sender.request)
+    def infer(self, *arguments: Any, **options: Any) -> Response:
+        """Send a request and wait for the answer.
+
+        Parameters
+        ----------
+        name : str
+            Name of the model.
+        inputs : mapping of str to array
+            Arrays are sent as they are; lists, numbers and text take the input's data type.
+        outputs : sequence of str, optional
+            Names of the outputs that are wanted; all by default.
+        version : int
+            -1 for the newest that is ready.
+        preferred_memory : str or PreferredMemory, optional
+            Where the outputs should be: ``"cpu"``, ``"gpu:0"``.
+        timeout : int
+            Microseconds, as in `pb_utils.InferenceRequest`.
+        request_id, correlation_id, flags, parameters
+            As in `pb_utils.InferenceRequest`. A parameter ``priority`` (a whole number) is the request's
+            level of priority in a dynamic batcher's queue and does not reach the model, as over HTTP.
+        trace : bool, str or mapping, optional
+            True begins a trace; W3C's ``traceparent``, or a mapping with it (what OpenTelemetry's
+            ``propagate.inject`` fills in), joins one. The model sees it by ``request.trace()``.
+
+        Returns
+        -------
+        Response
+            Its `error` is set where the request failed; that is never raised.
+
+        Raises
+        ------
+        BLSError
+            A value of which no tensor can be made, or no traceparent.
+        """
+        return self._sender.send(self._sender.request(*arguments, **options))
+
+    @takes_arguments_of(Sender.request)
+    async def infer_async(self, *arguments: Any, **options: Any) -> Response:
+        """Send a request and await the answer; as `infer`."""
+        return await self._sender.send_async(self._sender.request(*arguments, **options))
+
+    @takes_arguments_of(Sender.request)
+    def stream(self, *arguments: Any, **options: Any) -> Iterator[Response]:
+        """Send a request to a decoupled model and walk its responses as they arrive; as `infer`.
+
+        A final flag that is sent alone ends the stream and is no response of its own: the last response
+        says `final` from then on. Leaving the iteration early cancels the request.
+        """
+        return self._sender.walk(self._sender.request(*arguments, **options))
+
+    @takes_arguments_of(Sender.request)
+    def stream_async(self, *arguments: Any, **options: Any) -> AsyncIterator[Response]:
+        """Send a request to a decoupled model and await its responses one by one; as `stream`."""
+        return self._sender.walk_async(self._sender.request(*arguments, **options))
+
+    def run(self, function: Callable[[], Any]) -> Any:
+        """Run a function as the body of an `execute`: it may send BLS requests.
+
+        Parameters
+        ----------
+        function : callable
+            Without arguments; a coroutine function is awaited, in an event loop of its own.
+
+        Returns
+        -------
+        object
+            What the function returned.
+        """
+        return run_body(self._server, function)
+
+    @property
+    def strict(self) -> bool:
+        """Whether warnings fail the request; may be set at any time."""
+        return self._server.strict
+
+    @strict.setter
+    def strict(self, value: bool) -> None:
+        self._server.set_strict(bool(value))
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has been closed."""
+        return self._catalog.service.closed
+
+    def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Unload every model and remove what was written for those of cells; the second time, nothing.
+
+        Parameters
+        ----------
+        seconds : float
+            How long to wait for requests in flight and for `finalize`. What is in flight then is answered
+            with an error; a request that runs in its caller's own thread ends when its `execute` does.
+            Whatever still runs is left to itself.
+        """
+        if not isinstance(seconds, (int, float)) or not seconds >= 0:
+            raise BLSError(f"close: seconds: got {seconds!r}, expected a number from 0 on")
+        service = self._catalog.service
+        service.not_by_a_model("close")
+        with CtrlC():
+            try:
+                finish_closing(service.begin_closing(), seconds)
+            finally:
+                service.remove_files()
 
     def __enter__(self) -> ModelRepository:
         return self
@@ -481,3 +430,7 @@ class ModelRepository(Requests, ModelControl, Measured, ForModels, Closing):
     def __repr__(self) -> str:
         where = ", ".join(map(shown_path, self.paths)) or "memory"
         return f"<ModelRepository {where}: {len(self._server.names())} loaded>"
+
+
+def _statistics_of(model: LoadedModel) -> dict[str, Any]:
+    return {"name": model.name, "version": str(model.version), **model.statistics.as_dict()}

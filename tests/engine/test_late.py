@@ -37,20 +37,20 @@ def late(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> Any:
             return found.pop() if found and asked == name else find(self, asked, version)
 
         monkeypatch.setattr(Server, "find", first)
-        monkeypatch.setattr(repo, "_request", with_find(repo, monkeypatch))
+        monkeypatch.setattr(repo._sender, "request", with_find(repo, monkeypatch))
 
     return replaced
 
 
 def with_find(repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`repo._request` looks the model up too, and is not what is tested."""
+    """Making a request looks the model up too, and is not what is tested."""
     first = Server.find
-    made = repo._request
+    made = repo._sender.request
 
-    def request(*arguments: Any) -> Any:
+    def request(*arguments: Any, **options: Any) -> Any:
         with monkeypatch.context() as patch:
             patch.setattr(Server, "find", lambda *_: None)
-            out = made(*arguments)
+            out = made(*arguments, **options)
         assert Server.find is first
         return out
 

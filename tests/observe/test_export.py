@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.observe.errors import BLSError
-from bls_notebook.observe.export import chrome_trace, csv_text, load_session, perfetto_trace, save
+from bls_notebook.observe.export import chrome_trace, csv_text, perfetto_trace, save
 from bls_notebook.observe.export.session_json import FORMAT, json_bytes
 from bls_notebook.observe.export.tracks import tracks
-from bls_notebook.observe.records.session import SCHEMA, Mark, ModelSeen, Session, Span
+from bls_notebook.observe.records.session import SCHEMA, Mark, ModelSeen, Session, Span, load_session
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions
 

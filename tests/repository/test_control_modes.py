@@ -13,7 +13,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine.core import readiness
-from bls_notebook.repository.control import Poller
+from bls_notebook.repository.polling import FolderPolling, Poller
 from tests.repository.models import TEXT, said, saying, write
 
 GATES: dict[str, threading.Event] = {}
@@ -109,18 +109,21 @@ def test_a_broken_edit_keeps_what_serves_and_is_tried_again(folder: Path) -> Non
         assert said(repo, "a") == "mended"
 
 
-def test_polling_goes_on_by_itself_and_ends_with_the_repository(folder: Path) -> None:
+def test_polling_goes_on_by_itself_and_ends_with_the_repository(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     polled = threading.Event()
+    follow = FolderPolling.follow
 
-    class Repository(bls.ModelRepository):
-        def _follow_folders(self) -> list[str]:
-            out = super()._follow_folders()
-            if self._poller is not None:
-                polled.set()
-            return out
+    def told(self: FolderPolling) -> list[str]:
+        out = follow(self)
+        if threading.current_thread() is not threading.main_thread():
+            polled.set()
+        return out
 
-    with Repository(folder, control_mode="poll", poll_seconds=0.001) as repo:
-        poller = repo._poller
+    monkeypatch.setattr(FolderPolling, "follow", told)
+    with bls.ModelRepository(folder, control_mode="poll", poll_seconds=0.001) as repo:
+        poller = repo._catalog.service.poller
         assert isinstance(poller, Poller)
         assert polled.wait(10)
     poller._thread.join(10)

@@ -414,14 +414,14 @@ def test_what_a_repository_is_called(repo: bls.ModelRepository) -> None:
 def test_loading_while_a_cell_redefines(repo: bls.ModelRepository) -> None:
     """The folder of the older source goes away between the look at it and the load."""
     repo.define("m", saying("1"), TEXT)
-    prepare, looked = repo._prepare, threading.Event()
+    prepare, looked = repo._catalog._load_members, threading.Event()
 
     def told(*arguments: Any) -> None:
         prepare(*arguments)
         if threading.current_thread() is not threading.main_thread():
             looked.set()
 
-    repo._prepare = told  # type: ignore[method-assign]
+    repo._catalog._load_members = told  # type: ignore[method-assign]
     errors: list[BaseException] = []
 
     def load(verb: Any) -> None:
@@ -433,7 +433,7 @@ def test_loading_while_a_cell_redefines(repo: bls.ModelRepository) -> None:
     for verb in (repo.load, repo.reload):
         looked.clear()
         thread = threading.Thread(target=load, args=(verb,), daemon=True)
-        with repo._loading_of("m"):
+        with repo._catalog.service.turn("m"):
             thread.start()
             assert looked.wait(15)
             repo.define("m", saying("2"), TEXT)

@@ -125,7 +125,7 @@ def test_what_means_something_to_a_shell_is_refused_of_python_models(
         with pytest.raises(
             ModelLoadError, match=r"^load failed for model .*: Invalid argument: Invalid stub name"
         ):
-            disk.load_by_model(name, "", None)
+            disk._server._loader.load_by_model(name, "", None)
     with pytest.raises(bls.InvalidNameError, match="of an instance group"):
         repo.define(
             "m",

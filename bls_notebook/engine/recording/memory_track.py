@@ -25,7 +25,15 @@ from bls_notebook.devices.tracking.holders import Root, find_holders, providers
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted, would_be_lost_in
 from bls_notebook.engine.waiting.loops import in_every_loop
-from bls_notebook.observe.records.lifetimes import DeviceSeen, Holder, Life, Lifetimes, Lived, Maker, Stay
+from bls_notebook.observe.records.lifetimes import (
+    DeviceSeen,
+    Holder,
+    Life,
+    Lifetimes,
+    LifetimesAnalysis,
+    Maker,
+    Stay,
+)
 from bls_notebook.pb_utils._runtime import caller_var
 
 from . import model_roots as _model_roots  # noqa: F401 - where the search for holders begins
@@ -73,7 +81,7 @@ def track_memory(limit: int = DEFAULT_LIMIT, name: str = "") -> MemoryTrack:
     return MemoryTrack(limit, name)
 
 
-class MemoryTrack(Lived):
+class MemoryTrack(LifetimesAnalysis):
     """What `track_memory` returns. It answers while the block runs, and afterwards.
 
     `record` is a `Lifetimes`: as it is at that moment while the block runs, what has come of it afterwards.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from datetime import datetime, timezone
-from pathlib import Path
 from time import perf_counter_ns
 from types import TracebackType
 
@@ -18,12 +17,12 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, would_be_lost_in
 from bls_notebook.observe import recording
 from bls_notebook.observe.freezing import session_of
-from bls_notebook.observe.records.session import Answers, Session
+from bls_notebook.observe.records.session import Session, SessionAnalysis
 
 from .gpu_time import device_timer
 from .in_flight import record_running
 
-__all__ = ["DEFAULT_LIMIT", "Profile", "load_session", "profile"]
+__all__ = ["DEFAULT_LIMIT", "Profile", "profile"]
 
 DEFAULT_LIMIT = 100_000
 
@@ -38,7 +37,7 @@ class _Sentinel:
 would_be_lost_in(_Sentinel.__del__.__code__)
 
 
-class Profile(Answers):
+class Profile(SessionAnalysis):
     """A profile that is on, or has been; see `profile`.
 
     Parameters
@@ -163,25 +162,3 @@ def profile(limit: int = DEFAULT_LIMIT, name: str = "") -> Profile:
     >>> session.save("four.json")
     """
     return Profile(limit, name)
-
-
-def load_session(path: str | Path) -> Session:
-    """Read a session that `save` wrote as ``.json`` or ``.json.gz``.
-
-    Parameters
-    ----------
-    path : str or Path
-
-    Returns
-    -------
-    Session
-        It can be drawn and compared without the models.
-
-    Raises
-    ------
-    BLSError
-        It cannot be read, is no session, or is one of a newer schema.
-    """
-    from bls_notebook.observe import export  # not at every start
-
-    return export.load_session(path)

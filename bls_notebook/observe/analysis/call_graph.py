@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bls_notebook.observe.analysis.intervals import minus, overlapping, total
 from bls_notebook.observe.analysis.span_tree import Relations, serving
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.session import Session, Span
+from bls_notebook.observe.records.spans import SessionData, Span
 
 __all__ = ["CallGraph", "Edge", "Node", "call_graph", "label"]
 
@@ -82,7 +82,7 @@ def of_several_versions(spans: Iterable[Span]) -> frozenset[str]:
     return frozenset(name for name, versions in seen.items() if versions > 1)
 
 
-def call_graph(session: Session) -> CallGraph:
+def call_graph(session: SessionData) -> CallGraph:
     """Return the call graph of a session."""
     relations = Relations(session)
     several = of_several_versions(session.spans)

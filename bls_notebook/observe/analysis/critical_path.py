@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from bls_notebook.observe.analysis.span_tree import Relations, holds
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.session import Session, Span
+from bls_notebook.observe.records.spans import SessionData, Span
 
 __all__ = ["Fields", "Step", "critical_path", "path"]
 
@@ -46,19 +46,19 @@ Fields = tuple[int, int, int, str, str, int, str, int]
 """The fields of a step, in order."""
 
 
-def critical_path(session: Session, relations: Relations | None = None) -> tuple[Step, ...]:
+def critical_path(session: SessionData, relations: Relations | None = None) -> tuple[Step, ...]:
     """Return the steps that bounded the wall time of a session, in order.
 
     Parameters
     ----------
-    session : Session
+    session : SessionData
     relations : Relations, optional
         Its relations, where they are known already.
     """
     return tuple(Step(*fields) for fields in path(session, relations or Relations(session)))
 
 
-def path(session: Session, relations: Relations) -> list[Fields]:
+def path(session: SessionData, relations: Relations) -> list[Fields]:
     """Return the steps as tuples: where there are many, records take as long as finding them."""
     return _Search(session, relations).steps()
 
@@ -66,7 +66,7 @@ def path(session: Session, relations: Relations) -> list[Fields]:
 class _Search:
     """Goes back from the end; what is still to be looked into is kept in a list, as calls may be deep."""
 
-    def __init__(self, session: Session, relations: Relations) -> None:
+    def __init__(self, session: SessionData, relations: Relations) -> None:
         self._wall = session.wall
         self._relations = relations
         self._found: list[Fields] = []

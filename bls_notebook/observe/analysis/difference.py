@@ -10,7 +10,7 @@ from bls_notebook.observe.analysis.intervals import minus, total
 from bls_notebook.observe.analysis.quartiles import NONE, Spread, spread
 from bls_notebook.observe.analysis.span_tree import Relations, serving
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.session import Session, Span
+from bls_notebook.observe.records.spans import SessionData, Span
 
 __all__ = ["Change", "Difference", "EdgeChange", "ModelChange", "difference", "verdict"]
 
@@ -96,7 +96,7 @@ def verdict(before: Spread, after: Spread) -> str:
 class _Side:
     """One of the two sessions, sorted by what is compared."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionData) -> None:
         relations = Relations(session)
         several = of_several_versions(session.spans)
         self.models: dict[str, list[Span]] = {}
@@ -116,7 +116,7 @@ class _Side:
         )
 
 
-def difference(before: Session, after: Session) -> Difference:
+def difference(before: SessionData, after: SessionData) -> Difference:
     """Compare two sessions of one workload."""
     old, new = _Side(before), _Side(after)
     models = tuple(_model(name, old, new) for name in sorted(old.models.keys() | new.models.keys()))

@@ -1,10 +1,11 @@
-"""How much memory lived when: pure functions of the lifetimes of a track."""
+"""How much memory lived when: pure functions of the lives that a track recorded."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bls_notebook.observe.records.lifetimes import Life, Lifetimes
+from bls_notebook.observe.records.lives import Life
 from bls_notebook.observe.records.plain import Record
 
 __all__ = ["Level", "Peak", "alive", "bytes_alive", "is_left_behind", "left_behind", "levels", "peak"]
@@ -36,22 +37,22 @@ def _largest_first(lives: list[Life]) -> tuple[Life, ...]:
     return tuple(sorted(lives, key=lambda life: (-life.bytes, life.id)))
 
 
-def alive(record: Lifetimes, ns: int = -1) -> tuple[Life, ...]:
+def alive(lives: Iterable[Life], ns: int = -1) -> tuple[Life, ...]:
     """Return the lives at a moment, the largest first; -1 for the end of the track."""
-    return _largest_first([life for life in record.lives if _lives_at(life, ns)])
+    return _largest_first([life for life in lives if _lives_at(life, ns)])
 
 
-def bytes_alive(record: Lifetimes, device: str = "", ns: int = -1) -> int:
+def bytes_alive(lives: Iterable[Life], device: str = "", ns: int = -1) -> int:
     """Return the bytes of the lives at a moment, -1 for the end; of one device, or of all."""
-    return sum(life.bytes for life in record.lives if device in ("", life.device) and _lives_at(life, ns))
+    return sum(life.bytes for life in lives if device in ("", life.device) and _lives_at(life, ns))
 
 
-def levels(record: Lifetimes, device: str) -> tuple[Level, ...]:
+def levels(lives: Iterable[Life], device: str) -> tuple[Level, ...]:
     """Return the bytes alive on a device over time.
 
     Parameters
     ----------
-    record : Lifetimes
+    lives : iterable of Life
     device : str
         ``cpu``, ``gpu:0``.
 
@@ -61,7 +62,7 @@ def levels(record: Lifetimes, device: str) -> tuple[Level, ...]:
         One for each moment at which it changed, in order; it begins with 0 bytes at 0 ns.
     """
     changes: dict[int, int] = {0: 0}
-    for life in record.lives:
+    for life in lives:
         if life.device == device and life.bytes and life.died != life.born:
             changes[life.born] = changes.get(life.born, 0) + life.bytes
             if life.died >= 0:
@@ -75,20 +76,20 @@ def levels(record: Lifetimes, device: str) -> tuple[Level, ...]:
     return tuple(out)
 
 
-def peak(record: Lifetimes, device: str) -> Peak:
+def peak(lives: Sequence[Life], device: str) -> Peak:
     """Return the first moment at which most bytes were alive on a device, with what lived then."""
-    top = max(levels(record, device), key=lambda level: (level.bytes, -level.ns))
-    here = [life for life in record.lives if life.device == device and _lives_at(life, top.ns)]
+    top = max(levels(lives, device), key=lambda level: (level.bytes, -level.ns))
+    here = [life for life in lives if life.device == device and _lives_at(life, top.ns)]
     return Peak(top.ns, top.bytes, _largest_first(here))
 
 
-def left_behind(record: Lifetimes) -> tuple[Life, ...]:
+def left_behind(lives: Iterable[Life]) -> tuple[Life, ...]:
     """Return what requests made and somebody still holds, the largest first.
 
     An array that the notebook made itself and gave as an input is its own affair, and not among them. What
     a model allocated on a GPU is, also where no request has seen it.
     """
-    return _largest_first([life for life in record.lives if is_left_behind(life)])
+    return _largest_first([life for life in lives if is_left_behind(life)])
 
 
 def is_left_behind(life: Life) -> bool:

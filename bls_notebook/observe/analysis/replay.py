@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, count
 
 from bls_notebook.observe.analysis.span_tree import Relations
-from bls_notebook.observe.records.session import ModelSeen, Session, Span
+from bls_notebook.observe.records.spans import ModelSeen, SessionData, Span
 
 __all__ = ["UNLIMITED", "Batches", "Key", "Recipe", "capacities", "is_stuck", "key_of", "recipes", "replay"]
 
@@ -52,7 +52,7 @@ def key_of(what: Span | ModelSeen) -> Key:
     return (what.model if isinstance(what, Span) else what.name, what.version)
 
 
-def recipes(session: Session) -> tuple[Recipe, ...]:
+def recipes(session: SessionData) -> tuple[Recipe, ...]:
     """Return the recipe of each request of the notebook, in the order of sending."""
     relations = Relations(session)
 
@@ -101,12 +101,12 @@ class _Answers:
         return count
 
 
-def capacities(session: Session, serial: Collection[Key] = ()) -> dict[Key, int]:
+def capacities(session: SessionData, serial: Collection[Key] = ()) -> dict[Key, int]:
     """Return how many requests each model serves at once.
 
     Parameters
     ----------
-    session : Session
+    session : SessionData
     serial : collection of Key
         Models whose event loop was seen to be blocked: one request an instance, although they could share it.
     """

@@ -10,7 +10,7 @@ from bls_notebook.observe.analysis.intervals import events, levels, occupied, to
 from bls_notebook.observe.analysis.quartiles import NONE, Spread, spread
 from bls_notebook.observe.analysis.span_tree import Relations
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.session import ModelSeen, Session, Span
+from bls_notebook.observe.records.spans import ModelSeen, SessionData, Span
 
 __all__ = [
     "InstanceStatistics",
@@ -121,7 +121,7 @@ class SessionStatistics(Record):
         return self.work / self.busy if self.busy else 0.0
 
 
-def concurrency(session: Session) -> tuple[Level, ...]:
+def concurrency(session: SessionData) -> tuple[Level, ...]:
     """Return how many requests were worked on, and how many waited, from moment to moment."""
     working = levels(Relations(session).working())
     waiting = levels([(s.queued, s.started) for s in session.spans])
@@ -139,7 +139,7 @@ def concurrency(session: Session) -> tuple[Level, ...]:
     return tuple(out)
 
 
-def session_statistics(session: Session) -> SessionStatistics:
+def session_statistics(session: SessionData) -> SessionStatistics:
     """Return the figures of a session."""
     relations = Relations(session)
     work = occupied(relations.working_events())
@@ -168,7 +168,7 @@ def session_statistics(session: Session) -> SessionStatistics:
     )
 
 
-def _instances(session: Session, relations: Relations) -> tuple[InstanceStatistics, ...]:
+def _instances(session: SessionData, relations: Relations) -> tuple[InstanceStatistics, ...]:
     seen: dict[tuple[str, int, str], list[Span]] = {}
     for model in session.models:
         for name in model.instances:
@@ -191,7 +191,7 @@ def _instances(session: Session, relations: Relations) -> tuple[InstanceStatisti
 
 
 def _models(
-    session: Session,
+    session: SessionData,
     relations: Relations,
     steps: list[Fields],
     instances: tuple[InstanceStatistics, ...],

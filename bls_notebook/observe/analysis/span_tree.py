@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bls_notebook.observe.analysis.intervals import Interval, events, gaps
-from bls_notebook.observe.records.session import Session, Span
+from bls_notebook.observe.records.spans import SessionData, Span
 
 __all__ = ["Relations", "holds", "serving"]
 
@@ -35,7 +35,7 @@ class Relations:
 
     Parameters
     ----------
-    session : Session
+    session : SessionData
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Relations:
         What each execution sent, in the order of sending; 0 is the notebook.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionData) -> None:
         self.spans = {span.id: span for span in session.spans}
         self._ensembles = {(m.name, m.version) for m in session.models if m.scheduler == "ensemble"}
         first: dict[int, int] = {}

@@ -8,15 +8,15 @@ from pathlib import Path
 from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.export.chrome import chrome_trace
 from bls_notebook.observe.export.perfetto import perfetto_trace
-from bls_notebook.observe.export.session_json import json_bytes, load_session
+from bls_notebook.observe.export.session_json import json_bytes
 from bls_notebook.observe.export.span_table import csv_text
 from bls_notebook.observe.record_file import write_file
-from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.spans import SessionData
 
-__all__ = ["chrome_trace", "csv_text", "load_session", "perfetto_trace", "save"]
+__all__ = ["chrome_trace", "csv_text", "perfetto_trace", "save"]
 
 # The first ending that fits counts.
-_WRITERS: dict[str, Callable[[Session], bytes]] = {
+_WRITERS: dict[str, Callable[[SessionData], bytes]] = {
     ".trace.json": lambda session: chrome_trace(session).encode(),
     ".json": json_bytes,
     ".json.gz": lambda session: json_bytes(session, compressed=True),
@@ -26,7 +26,7 @@ _WRITERS: dict[str, Callable[[Session], bytes]] = {
 }
 
 
-def save(session: Session, path: str | Path) -> Path:
+def save(session: SessionData, path: str | Path) -> Path:
     """Write a session to a file, in the form that the end of its name stands for.
 
     Returns

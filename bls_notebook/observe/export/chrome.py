@@ -7,12 +7,12 @@ from typing import Any
 
 from bls_notebook.observe.export.facts import facts
 from bls_notebook.observe.export.tracks import tracks
-from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.spans import SessionData
 
 __all__ = ["chrome_trace"]
 
 
-def chrome_trace(session: Session) -> str:
+def chrome_trace(session: SessionData) -> str:
     """Return a session as JSON text; a process is a model, a thread an instance or a queue.
 
     Times are microseconds since the session began, as the format has them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bls_notebook.observe.records.session import Span
+from bls_notebook.observe.records.spans import Span
 
 __all__ = ["clean", "facts"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.export.facts import clean, facts
 from bls_notebook.observe.export.tracks import Track, tracks
-from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.spans import SessionData
 
 __all__ = ["perfetto_trace"]
 
@@ -20,7 +20,7 @@ _CLEARED = 1  # SEQ_INCREMENTAL_STATE_CLEARED: nothing before this packet matter
 _BEGIN, _END, _INSTANT = 1, 2, 3  # TrackEvent.Type
 
 
-def perfetto_trace(session: Session) -> bytes:
+def perfetto_trace(session: SessionData) -> bytes:
     """Return a session as a serialized ``perfetto.protos.Trace``; times are ns since it began.
 
     Raises

@@ -1,7 +1,7 @@
 """Sessions as JSON, to be read again: drawn and compared without the models.
 
 A file is one object: ``format`` says what it is, ``schema`` is the version of the schema, the rest are the
-fields of `Session`. Fields that have their default value are left out.
+fields of `SessionData`. Fields that have their default value are left out.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ import json
 import os
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.record_file import read_json, told
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.session import SCHEMA, Session
+from bls_notebook.observe.records.spans import SCHEMA, SessionData
 
-__all__ = ["FORMAT", "json_bytes", "load_session"]
+__all__ = ["FORMAT", "json_bytes", "read_session"]
 
 FORMAT = "bls_notebook session"
+_Session = TypeVar("_Session", bound=SessionData)
 
 
-def json_bytes(session: Session, compressed: bool = False) -> bytes:
+def json_bytes(session: SessionData, compressed: bool = False) -> bytes:
     """Return a session as JSON text in UTF-8, gzipped if `compressed`."""
     data = {"format": FORMAT, "schema": SCHEMA, **_short(session)}
     # ASCII escapes: a model's name or error may hold half a surrogate pair, which has no UTF-8.
@@ -47,22 +48,8 @@ def _short(record: Record) -> dict[str, Any]:
     return out
 
 
-def load_session(path: str | Path) -> Session:
-    """Read a session that `Session.save` wrote as ``.json`` or ``.json.gz``.
-
-    Parameters
-    ----------
-    path : str or Path
-
-    Returns
-    -------
-    Session
-
-    Raises
-    ------
-    BLSError
-        It cannot be read, is no session, or is one of a newer schema.
-    """
+def read_session(path: str | Path, kind: type[_Session]) -> _Session:
+    """Read a session from a file; see `load_session`."""
     if not isinstance(path, (str, os.PathLike)):
         raise BLSError(f"load_session: expected the path of a file, got {type(path).__name__}")
     file = Path(path)
@@ -84,7 +71,7 @@ def load_session(path: str | Path) -> Session:
             "upgrade bls_notebook to load it"
         )
     try:
-        return Session.from_dict(found)
+        return kind.from_dict(found)
     except ValueError as error:
         raise _foreign(file, str(error)) from None
 

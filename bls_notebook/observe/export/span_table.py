@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from bls_notebook.observe.records.session import Session, Span
+from bls_notebook.observe.records.spans import SessionData, Span
 
 __all__ = ["COLUMNS", "csv_text"]
 
@@ -45,7 +45,7 @@ COLUMNS = (
 _DANGEROUS = ("=", "+", "-", "@", "\t", "\r")
 
 
-def csv_text(session: Session) -> str:
+def csv_text(session: SessionData) -> str:
     """Return the spans as CSV with a heading; lines end as RFC 4180 has them.
 
     A text that a spreadsheet would take for a formula has an apostrophe before it.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from bls_notebook.observe.analysis.span_tree import Relations
-from bls_notebook.observe.records.session import Session, Span
+from bls_notebook.observe.records.spans import SessionData, Span
 
 __all__ = ["Point", "Slice", "Track", "tracks"]
 
@@ -50,7 +50,7 @@ class Track:
     points: tuple[Point, ...] = ()
 
 
-def tracks(session: Session) -> list[Track]:
+def tracks(session: SessionData) -> list[Track]:
     """Return the tracks of a session: the notebook's, then for each model its instances and its queue."""
     relations = Relations(session)
     served: dict[tuple[str, str], list[list[Slice]]] = {}
@@ -107,7 +107,7 @@ def _before(span: Span, counted: bool) -> list[Slice]:
     return out
 
 
-def _points(session: Session, relations: Relations) -> dict[int, list[Point]]:
+def _points(session: SessionData, relations: Relations) -> dict[int, list[Point]]:
     """Of each execution, when it sent requests and when it gave responses; 0 is the notebook."""
     out: dict[int, list[Point]] = {}
     for span in session.spans:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bls_notebook.observe.analysis.quartiles import NONE, Spread
+from bls_notebook.observe.record_file import RecordFile
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.session import Session, Span
 
@@ -20,6 +21,7 @@ __all__ = [
     "Verification",
     "WhatIf",
     "failures",
+    "load_comparison",
 ]
 
 SCHEMA = 1
@@ -214,6 +216,28 @@ class Comparison(Record):
         BLSError
             It cannot be written.
         """
-        from bls_notebook.observe.comparison_file import save_comparison
+        return _FILE.save(self, path)
 
-        return save_comparison(self, path)
+
+_FILE = RecordFile(Comparison, "bls_notebook.comparison", SCHEMA, "a comparison", "a comparison")
+
+
+def load_comparison(path: str | Path) -> Comparison:
+    """Read a comparison that was saved.
+
+    Parameters
+    ----------
+    path : str or Path
+        Of a file that `save` has written.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    BLSError
+        The file cannot be read, holds something else, or was written by a newer version; the message says
+        which.
+    """
+    return _FILE.load(path)

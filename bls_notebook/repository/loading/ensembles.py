@@ -1,25 +1,31 @@
-"""What ties an ensemble to the models of its steps: whether they fit, and who depends on whom.
+"""Whether an ensemble and the models of its steps fit together.
 
 `check_members` refuses what Triton refuses once the models of the steps are loaded, and tells whether the
-ensemble is decoupled. `Dependencies` remembers the ensembles that are wanted, also while a model that they
-need is away. Mirrors core/src/ensemble_scheduler/ensemble_utils.cc and model_repository_manager.cc.
+ensemble is decoupled. Mirrors core/src/ensemble_scheduler/ensemble_utils.cc and model_repository_manager.cc.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
-from bls_notebook.engine.errors import ModelLoadError
+from bls_notebook.engine.errors import BLSError, ModelLoadError
 from bls_notebook.observe.visible import first_line
-from bls_notebook.repository.config import ModelConfigMessage
+from bls_notebook.repository.config import ModelConfigMessage, parse_config, parse_json
 from bls_notebook.repository.config.validate import cache_refused
 from bls_notebook.repository.source.model_source import ModelSource
 
-__all__ = ["CircularEnsembleError", "Dependencies", "check_members", "members_of", "refuse"]
+__all__ = [
+    "CircularEnsembleError",
+    "check_members",
+    "members_of",
+    "members_of_source",
+    "refuse",
+    "refuse_member",
+    "refuse_missing",
+]
 
 
 class CircularEnsembleError(ModelLoadError):
@@ -42,6 +48,39 @@ def members_of(config: ModelConfigMessage) -> dict[str, set[int]]:
     for step in config.ensemble_scheduling.step:
         out.setdefault(step.model_name, set()).add(step.model_version)
     return out
+
+
+def members_of_source(source: ModelSource) -> dict[str, set[int]]:
+    """Return the same for a model that is to be loaded; empty where its configuration is wrong."""
+    try:
+        if "ensemble" not in str(source.config):
+            return {}
+        given: Any = source.config
+        read = parse_json if source.config_is_json else parse_config
+        return members_of(read(given, model=source.name))
+    except (BLSError, RecursionError):
+        return {}  # the load will say what is wrong with it
+
+
+def refuse_missing(ensemble: str, member: str) -> NoReturn:
+    """Raise for an ensemble with a step whose model is nowhere."""
+    refuse(
+        ensemble,
+        f"ensemble {ensemble} contains models that are not available or ambiguous: {member}",
+        f"define '{member}', or put it into the repository",
+    )
+
+
+def refuse_member(ensemble: str, member: str, error: BLSError) -> NoReturn:
+    """Raise for an ensemble with a step whose model cannot be loaded."""
+    reason = str(getattr(error, "reason", "") or error)
+    inner = reason.removeprefix(f"load failed for model '{member}': ").rstrip("\n")
+    if isinstance(error, CircularEnsembleError):
+        refuse(ensemble, inner, kind=CircularEnsembleError)
+    if not reason.startswith("load failed for model"):
+        refuse_missing(ensemble, member)
+    words = f"ensemble '{ensemble}' depends on '{member}' which has no loaded version. "
+    refuse(ensemble, f"{words}Model '{member}' loading failed with error: {inner}")
 
 
 # -- do the steps fit together -----------------------------------------------------------------------
@@ -219,67 +258,3 @@ def _labels(ensemble: str, inputs: list[_Node]) -> bool:
             after.visited = True
             todo.append(after)
     return count > 0
-
-
-# -- who depends on whom -----------------------------------------------------------------------------
-
-
-class Dependencies:
-    """Ensembles that are wanted, and the models that were asked for by name. Safe from any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._ensembles: dict[str, tuple[ModelSource, frozenset[str]]] = {}
-        self._explicit: set[str] = set()
-
-    def want(self, source: ModelSource, members: Mapping[str, object]) -> None:
-        """Remember an ensemble; a model without members is no ensemble, and is forgotten as one."""
-        with self._lock:
-            if members:
-                self._ensembles[source.name] = (source, frozenset(members))
-            else:
-                self._ensembles.pop(source.name, None)
-
-    def asked_for(self, name: str) -> None:
-        """Remember that a model was loaded for its own sake, not as a member of an ensemble."""
-        with self._lock:
-            self._explicit.add(name)
-
-    def forget(self, name: str) -> frozenset[str]:
-        """Forget a model; return its members."""
-        with self._lock:
-            self._explicit.discard(name)
-            return self._ensembles.pop(name, (None, frozenset[str]()))[1]
-
-    def clear(self) -> None:
-        """Forget everything."""
-        with self._lock:
-            self._ensembles.clear()
-            self._explicit.clear()
-
-    def wanted(self, name: str) -> ModelSource | None:
-        """Return an ensemble that is wanted, as it was loaded last."""
-        with self._lock:
-            return self._ensembles.get(name, (None, None))[0]
-
-    def users(self, name: str) -> list[ModelSource]:
-        """Return the ensembles that have a model as a step."""
-        with self._lock:
-            return [source for source, members in self._ensembles.values() if name in members]
-
-    def all_users(self, name: str) -> list[str]:
-        """Return the names of the ensembles that need a model, also through other ensembles."""
-        out: dict[str, None] = {}
-        todo = [name]
-        for each in todo:  # grows
-            for user in self.users(each):
-                if user.name not in out and user.name != name:
-                    out[user.name] = None
-                    todo.append(user.name)
-        return list(out)
-
-    def orphans(self, names: Iterable[str]) -> list[str]:
-        """Return those models that nobody asked for, and no ensemble needs any more."""
-        with self._lock:
-            explicit = set(self._explicit)
-        return [n for n in sorted(names) if n not in explicit and not self.users(n)]

@@ -31,10 +31,10 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from bls_notebook.devices.registry import simulated_cupy
-from bls_notebook.engine.description import HOME, ModelHome
+from bls_notebook.engine.description import HOME
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 
-from .module_names import ModelFinder, ModuleName, make_way, named, shared_names, top_of
+from .module_names import ModelFinder, ModuleName, OwnModules, make_way, named, shared_names, top_of
 from .whose_code import follow
 
 __all__ = ["FINDER", "ModuleHome"]
@@ -52,7 +52,7 @@ _SUFFIXES = tuple(importlib.machinery.all_suffixes())
 FINDER = ModelFinder()
 
 
-class ModuleHome(ModelHome):
+class ModuleHome(OwnModules):
     """Where the modules of one instance live.
 
     Parameters

@@ -19,19 +19,29 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
+from bls_notebook.engine.description import ModelHome
+
 from .whose_code import running_home
 
 if TYPE_CHECKING:
     import weakref
     from collections.abc import Sequence
 
-    from bls_notebook.engine.description import ModelHome
-
-    from .imports import ModuleHome
-
-__all__ = ["ModelFinder", "ModuleName", "make_way", "named", "shared_names"]
+__all__ = ["ModelFinder", "ModuleName", "OwnModules", "make_way", "named", "shared_names"]
 
 shared_names: set[str] = set()  # top-level names that a model has, or had, a module of its own for
+
+
+class OwnModules(ModelHome):
+    """What names an instance has modules of its own for, and where they are."""
+
+    def owns(self, top: str) -> bool:
+        """Whether a top-level name is one of its modules."""
+        raise NotImplementedError
+
+    def find_spec(self, full: str, path: Sequence[str] | None) -> ModuleSpec | None:
+        """Return where one of its modules is."""
+        raise NotImplementedError
 
 
 class ModuleName(str):
@@ -40,14 +50,14 @@ class ModuleName(str):
     Parameters
     ----------
     name : str
-    home : ModuleHome or None
+    home : OwnModules or None
     """
 
     __slots__ = ("asleep", "home")
     asleep: bool
     home: weakref.ref[ModelHome] | None
 
-    def __new__(cls, name: str, home: ModuleHome | None) -> ModuleName:
+    def __new__(cls, name: str, home: OwnModules | None) -> ModuleName:
         new = super().__new__(cls, name)
         new.home = None if home is None else home.reference
         new.asleep = False
@@ -86,9 +96,9 @@ class _Plain(str):
         return other.__class__ is str and str.__eq__(self, other)
 
 
-def _asking() -> ModuleHome | None:
+def _asking() -> OwnModules | None:
     """The home of the code that looks a name up."""
-    return cast("ModuleHome | None", running_home())
+    return cast("OwnModules | None", running_home())
 
 
 def top_of(name: str) -> str:
@@ -114,7 +124,7 @@ def make_way(names: Collection[str]) -> None:
         modules.pop(_Plain(name), None)
 
 
-def named(spec: ModuleSpec, home: ModuleHome | None) -> ModuleSpec:
+def named(spec: ModuleSpec, home: OwnModules | None) -> ModuleSpec:
     """Have a module put under its name for one home; itself and its classes know the plain one."""
     loader: Any = spec.loader
     if loader is not None and not hasattr(loader, "exec_module"):
@@ -177,7 +187,7 @@ class ModelFinder:
         name = str(fullname)
         top = top_of(name)
         if isinstance(fullname, ModuleName):
-            home = None if fullname.home is None else cast("ModuleHome | None", fullname.home())
+            home = None if fullname.home is None else cast("OwnModules | None", fullname.home())
         else:
             home = _asking()
             if home is not None and not home.owns(top):

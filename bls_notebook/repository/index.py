@@ -1,0 +1,111 @@
+"""`Index`: the state of every version that is known, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.core.spec import TensorSpec
+from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
+
+from .source.layout import model_names, shown_path, version_folders
+from .source.model_source import ModelSource
+
+__all__ = ["Index", "model_record"]
+
+
+def _specs(tensors: Iterable[TensorSpec]) -> tuple[TensorSpecRecord, ...]:
+    return tuple(TensorSpecRecord(t.name, t.datatype, tuple(t.dims), bool(t.optional)) for t in tensors)
+
+
+def model_record(model: LoadedModel, source: ModelSource, load_seconds: float | None) -> ModelRecord:
+    """Return the record of a model version that serves."""
+    spec = model.spec
+    return ModelRecord(
+        name=model.name,
+        version=model.version,
+        state="READY",
+        reason="",
+        backend=spec.backend,
+        source=source.origin,
+        load_seconds=load_seconds,
+        max_batch_size=spec.max_batch_size,
+        decoupled=spec.decoupled,
+        instances=len(model.instances) + len(model.passive),
+        instance_kind=f"KIND_{spec.instance_kind}" if spec.instance_kind else "",
+        inputs=_specs(spec.inputs.values()),
+        outputs=_specs(spec.outputs.values()),
+        warnings=source.warnings,
+    )
+
+
+class Index:
+    """Records of versions, by name and version; each change replaces one."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._records: dict[str, dict[int, ModelRecord]] = {}
+
+    def record(self, name: str, version: int) -> ModelRecord:
+        """Return the record of a version that is known."""
+        return self._records[name][version]
+
+    def rows(self, paths: Sequence[Path]) -> list[ModelRecord]:
+        """Return all records by name and version, with those of models that lie in `paths` unloaded."""
+        rows = {name: dict(records) for name, records in list(self._records.items())}
+        for path in paths:
+            for name in model_names([path]):
+                if name not in rows:
+                    newest = max(version_folders(path / name) or (1,))
+                    origin = shown_path(path / name)
+                    rows[name] = {newest: _unavailable(name, newest, origin, "not loaded")}
+        return [record for name in sorted(rows) for _, record in sorted(rows[name].items())]
+
+    def loading(self, source: ModelSource, versions: Iterable[int]) -> None:
+        """Note that versions are being loaded, where none serves yet."""
+        serving = self._server.serving(source.name)
+        for version in versions:
+            if version not in serving:
+                self._note(_unavailable(source.name, version, source.origin, "", "LOADING"))
+
+    def failed(self, source: ModelSource, reason: str) -> None:
+        """Note why versions could not be loaded; those that serve go on."""
+        records = self._records.get(source.name, {})
+        versions = [version for version, record in list(records.items()) if record.state == "LOADING"]
+        if not versions and not self._server.serving(source.name):
+            versions = [next(iter(source.versions), 1)]
+        for version in versions:
+            self._note(_unavailable(source.name, version, source.origin, reason))
+
+    def loaded(self, name: str, records: dict[int, ModelRecord]) -> None:
+        """Note versions that serve."""
+        self._records.setdefault(name, {}).update(records)
+
+    def leaving(self, name: str, versions: Iterable[int], reason: str) -> None:
+        """Note that versions leave service; the note changes when they have left."""
+        records = self._records.get(name, {})
+        for version in versions:
+            if version in records:
+                records[version] = replace(records[version], state="UNLOADING", reason=reason)
+
+    def has_left(self, model: LoadedModel) -> None:
+        """Note that a version has been finalized."""
+        record = self._records.get(model.name, {}).get(model.version)
+        if record is not None and record.state == "UNLOADING":
+            self._note(_unavailable(model.name, model.version, record.source, record.reason or "unloaded"))
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._records.clear()
+
+    def _note(self, record: ModelRecord) -> None:
+        self._records.setdefault(record.name, {})[record.version] = record
+
+
+def _unavailable(
+    name: str, version: int, origin: str, reason: str, state: str = "UNAVAILABLE"
+) -> ModelRecord:
+    return ModelRecord(name=name, version=version, state=state, reason=reason, source=origin, instances=0)

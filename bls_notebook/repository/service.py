@@ -1,0 +1,187 @@
+"""`Service`: puts the versions of models into service, and takes them out.
+
+Guarantees: loads of one name happen one after the other, of different names side by side; a load that
+fails leaves in service what was; a replacement is one step, and the requests of the version that left
+are finished before it is finalized. An ensemble leaves service before the models of its steps do. No model
+is put in service after the end.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from time import perf_counter
+
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.server import Loader, Server
+from bls_notebook.engine.errors import BLSError, ModelLoadError, RepositoryClosedError
+from bls_notebook.engine.schedulers.response_cache import ResponseCache
+from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.observe.records.repository import ModelRecord
+from bls_notebook.pb_utils._runtime import caller_var
+
+from .index import Index, model_record
+from .loading.dependencies import Dependencies
+from .loading.ensembles import members_of_source
+from .loading.loader import load_versions
+from .polling import Poller
+from .source.model_source import ModelSource, SourceFolder
+from .turns import Turn
+
+__all__ = ["Service"]
+
+
+class Service:
+    """The models that a server serves, with what is known of all others.
+
+    Attributes
+    ----------
+    server : Server
+    folder : SourceFolder
+        Where models that come from memory are written.
+    index : Index
+    dependencies : Dependencies
+    signatures : dict of str to object
+        Of the files that models were loaded from.
+    poller : Poller or None
+        Stops when the service ends.
+    """
+
+    def __init__(self, loader: Loader, cache: ResponseCache, strict: bool) -> None:
+        self.server = Server(loader, cache, strict)
+        self.folder = SourceFolder()
+        self.index = Index(self.server)
+        self.dependencies = Dependencies()
+        self.signatures: dict[str, object] = {}
+        self.poller: Poller | None = None
+        self.closed = False
+        self._lock = threading.Lock()
+        self._turns: dict[str, Turn] = {}
+        self._remove_files = weakref.finalize(self, self.folder.close)
+
+    def turn(self, name: str) -> Turn:
+        """Return the lock under which the versions of a name change."""
+        with self._lock:
+            return self._turns.setdefault(name, Turn())
+
+    def load_written(self, source: ModelSource) -> ModelRecord:
+        """Load a model whose folder was written for it, and is removed where it does not load."""
+        try:
+            return self.load(source)
+        except BaseException:
+            self.folder.discard(source.folder)
+            raise
+
+    def load(self, source: ModelSource, keep: bool = False) -> ModelRecord:
+        """Load and put in service; it is the name's turn."""
+        name = source.name
+        self._refuse_if_closed(name)
+        started = perf_counter()
+        before = self.server.serving(name)
+        specs = {version: model.spec for version, model in before.items()}
+        try:
+            loaded = load_versions(
+                self.server, source, keep, lambda versions: self.index.loading(source, versions)
+            )
+        except OSError as error:  # its folder went away, or may not be looked into
+            problem = ModelLoadError(f"model {name!r} could not be loaded: {error}", name)
+            self.index.failed(source, str(problem))
+            raise problem from error
+        except BLSError as error:
+            self.index.failed(source, str(error))
+            raise
+        seconds = perf_counter() - started
+        self.signatures.pop(name, None)
+        self.dependencies.want(source, members_of_source(source))
+        records = {}
+        for version, model in loaded.items():
+            model.on_closed = self.index.has_left
+            unchanged = before.get(version) is model and specs[version] is model.spec
+            records[version] = (
+                self.index.record(name, version) if unchanged else model_record(model, source, seconds)
+            )
+        try:
+            with self._lock:  # it may have been closed meanwhile
+                self._refuse_if_closed(name)
+                self.server.exchange(name, loaded)
+        except BaseException:
+            self.server.close_all(m for v, m in loaded.items() if before.get(v) is not m)
+            raise
+        self.index.leaving(name, [v for v in before if v not in loaded], "unloaded")
+        self.index.loaded(name, records)
+        self.server.close_all(m for v, m in before.items() if loaded.get(v) is not m)
+        return records[max(records)]
+
+    def _refuse_if_closed(self, name: str) -> None:
+        if self.closed:
+            raise RepositoryClosedError(
+                f"model {name!r}: the repository is closed; make a new one: ModelRepository(...)"
+            )
+
+    # -- leaving service -----------------------------------------------------------------------------
+
+    def unload(self, name: str, unload_dependents: bool = False) -> list[LoadedModel]:
+        """Take a model, and the ensembles that need it, out of service; return what left."""
+        left = self.take_out_users(name) + self.take_out(name, "unloaded")
+        members = self.dependencies.forget(name)
+        if unload_dependents:
+            for orphan in self.dependencies.orphans(members):
+                left += self.unload(orphan, True)
+        return left
+
+    def take_out_users(self, name: str) -> list[LoadedModel]:
+        reason = f"unloaded: it needs '{name}'"
+        return [m for user in self.dependencies.all_users(name) for m in self.take_out(user, reason)]
+
+    def take_out(self, name: str, reason: str) -> list[LoadedModel]:
+        with self.turn(name):
+            self.index.leaving(name, self.server.serving(name), reason)
+            left = self.server.replace(name, {})
+            self.signatures.pop(name, None)
+        return left
+
+    # -- the end ---------------------------------------------------------------------------------------
+
+    def begin_closing(
+        self, start: Callable[[Callable[[], None]], None] = start_in_thread
+    ) -> list[LoadedModel]:
+        """Take every model out of service; return them. They are finalized in threads that `start` finds."""
+        with self._lock:
+            if self.closed:
+                return []
+            self.closed = True
+            left = [m for name in self.server.names() for m in self.server.exchange(name, {}).values()]
+        if self.poller is not None:
+            self.poller.stop()
+        self.server.last_failure = None
+        for model in left:
+            model.close(elsewhere=start)
+        return left
+
+    def models_in_service(self) -> list[LoadedModel]:
+        """Return the models that serve."""
+        return [m for name in self.server.names() for m in self.server.serving(name).values()]
+
+    def remove_files(self) -> None:
+        """Remove what was written for models of cells."""
+        self._remove_files()
+
+    def leave_behind(self) -> None:
+        """Have no part in the models any more: in a forked child they are its parent's."""
+        self.closed = True
+        self._remove_files.detach()
+        self.folder = SourceFolder()
+        self._turns = {}
+        self._lock = threading.Lock()
+
+    def not_by_a_model(self, verb: str) -> None:
+        """Refuse what a model cannot do to its own repository: it would wait for its own end."""
+        caller = caller_var.get()
+        if isinstance(caller, Execution) and caller.server is self.server and caller.runs_a_model:
+            raise BLSError(
+                f"{verb}: model {caller.model_name!r} cannot {verb} the repository that it runs in, which "
+                "would wait for it to end; call it from the notebook, or unload single models "
+                "(pb_utils.unload_model)"
+            )
