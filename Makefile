@@ -37,7 +37,7 @@ endif
 help:
 	@echo "make notebook   open JupyterLab on the quickstart"
 	@echo "make test       run every check that passes without a GPU"
-	@echo "make lint       style, types and import rules only"
+	@echo "make lint       style, types, import rules and order only"
 	@echo "make coverage   tests with a coverage report"
 	@echo "make format     let ruff format the code"
 	@echo "make bench      measure"
@@ -80,6 +80,7 @@ lint: .venv/installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python tests/packaging/house.py
 
 # Notebooks are run in this environment and their outputs compared with the committed ones. Warnings are
 # the kernel's affair here, hence -W default.

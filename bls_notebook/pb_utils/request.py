@@ -12,6 +12,7 @@ from bls_notebook.devices.holding import RecordingNumber
 from ._runtime import caller_var, current_caller
 from .errors import TritonModelException
 from .memory import PreferredMemory
+from .options import DEFAULT_OPTIONS, Options
 from .parameters import parameters_to_json
 from .refusing import is_sequence, unpicklable
 from .sender import Answerable, InferenceResponseSender
@@ -28,44 +29,6 @@ _MISSING: Any = type("Required", (), {"__repr__": lambda self: "..."})()
 _ZERO: Final = 0
 _MINUS_ONE: Final = -1
 _getrefcount = sys.getrefcount
-
-
-class Options:
-    """What a request carries beside its tensors; shared by requests, replaced and never changed."""
-
-    __slots__ = (
-        "correlation_id",
-        "flags",
-        "parameters",
-        "preferred_memory",
-        "priority",
-        "request_id",
-        "timeout",
-        "trace",
-    )
-
-    def __init__(
-        self,
-        request_id: str = "",
-        correlation_id: int | str = 0,
-        flags: int = 0,
-        timeout: int = 0,
-        parameters: str = "{}",
-        preferred_memory: PreferredMemory | None = None,
-        trace: InferenceTrace | None = None,
-        priority: int = 0,
-    ) -> None:
-        self.request_id = request_id
-        self.correlation_id = correlation_id
-        self.flags = flags
-        self.timeout = timeout
-        self.parameters = parameters
-        self.preferred_memory = preferred_memory
-        self.trace = trace
-        self.priority = priority  # in a dynamic batcher's queue; BLS has no way to set it
-
-
-DEFAULT_OPTIONS = Options()
 
 
 def _type_error(argument: str, value: object, wanted: str) -> TypeError:

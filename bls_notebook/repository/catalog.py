@@ -228,6 +228,14 @@ class Catalog:
             )
         return self._polling.follow()
 
+    def ready(self, name: str, version: int | None) -> bool:
+        """Whether a model serves: the given version, or any."""
+        check_model_name(name)
+        if version is not None:
+            check_version(version)
+        model = self.server.find(name, -1 if version is None else version)
+        return model is not None and model.ready()
+
     def ready_model(self, name: str) -> LoadedModel:
         """Return the newest version of a model that serves, or raise ModelNotFoundError."""
         check_model_name(name)

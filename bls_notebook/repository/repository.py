@@ -7,27 +7,23 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from bls_notebook.engine.body import run_body
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.core.server import Server
-from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.schedulers.response_cache import DEFAULT_CACHE_BYTES
-from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.observe.records.repository import ModelRecord
-from bls_notebook.observe.records.statistics import StatisticsRecord, statistics_record
+from bls_notebook.observe.records.statistics import StatisticsRecord
 
 from .catalog import Catalog, ControlMode
 from .config import ModelConfigMessage
-from .ending import finish_closing, opened
+from .ending import opened
 from .loading.python_backends import backend_folders, backend_path
 from .requests.response import Response
 from .requests.sender import Sender, takes_arguments_of
 from .source.layout import repository_paths, shown_path
 from .source.model_source import SourceFolder
-from .source.names import check_model_name, check_version
+from .statistics import statistics_of, statistics_record_of
 
 __all__ = ["ModelRepository"]
 
@@ -82,14 +78,11 @@ class ModelRepository:
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         backend_directory: str | Path | None = None,
     ) -> None:
-        flat: list[str | Path] = []
-        for path in paths:
-            flat.extend(path if isinstance(path, (list, tuple)) else [path])  # type: ignore[list-item]
-        self.paths = repository_paths(flat)
+        self.paths = repository_paths(paths)
         self.backend_directory = backend_path(backend_directory)
         folders = backend_folders(self.paths, self.backend_directory)
         self._catalog = Catalog(self.paths, folders, control_mode, poll_seconds, cache_bytes, strict)
-        self._server: Server = self._catalog.server
+        self._server = self._catalog.server
         self._sender = Sender(self._server)
         self.control_mode = control_mode
         self.metrics = self._catalog.metrics
@@ -235,11 +228,7 @@ class ModelRepository:
 
     def ready(self, name: str, version: int | None = None) -> bool:
         """Whether a model serves: the given version, or any."""
-        check_model_name(name)
-        if version is not None:
-            check_version(version)
-        model = self._server.find(name, -1 if version is None else version)
-        return model is not None and model.ready()
+        return self._catalog.ready(name, version)
 
     def index(self) -> list[ModelRecord]:
         """Return a record for every version of every model that is known, by name and version."""
@@ -272,7 +261,7 @@ class ModelRepository:
         ModelNotFoundError
         """
         self._catalog.ready_model(name)
-        return {"model_stats": [_statistics_of(model) for model in self._versions(name)]}
+        return {"model_stats": [statistics_of(model) for model in self._versions(name)]}
 
     def statistics_records(self, *names: str) -> list[StatisticsRecord]:
         """Return what models have done, a record for each version that serves.
@@ -288,16 +277,8 @@ class ModelRepository:
         """
         for name in names:
             self._catalog.ready_model(name)
-        return [
-            statistics_record(
-                _statistics_of(model),
-                model.statistics.failures().items(),
-                model.spec.max_batch_size > 0,
-                model.spec.response_cache,
-            )
-            for name in dict.fromkeys(names or self._server.names())
-            for model in self._versions(name)
-        ]
+        models = [m for name in dict.fromkeys(names or self._server.names()) for m in self._versions(name)]
+        return [statistics_record_of(model) for model in models]
 
     def _versions(self, name: str) -> list[LoadedModel]:
         return [model for _, model in sorted(self._server.serving(name).items())]
@@ -406,31 +387,14 @@ class ModelRepository:
             with an error; a request that runs in its caller's own thread ends when its `execute` does.
             Whatever still runs is left to itself.
         """
-        if not isinstance(seconds, (int, float)) or not seconds >= 0:
-            raise BLSError(f"close: seconds: got {seconds!r}, expected a number from 0 on")
-        service = self._catalog.service
-        service.not_by_a_model("close")
-        with CtrlC():
-            try:
-                finish_closing(service.begin_closing(), seconds)
-            finally:
-                service.remove_files()
+        self._catalog.service.close(seconds)
 
     def __enter__(self) -> ModelRepository:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
         where = ", ".join(map(shown_path, self.paths)) or "memory"
         return f"<ModelRepository {where}: {len(self._server.names())} loaded>"
-
-
-def _statistics_of(model: LoadedModel) -> dict[str, Any]:
-    return {"name": model.name, "version": str(model.version), **model.statistics.as_dict()}

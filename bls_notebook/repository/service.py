@@ -18,10 +18,12 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Loader, Server
 from bls_notebook.engine.errors import BLSError, ModelLoadError, RepositoryClosedError
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
+from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.pb_utils._runtime import caller_var
 
+from .ending import finish_closing
 from .index import Index, model_record
 from .loading.dependencies import Dependencies
 from .loading.ensembles import members_of_source
@@ -143,6 +145,17 @@ class Service:
         return left
 
     # -- the end ---------------------------------------------------------------------------------------
+
+    def close(self, seconds: float) -> None:
+        """Unload every model, and remove what was written for those of cells."""
+        if not isinstance(seconds, (int, float)) or not seconds >= 0:
+            raise BLSError(f"close: seconds: got {seconds!r}, expected a number from 0 on")
+        self.not_by_a_model("close")
+        with CtrlC():
+            try:
+                finish_closing(self.begin_closing(), seconds)
+            finally:
+                self.remove_files()
 
     def begin_closing(
         self, start: Callable[[Callable[[], None]], None] = start_in_thread

@@ -175,7 +175,7 @@ class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
         return complex(self._host)
 
     def __reduce__(self) -> Any:
-        return _unpickled, (self._host.copy(),)
+        return place, (self._host.copy(),)
 
     # -- elements ----------------------------------------------------------------------------------
 
@@ -368,21 +368,15 @@ def told(source: Any, result: Any, from_device: Device, to_device: Device, start
         watching.transferred(source, result, from_device, to_device, perf_counter_ns() - started)
 
 
-def _unpickled(host: _Array) -> ndarray:
-    return place(host)
-
-
 # By the address of what a capsule holds.
 _exported: WeakValueDictionary[int, SimulatedMemory] = WeakValueDictionary()
 
 
 def capsule_of(array: ndarray) -> object:
     """Return a DLPack capsule that shares an array's memory, and keeps it."""
-    host = array._host
-    if not host.flags.writeable:  # a broadcast view, say, which NumPy does not export
+    if not array._host.flags.writeable:  # a broadcast view, say, which NumPy does not export
         array = array.copy()
-        host = array._host
-    capsule = host.__dlpack__()
+    capsule = array._host.__dlpack__()
     dlpack.move_capsule(capsule, array.__dlpack_device__())
     _exported[dlpack.address_of_capsule(capsule)] = array._memory
     return capsule

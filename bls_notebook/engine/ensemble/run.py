@@ -32,7 +32,8 @@ from bls_notebook.observe import recording
 from bls_notebook.observe.records.repository import ErrorRecord
 from bls_notebook.observe.visible import encodable
 from bls_notebook.pb_utils.errors import TritonError
-from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
+from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
+from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 

@@ -19,7 +19,8 @@ from weakref import ref
 
 from bls_notebook.devices import devices, gpus, observer
 from bls_notebook.devices.tracking import ledger, pool_hooks
-from bls_notebook.devices.tracking.book import Block, Book, Request
+from bls_notebook.devices.tracking.blocks import Block, Request
+from bls_notebook.devices.tracking.book import Book
 from bls_notebook.devices.tracking.frames import frame_roots
 from bls_notebook.devices.tracking.holders import Root, find_holders, providers
 from bls_notebook.engine.errors import BLSError

@@ -17,7 +17,8 @@ from bls_notebook.pb_utils.dtypes import (
     DataType,
     deserialize_bytes_tensor,
 )
-from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest
+from bls_notebook.pb_utils.options import DEFAULT_OPTIONS
+from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 
 __all__ = ["END", "START", "Controls", "initial_states", "null_request", "with_inputs"]

@@ -6,7 +6,7 @@ Guarantees: a sender that is dropped with one run of a request means nothing whi
 from __future__ import annotations
 
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.pb_utils.request import Options
+from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.response import InferenceResponse
 
 __all__ = ["Turn", "in_sequence"]

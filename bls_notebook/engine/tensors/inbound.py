@@ -12,7 +12,8 @@ from bls_notebook.devices.tracking import ledger, pool_hooks
 from bls_notebook.engine import messages
 from bls_notebook.engine.recording.spans import note_crossings
 from bls_notebook.observe import recording
-from bls_notebook.pb_utils.request import DEFAULT_OPTIONS, InferenceRequest, Options
+from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
+from bls_notebook.pb_utils.request import InferenceRequest
 
 from .handover import hand_over
 from .placement import Wanted

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.pb_utils.request import InferenceRequest, Options
+from bls_notebook.pb_utils.options import Options
+from bls_notebook.pb_utils.request import InferenceRequest
 
 __all__ = ["client_parameters", "with_parameters"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelNotFoundError
@@ -26,8 +26,8 @@ BACKENDS = "backends"  # a folder of Python-based backends, beside the models or
 MAX_CONFIG = 1 << 24  # bytes
 
 
-def repository_paths(paths: Iterable[str | Path]) -> tuple[Path, ...]:
-    """Return the folders of a repository.
+def repository_paths(paths: Iterable[str | Path | Sequence[str | Path]]) -> tuple[Path, ...]:
+    """Return the folders of a repository, from paths and lists of paths.
 
     Raises
     ------
@@ -35,7 +35,8 @@ def repository_paths(paths: Iterable[str | Path]) -> tuple[Path, ...]:
         One of them is not a folder.
     """
     hint = "give a folder whose sub-folders are models, or no path for models in memory only"
-    return tuple(folder_path(path, "model repository", hint) for path in paths)
+    lists = [each if isinstance(each, (list, tuple)) else (each,) for each in paths]
+    return tuple(folder_path(path, "model repository", hint) for each in lists for path in each)
 
 
 def folder_path(path: str | Path, what: str, hint: str) -> Path:
