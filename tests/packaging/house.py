@@ -24,6 +24,7 @@ MODULES = {
     "bls_notebook.engine.ensemble.run": 431,
     "bls_notebook.engine.runner": 475,
     "bls_notebook.engine.schedulers.base": 454,
+    "bls_notebook.engine.schedulers.default": 420,
     "bls_notebook.engine.ticket": 431,
 }
 
