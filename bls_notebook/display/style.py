@@ -138,7 +138,7 @@ _DEVICES = """
 """
 
 _FIGURE = """
-.bls-figure{display:block;max-width:100%;height:auto;margin:6px 0 2px;mix-blend-mode:multiply}
+.bls-figure{display:block;width:100%;max-width:1240px;margin:6px 0 2px}
 &dark .bls-figure{filter:invert(.9333) hue-rotate(180deg);mix-blend-mode:lighten}
 """
 

@@ -25,7 +25,9 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "img":  # a figure: data, never an address
-            assert (dict(attrs)["src"] or "").startswith("data:image/svg+xml;base64,")
+            assert (dict(attrs)["src"] or "").startswith(
+                ("data:image/svg+xml;charset=utf-8,", "data:image/svg+xml;base64,")
+            )
             self.tags.append((tag, dict(attrs)))
             return
         assert tag not in VOID

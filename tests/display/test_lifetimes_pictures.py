@@ -19,7 +19,7 @@ from bls_notebook.display import render
 from bls_notebook.display.lifetimes import report
 from bls_notebook.display.lifetimes.columns import packed
 from bls_notebook.display.lifetimes.figure import lifetimes_figure, lifetimes_svg
-from bls_notebook.display.svg import drawn, figure_svg
+from bls_notebook.display.pictures.matplotlib_parts import drawn, figure_svg
 from bls_notebook.observe.records.lifetimes import Lifetimes
 from tests.display import lifetimes_samples as samples
 from tests.display.page import Page, as_html, as_text

@@ -178,12 +178,12 @@ def test_hostile_names_do_no_harm() -> None:
 
 def test_the_picture_of_a_difference_is_reproducible() -> None:
     pytest.importorskip("matplotlib")
+    from bls_notebook.display.pictures.matplotlib_parts import figure_svg
     from bls_notebook.display.session.difference_figure import (
         difference_alt,
         difference_figure,
         difference_picture,
     )
-    from bls_notebook.display.svg import figure_svg
 
     found = pipeline(1, "one").diff(pipeline(4, HOSTILE))
     svg = figure_svg(difference_figure(found))

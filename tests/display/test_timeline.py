@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import struct
+import sys
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +14,12 @@ from hypothesis import given
 
 from bls_notebook.display import render
 from bls_notebook.display.palette import model_inks
+from bls_notebook.display.pictures.matplotlib_parts import figure_svg
 from bls_notebook.display.timeline.bins import Bins
 from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.timeline.columns import path_columns, session_columns
-from bls_notebook.display.timeline.figure import timeline_alt, timeline_svg
 from bls_notebook.display.timeline.lanes import Layout, lay_out
+from bls_notebook.display.timeline.picture import timeline_alt, timeline_figure, timeline_svg
 from bls_notebook.display.timeline.ranges import range_figures
 from bls_notebook.display.timeline.text import timeline_text
 from bls_notebook.observe.records.session import Session, Span
@@ -224,11 +227,34 @@ def test_the_figure_in_words() -> None:
     )
 
 
-def test_without_matplotlib_the_text_stands_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bls_notebook.display.timeline.block.can_plot", lambda: False)
-    html = timeline_block([pipeline(True)]).html
-    assert html.startswith("<pre>")
-    assert "█" in html
+def test_the_picture_needs_no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert "image/svg+xml" in timeline_block([pipeline(True)]).html
+
+
+def test_the_picture_is_small() -> None:
+    assert len(timeline_block([many(64)]).html) < 12_000
+
+
+def test_words_of_the_picture_keep_to_its_plot_at_any_width() -> None:
+    """Words are placed by parts of the width, shapes are stretched; neither leaves the picture."""
+    root = ET.fromstring(timeline_svg(everything()))
+    svg = "{http://www.w3.org/2000/svg}"
+    shapes, words = root.findall(f"{svg}svg")
+    for axis in (shapes, words):
+        assert float(axis.get("x", "")[:-1]) + float(axis.get("width", "")[:-1]) < 100
+    assert shapes.get("preserveAspectRatio") == "none"
+    assert all(0 <= float(text.get("x", "0%")[:-1]) <= 100 for text in words.iter(f"{svg}text"))
+
+
+@pytest.mark.parametrize(
+    "session", [pipeline(True), everything(), many(1500), Session()], ids=lambda s: s.name
+)
+def test_it_is_also_a_figure(session: Session) -> None:
+    pytest.importorskip("matplotlib")
+    svg = figure_svg(timeline_figure(session))
+    assert svg.startswith("<svg")
+    assert svg == figure_svg(timeline_figure(session))
 
 
 # -- ranges ---------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from bls_notebook.display.lifetimes.figure_legend import LEGEND, draw_legend
 from bls_notebook.display.lifetimes.figure_lives import draw_lives, lives_height
 from bls_notebook.display.lifetimes.figure_parts import PLOT, WIDTH
 from bls_notebook.display.lifetimes.lanes import layout
-from bls_notebook.display.svg import drawing, figure_svg
+from bls_notebook.display.pictures.matplotlib_parts import drawing, figure_svg
 from bls_notebook.observe.records.lifetimes import Lifetimes
 
 if TYPE_CHECKING:

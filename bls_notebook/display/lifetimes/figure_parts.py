@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from bls_notebook.display.svg import drawn
+from bls_notebook.display.pictures.matplotlib_parts import drawn
 
 __all__ = ["DIM", "INK", "LEFT_BEHIND", "PLOT", "WIDTH", "area", "bare", "width_of", "write"]
 

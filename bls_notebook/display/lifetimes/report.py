@@ -29,7 +29,7 @@ from bls_notebook.display.lifetimes.facts import (
 )
 from bls_notebook.display.lifetimes.figure import lifetimes_svg
 from bls_notebook.display.lifetimes.left_behind import left_behind
-from bls_notebook.display.svg import can_plot, figure_html
+from bls_notebook.display.pictures.matplotlib_parts import can_plot, figure_html
 from bls_notebook.display.units import count, duration, shape, size
 from bls_notebook.observe.records.lifetimes import Lifetimes
 

@@ -19,8 +19,8 @@ from bls_notebook.display.document import (
     Words,
 )
 from bls_notebook.display.html import text
+from bls_notebook.display.pictures.matplotlib_parts import can_plot
 from bls_notebook.display.session.words import factor, ns
-from bls_notebook.display.svg import can_plot
 from bls_notebook.observe.analysis.difference import Change, Difference, EdgeChange, ModelChange
 
 __all__ = ["by_time", "code_sentence", "difference_document"]

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from bls_notebook.display.html import Html
 from bls_notebook.display.palette import ALARM, model_inks
+from bls_notebook.display.pictures.matplotlib_parts import drawing, drawn, figure_html, figure_svg
 from bls_notebook.display.session.difference import by_time
 from bls_notebook.display.session.words import factor, ns
-from bls_notebook.display.svg import drawing, drawn, figure_html, figure_svg
 from bls_notebook.display.text import clip
 from bls_notebook.observe.analysis.difference import Change, Difference
 from bls_notebook.observe.analysis.quartiles import Spread

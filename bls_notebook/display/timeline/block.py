@@ -7,15 +7,11 @@ from typing import Any
 
 from bls_notebook.display.browser.on_top import covered
 from bls_notebook.display.document import Both
-from bls_notebook.display.html import Html, prose, tag
-from bls_notebook.display.svg import can_plot
-from bls_notebook.display.timeline.figure import timeline_picture
+from bls_notebook.display.timeline.picture import timeline_picture
 from bls_notebook.display.timeline.text import timeline_lines
 from bls_notebook.observe.records.session import Session
 
 __all__ = ["timeline_block"]
-
-_COLUMNS = 110
 
 
 def timeline_block(sessions: Sequence[Session], *, widget: Any = None, gap: bool = False) -> Both:
@@ -33,14 +29,11 @@ def timeline_block(sessions: Sequence[Session], *, widget: Any = None, gap: bool
     Returns
     -------
     Both
-        Lines of text, and the picture; without matplotlib the lines are in HTML too.
+        Lines of text, and the picture.
     """
 
     def lines(width: int) -> list[str]:
         return [""] * gap + timeline_lines(sessions, width=width) + [""] * gap
 
-    if can_plot():
-        picture = timeline_picture(*sessions)
-    else:
-        picture = tag("pre", prose("\n".join(timeline_lines(sessions, width=_COLUMNS))))
-    return Both(lines, Html(picture) if widget is None else covered(picture, widget))
+    picture = timeline_picture(*sessions)
+    return Both(lines, picture if widget is None else covered(picture, widget))

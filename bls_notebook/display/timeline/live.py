@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bls_notebook.display.browser.alive import live
-from bls_notebook.display.timeline.figure import Critical
+from bls_notebook.display.timeline.picture import Critical
 
 __all__ = ["live_timeline"]
 

@@ -1,0 +1,55 @@
+"""How long a picture takes that a notebook keeps without a kernel, and how many bytes it adds to the file.
+
+    python benchmarks/pictures.py [--quick] [--check]
+
+The timeline of sessions of a busy server, as HTML: 64 requests, each drawn by itself, and more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bls_notebook.display.timeline.picture import timeline_picture  # noqa: E402
+from tests.display.sessions import many  # noqa: E402
+
+SIZES = (64, 1_000, 10_000)
+MOST_MS, MOST_BYTES = 10.0, 12_000  # of the first
+
+
+def measure(count: int, rounds: int) -> tuple[float, int]:
+    """The median time of a picture in ms, and its bytes."""
+    session = many(count)
+    times = []
+    for _ in range(rounds + 1):
+        begin = time.perf_counter()
+        picture = timeline_picture(session)
+        times.append((time.perf_counter() - begin) * 1000)
+    return statistics.median(times[1:]), len(picture.encode())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
+    parser.add_argument("--check", action="store_true", help="exit status 1 where a target is missed")
+    options = parser.parse_args()
+    print("requests      time      bytes")
+    missed = False
+    for count in SIZES[:1] if options.quick else SIZES:
+        ms, size = measure(count, 3 if options.quick else 15)
+        print(f"{count:8,}{ms:7.1f} ms{size:11,}")
+        missed |= count == SIZES[0] and (ms > MOST_MS or size > MOST_BYTES)
+    print(f"target for {SIZES[0]} requests: {MOST_MS:.0f} ms, {MOST_BYTES:,} bytes")
+    return 1 if missed and options.check else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,135 @@
+"""The timeline as a picture, for notebooks that are seen without a kernel, and for paper.
+
+As in the widget: a lane an instance, queued requests hatched above it, lines from callers to callees. One or
+two sessions share the time axis. What would be narrower than a dot is drawn together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bls_notebook.display.html import Html
+from bls_notebook.display.palette import ALARM, model_inks
+from bls_notebook.display.pictures.pen import DIM, Look, Pen, legend_signs, times, width_of
+from bls_notebook.display.pictures.svg import SvgPen, picture_html
+from bls_notebook.display.text import clip
+from bls_notebook.display.timeline.lanes import lay_out
+from bls_notebook.display.timeline.panel import Panel, draw_panel, lane_words
+from bls_notebook.display.units import count, duration
+from bls_notebook.observe.analysis.critical_path import Step
+from bls_notebook.observe.records.session import Session
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["timeline_alt", "timeline_figure", "timeline_picture", "timeline_svg"]
+
+_RIGHT = 26.0  # px right of the time axis
+_AXIS = 22.0
+_MODELS = 8
+
+Critical = Sequence[Iterable[Step]]
+
+
+def timeline_figure(
+    session: Session, other: Session | None = None, *, critical: Critical | None = None
+) -> Figure:
+    """Draw one session, or two on one axis, with matplotlib.
+
+    Parameters
+    ----------
+    session, other : Session
+        The other one is drawn below, on the same scale.
+    critical : sequence of (iterable of Step), optional
+        The critical path of each session, to be lit.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        10 inches wide; as high as its lanes need.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    """
+    from bls_notebook.display.pictures.plot import PlotPen
+
+    sessions = _both(session, other)
+    pen = PlotPen(_end(sessions), _left(sessions), _RIGHT)
+    return pen.figure(*_draw(pen, sessions, critical))
+
+
+def timeline_svg(session: Session, other: Session | None = None, *, critical: Critical | None = None) -> str:
+    """Draw the same as an SVG document, as wide as there is room: equal sessions give equal text."""
+    sessions = _both(session, other)
+    pen = SvgPen(_end(sessions), _left(sessions), _RIGHT)
+    return pen.document(*_draw(pen, sessions, critical))
+
+
+def timeline_picture(
+    session: Session, other: Session | None = None, *, critical: Critical | None = None
+) -> Html:
+    """Draw `timeline_svg` for a display, whose stylesheet has to have ``figure``."""
+    return picture_html(timeline_svg(session, other, critical=critical), timeline_alt(session, other))
+
+
+def timeline_alt(session: Session, other: Session | None = None) -> str:
+    """Say in words what the picture shows."""
+    said = []
+    for record in _both(session, other):
+        served: dict[str, int] = {}
+        for span in record.spans:
+            served[span.model] = served.get(span.model, 0) + 1
+        models = ", ".join(f"{name} {number:,}" for name, number in sorted(served.items())[:12])
+        name = f"{record.name}: " if record.name else ""
+        said.append(
+            f"{name}{count(len(record.spans), 'request')} in {duration(record.wall / 1e9)} ({models})"
+        )
+    return f"Timeline. {'. '.join(said)}."
+
+
+def _both(session: Session, other: Session | None) -> list[Session]:
+    return [session] if other is None else [session, other]
+
+
+def _end(sessions: Sequence[Session]) -> int:
+    return max((session.wall for session in sessions), default=0) or 1
+
+
+def _left(sessions: Sequence[Session]) -> float:
+    """How many pixels the names beside the lanes take."""
+    lanes = [lane for session in sessions for lane in lay_out(session).lanes]
+    names = [width_of(clip(session.name, 18), 13) for session in sessions] if len(sessions) > 1 else []
+    return 27 + max([56.0, *names, *(width_of(lane_words(lane)) for lane in lanes)])
+
+
+def _draw(pen: Pen, sessions: Sequence[Session], critical: Critical | None) -> tuple[float, float]:
+    """Draw everything, and return how high it is, and how far down the lines of the time axis go."""
+    inks = model_inks({span.model for session in sessions for span in session.spans})
+    height = 4.0
+    for number, session in enumerate(sessions):
+        panel = Panel.of(session, lay_out(session), height, titled=len(sessions) > 1, number=number)
+        draw_panel(pen, panel, inks, list(critical[number]) if critical is not None else None)
+        height += panel.height
+    for x, words in times(pen.end):
+        pen.words(words, x, height + 8, align="middle" if x else "start", size=10, colour="#555555")
+    return legend_signs(pen, height + _AXIS, _signs(sessions, inks, critical is not None)), height
+
+
+def _signs(sessions: Sequence[Session], inks: dict[str, Any], lit: bool) -> list[tuple[Look | str, str]]:
+    """What the colours and signs mean: only what is in the picture."""
+    spans = [span for session in sessions for span in session.spans]
+    signs: list[tuple[Look | str, str]] = [
+        (Look(inks[name].light, over=inks[name].hatch), clip(name, 22)) for name in sorted(inks)[:_MODELS]
+    ]
+    if any(span.queued < span.started for span in spans):
+        signs.append((Look(DIM, hatch="/"), "queued"))
+    if any(span.parent for span in spans):
+        signs.append((Look("#b5b5b5", 0.5), "its calls run"))
+    if any(span.marks for span in spans):
+        signs.append(("▾", "a response"))
+    if any(span.state == "error" for span in spans):
+        signs.append((Look(ALARM.light, edge=True), "error"))
+    return [*signs, ("━", "critical path")] if lit else signs
