@@ -358,6 +358,7 @@ def test_a_session_is_a_widget_while_the_kernel_lives_and_a_picture_after(open_n
     page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
     page.reload()
     page.wait_for_selector("img.bls-figure")
-    page.wait_for_function("() => document.querySelector('img.bls-figure').naturalWidth > 400")
+    page.wait_for_function("() => document.querySelector('img.bls-figure').naturalWidth > 0")
+    assert page.locator("img.bls-figure").bounding_box()["width"] > 400
     assert page.locator(".bls-tl-over").count() == 0
     assert not math.isclose(page.locator("img.bls-figure").bounding_box()["height"], 0)
