@@ -26,7 +26,8 @@ def test_every_experiment_has_its_picture_without_a_kernel(open_notebook: Any, f
     page = open_notebook(file, run=False).page
     page.wait_for_function(
         "(count) => { const all = [...document.querySelectorAll('img.bls-figure')];"
-        " return all.length === count && all.every((img) => img.complete && img.naturalWidth > 0 && img.clientWidth > 400); }",
+        " return all.length === count"
+        " && all.every((img) => img.complete && img.naturalWidth > 0 && img.clientWidth > 400); }",
         arg=experiments,
     )
 
