@@ -146,19 +146,31 @@ class BatchRunner:
             self._cancel(tickets)
             return []
 
-    def take(self, execution: SendingExecution, returned: Any) -> None:
-        """Read what `execute` returned where it is no plain list of one response."""
-        if inspect.iscoroutine(returned):
+    def deliver(self, execution: SendingExecution, box: list[Any]) -> list[Ticket]:
+        """Answer the requests of an `execute` that has returned; those that the model wants to see again.
+
+        `box` holds what was returned, and nobody else does: what else held it would mean copies.
+        """
+        model = self._model
+        if inspect.iscoroutine(box[0]):
             assert execution.instance is not None
             loop = execution.instance.loop.loop
-            returned = asyncio.run_coroutine_threadsafe(returned, loop).result()
-        self._check(execution, returned)
-        who, checks = execution.instance_name, self._model.outputs
-        for index, ticket in enumerate(execution.tickets):
-            if returned is not None and returned[index] is not None:
-                response = answer(returned, index, ticket.requested, False, checks, who, ticket.track)
-                ticket.finish(with_warnings(response, self._model, execution, ticket.parent))
-        self._leave_to_senders(execution, [])
+            box.append(asyncio.run_coroutine_threadsafe(box.pop(), loop).result())
+        execution.inferred = execution.inferred or perf_counter_ns()
+        self._record_inferred(execution)
+        returned = box.pop()
+        again = self._check(execution, returned)
+        if returned is not None and not model.decoupled:
+            who, checks = execution.instance_name, model.outputs
+            for index, ticket in enumerate(execution.tickets):
+                if returned[index] is not None:
+                    response = answer(returned, index, ticket.requested, True, checks, who, ticket.track)
+                    ticket.finish(with_warnings(response, model, execution, ticket.parent))
+        for ticket, request in zip(execution.tickets, execution.requests, strict=True):
+            if not ticket.done and ticket not in again:  # so it is noticed when its last sender is dropped
+                request.get_response_sender()
+                leave_to_senders(ticket)
+        return again
 
     def run_inline(self, instance: Instance, tickets: Sequence[Ticket]) -> list[Ticket]:
         """Run a batch on the thread of the one who asked for it; as `run`.
@@ -191,28 +203,7 @@ class BatchRunner:
         failed: InferenceResponse | None = None
         again: list[Ticket] = []
         try:
-            returned = instance.execute(list(execution.requests))
-            if inspect.iscoroutine(returned):
-                returned = asyncio.run_coroutine_threadsafe(returned, instance.loop.loop).result()
-            execution.inferred = perf_counter_ns()
-            self._record_inferred(execution)
-            again = self._check(execution, returned)
-            if returned is not None and not self._model.decoupled:
-                # Here and not in a method: one more reference to the list would mean copies.
-                for index, ticket in enumerate(execution.tickets):
-                    if returned[index] is not None:
-                        response = answer(
-                            returned,
-                            index,
-                            ticket.requested,
-                            True,
-                            self._model.outputs,
-                            instance.name,
-                            ticket.track,
-                        )
-                        response = with_warnings(response, self._model, execution, ticket.parent)
-                        ticket.finish(response)
-            self._leave_to_senders(execution, again)
+            again = self.deliver(execution, [instance.execute(list(execution.requests))])
         except BaseException as error:
             again = []
             failed = cancelled_response(self._model.name)  # where the next line raises: Ctrl-C
@@ -289,24 +280,7 @@ class BatchRunner:
             ended_loop = task.result()
             if ended_loop is not None:
                 raise ended_loop
-            returned = box.pop()
-            self._record_inferred(execution)
-            again = self._check(execution, returned)
-            if returned is not None and not self._model.decoupled:
-                for index, ticket in enumerate(execution.tickets):
-                    if returned[index] is not None:
-                        response = answer(
-                            returned,
-                            index,
-                            ticket.requested,
-                            True,
-                            self._model.outputs,
-                            instance.name,
-                            ticket.track,
-                        )
-                        response = with_warnings(response, self._model, execution, ticket.parent)
-                        ticket.finish(response)
-            self._leave_to_senders(execution, again)
+            again = self.deliver(execution, box)
         except BaseException as error:
             again = []
             failed = failure(execution, error)
@@ -422,13 +396,6 @@ class BatchRunner:
         for ticket in rescheduled:
             self._see_again(ticket)
         return rescheduled
-
-    def _leave_to_senders(self, execution: SendingExecution, again: list[Ticket]) -> None:
-        """Make sure that it is noticed when the last sender of an unanswered request is dropped."""
-        for ticket, request in zip(execution.tickets, execution.requests, strict=True):
-            if not ticket.done and ticket not in again:
-                request.get_response_sender()
-                leave_to_senders(ticket)
 
     def _finish(self, execution: SendingExecution, failed: InferenceResponse | None) -> None:
         """Count the executions, let go of the requests, and answer those that failed."""

@@ -19,7 +19,6 @@ scheduler's lock.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
     from bls_notebook.engine.core.instance import Instance
     from bls_notebook.engine.core.model import LoadedModel
 
+from .lifecycle import Lifecycle
+
 __all__ = ["Answers", "BatchScheduler"]
 
 # Answers that are given once the lock is free.
@@ -52,7 +53,7 @@ Answers = list[tuple[Ticket, InferenceResponse]]
 _REASONS = {ErrorCode.UNAVAILABLE: "REJECTED", ErrorCode.CANCELLED: "CANCELED"}
 
 
-class BatchScheduler:
+class BatchScheduler(Lifecycle):
     """Base of the dynamic batcher and the sequence batcher of one model version.
 
     Parameters
@@ -72,20 +73,13 @@ class BatchScheduler:
         start: Callable[[Callable[[], None]], None] = start_in_thread,
         reschedules: bool = False,
     ) -> None:
-        self._model = model
+        self._idle: list[Instance] = list(model.instances)[::-1]
+        self._queue: set[Ticket] = set()  # accepted, and in no batch yet
+        super().__init__(model, self._idle, self._queue)
         self._clock = system_clock if clock is None else clock
         self._start = start
         self._reschedules = reschedules
-        self._lock = threading.Lock()
-        self._idle: list[Instance] = list(model.instances)[::-1]
-        self._queue: set[Ticket] = set()  # accepted, and in no batch yet
-        self._open: set[Ticket] = set()  # accepted, and not answered yet
         self._alarm = NextAlarm(self._clock, self._rings)
-        self._closed = False
-        self._on_drained: Callable[[], None] | None = None
-        self._count = len(self._idle)
-        self._leaving: dict[Instance, Callable[[Instance], None]] = {}  # to leave, and who is told
-        self._finishing: list[Instance] = []  # of those: idle, but for responses that are yet to come
         self._async = any(i.is_async for i in model.instances)
         self._runner = BatchRunner(model, self._lock, self._prepare, self._see_again if reschedules else None)
 
@@ -113,19 +107,6 @@ class BatchScheduler:
 
     def _over(self, tickets: Sequence[Ticket], again: list[Ticket], now: int, answers: Answers) -> None:
         """A batch is over; `again` are those that the model wants to see again."""
-
-    def _joins(self, instance: Instance) -> None:
-        """An instance more."""
-
-    def _leaves(self, instance: Instance) -> None:
-        """An instance is to leave."""
-
-    def _gone(self, instance: Instance) -> None:
-        """An instance has left."""
-
-    def _needed(self, instance: Instance) -> bool:
-        """Whether something waits, or will come, that only this instance may run."""
-        return False
 
     def _prepare(self, ticket: Ticket) -> InferenceRequest | None:
         """The request as the model receives it; the lock is not held."""
@@ -170,7 +151,7 @@ class BatchScheduler:
             if held:
                 self._run_inline(held, batch)
             else:
-                self._pump()
+                self._look()
         except BaseException:
             for each in batch:  # those of others too
                 each.finish(cancelled_response(self._model.name))
@@ -191,7 +172,7 @@ class BatchScheduler:
         elif refusal is not None:
             ticket.finish(refusal)
         else:
-            self._pump()
+            self._look()
 
     def _enter(self, ticket: Ticket, now: int) -> InferenceResponse | None:
         """Take a ticket in; the answer that refuses it where it cannot be. Lock held."""
@@ -227,7 +208,7 @@ class BatchScheduler:
             self._remove(ticket)
             reason = "OTHER" if ticket.refused else "CANCELED"
             self._model.statistics.failed(perf_counter_ns() - ticket.arrived, reason)
-        self._pump()
+        self._look()
         return True
 
     def settled(self, ticket: Ticket) -> Callable[[], None] | None:
@@ -262,7 +243,7 @@ class BatchScheduler:
 
     # -- instances -------------------------------------------------------------------------------------
 
-    def _pump(self) -> None:
+    def _look(self) -> None:
         """Put idle instances to work, answer what has expired, and set the alarm for the rest."""
         answers: Answers = []
         work: list[Instance] = []
@@ -276,7 +257,7 @@ class BatchScheduler:
                         if len(work) == len(self._queue):
                             break
             self._set_alarm(now)
-            told = self._told() if self._leaving else ()
+            told = self._told() if self._watch else ()
         self._give(answers)
         for tell in told:
             tell()
@@ -366,7 +347,7 @@ class BatchScheduler:
             self._give(answers)
             for tell in told:
                 tell()
-            self._pump()
+            self._look()
 
     def _turn(self, instance: Instance) -> None:
         """Begin batches of an async model, on its loop's thread, until one occupies the instance."""
@@ -388,12 +369,12 @@ class BatchScheduler:
             self._go_on_with(instance, [instance])
         elif self._reschedules:  # only now it is known which requests are to be seen again
             self._end(tickets, again)
-            self._pump()
+            self._look()
 
     # -- time ------------------------------------------------------------------------------------------
 
     def _set_alarm(self, now: int) -> None:
-        """Have `_pump` called when time does something; the lock is held."""
+        """Have `_look` called when time does something; the lock is held."""
         if self._closed and not self._open:
             return  # nobody is left to wait for it, and it would keep the model
         when = self._wake_at(now)
@@ -403,52 +384,7 @@ class BatchScheduler:
     def _rings(self) -> None:
         with self._lock:
             self._alarm.rung()
-        self._pump()
+        self._look()
 
-    # -- other instances, and none -----------------------------------------------------------------------
-
-    def resize(
-        self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
-    ) -> None:
-        """Hand requests to instances more, and to others no more."""
-        with self._lock:
-            self._count += len(added)
-            self._idle[:0] = added[::-1]
-            for instance in added:
-                self._joins(instance)
-            self._leaving.update(dict.fromkeys(removed, on_left))
-            for instance in removed:
-                self._leaves(instance)
-            told = self._told()
-        for tell in told:
-            tell()
-        self._pump()
-
-    def close(self, on_drained: Callable[[], None]) -> None:
-        """Accept no more requests; call `on_drained` once when all has been answered."""
-        with self._lock:
-            self._closed = True
-            self._on_drained = on_drained
-            told = self._told()
-        for tell in told:
-            tell()
-
-    def _told(self) -> list[Callable[[], None]]:
-        """What to call: of instances that left, and when nothing is in flight any more. Lock held."""
-        out: list[Callable[[], None]] = []
-        for instance in list(self._leaving):
-            if instance in self._idle and not self._needed(instance):
-                self._finishing.append(instance)
-                self._idle.remove(instance)
-        for instance in [i for i in self._finishing if not i.load]:
-            self._finishing.remove(instance)
-            self._count -= 1
-            self._gone(instance)
-            out.append(partial(self._leaving.pop(instance), instance))
-        if self._on_drained is not None and not self._open and len(self._idle) == self._count:
-            self._alarm.cancel()
-            out += [partial(on_left, i) for i, on_left in self._leaving.items()]  # whatever would have come
-            self._leaving.clear()
-            out.append(self._on_drained)
-            self._on_drained = None
-        return out
+    def _drained(self) -> None:
+        self._alarm.cancel()

@@ -18,7 +18,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from functools import partial
 from operator import attrgetter
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
@@ -47,31 +46,25 @@ if TYPE_CHECKING:
     from bls_notebook.engine.core.instance import Instance
     from bls_notebook.engine.core.model import LoadedModel
 
+from .lifecycle import Lifecycle
+
 __all__ = ["DefaultScheduler"]
 
 _get_ident = threading.get_ident
 
 
-class DefaultScheduler:
+class DefaultScheduler(Lifecycle):
     """Default scheduler of one model version."""
 
     def __init__(self, model: LoadedModel) -> None:
-        self._model = model
-        self._lock = threading.Lock()
         # A deque, which needs no memory to take back what it has given.
         self._idle: deque[Instance] = deque(reversed(model.instances))
         self._queue: deque[Ticket] = deque()
-        self._closed = False
-        self._watch = False  # somebody is told when an instance comes back: closed, or some are to leave
+        super().__init__(model, self._idle, self._queue)
         self._async = any(i.is_async for i in model.instances)
         self._batching = model.spec.max_batch_size > 0
         if not self._async:
             self.call = inline_call(model, self)  # type: ignore[assignment,method-assign]
-        self._open: set[Ticket] = set()  # begun, and not answered yet
-        self._on_drained: Callable[[], None] | None = None
-        self._count = len(self._idle)
-        self._leaving: dict[Instance, Callable[[Instance], None]] = {}  # to leave, and who is told
-        self._finishing: list[Instance] = []  # of those: idle, but for responses that are yet to come
         self._wakeup = Wakeup()  # of the worker thread that serves the queue next
         self._shared = self._async or model.decoupled  # an instance may have several unanswered requests
         self._runner = BatchRunner(model, self._lock)
@@ -137,14 +130,13 @@ class DefaultScheduler:
         return None if found is None else (found, ticket)
 
     def _take(self, instance: Instance | None) -> Instance | None:
-        """Take an idle instance, which a caller's thread may do at the same moment; None for none."""
+        """Take an idle instance, or just this one; None where it is at work."""
+        if instance is not None:
+            return instance if self._taken(instance) else None
         try:
-            if instance is None:
-                return self._idle.pop()
-            self._idle.remove(instance)
-        except (IndexError, ValueError):
+            return self._idle.pop()
+        except IndexError:
             return None
-        return instance
 
     def _hand(self, instance: Instance, ticket: Ticket) -> None:
         """An instance that has been taken has its next request; the lock is held."""
@@ -262,8 +254,9 @@ class DefaultScheduler:
                 if response._warnings:
                     response = with_warnings(response, model, execution, ticket.parent)
             else:
-                del request
-                self._runner.take(execution, returned)
+                box = [returned]
+                del request, returned
+                self._runner.deliver(execution, box)
         except BaseException as error:
             failed = True
             response = failure(execution, error)
@@ -358,52 +351,9 @@ class DefaultScheduler:
         if self._watch:
             self._tell()
 
-    # -- other instances, and none -------------------------------------------------------------------
-
-    def resize(
-        self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
-    ) -> None:
-        """Hand requests to instances more, and to others no more."""
-        with self._lock:
-            self._count += len(added)
-        for instance in added:
-            self._release(instance)
-        with self._lock:
-            self._leaving.update(dict.fromkeys(removed, on_left))
-            self._watch = True
-        self._tell()
-
-    def close(self, on_drained: Callable[[], None]) -> None:
-        """Accept no more requests; call `on_drained` once when all has been answered."""
-        with self._lock:
-            self._closed = self._watch = True
-            self._on_drained = on_drained
-        if self._queue:  # also of a sender that was struck before it could ask for that
+    def _look(self) -> None:
+        if self._queue:
             self.wake()
-        self._tell()
-
-    def _tell(self) -> None:
-        with self._lock:
-            told = self._told()
-        for tell in told:
-            tell()
-
-    def _told(self) -> list[Callable[[], None]]:
-        """What to call: of instances that left, and when nothing is in flight any more. Lock held."""
-        out: list[Callable[[], None]] = []
-        for instance in list(self._leaving):
-            if self._take(instance) is not None:
-                self._finishing.append(instance)
-        for instance in [i for i in self._finishing if not i.load]:
-            self._finishing.remove(instance)
-            self._count -= 1
-            out.append(partial(self._leaving.pop(instance), instance))
-        self._watch = self._closed or bool(self._leaving)
-        drained = not self._open and not self._queue and len(self._idle) == self._count
-        if self._on_drained is not None and drained:
-            out.append(self._on_drained)
-            self._on_drained = None
-        return out
 
 
 may_be_interrupted(DefaultScheduler._serve.__code__)

@@ -1,0 +1,127 @@
+"""`Lifecycle`: which instances a scheduler hands requests to, and when nothing is in flight any more.
+
+Guarantees: an instance that is to leave finishes what it has begun, and who wanted it gone is told then; once
+closed, `on_drained` is called once, when the last request has been answered and every instance is idle. Told
+on the thread that noticed, with no lock held.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, MutableSequence, Sequence, Sized
+from functools import partial
+
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.ticket import Ticket
+
+__all__ = ["Lifecycle"]
+
+
+class Lifecycle:
+    """What every scheduler with instances derives from.
+
+    Parameters
+    ----------
+    model : LoadedModel
+    idle : mutable sequence of Instance
+        Those that nobody holds; the scheduler's own, which it takes from and gives back to.
+    queue : sized
+        Its requests that no instance has begun.
+    """
+
+    def __init__(self, model: LoadedModel, idle: MutableSequence[Instance], queue: Sized) -> None:
+        self._model = model
+        self._lock = threading.Lock()
+        self._open: set[Ticket] = set()  # to be answered before it is drained, beside those in the queue
+        self._closed = False
+        self._watch = False  # somebody is to be told: it is closed, or instances are to leave
+        self._queued: Sized = queue
+        self._resting = idle
+        self._count = len(idle)
+        self._leaving: dict[Instance, Callable[[Instance], None]] = {}  # to leave, and who is told
+        self._finishing: list[Instance] = []  # of those: idle, but for responses that are yet to come
+        self._on_drained: Callable[[], None] | None = None
+
+    # -- what a scheduler decides; the lock is held ----------------------------------------------------
+
+    def _joins(self, instance: Instance) -> None:
+        """An instance more."""
+
+    def _leaves(self, instance: Instance) -> None:
+        """An instance is to leave."""
+
+    def _gone(self, instance: Instance) -> None:
+        """An instance has left."""
+
+    def _needed(self, instance: Instance) -> bool:
+        """Whether something waits, or will come, that only this instance may run."""
+        return False
+
+    def _drained(self) -> None:
+        """Nothing is in flight any more, and nothing will be."""
+
+    def _look(self) -> None:
+        """See whether instances have something to do; the lock is not held."""
+        raise NotImplementedError
+
+    # ----------------------------------------------------------------------------------------------------
+
+    def resize(
+        self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
+    ) -> None:
+        """Hand requests to instances more, and to others no more."""
+        with self._lock:
+            self._count += len(added)
+            for instance in added:
+                self._joins(instance)
+                self._resting.insert(0, instance)
+            self._leaving.update(dict.fromkeys(removed, on_left))
+            for instance in removed:
+                self._leaves(instance)
+            self._watch = True
+        self._tell()
+        self._look()
+
+    def close(self, on_drained: Callable[[], None]) -> None:
+        """Accept no more requests; call `on_drained` once when all has been answered."""
+        with self._lock:
+            self._closed = self._watch = True
+            self._on_drained = on_drained
+        self._look()  # also for a sender that was struck before it could ask for that
+        self._tell()
+
+    def _tell(self) -> None:
+        with self._lock:
+            told = self._told()
+        for tell in told:
+            tell()
+
+    def _told(self) -> list[Callable[[], None]]:
+        """What to call: of instances that left, and when nothing is in flight any more. Lock held."""
+        out: list[Callable[[], None]] = []
+        for instance in list(self._leaving):
+            if not self._needed(instance) and self._taken(instance):
+                self._finishing.append(instance)
+        for instance in [i for i in self._finishing if not i.load]:
+            self._finishing.remove(instance)
+            self._count -= 1
+            self._gone(instance)
+            out.append(partial(self._leaving.pop(instance), instance))
+        self._watch = self._closed or bool(self._leaving)
+        in_flight = self._open or self._queued or len(self._resting) != self._count
+        if self._on_drained is not None and not in_flight:
+            self._drained()
+            out += [partial(on_left, i) for i, on_left in self._leaving.items()]  # whatever would have come
+            self._leaving.clear()
+            out.append(self._on_drained)
+            self._on_drained = None
+        return out
+
+    def _taken(self, instance: Instance) -> bool:
+        """Take an idle instance, which a caller's thread may do at the same moment."""
+        try:
+            self._resting.remove(instance)
+        except ValueError:
+            return False
+        return True
