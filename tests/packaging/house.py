@@ -22,9 +22,7 @@ CIRCLES = [["bls_notebook.display.session.difference", "bls_notebook.display.ses
 FOLDERS = {"bls_notebook/display": 24}
 MODULES = {
     "bls_notebook.engine.ensemble.run": 431,
-    "bls_notebook.engine.runner": 475,
-    "bls_notebook.engine.schedulers.base": 454,
-    "bls_notebook.engine.schedulers.default": 420,
+    "bls_notebook.engine.runner": 445,
     "bls_notebook.engine.ticket": 431,
 }
 
