@@ -16,7 +16,7 @@ from bls_notebook.display.document import (
     Table,
     Warnings,
 )
-from bls_notebook.display.html import Html, join, tag
+from bls_notebook.display.html import join, tag
 from bls_notebook.display.lifetimes.chart import chart_lines
 from bls_notebook.display.lifetimes.facts import (
     Alive,
@@ -27,16 +27,15 @@ from bls_notebook.display.lifetimes.facts import (
     owner,
     sums_text,
 )
-from bls_notebook.display.lifetimes.figure import lifetimes_svg
 from bls_notebook.display.lifetimes.left_behind import left_behind
-from bls_notebook.display.pictures.matplotlib_parts import can_plot, figure_html
+from bls_notebook.display.lifetimes.picture import lifetimes_svg
+from bls_notebook.display.pictures.svg import picture_html
 from bls_notebook.display.units import count, duration, shape, size
 from bls_notebook.observe.records.lifetimes import Lifetimes
 
 __all__ = ["figure_alt", "lifetimes_document", "summary"]
 
 _TEXT, _WHOLE, _MOST = 12, 12, 200  # rows of what is alive: in text, in HTML at once, and folded away
-_NO_PLOT = "for a figure: pip install matplotlib"
 
 
 def lifetimes_document(record: Lifetimes) -> Document:
@@ -45,7 +44,12 @@ def lifetimes_document(record: Lifetimes) -> Document:
     top = Line([Piece(first, tag("b", first)), parts.quiet(parts.dots(*facts))], by=" · ")
     devices = _devices(record)
     warnings = Warnings(left_behind(record))
-    picture = [Both(lambda width: ["", *chart_lines(record, width=width)], _figure(record))]
+    picture = [
+        Both(
+            lambda width: ["", *chart_lines(record, width=width)],
+            picture_html(lifetimes_svg(record), figure_alt(record)),
+        )
+    ]
     shown = picture if record.lives else []
     order = Forms([*devices, warnings, *shown], [warnings, *shown, *devices])
     return Document([top, order, *_alive(record)], styles="figure")
@@ -72,13 +76,6 @@ def figure_alt(record: Lifetimes) -> str:
         if facts.blocks
     ]
     return f"Lifetimes of {count(len(record.lives), 'block')} of memory. {'. '.join(said)}."
-
-
-def _figure(record: Lifetimes) -> Html:
-    if can_plot():
-        return figure_html(lifetimes_svg(record), figure_alt(record))
-    lines = tag("pre", Html("\n").join(parts.quiet(line).html for line in chart_lines(record)))
-    return join(lines, tag("div", parts.quiet(_NO_PLOT).html, cls="head"))
 
 
 def _devices(record: Lifetimes) -> list[Block]:

@@ -10,9 +10,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["DIM", "INK", "Box", "Look", "Pen", "legend_signs", "readable", "times", "width_of"]
+__all__ = [
+    "DIM",
+    "INK",
+    "LEFT_BEHIND",
+    "Box",
+    "Look",
+    "Pen",
+    "legend_signs",
+    "readable",
+    "steps_area",
+    "times",
+    "width_of",
+]
 
-INK, DIM = "#222222", "#666666"
+INK, DIM, LEFT_BEHIND = "#222222", "#666666", "#b34700"
 
 Box = tuple[float, float, float, float]  # left, top, width, height
 Points = Sequence[tuple[float, float]]
@@ -55,9 +67,9 @@ class Pen(Protocol):
 
     def words(
         self, text: str, x: float, y: float, *, right: float = 0, align: str = "start", size: float = 11,
-        colour: str = INK, bold: bool = False,
+        colour: str = INK, bold: bool = False, halo: bool = False,
     ) -> None:  # fmt: skip
-        """Write text around the height `y`, so many pixels right of `x`."""
+        """Write text around the height `y`, so many pixels right of `x`; a halo sets it off."""
 
 
 def legend_signs(pen: Pen, top: float, signs: Iterable[tuple[Look | str, str]]) -> float:
@@ -74,6 +86,17 @@ def legend_signs(pen: Pen, top: float, signs: Iterable[tuple[Look | str, str]]) 
         pen.words(text, 0, y, right=x + wide + 6, colour="#444444")
         x += wide + 6 + width_of(text) + 10
     return y + 12
+
+
+def steps_area(steps: Iterable[tuple[float, float]], base: float, end: float) -> list[tuple[float, float]]:
+    """Return the outline between a base and steps (from, height), each until the next, in few points."""
+    points = [(0.0, base)]
+    height = base
+    for x, y in steps:
+        if y != height:
+            points += [(x, height), (x, y)]
+            height = y
+    return [*points, (end, height), (end, base)]
 
 
 def times(end: float) -> Iterator[tuple[float, str]]:

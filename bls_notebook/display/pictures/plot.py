@@ -78,13 +78,20 @@ class PlotPen:
 
     def words(
         self, text: str, x: float, y: float, *, right: float = 0, align: str = "start", size: float = 11,
-        colour: str = INK, bold: bool = False,
+        colour: str = INK, bold: bool = False, halo: bool = False,
     ) -> None:  # fmt: skip
         """Write text, never read as a formula."""
         given = {"ha": {"start": "left", "end": "right"}.get(align, "center"), "va": "center"}
         look = {"fontsize": size * _POINT, "color": colour, "fontweight": "bold" if bold else "normal"}
         place = {"xycoords": "data", "xytext": (right * _POINT, 0), "textcoords": "offset points"}
-        always = {"annotation_clip": False, "parse_math": False}
+        always: dict[str, Any] = {"annotation_clip": False, "parse_math": False}
+        if halo:
+            always["bbox"] = {
+                "boxstyle": "square,pad=0.1",
+                "facecolor": "white",
+                "linewidth": 0,
+                "alpha": 0.85,
+            }
         self._later(lambda axes: axes.annotate(drawn(text), (x, y), **place, **given, **look, **always))
 
     def _later(self, call: Any) -> None:

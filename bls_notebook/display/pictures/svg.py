@@ -96,13 +96,14 @@ class SvgPen:
 
     def words(
         self, text: str, x: float, y: float, *, right: float = 0, align: str = "start", size: float = 11,
-        colour: str = INK, bold: bool = False,
+        colour: str = INK, bold: bool = False, halo: bool = False,
     ) -> None:  # fmt: skip
         """Write text."""
         look = "" if align == "start" else f' text-anchor="{align}"'
         look += "" if size == 11 else f' font-size="{_n(size)}"'
         look += "" if colour == INK else f' fill="{colour}"'
         look += ' font-weight="600"' if bold else ""
+        look += ' stroke="#fff" stroke-width="4" paint-order="stroke"' if halo else ""
         place = f' x="{_n(100 * x / self.end)}%"' if x else ""
         place += f' dx="{_n(right)}"' if right else ""
         said = escape(visible(text))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from bls_notebook.display.palette import ALARM, Ink
-from bls_notebook.display.pictures.pen import DIM, INK, Box, Look, Pen, readable, width_of
+from bls_notebook.display.pictures.pen import DIM, INK, Box, Look, Pen, readable, steps_area, width_of
 from bls_notebook.display.text import clip
 from bls_notebook.display.timeline.bins import Bins
 from bls_notebook.display.timeline.lanes import Lane, Layout
@@ -172,15 +172,10 @@ def _work(pen: Pen, panel: Panel, relations: Relations) -> None:
 
 
 def _steps(pen: Pen, heights: Sequence[float], base: float, unit: float, look: Look) -> None:
-    """Fill what is between a base and heights of equal stretches, in as few points as it takes."""
-    points: list[tuple[float, float]] = [(0, base)]
-    last = 0.0
-    for k, height in enumerate([*(round(h, 1) for h in heights), 0.0]):
-        if height != last:
-            x = pen.end * k / len(heights)
-            points += [(x, base + last * unit), (x, base + height * unit)]
-            last = height
-    pen.area(points, look)
+    """Fill what is between a base and heights of equal stretches."""
+    step = pen.end / len(heights)
+    points = ((k * step, base + round(height, 1) * unit) for k, height in enumerate(heights))
+    pen.area(steps_area(points, base, pen.end), look)
 
 
 def _blocks(pen: Pen, panel: Panel, relations: Relations, inks: dict[str, Ink], faint: float) -> None:
