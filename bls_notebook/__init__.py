@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from . import pb_utils
 from .engine.errors import (
@@ -18,16 +19,18 @@ from .engine.errors import (
     ModelNotFoundError,
     RepositoryClosedError,
 )
-from .engine.recording.memory_track import track_memory
-from .engine.recording.profile import Profile, profile
-from .observe.records.comparison import Comparison, load_comparison
-from .observe.records.lifetimes import load_lifetimes
-from .observe.records.session import Session, load_session
-from .repository.comparing import compare
 from .repository.current import current_repository, set_current_repository
 from .repository.gpus import cupy, list_devices, simulate_gpus
 from .repository.repository import ModelRepository
 from .repository.requests.response import Response
+
+if TYPE_CHECKING:
+    from .engine.recording.memory_track import track_memory
+    from .engine.recording.profile import Profile, profile
+    from .observe.records.comparison import Comparison, load_comparison
+    from .observe.records.lifetimes import load_lifetimes
+    from .observe.records.session import Session, load_session
+    from .repository.comparing import compare
 
 __version__ = "0.1.0"
 
@@ -59,6 +62,19 @@ __all__ = [
     "unload_ipython_extension",
 ]
 
+# Imported when they are first asked for: what measures, and what is computed from it.
+_LATER = {
+    "Comparison": "observe.records.comparison",
+    "Profile": "engine.recording.profile",
+    "Session": "observe.records.session",
+    "compare": "repository.comparing",
+    "load_comparison": "observe.records.comparison",
+    "load_lifetimes": "observe.records.lifetimes",
+    "load_session": "observe.records.session",
+    "profile": "engine.recording.profile",
+    "track_memory": "engine.recording.memory_track",
+}
+
 # In this process only; inside Triton's own stub, its module is there already and stays.
 for _name in ("triton_python_backend_utils", "c_python_backend_utils"):
     sys.modules.setdefault(_name, pb_utils)
@@ -76,6 +92,13 @@ def unload_ipython_extension(ipython: Any) -> None:
     from .magics import unload
 
     unload(ipython)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    return value
 
 
 def __dir__() -> list[str]:

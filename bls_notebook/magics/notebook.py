@@ -8,9 +8,7 @@ from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
-import bls_notebook as bls
 from bls_notebook.display import Display, render
-from bls_notebook.observe.records.lifetimes import LifetimesAnalysis
 from bls_notebook.observe.records.metrics import FamilyRecord
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.repository import MessageRecord, ModelRecord, ResponseRecord
@@ -49,8 +47,7 @@ class Notebook:
 
     def draw(self, value: object) -> Display:
         """Draw a record, a response, or several, by the settings."""
-        if isinstance(value, (bls.Response, bls.Profile, LifetimesAnalysis)):
-            value = value.record
+        value = getattr(value, "record", value)
         if isinstance(value, Responses):
             records = [self._chosen(record) for record in value.records]
             stream = value.stream or not records

@@ -9,29 +9,29 @@ from typing import Any
 
 from IPython.core.formatters import DisplayFormatter
 
-from bls_notebook import BLSError, Profile, Response
-from bls_notebook.engine.recording.memory_track import MemoryTrack
+from bls_notebook import BLSError
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.observe.records.comparison import Comparison
-from bls_notebook.observe.records.lifetimes import Lifetimes
-from bls_notebook.observe.records.repository import (
-    DeviceTable,
-    ErrorRecord,
-    MessageRecord,
-    ModelRecord,
-    ResponseRecord,
-)
-from bls_notebook.observe.records.session import Session
 
 from .results import Families, Models, Responses, Statistics
 
 __all__ = ["add_formatters", "remove_formatters"]
 
 _LISTS: tuple[type, ...] = (Responses, Models, Statistics, Families)
-_TYPES: tuple[type, ...] = (
-    Response, ModelRecord, ResponseRecord, ErrorRecord, MessageRecord, DeviceTable, Lifetimes, MemoryTrack,
-    Session, Profile, Comparison, *_LISTS,
-)  # fmt: skip
+# By name: most of them are imported when they are first used.
+_NAMES = (
+    "engine.recording.memory_track.MemoryTrack",
+    "engine.recording.profile.Profile",
+    "observe.records.comparison.Comparison",
+    "observe.records.lifetimes.Lifetimes",
+    "observe.records.repository.DeviceTable",
+    "observe.records.repository.ErrorRecord",
+    "observe.records.repository.MessageRecord",
+    "observe.records.repository.ModelRecord",
+    "observe.records.repository.ResponseRecord",
+    "observe.records.session.Session",
+    "repository.requests.response.Response",
+)
+_TYPES: tuple[type | str, ...] = (*(f"bls_notebook.{name}" for name in _NAMES), *_LISTS)
 
 
 def _formatter(notebook: Notebook) -> DisplayFormatter:
@@ -69,7 +69,7 @@ def remove_formatters(notebook: Notebook) -> None:
     """Make the shell forget them."""
     formatter = _formatter(notebook)
     for kind in _TYPES:
-        formatter.mimebundle_formatter.type_printers.pop(kind, None)
+        formatter.mimebundle_formatter.pop(kind, None)
     for kind in _LISTS:
         formatter.formatters["text/plain"].type_printers.pop(kind, None)
     formatter.ipython_display_formatter.type_printers.pop(Responses, None)
