@@ -51,7 +51,7 @@ def measure(workload: Workload, runs: int, repeat: int | None = None) -> dict[st
         rough += bool(found.verdict.note)
         if found.verification is not None:
             off.append(found.verification.off)
-            if not found.verdict.note and found.verification.doubt < DOUBTFUL:
+            if not found.verdict.note and found.verification.relative_error < DOUBTFUL:
                 sure.append(found.verification.off)
     return {
         "workload": workload.name,

@@ -18,8 +18,8 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.processor_time import Others, Processors, cores, held_part, rate
 from bls_notebook.engine.recording.profile import profile
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
-from bls_notebook.observe.analysis.quartiles import spread
-from bls_notebook.observe.analysis.ratios import doubt, ratio
+from bls_notebook.observe.analysis.quartiles import quartiles
+from bls_notebook.observe.analysis.ratios import ratio, relative_error
 from bls_notebook.observe.analysis.verdict import COUNTS, DISTURBED, verdict
 from bls_notebook.observe.records.comparison import Comparison, Measured, Setting, Verification, failures
 from bls_notebook.observe.records.session import Session
@@ -106,17 +106,19 @@ def compare(
 
 def _compare(workload: _Workload, counts: list[int], repeat: int | None, verify: bool) -> Comparison:
     warmed = workload.both()
-    held = -1.0 if warmed.failed else held_part(workload.sequential)
-    now = _measure(workload, 0, repeat, held, warmed)
+    gil_share = -1.0 if warmed.failed else held_part(workload.sequential)
+    now = _measure(workload, 0, repeat, gil_share, warmed)
     found = verdict(now.sequential, now.gathered, now.measured, {*COUNTS, *counts})
     settings = {0: now}
     models = found.models or _with_instances(now.gathered, workload.model)
     for count in random.sample(counts, len(counts)):
-        settings[count] = _measure_with(workload, models, count, repeat, held)
+        settings[count] = _measure_with(workload, models, count, repeat, gil_share)
     verification = None
     if verify and found.count:
         try:
-            changed = settings.get(found.count) or _measure_with(workload, models, found.count, repeat, held)
+            changed = settings.get(found.count) or _measure_with(
+                workload, models, found.count, repeat, gil_share
+            )
         except BLSError as error:
             # What was measured until now is worth being seen.
             verification = Verification(models, found.count, found.predicted, 0.0, str(error))
@@ -124,7 +126,12 @@ def _compare(workload: _Workload, counts: list[int], repeat: int | None, verify:
             # Against exec at the same time: what else the machine does may have changed since.
             speedup = 0.0 if changed.problem else changed.measured.speedup
             verification = Verification(
-                models, found.count, found.predicted, speedup, changed.problem, changed.measured.doubt
+                models,
+                found.count,
+                found.predicted,
+                speedup,
+                changed.problem,
+                changed.measured.relative_error,
             )
     every = tuple(settings[c] for c in sorted(settings))
     rounds = len(now.gathered_walls)
@@ -247,13 +254,15 @@ class _Workload:
 
 
 def _measure_with(
-    workload: _Workload, models: Sequence[str], count: int, repeat: int | None, held: float
+    workload: _Workload, models: Sequence[str], count: int, repeat: int | None, gil_share: float
 ) -> Setting:
     with with_instances(workload.repository, models, count):
-        return _measure(workload, count, repeat, held, workload.both())
+        return _measure(workload, count, repeat, gil_share, workload.both())
 
 
-def _measure(workload: _Workload, count: int, repeat: int | None, held: float, warmed: _Round) -> Setting:
+def _measure(
+    workload: _Workload, count: int, repeat: int | None, gil_share: float, warmed: _Round
+) -> Setting:
     # Requests that fail are quick or slow for reasons of their own: a round in which some do is the last, and
     # the only one.
     rounds: list[_Round] = [warmed] if warmed.failed else []
@@ -287,13 +296,13 @@ def _measure(workload: _Workload, count: int, repeat: int | None, held: float, w
         waited_gathered=_kept(gathered, share),
         cores=cores(),
         parallel=_parallel(speeds, threads, kept > DISTURBED * sequential.used),
-        held=held,
+        gil_share=gil_share,
         of_rounds=ratio(walls),
-        doubt=doubt(walls) if len(walls) > 2 else 0.0,
+        relative_error=relative_error(walls) if len(walls) > 2 else 0.0,
         failed=rounds[-1].failed,
     )
     return Setting(
-        count, sequential.session, gathered.session, measured, one, all_, spread(one), spread(all_),
+        count, sequential.session, gathered.session, measured, one, all_, quartiles(one), quartiles(all_),
     )  # fmt: skip
 
 
@@ -322,7 +331,7 @@ def _enough(rounds: Sequence[_Round], repeat: int | None, ends: float) -> bool:
     if done < _LEAST:
         return False
     walls = [each.walls for each in rounds]
-    return done >= _MOST or time.monotonic() > ends or doubt(walls) < _SURE
+    return done >= _MOST or time.monotonic() > ends or relative_error(walls) < _SURE
 
 
 def _parallel(speeds: list[tuple[float, float]], threads: int, disturbed: bool) -> float:

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from bls_notebook.display import render
-from bls_notebook.observe.analysis.quartiles import spread
+from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.analysis.verdict import verdict
 from bls_notebook.observe.records.comparison import Comparison, Measured, Setting, Verification
 from bls_notebook.observe.records.session import Session
@@ -21,7 +21,7 @@ def setting(count: int, models: dict[str, Model], n: int = 4) -> Setting:
     walls = (one.wall,), (all_.wall,)
     return Setting(
         count, replace(one, name="exec"), replace(all_, name="async_exec"), Measured(n, one.wall, all_.wall),
-        *walls, spread(walls[0]), spread(walls[1]),
+        *walls, quartiles(walls[0]), quartiles(walls[1]),
     )  # fmt: skip
 
 
@@ -48,7 +48,9 @@ def test_the_sentence_comes_first_then_figures_timelines_and_what_if() -> None:
 
 
 def test_how_sure_a_verification_is_said_where_it_is_not() -> None:
-    sure, unsure = (render(comparison(Verification(("a",), 4, 4.0, 3.5, doubt=d))).text for d in (0.04, 0.1))
+    sure, unsure = (
+        render(comparison(Verification(("a",), 4, 4.0, 3.5, relative_error=d))).text for d in (0.04, 0.1)
+    )
     assert "give or take" not in sure
     assert "measured 3.5×, give or take 20%" in unsure
 

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.observe.analysis.call_graph import CallGraph, Edge, _on_circles
+from bls_notebook.observe.analysis.call_graph import CallGraph, Edge, _on_cycles
 from bls_notebook.observe.records.session import ModelSeen, Session, Span
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions
@@ -24,12 +24,12 @@ def test_calls_in_sequence_and_in_parallel() -> None:
     b, c = edge(graph, "a", "b"), edge(graph, "a", "c")
     assert (b.calls, b.parallel, b.sync, b.asynchronous) == (2, 0, 2, 0)
     assert (c.calls, c.parallel, c.sync, c.asynchronous) == (4, 3, 1, 3)
-    assert (b.duration, b.queued, b.own, b.waiting) == (24, 0, 24, 0)
+    assert (b.duration, b.queued, b.self_time, b.waiting) == (24, 0, 24, 0)
     assert (c.queued, c.duration) == (21, 4 * 22 + 21)
     whole = edge(graph, "", "a")
     assert whole.calls == 1
     assert whole.waiting == 12 * 2 + 22 + 21 + 22
-    assert whole.own == 5 + 2
+    assert whole.self_time == 5 + 2
     assert [n.name for n in graph.nodes] == ["a", "b", "c"]
     assert not any(n.cycle for n in graph.nodes)
 
@@ -63,7 +63,7 @@ def test_steps_of_an_ensemble() -> None:
     graph = Session(spans, (ModelSeen("e", scheduler="ensemble"),), wall=9).graph()
     assert [n.ensemble for n in graph.nodes] == [False, False, True]
     assert (edge(graph, "e", "a").ensemble, edge(graph, "e", "a").parallel) == (1, 0)
-    assert edge(graph, "", "e").own == 1
+    assert edge(graph, "", "e").self_time == 1
 
 
 def test_bytes_and_crossings_are_summed() -> None:
@@ -80,8 +80,8 @@ def test_every_call_is_on_one_edge_and_its_time_adds_up(record: Session) -> None
     graph = record.graph()
     assert sum(e.calls for e in graph.edges) == sum(n.calls for n in graph.nodes) == len(record.spans)
     for e in graph.edges:
-        assert e.own + e.waiting + e.queued == e.duration
-        assert min(e.own, e.waiting, e.queued) >= 0
+        assert e.self_time + e.waiting + e.queued == e.duration
+        assert min(e.self_time, e.waiting, e.queued) >= 0
         assert e.sync + e.asynchronous + e.stream + e.ensemble == e.calls >= e.parallel
         assert not e.cycle
     assert sum(e.duration for e in graph.edges) == sum(s.duration for s in record.spans)
@@ -100,4 +100,4 @@ def test_circles_against_brute_force(edges: set[tuple[str, str]]) -> None:
     expected = {
         n: frozenset(m for m in "abcdef" if m in reach[n] and n in reach[m]) for n in reach if n in reach[n]
     }
-    assert _on_circles(sorted(edges)) == expected
+    assert _on_cycles(sorted(edges)) == expected

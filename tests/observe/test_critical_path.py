@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from bls_notebook.observe.analysis.span_tree import Relations, holds
+from bls_notebook.observe.analysis.span_tree import SpanTree, holds
 from bls_notebook.observe.records.session import Mark, Session, Span
 from tests.observe.simulated import Model, Step, session
 from tests.observe.strategies import sessions, systems
@@ -143,7 +143,7 @@ def test_without_queues_nothing_off_the_path_matters(system: tuple[dict[str, Mod
 
 def simple(record: Session) -> list[tuple[int, int, int, str, int]]:
     """The path by its definition: looks through everything, at every step."""
-    relations = Relations(record)
+    tree = SpanTree(record)
     found: list[tuple[int, int, int, str, int]] = []
 
     def note(span: int, phase: str, begin: int, end: int, behind: int) -> None:
@@ -152,18 +152,18 @@ def simple(record: Session) -> list[tuple[int, int, int, str, int]]:
 
     def scope(span: int, begin: int, end: int, behind: int) -> None:
         phase = "compute_infer" if span else "notebook"
-        sent = [c for c in record.spans if relations.execution(c.parent) == relations.execution(span)]
+        sent = [c for c in record.spans if tree.execution(c.parent) == tree.execution(span)]
         while begin < end:
             moments = [(c.ended, c.id) for c in sent]
             moments += [(m.ns, c.id) for c in sent for m in c.marks if m.kind == "response"]
-            moments = [(t, c) for t, c in moments if begin < t <= end and relations.spans[c].sent < t]
+            moments = [(t, c) for t, c in moments if begin < t <= end and tree.spans[c].sent < t]
             if not moments:
                 note(span, phase, begin, end, behind)
                 return
             answered, child = max(moments)
             note(span, phase, answered, end, behind)
-            end = max(begin, relations.spans[child].sent)
-            request(relations.spans[child], end, answered, behind)
+            end = max(begin, tree.spans[child].sent)
+            request(tree.spans[child], end, answered, behind)
 
     def request(span: Span, begin: int, end: int, behind: int) -> None:
         served(span, begin, end, behind, span.ended)
@@ -176,22 +176,22 @@ def simple(record: Session) -> list[tuple[int, int, int, str, int]]:
         scope(span.id, max(begin, span.started), min(end, inferred), behind)
 
     def queue(span: Span, begin: int, end: int, behind: int) -> None:
-        firsts = [members[0] for members in relations.members.values()]
+        firsts = [members[0] for members in tree.members.values()]
         others = [
             f for f in firsts
             if f.ran and (f.model, f.instance) == (span.model, span.instance)
-            and relations.execution(span.id) != f.id
+            and tree.execution(span.id) != f.id
         ]  # fmt: skip
         while begin < end:
             left = [(holds(f)[1], f.id) for f in others]
-            left = [(t, f) for t, f in left if begin < t <= end and relations.spans[f].started < t]
+            left = [(t, f) for t, f in left if begin < t <= end and tree.spans[f].started < t]
             if not left:
                 note(span.id, "queue", begin, end, behind)
                 return
             gone, holder = max(left)
             note(span.id, "queue", gone, end, behind)
-            end = max(begin, relations.spans[holder].started)
-            served(relations.spans[holder], end, gone, behind or span.id, gone)
+            end = max(begin, tree.spans[holder].started)
+            served(tree.spans[holder], end, gone, behind or span.id, gone)
 
     scope(0, 0, record.wall, 0)
     joined: list[tuple[int, int, int, str, int]] = []

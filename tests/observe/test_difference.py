@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from bls_notebook.observe.analysis.difference import Difference, ModelChange, verdict
-from bls_notebook.observe.analysis.quartiles import spread
+from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.records.session import ModelSeen, Session, Span
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions
@@ -27,8 +27,8 @@ def test_what_got_faster_and_where() -> None:
     b = of_model(found, "b")
     assert b.duration.verdict == "faster"
     assert b.queue.verdict == "faster"
-    assert b.own.verdict == "same"
-    assert b.own.factor == 1.0
+    assert b.self_time.verdict == "same"
+    assert b.self_time.factor == 1.0
     assert b.moved == ("1 to 4 instances",)
     assert (b.code, of_model(found, "a").code, found.code) == ("changed", "same", "changed")
     (calls,) = (e for e in found.edges if (e.caller, e.callee) == ("a", "b"))
@@ -65,7 +65,7 @@ def test_what_moved() -> None:
     ],
 )
 def test_verdict(before: list[float], after: list[float], expected: str) -> None:
-    assert verdict(spread(before), spread(after)) == expected
+    assert verdict(quartiles(before), quartiles(after)) == expected
 
 
 @given(sessions())

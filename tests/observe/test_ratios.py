@@ -8,7 +8,7 @@ from statistics import median
 
 import pytest
 
-from bls_notebook.observe.analysis.ratios import doubt, ratio
+from bls_notebook.observe.analysis.ratios import ratio, relative_error
 
 
 def test_the_middle_half_of_the_turns_counts() -> None:
@@ -28,7 +28,7 @@ def test_a_machine_that_changes_its_speed_changes_no_ratio() -> None:
     speeds = [chance.uniform(0.5, 2) for _ in range(20)]
     turns = [(3.0 * speed, 2.0 * speed) for speed in speeds]
     assert ratio(turns) == pytest.approx(1.5)
-    assert doubt(turns) == pytest.approx(0, abs=1e-9)
+    assert relative_error(turns) == pytest.approx(0, abs=1e-9)
 
 
 def test_doubt_is_how_far_the_ratio_may_be_off() -> None:
@@ -37,9 +37,9 @@ def test_doubt_is_how_far_the_ratio_may_be_off() -> None:
     def measured() -> list[tuple[float, float]]:
         return [(2 * math.exp(chance.gauss(0, 0.2)), 1.0) for _ in range(12)]
 
-    assert [doubt([(2, 1)] * turns) for turns in (0, 2)] == [math.inf, math.inf]
+    assert [relative_error([(2, 1)] * turns) for turns in (0, 2)] == [math.inf, math.inf]
     many = [measured() for _ in range(400)]
-    told = median(doubt(turns) for turns in many)
+    told = median(relative_error(turns) for turns in many)
     assert told == pytest.approx(0.2 / math.sqrt(12), rel=0.15)
     off = [abs(math.log(ratio(turns) / 2)) for turns in many]
     assert sum(each < 2 * told for each in off) > 0.88 * len(off)

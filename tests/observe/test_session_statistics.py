@@ -9,7 +9,7 @@ from hypothesis import given
 
 from bls_notebook.observe.analysis.intervals import total, union
 from bls_notebook.observe.analysis.session_statistics import ModelStatistics, SessionStatistics
-from bls_notebook.observe.analysis.span_tree import Relations
+from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.session import Session, Span
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions
@@ -32,7 +32,7 @@ def test_one_call() -> None:
     assert (figures.requests, figures.busy, figures.overlap, figures.queued) == (1, 12, 0, 0)
     assert figures.notebook == 8
     (model,) = figures.models
-    assert (model.own, model.waiting, model.busy) == (11, 0, 11)
+    assert (model.self_time, model.waiting, model.busy) == (11, 0, 11)
     assert (model.compute_input.median, model.compute_infer.median, model.compute_output.median) == (1, 10, 1)
 
 
@@ -53,7 +53,7 @@ def test_waiting_for_a_callee_is_not_work() -> None:
     record = session({"a": Model([10, "b", 5]), "b": Model([20])}, "a")
     a = of_model(record, "a")
     assert a.waiting == 22
-    assert a.own == 10 + 5 + 1
+    assert a.self_time == 10 + 5 + 1
     assert a.busy == 38
     figures = record.statistics()
     assert figures.overlap == 0
@@ -71,9 +71,9 @@ def test_a_batch_counts_once() -> None:
 def test_the_callees_of_a_batch_are_waited_for_by_all_of_it() -> None:
     record = session({"a": Model([10, "b"], batch=2), "b": Model([20])}, ("a", "a"))
     first, second = (s.id for s in record.spans if s.model == "a")
-    relations = Relations(record)
-    assert relations.execution(second) == first
-    assert total(relations.in_flight(first)) == 22
+    tree = SpanTree(record)
+    assert tree.execution(second) == first
+    assert total(tree.in_flight(first)) == 22
     assert of_model(record, "a").waiting == 22
 
 
@@ -116,14 +116,14 @@ def test_figures_agree_with_each_other(record: Session) -> None:
     assert (figures.overlap > 0) == (figures.peak > 1)
     assert sum(m.critical for m in figures.models) + figures.notebook == figures.wall
     for model in figures.models:
-        assert model.own + model.waiting <= model.busy
+        assert model.self_time + model.waiting <= model.busy
         assert model.queued == model.queue.total
     levels = record.concurrency()
     area = sum(a.working * (b.ns - a.ns) for a, b in itertools.pairwise(levels))
     assert area == figures.work
     queue = sum(a.queued * (b.ns - a.ns) for a, b in itertools.pairwise(levels))
     assert queue == figures.queued
-    assert total(union(Relations(record).working())) == figures.busy
+    assert total(union(SpanTree(record).working())) == figures.busy
     assert SessionStatistics.from_dict(json.loads(json.dumps(figures.to_dict()))) == figures
 
 
@@ -147,7 +147,7 @@ def test_figures_are_those_counted_moment_by_moment(record: Session) -> None:
         level.append(len(at_work) + sum(s.sent <= t < s.queued for s in record.spans))
         waiting += any(s.queued <= t < s.started for s in record.spans)
     figures = record.statistics()
-    assert {m.name: m.own for m in figures.models} == own
+    assert {m.name: m.self_time for m in figures.models} == own
     assert (figures.busy, figures.work) == (sum(n > 0 for n in level), sum(level))
     assert (figures.overlap, figures.peak) == (sum(n > 1 for n in level), max(level, default=0))
     assert figures.waited == waiting

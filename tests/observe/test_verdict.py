@@ -52,8 +52,8 @@ def judged(
         round(waited[1] * all_.wall),
         cores=cores,
         parallel=parallel,
-        held=held,
-        doubt=doubt,
+        gil_share=held,
+        relative_error=doubt,
     )
     return verdict(one, all_, measured)
 

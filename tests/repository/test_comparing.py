@@ -40,13 +40,13 @@ def test_the_true_cause_is_named(workload: Workload) -> None:
 
 
 @pytest.mark.parametrize(
-    ("doubt", "seconds", "repeat", "rounds"),
+    ("error", "seconds", "repeat", "rounds"),
     [(0.0, 1e9, None, 5), (1.0, 1e9, None, 25), (1.0, 0.0, None, 5), (1.0, 1e9, 2, 2), (0.0, 0.0, 7, 7)],
 )
 def test_it_is_run_until_the_speed_up_is_sure(
-    monkeypatch: pytest.MonkeyPatch, doubt: float, seconds: float, repeat: int | None, rounds: int
+    monkeypatch: pytest.MonkeyPatch, error: float, seconds: float, repeat: int | None, rounds: int
 ) -> None:
-    monkeypatch.setattr(comparing, "doubt", lambda turns: doubt)
+    monkeypatch.setattr(comparing, "relative_error", lambda turns: error)
     monkeypatch.setattr(comparing, "_LONGEST", seconds)
     with bls.ModelRepository() as repo:
         workload = named("little work")

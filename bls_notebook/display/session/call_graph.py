@@ -40,7 +40,7 @@ def call_graph_text(graph: CallGraph, *, width: int = 100) -> str:
         rows.append([caller or _NOTEBOOK, ", ".join(_facts(node)) if node is not None else ""])
         for edge in graph.edges:
             if edge.caller == caller:
-                split = [f"own {ns(edge.own)}"]
+                split = [f"own {ns(edge.self_time)}"]
                 split += [f"callees {ns(edge.waiting)}"] if edge.waiting else []
                 split += [f"queued {ns(edge.queued)}"] if edge.queued else []
                 mark = "↻" if edge.cycle else "→"
@@ -97,7 +97,7 @@ def _facts(node: Node) -> list[str]:
         calls += f" in {node.executions:,} executions"
     out = [calls]
     if node.executions:
-        out.append(f"own {ns(node.own)}")
+        out.append(f"own {ns(node.self_time)}")
     if node.waiting:
         out.append(f"callees {ns(node.waiting)}")
     if node.queued:

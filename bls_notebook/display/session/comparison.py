@@ -10,7 +10,7 @@ from bls_notebook.display.html import join, tag
 from bls_notebook.display.session.words import ns, percent
 from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.units import count
-from bls_notebook.observe.analysis.quartiles import Spread
+from bls_notebook.observe.analysis.quartiles import Quartiles
 from bls_notebook.observe.analysis.verdict_words import give_or_take, times
 from bls_notebook.observe.records.comparison import Comparison, Verification, failures
 
@@ -74,8 +74,8 @@ def _figures(comparison: Comparison) -> list[tuple[str, str, str]]:
         return [(f"failed by {way}", f"{failures(run)} of {now.measured.requests}", "") for way, run in both]
     figures = comparison.gathered.statistics()
     return [
-        ("sequential exec", ns(now.measured.sequential), _runs(now.sequential_spread)),
-        ("gathered async_exec", ns(now.measured.gathered), _runs(now.gathered_spread)),
+        ("sequential exec", ns(now.measured.sequential), _runs(now.sequential_quartiles)),
+        ("gathered async_exec", ns(now.measured.gathered), _runs(now.gathered_quartiles)),
         ("speed-up", f"{times(now.measured.speedup)}×", f"{times(comparison.verdict.best)}× at best"),
         (
             "overlap",
@@ -90,7 +90,7 @@ def _figures(comparison: Comparison) -> list[tuple[str, str, str]]:
     ]
 
 
-def _runs(spread: Spread) -> str:
+def _runs(spread: Quartiles) -> str:
     return (
         f"{count(spread.count, 'run')}: middle half {ns(spread.q1)} to {ns(spread.q3)}, "
         f"all {ns(spread.least)} to {ns(spread.most)}"
@@ -126,7 +126,7 @@ def _verified(verification: Verification) -> str:
     if verification.error:
         with_them = f"{count(verification.count, 'instance')} of {whom}"
         return f"could not be run with {with_them}: {verification.error}"
-    measured = f"{times(verification.measured)}×{give_or_take(verification.doubt)}"
+    measured = f"{times(verification.measured)}×{give_or_take(verification.relative_error)}"
     return (
         f"with {count(verification.count, 'instance')} of {whom}: predicted "
         f"{times(verification.predicted)}×, measured {measured} "

@@ -11,7 +11,7 @@ from bls_notebook.display.session.difference import by_time
 from bls_notebook.display.session.words import factor, ns
 from bls_notebook.display.text import clip
 from bls_notebook.observe.analysis.difference import Change, Difference
-from bls_notebook.observe.analysis.quartiles import Spread
+from bls_notebook.observe.analysis.quartiles import Quartiles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,7 +87,7 @@ def difference_alt(difference: Difference) -> str:
     return "Median time of a request before and after: " + (", ".join(said) or "no model is in both")
 
 
-def _bar(axes: Axes, at: float, spread: Spread, colour: str) -> None:
+def _bar(axes: Axes, at: float, spread: Quartiles, colour: str) -> None:
     if not spread.count:
         return
     low, high = max(spread.q1, 1.0), max(spread.q3, 1.0)

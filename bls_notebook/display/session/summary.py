@@ -139,7 +139,7 @@ def _cells(model: ModelStatistics, figures: SessionStatistics) -> list[str]:
     return [
         f"{model.requests:,}",
         ns(model.duration.median),
-        some_ns(model.own),
+        some_ns(model.self_time),
         some_ns(model.waiting),
         some_ns(model.queued),
         percent(model.busy, instances) if model.instances else "",

@@ -14,7 +14,7 @@ from bls_notebook.display.timeline.lanes import Lane, Layout
 from bls_notebook.display.units import duration
 from bls_notebook.observe.analysis.critical_path import Step
 from bls_notebook.observe.analysis.intervals import Interval
-from bls_notebook.observe.analysis.span_tree import Relations, serving
+from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.session import Session, Span
 
 __all__ = ["Panel", "draw_panel", "lane_words"]
@@ -101,16 +101,16 @@ Boxes = dict[str, list[Box]]
 
 def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink], path: list[Step] | None) -> None:
     """Draw a session, and its critical path if that is given."""
-    relations = Relations(panel.session)
+    tree = SpanTree(panel.session)
     _labels(pen, panel, inks)
-    _work(pen, panel, relations)
+    _work(pen, panel, tree)
     faint = 0.25 if path is not None else 1.0
     if len(panel.session.spans) > _ALONE:
-        _shades(pen, panel, relations, inks, faint)
+        _shades(pen, panel, tree, inks, faint)
     else:
-        _blocks(pen, panel, relations, inks, faint)
+        _blocks(pen, panel, tree, inks, faint)
         if faint == 1:
-            _names(pen, panel, relations, inks)
+            _names(pen, panel, tree, inks)
     if path is not None:
         _critical(pen, panel, inks, path)
     elif len(panel.session.spans) <= _CALLS:
@@ -157,10 +157,10 @@ def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
         pen.words(more, 0, panel.top + panel.height - 14, right=-19, align="end", colour=DIM)
 
 
-def _work(pen: Pen, panel: Panel, relations: Relations) -> None:
+def _work(pen: Pen, panel: Panel, tree: SpanTree) -> None:
     """How many requests are worked on, upwards, and how many wait, downwards."""
     up, down = Bins(_COLUMNS, int(pen.end)), Bins(_COLUMNS, int(pen.end))
-    for piece in relations.working():
+    for piece in tree.working():
         up.add(*piece)
     for span in panel.session.spans:
         down.add(span.queued, span.started)
@@ -178,7 +178,7 @@ def _steps(pen: Pen, heights: Sequence[float], base: float, unit: float, look: L
     pen.area(steps_area(points, base, pen.end), look)
 
 
-def _blocks(pen: Pen, panel: Panel, relations: Relations, inks: dict[str, Ink], faint: float) -> None:
+def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink], faint: float) -> None:
     """Each request by itself."""
     pale: Boxes = {}
     solid: Boxes = {}
@@ -193,7 +193,7 @@ def _blocks(pen: Pen, panel: Panel, relations: Relations, inks: dict[str, Ink], 
         if not span.ran:
             waits.setdefault(span.model, []).append((span.sent, top, max(span.duration, dot), height))
         else:
-            own = _own(relations, span)
+            own = _own(tree, span)
             alone = len(own) == 1 and span.ended - span.started - (own[0][1] - own[0][0]) < dot
             if not alone:
                 pale.setdefault(span.model, []).append((span.started, top, span.ended - span.started, height))
@@ -220,9 +220,9 @@ def _blocks(pen: Pen, panel: Panel, relations: Relations, inks: dict[str, Ink], 
         pen.marks(marks, "v", Look(INK), 5)
 
 
-def _own(relations: Relations, span: Span) -> list[Interval]:
-    execution = relations.execution(span.id)
-    return relations.own(execution) if relations.children.get(execution) else [serving(span)]
+def _own(tree: SpanTree, span: Span) -> list[Interval]:
+    execution = tree.execution(span.id)
+    return tree.self_time(execution) if tree.children.get(execution) else [serving(span)]
 
 
 def _on_device(panel: Panel, i: int, span: Span, dot: float) -> Iterator[Box]:
@@ -233,7 +233,7 @@ def _on_device(panel: Panel, i: int, span: Span, dot: float) -> Iterator[Box]:
         yield span.started, top, max(span.device_ns, dot), place.row - 1
 
 
-def _names(pen: Pen, panel: Panel, relations: Relations, inks: dict[str, Ink]) -> None:
+def _names(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
     """What the blocks are, where there is room for it."""
     scale = pen.end / pen.plot
     for i, span in enumerate(panel.session.spans):
@@ -241,7 +241,7 @@ def _names(pen: Pen, panel: Panel, relations: Relations, inks: dict[str, Ink]) -
             continue
         top, height = panel.block(i)
         text = span.request_id or span.model
-        own = _own(relations, span)
+        own = _own(tree, span)
         room = (width_of(text, 10) + 8) * scale
         first, until = own[0] if own else (span.started, span.started)
         on_own = first <= span.started and room <= until - first
@@ -252,7 +252,7 @@ def _names(pen: Pen, panel: Panel, relations: Relations, inks: dict[str, Ink]) -
         pen.words(text, begin, top + height / 2, right=4, size=10, colour=colour)
 
 
-def _shades(pen: Pen, panel: Panel, relations: Relations, inks: dict[str, Ink], faint: float) -> None:
+def _shades(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink], faint: float) -> None:
     """Too many requests for a block each: the darker a stretch of a lane, the more of it is at work."""
     count = len(panel.layout.lanes)
     own, busy, waits = ([Bins(_COLUMNS, int(pen.end)) for _ in range(count)] for _ in range(3))
@@ -260,7 +260,7 @@ def _shades(pen: Pen, panel: Panel, relations: Relations, inks: dict[str, Ink], 
         lane = panel.layout.lane[i]
         if span.ran and panel.layout.part[i] == 0:
             busy[lane].add(span.started, span.ended)
-            for piece in _own(relations, span):
+            for piece in _own(tree, span):
                 own[lane].add(*piece)
         if panel.layout.wait[i] >= 0:
             waits[lane].add(span.sent, span.started)

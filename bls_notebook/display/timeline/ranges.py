@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bls_notebook.observe.analysis.intervals import Interval, total
-from bls_notebook.observe.analysis.span_tree import Relations, serving
+from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.visible import visible
 
@@ -29,7 +29,7 @@ def range_figures(session: Session, begin: float, end: float) -> dict[str, Any]:
         were worked on at once, on average). ``models`` has the same for each model by its name, ``busy``
         summing over its instances instead of ``work``.
     """
-    relations = Relations(session)
+    tree = SpanTree(session)
 
     def within(pieces: list[Interval]) -> int:
         return total((max(a, int(begin)), min(b, int(end))) for a, b in pieces if a < end and b > begin)
@@ -45,13 +45,13 @@ def range_figures(session: Session, begin: float, end: float) -> dict[str, Any]:
         model["requests"] += 1
         model["failed"] += span.state == "error"
         model["queued"] += within([(span.queued, span.started)])
-        if relations.execution(span.id) == span.id:
+        if tree.execution(span.id) == span.id:
             model["busy"] += within([serving(span)])
     figures = list(models.values())
     return {
         "requests": sum(model["requests"] for model in figures),
         "failed": sum(model["failed"] for model in figures),
         "queued": sum(model["queued"] for model in figures),
-        "work": within(relations.working()),
+        "work": within(tree.working()),
         "models": figures,
     }

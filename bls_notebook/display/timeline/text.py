@@ -9,7 +9,7 @@ from bls_notebook.display.timeline.bins import Bins
 from bls_notebook.display.timeline.lanes import Lane, Layout, lay_out
 from bls_notebook.display.units import duration
 from bls_notebook.observe.analysis.intervals import Interval
-from bls_notebook.observe.analysis.span_tree import Relations, serving
+from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.visible import visible
 
@@ -85,7 +85,7 @@ def _lanes(session: Session, layout: Layout, wall: int, room: int) -> list[tuple
     own = [Bins(room, wall) for _ in layout.lanes]
     busy = [Bins(room, wall) for _ in layout.lanes]
     waits = [Bins(room, wall) for _ in layout.lanes]
-    relations = Relations(session)
+    tree = SpanTree(session)
     for i, span in enumerate(session.spans):
         lane = layout.lane[i]
         if layout.wait[i] >= 0:
@@ -94,7 +94,7 @@ def _lanes(session: Session, layout: Layout, wall: int, room: int) -> list[tuple
             busy[lane].add(span.sent, span.ended)
         elif layout.part[i] == 0:
             busy[lane].add(span.started, span.ended)
-            for piece in _own(relations, span.id, serving(span)):
+            for piece in _own(tree, span.id, serving(span)):
                 own[lane].add(*piece)
         if layout.device[i] >= 0:
             for bins in (own, busy):
@@ -110,8 +110,8 @@ def _lanes(session: Session, layout: Layout, wall: int, room: int) -> list[tuple
     ]
 
 
-def _own(relations: Relations, span: int, whole: Interval) -> list[Interval]:
-    return relations.own(relations.execution(span)) if relations.children.get(span) else [whole]
+def _own(tree: SpanTree, span: int, whole: Interval) -> list[Interval]:
+    return tree.self_time(tree.execution(span)) if tree.children.get(span) else [whole]
 
 
 def _depth(waiting: float) -> str:

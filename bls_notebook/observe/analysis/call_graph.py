@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from bls_notebook.observe.analysis.intervals import minus, overlapping, total
-from bls_notebook.observe.analysis.span_tree import Relations, serving
+from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.spans import SessionData, Span
 
@@ -18,14 +19,16 @@ __all__ = ["CallGraph", "Edge", "Node", "call_graph", "label"]
 class Node(Record):
     """A model version; ``name`` is the model's, with ``/version`` where the session has several of it.
 
-    Of its time in `execute`, ``own`` is its own work and ``waiting`` was spent while a callee was under way
-    (an execution counts once, whatever its batch); ``queued`` is the time that requests to it waited. ns.
+    Of its time in `execute`, ``self_time`` is its own work and ``waiting`` was spent while a callee was under
+    way (an execution counts once, whatever its batch); ``queued`` is the time that requests to it waited. ns.
     """
+
+    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"own": "self_time"}
 
     name: str
     calls: int = 0
     executions: int = 0
-    own: int = 0
+    self_time: int = 0
     waiting: int = 0
     queued: int = 0
     errors: int = 0
@@ -39,9 +42,11 @@ class Edge(Record):
 
     ``parallel`` of the ``calls`` were under way together with another call of the same execution of the
     caller, the others came one after the other. The time of the calls (``duration``, ns) is ``queued``, plus
-    ``own`` work of the callee (handing over inputs and outputs included), plus ``waiting`` for its own
-    callees. ``cycle`` says that the edge lies on a circle.
+    ``self_time`` work of the callee (handing over inputs and outputs included), plus ``waiting`` for its own
+    callees. ``cycle`` says that the edge lies on a cycle.
     """
+
+    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"own": "self_time"}
 
     caller: str
     callee: str
@@ -53,7 +58,7 @@ class Edge(Record):
     ensemble: int = 0
     duration: int = 0
     queued: int = 0
-    own: int = 0
+    self_time: int = 0
     waiting: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
@@ -84,53 +89,53 @@ def of_several_versions(spans: Iterable[Span]) -> frozenset[str]:
 
 def call_graph(session: SessionData) -> CallGraph:
     """Return the call graph of a session."""
-    relations = Relations(session)
+    tree = SpanTree(session)
     several = of_several_versions(session.spans)
     edges: dict[tuple[str, str], list[Span]] = {}
     parallel: set[int] = set()
-    for execution, children in relations.children.items():
-        caller = label(relations.spans[execution], several) if execution else ""
+    for execution, children in tree.children.items():
+        caller = label(tree.spans[execution], several) if execution else ""
         beside = overlapping([(c.sent, c.ended) for c in children])
         parallel.update(c.id for c, is_so in zip(children, beside, strict=True) if is_so)
         for child in children:
             edges.setdefault((caller, label(child, several)), []).append(child)
-    circles = _on_circles(edges)
+    cycles = _on_cycles(edges)
     nodes: dict[str, list[Span]] = {}
     for span in session.spans:
         nodes.setdefault(label(span, several), []).append(span)
     return CallGraph(
-        tuple(_node(n, spans, relations, n in circles) for n, spans in sorted(nodes.items())),
+        tuple(_node(n, spans, tree, n in cycles) for n, spans in sorted(nodes.items())),
         tuple(
-            _edge(caller, callee, calls, parallel, relations, caller in circles and callee in circles[caller])
+            _edge(caller, callee, calls, parallel, tree, caller in cycles and callee in cycles[caller])
             for (caller, callee), calls in sorted(edges.items())
         ),
     )
 
 
-def _node(name: str, spans: list[Span], relations: Relations, cycle: bool) -> Node:
-    executions = {relations.execution(s.id) for s in spans if s.ran}
-    served = sum(total([serving(relations.members[e][0])]) for e in executions)
-    own = sum(total(relations.own(e)) for e in executions)
+def _node(name: str, spans: list[Span], tree: SpanTree, cycle: bool) -> Node:
+    executions = {tree.execution(s.id) for s in spans if s.ran}
+    served = sum(total([serving(tree.members[e][0])]) for e in executions)
+    self_time = sum(total(tree.self_time(e)) for e in executions)
     return Node(
         name,
         len(spans),
         len(executions),
-        own,
-        served - own,
+        self_time,
+        served - self_time,
         sum(s.queue for s in spans),
         sum(s.state == "error" for s in spans),
-        relations.is_ensemble(spans[0]),
+        tree.is_ensemble(spans[0]),
         cycle,
     )
 
 
 def _edge(
-    caller: str, callee: str, calls: list[Span], parallel: set[int], relations: Relations, cycle: bool
+    caller: str, callee: str, calls: list[Span], parallel: set[int], tree: SpanTree, cycle: bool
 ) -> Edge:
     kinds = Counter(c.kind for c in calls)
     duration = sum(c.duration for c in calls)
     queued = sum(c.queue for c in calls)
-    waiting = sum(_waiting(c, relations) for c in calls)
+    waiting = sum(_waiting(c, tree) for c in calls)
     return Edge(
         caller,
         callee,
@@ -153,14 +158,14 @@ def _edge(
     )
 
 
-def _waiting(span: Span, relations: Relations) -> int:
+def _waiting(span: Span, tree: SpanTree) -> int:
     """How long a request waited for its model's callees."""
     when = serving(span)
-    return total([when]) - total(minus([when], relations.in_flight(relations.execution(span.id))))
+    return total([when]) - total(minus([when], tree.in_flight(tree.execution(span.id))))
 
 
-def _on_circles(edges: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
-    """Return, for each model on a circle of calls, those that it shares circles with; Tarjan's way."""
+def _on_cycles(edges: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
+    """Return, for each model on a cycle of calls, those that it shares cycles with; Tarjan's way."""
     after: dict[str, list[str]] = {}
     for caller, callee in edges:
         after.setdefault(caller, []).append(callee)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from bls_notebook.observe.analysis.span_tree import Relations, holds
+from bls_notebook.observe.analysis.span_tree import SpanTree, holds
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.spans import SessionData, Span
 
@@ -46,40 +46,40 @@ Fields = tuple[int, int, int, str, str, int, str, int]
 """The fields of a step, in order."""
 
 
-def critical_path(session: SessionData, relations: Relations | None = None) -> tuple[Step, ...]:
+def critical_path(session: SessionData, tree: SpanTree | None = None) -> tuple[Step, ...]:
     """Return the steps that bounded the wall time of a session, in order.
 
     Parameters
     ----------
     session : SessionData
-    relations : Relations, optional
-        Its relations, where they are known already.
+    tree : SpanTree, optional
+        Its tree, where they are known already.
     """
-    return tuple(Step(*fields) for fields in path(session, relations or Relations(session)))
+    return tuple(Step(*fields) for fields in path(session, tree or SpanTree(session)))
 
 
-def path(session: SessionData, relations: Relations) -> list[Fields]:
+def path(session: SessionData, tree: SpanTree) -> list[Fields]:
     """Return the steps as tuples: where there are many, records take as long as finding them."""
-    return _Search(session, relations).steps()
+    return _Search(session, tree).steps()
 
 
 class _Search:
     """Goes back from the end; what is still to be looked into is kept in a list, as calls may be deep."""
 
-    def __init__(self, session: SessionData, relations: Relations) -> None:
+    def __init__(self, session: SessionData, tree: SpanTree) -> None:
         self._wall = session.wall
-        self._relations = relations
+        self._tree = tree
         self._found: list[Fields] = []
         self._todo: list[tuple[Span | None, int, int, int, bool]] = []
         # A moment is ns * ids + the id of a span: such numbers are in order of time, and the garbage
         # collector never looks at them.
-        self._ids = max(relations.spans, default=0) + 1
+        self._ids = max(tree.spans, default=0) + 1
         self._answered: dict[int, list[int]] = {}
         # Of each instance, who left it when: in order.
         self._left: dict[tuple[str, int, str], list[int]] = {}
-        for members in relations.members.values():
+        for members in tree.members.values():
             span = members[0]
-            if span.instance and not relations.is_ensemble(span):
+            if span.instance and not tree.is_ensemble(span):
                 place = (span.model, span.version, span.instance)
                 moment = holds(span)[1] * self._ids + span.id
                 if place in self._left:
@@ -129,7 +129,7 @@ class _Search:
     def _scope(self, span: Span | None, begin: int, end: int, behind: int, phase: str) -> None:
         """Look into a model's `execute`, or the notebook: whom did it wait for?"""
         now = end
-        execution = 0 if span is None else self._relations.execution(span.id)
+        execution = 0 if span is None else self._tree.execution(span.id)
         answers = self._answers(execution)
         ids = self._ids
         at = bisect_right(answers, now * ids + ids - 1)
@@ -138,7 +138,7 @@ class _Search:
             answered, child_id = divmod(answers[at], ids)
             if answered <= begin:
                 break
-            child = self._relations.spans[child_id]
+            child = self._tree.spans[child_id]
             if answered > now or child.sent >= answered:
                 continue
             self._add(span, phase, answered, now, behind)
@@ -151,7 +151,7 @@ class _Search:
         """Return when the requests that an execution sent gave an answer, and whose it was: in order."""
         answers = self._answered.get(execution)
         if answers is None:
-            ids, children = self._ids, self._relations.children.get(execution)
+            ids, children = self._ids, self._tree.children.get(execution)
             if not children:
                 return []
             answers = [child.ended * ids + child.id for child in children]
@@ -173,8 +173,8 @@ class _Search:
             gone, holder_id = divmod(left[at], ids)
             if gone <= begin:
                 break
-            holder = self._relations.spans[holder_id]
-            same = self._relations.execution(span.id) == self._relations.execution(holder_id)
+            holder = self._tree.spans[holder_id]
+            same = self._tree.execution(span.id) == self._tree.execution(holder_id)
             if same or gone > now or holder.started >= gone:
                 continue
             self._add(span, "queue", gone, now, behind)

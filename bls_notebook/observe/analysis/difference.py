@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from bls_notebook.observe.analysis.call_graph import label, of_several_versions
 from bls_notebook.observe.analysis.intervals import minus, total
-from bls_notebook.observe.analysis.quartiles import NONE, Spread, spread
-from bls_notebook.observe.analysis.span_tree import Relations, serving
+from bls_notebook.observe.analysis.quartiles import NONE, Quartiles, quartiles
+from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.spans import SessionData, Span
 
@@ -23,8 +24,8 @@ class Change(Record):
     does not, and "" where one of the two has no requests.
     """
 
-    before: Spread = NONE
-    after: Spread = NONE
+    before: Quartiles = NONE
+    after: Quartiles = NONE
     verdict: str = ""
 
     @property
@@ -43,10 +44,12 @@ class ModelChange(Record):
     ``moved`` says where it ran before and after, where that differs: "cpu to gpu:0", "1 to 4 instances".
     """
 
+    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"own": "self_time"}
+
     name: str
     duration: Change = NO_CHANGE
     queue: Change = NO_CHANGE
-    own: Change = NO_CHANGE
+    self_time: Change = NO_CHANGE
     code: str = "unknown"
     config: str = "unknown"
     moved: tuple[str, ...] = ()
@@ -82,7 +85,7 @@ class Difference(Record):
     edges: tuple[EdgeChange, ...] = ()
 
 
-def verdict(before: Spread, after: Spread) -> str:
+def verdict(before: Quartiles, after: Quartiles) -> str:
     """Return whether times became faster, slower, or stayed the same within their spread."""
     if not before.count or not after.count:
         return ""
@@ -97,19 +100,19 @@ class _Side:
     """One of the two sessions, sorted by what is compared."""
 
     def __init__(self, session: SessionData) -> None:
-        relations = Relations(session)
+        tree = SpanTree(session)
         several = of_several_versions(session.spans)
         self.models: dict[str, list[Span]] = {}
         self.edges: dict[tuple[str, str], list[Span]] = {}
-        self.own: dict[int, int] = {}
+        self.self_time: dict[int, int] = {}
         for span in session.spans:
             name = label(span, several)
-            parent = relations.spans.get(span.parent)
+            parent = tree.spans.get(span.parent)
             caller = label(parent, several) if parent is not None else ""
             self.models.setdefault(name, []).append(span)
             self.edges.setdefault((caller, name), []).append(span)
-            under_way = relations.in_flight(relations.execution(span.id))
-            self.own[span.id] = total(minus([serving(span)], under_way))
+            under_way = tree.in_flight(tree.execution(span.id))
+            self.self_time[span.id] = total(minus([serving(span)], under_way))
         self.seen = {m.name if m.name not in several else f"{m.name}/{m.version}": m for m in session.models}
         self.length = max((s.ended for s in session.spans), default=0) - min(
             (s.sent for s in session.spans), default=0
@@ -135,7 +138,7 @@ def difference(before: SessionData, after: SessionData) -> Difference:
 
 
 def _change(old: list[Span], new: list[Span], of: Callable[[Span], int], to: Callable[[Span], int]) -> Change:
-    before, after = spread(of(s) for s in old), spread(to(s) for s in new)
+    before, after = quartiles(of(s) for s in old), quartiles(to(s) for s in new)
     return Change(before, after, verdict(before, after))
 
 
@@ -165,7 +168,7 @@ def _model(name: str, old: _Side, new: _Side) -> ModelChange:
         name,
         _change(before, after, _duration, _duration),
         _change(before, after, _queue, _queue),
-        _change(before, after, lambda s: old.own[s.id], lambda s: new.own[s.id]),
+        _change(before, after, lambda s: old.self_time[s.id], lambda s: new.self_time[s.id]),
         _same(was.code if was else "", is_now.code if is_now else ""),
         _same(was.config if was else "", is_now.config if is_now else ""),
         moved,

@@ -1,4 +1,4 @@
-"""`Spread`: many measurements of one thing, as quartiles."""
+"""`Quartiles`: many measurements of one thing, as quartiles."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from bls_notebook.observe.records.plain import Record
 
-__all__ = ["NONE", "Spread", "spread"]
+__all__ = ["NONE", "Quartiles", "quartiles"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Spread(Record):
+class Quartiles(Record):
     """Quartiles of ``count`` measurements, and their sum; all 0 where there are none. Times are ns."""
 
     count: int = 0
@@ -28,10 +28,10 @@ class Spread(Record):
         return self.q3 - self.q1
 
 
-NONE = Spread()
+NONE = Quartiles()
 
 
-def spread(values: Iterable[float]) -> Spread:
+def quartiles(values: Iterable[float]) -> Quartiles:
     """Return the quartiles of values; between two of them by linear interpolation."""
     ordered = sorted(map(float, values))
     if not ordered:
@@ -43,4 +43,4 @@ def spread(values: Iterable[float]) -> Spread:
         above = min(below + 1, len(ordered) - 1)
         return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
-    return Spread(len(ordered), at(0.5), at(0.25), at(0.75), ordered[0], ordered[-1], sum(ordered))
+    return Quartiles(len(ordered), at(0.5), at(0.25), at(0.75), ordered[0], ordered[-1], sum(ordered))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from statistics import mean, stdev
 
-__all__ = ["doubt", "ratio"]
+__all__ = ["ratio", "relative_error"]
 
 Turns = Sequence[tuple[float, float]]
 
@@ -35,7 +35,7 @@ def ratio(turns: Turns) -> float:
     return math.exp(mean(logs[outer : len(logs) - outer]))
 
 
-def doubt(turns: Turns) -> float:
+def relative_error(turns: Turns) -> float:
     """Return the standard error of `ratio`, as a part of it; infinite for fewer than three turns.
 
     It is that of the plain mean, which is no smaller where a few turns are far off.

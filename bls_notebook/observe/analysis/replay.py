@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, count
 
-from bls_notebook.observe.analysis.span_tree import Relations
+from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.spans import ModelSeen, SessionData, Span
 
 __all__ = ["UNLIMITED", "Batches", "Key", "Recipe", "capacities", "is_stuck", "key_of", "recipes", "replay"]
@@ -54,12 +54,12 @@ def key_of(what: Span | ModelSeen) -> Key:
 
 def recipes(session: SessionData) -> tuple[Recipe, ...]:
     """Return the recipe of each request of the notebook, in the order of sending."""
-    relations = Relations(session)
+    tree = SpanTree(session)
 
     def recipe(span: Span) -> Recipe:
         if not span.ran:
             return Recipe(key_of(span), span.duration, ran=False)
-        children = relations.children.get(span.id, ())
+        children = tree.children.get(span.id, ())
         answers = _Answers(children, span.started)
         sent = [Sent(recipe(child), *answers.before(child.sent)) for child in children]
         # A decoupled model may go on when its `execute` has returned.
@@ -67,7 +67,7 @@ def recipes(session: SessionData) -> tuple[Recipe, ...]:
         waited, gap = answers.before(end)
         return Recipe(key_of(span), span.compute_input, tuple(sent), waited, gap, span.ended - end)
 
-    return tuple(recipe(span) for span in relations.children.get(0, ()))
+    return tuple(recipe(span) for span in tree.children.get(0, ()))
 
 
 class _Answers:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from bls_notebook.observe.analysis.critical_path import Fields, path
 from bls_notebook.observe.analysis.intervals import events, levels, occupied, total
-from bls_notebook.observe.analysis.quartiles import NONE, Spread, spread
-from bls_notebook.observe.analysis.span_tree import Relations
+from bls_notebook.observe.analysis.quartiles import NONE, Quartiles, quartiles
+from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.spans import ModelSeen, SessionData, Span
 
@@ -52,12 +54,14 @@ class InstanceStatistics(Record):
 class ModelStatistics(Record):
     """One model version; times are ns.
 
-    ``busy`` is the sum over its instances. It splits, roughly, into ``own`` (no request that it had sent
-    was under way) and ``waiting`` (one at least was); both count an execution once, whatever its batch. The
-    spreads are over requests: all of them for ``duration``, those that ran for the phases. ``critical`` is
-    the part of the session's critical path that was spent in this model, ``blocked`` the part in which a
+    ``busy`` is the sum over its instances. It splits, roughly, into ``self_time`` (no request that it had
+    sent was under way) and ``waiting`` (one at least was); both count an execution once, whatever its batch.
+    The quartiles are over requests: all of them for ``duration``, those that ran for the phases. ``critical``
+    is the part of the session's critical path that was spent in this model, ``blocked`` the part in which a
     request to it waited in the queue for whatever reason.
     """
+
+    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"own": "self_time"}
 
     name: str
     version: int = 1
@@ -71,14 +75,14 @@ class ModelStatistics(Record):
     responses: int = 0
     instances: int = 0
     busy: int = 0
-    own: int = 0
+    self_time: int = 0
     waiting: int = 0
     queued: int = 0
-    duration: Spread = NONE
-    compute_input: Spread = NONE
-    queue: Spread = NONE
-    compute_infer: Spread = NONE
-    compute_output: Spread = NONE
+    duration: Quartiles = NONE
+    compute_input: Quartiles = NONE
+    queue: Quartiles = NONE
+    compute_infer: Quartiles = NONE
+    compute_output: Quartiles = NONE
     device_ns: int = -1
     bytes_in: int = 0
     bytes_out: int = 0
@@ -123,7 +127,7 @@ class SessionStatistics(Record):
 
 def concurrency(session: SessionData) -> tuple[Level, ...]:
     """Return how many requests were worked on, and how many waited, from moment to moment."""
-    working = levels(Relations(session).working())
+    working = levels(SpanTree(session).working())
     waiting = levels([(s.queued, s.started) for s in session.spans])
     out: list[Level] = []
     w = q = i = j = 0
@@ -141,12 +145,12 @@ def concurrency(session: SessionData) -> tuple[Level, ...]:
 
 def session_statistics(session: SessionData) -> SessionStatistics:
     """Return the figures of a session."""
-    relations = Relations(session)
-    work = occupied(relations.working_events())
+    tree = SpanTree(session)
+    work = occupied(tree.working_events())
     waits = occupied(events([(s.queued, s.started) for s in session.spans if s.started > s.queued]))
-    steps = path(session, relations)
-    instances = _instances(session, relations)
-    models = _models(session, relations, steps, instances)
+    steps = path(session, tree)
+    instances = _instances(session, tree)
+    models = _models(session, tree, steps, instances)
     states = Counter([span.state for span in session.spans])
     return SessionStatistics(
         wall=session.wall,
@@ -168,13 +172,13 @@ def session_statistics(session: SessionData) -> SessionStatistics:
     )
 
 
-def _instances(session: SessionData, relations: Relations) -> tuple[InstanceStatistics, ...]:
+def _instances(session: SessionData, tree: SpanTree) -> tuple[InstanceStatistics, ...]:
     seen: dict[tuple[str, int, str], list[Span]] = {}
     for model in session.models:
         for name in model.instances:
             seen.setdefault((model.name, model.version, name), [])
     for span in session.spans:
-        if span.instance and not relations.is_ensemble(span):
+        if span.instance and not tree.is_ensemble(span):
             place = (span.model, span.version, span.instance)
             if place in seen:
                 seen[place].append(span)
@@ -183,7 +187,7 @@ def _instances(session: SessionData, relations: Relations) -> tuple[InstanceStat
     out = []
     for (model_name, version, name), spans in sorted(seen.items()):
         busy = occupied(events([(s.started, s.ended) for s in spans])).once
-        executions = len(relations.executions(spans))
+        executions = len(tree.executions(spans))
         share = busy / session.wall if session.wall else 0.0
         device = spans[0].device if spans else "cpu"
         out.append(InstanceStatistics(name, model_name, version, device, executions, len(spans), busy, share))
@@ -192,7 +196,7 @@ def _instances(session: SessionData, relations: Relations) -> tuple[InstanceStat
 
 def _models(
     session: SessionData,
-    relations: Relations,
+    tree: SpanTree,
     steps: list[Fields],
     instances: tuple[InstanceStatistics, ...],
 ) -> tuple[ModelStatistics, ...]:
@@ -209,10 +213,10 @@ def _models(
         critical[model, version] += end - begin
         waiting = of if phase == "queue" else behind
         if waiting:
-            waiter = relations.spans[waiting]
+            waiter = tree.spans[waiting]
             blocked[waiter.model, waiter.version] += end - begin
     return tuple(
-        _model(key, group, relations, seen.get(key), busy[key], critical[key], blocked[key])
+        _model(key, group, tree, seen.get(key), busy[key], critical[key], blocked[key])
         for key, group in sorted(spans.items())
     )
 
@@ -220,21 +224,21 @@ def _models(
 def _model(
     key: tuple[str, int],
     spans: list[Span],
-    relations: Relations,
+    tree: SpanTree,
     seen: ModelSeen | None,
     busy: int,
     critical: int,
     blocked: int,
 ) -> ModelStatistics:
     ran = [s for s in spans if s.instance]
-    executions = relations.executions(ran)
-    own = served = 0
+    executions = tree.executions(ran)
+    self_time = served = 0
     measured = []
     for execution in executions:
-        first = relations.members[execution][0]
+        first = tree.members[execution][0]
         begin, end = first.started, first.ended
         served += end - begin
-        own += total(relations.own(execution)) if execution in relations.children else end - begin
+        self_time += total(tree.self_time(execution)) if execution in tree.children else end - begin
         measured.append(first.device_ns)
     states = Counter([s.state for s in spans])
     return ModelStatistics(
@@ -250,14 +254,14 @@ def _model(
         responses=sum([s.responses for s in spans]),
         instances=len(seen.instances) if seen is not None else len({s.instance for s in ran}),
         busy=busy,
-        own=own,
-        waiting=served - own,
+        self_time=self_time,
+        waiting=served - self_time,
         queued=sum([s.started - s.queued for s in spans]),
-        duration=spread([s.ended - s.sent for s in spans]),
-        compute_input=spread([s.queued - s.sent for s in ran]),
-        queue=spread([s.started - s.queued for s in ran]),
-        compute_infer=spread([s.inferred - s.started for s in ran]),
-        compute_output=spread([s.ended - s.inferred for s in ran]),
+        duration=quartiles([s.ended - s.sent for s in spans]),
+        compute_input=quartiles([s.queued - s.sent for s in ran]),
+        queue=quartiles([s.started - s.queued for s in ran]),
+        compute_infer=quartiles([s.inferred - s.started for s in ran]),
+        compute_output=quartiles([s.ended - s.inferred for s in ran]),
         device_ns=sum(ns for ns in measured if ns >= 0) if max(measured, default=-1) >= 0 else -1,
         bytes_in=sum([s.bytes_in for s in spans]),
         bytes_out=sum([s.bytes_out for s in spans]),

@@ -1,4 +1,4 @@
-"""How the spans of a session hang together: executions, who sent what, who held which instance.
+"""`SpanTree`: the spans of a session by parent and child, and by execution.
 
 An *execution* is one call of `execute`: of one request, or of a batch of them. It is known by the id of its
 first span; 0 is the notebook.
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from bls_notebook.observe.analysis.intervals import Interval, events, gaps
 from bls_notebook.observe.records.spans import SessionData, Span
 
-__all__ = ["Relations", "holds", "serving"]
+__all__ = ["SpanTree", "holds", "serving"]
 
 
 def serving(span: Span) -> Interval:
@@ -30,8 +30,8 @@ def holds(span: Span) -> Interval:
     return (span.started, span.released or last)
 
 
-class Relations:
-    """The relations of a session's spans.
+class SpanTree:
+    """The spans of a session, by the execution that sent them.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Relations:
                 self.children[key].append(span)
             else:
                 self.children[key] = [span]
-        self._own: dict[int, list[Interval]] = {}
+        self._self_times: dict[int, list[Interval]] = {}
 
     def execution(self, span: int) -> int:
         """Return the execution that a span is of, by its id; 0 for one that is not in the session."""
@@ -87,9 +87,9 @@ class Relations:
         """Return when the requests that an execution sent were under way."""
         return [(c.sent, c.ended) for c in self.children.get(execution, ())]
 
-    def own(self, execution: int) -> list[Interval]:
-        """Return when an execution was at work itself: its model ran, and none of its callees did."""
-        found = self._own.get(execution)
+    def self_time(self, execution: int) -> list[Interval]:
+        """Return the self time of an execution: when its model ran, and none of its callees did."""
+        found = self._self_times.get(execution)
         if found is None:
             begin, end = serving(self.members[execution][0])
             children = self.children.get(execution)
@@ -97,14 +97,14 @@ class Relations:
                 found = gaps(begin, end, [(c.sent, c.ended) for c in children])
             else:
                 found = [(begin, end)] if begin < end else []
-            self._own[execution] = found
+            self._self_times[execution] = found
         return found
 
     def working(self) -> list[Interval]:
         """Return every piece of work, one after the other for each execution; pieces may overlap."""
         out: list[Interval] = []
         for execution, spans in self.members.items():
-            out += self.own(execution)
+            out += self.self_time(execution)
             out += [(s.sent, s.queued) for s in spans if s.sent < s.queued]
         return out
 
@@ -115,7 +115,7 @@ class Relations:
         for execution, spans in self.members.items():
             span = spans[0]
             if self.children.get(execution):
-                out += events(self.own(execution))
+                out += events(self.self_time(execution))
             elif span.instance and span.started < span.ended:
                 add(2 * span.started + 1)
                 add(2 * span.ended)

@@ -14,7 +14,7 @@ from itertools import accumulate
 from statistics import median
 
 from bls_notebook.observe.analysis.intervals import minus, total, union
-from bls_notebook.observe.analysis.quartiles import spread
+from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.analysis.replay import (
     UNLIMITED,
     Batches,
@@ -27,7 +27,7 @@ from bls_notebook.observe.analysis.replay import (
     recipes,
     replay,
 )
-from bls_notebook.observe.analysis.span_tree import Relations, holds
+from bls_notebook.observe.analysis.span_tree import SpanTree, holds
 from bls_notebook.observe.analysis.verdict_words import Facts, advice, note, sentence
 from bls_notebook.observe.records.comparison import Measured, Verdict, WhatIf, failures
 from bls_notebook.observe.records.session import ModelSeen, Session
@@ -94,11 +94,11 @@ class _Case:
         roots = [s for s in gathered.spans if not s.parent]
         first = roots[0].sent if roots else 0
         self.sent = [s.sent - first for s in roots]
-        held = self._held()
+        gil_share = self._gil_share()
         # What one thread needs to be at work all the time, while others want the processors too.
         needed = min(measured.cpu_sequential + measured.waited_sequential, measured.sequential)
         needed = max(needed, measured.cpu_sequential)
-        self.python = min(round(held * measured.sequential), needed)
+        self.python = min(round(gil_share * measured.sequential), needed)
         self.cpu = round(needed / max(1.0, measured.parallel or measured.cores))
         self.bounds = _Bounds(max(self.python, self.cpu), self.cpu)
         # The cause is the workload's own: it is looked for as if no other program wanted the processors.
@@ -113,7 +113,7 @@ class _Case:
     def _batches(self) -> Batches:
         sizes: dict[Key, list[int]] = {}
         times: dict[Key, list[int]] = {}
-        for members in Relations(self.gathered).members.values():
+        for members in SpanTree(self.gathered).members.values():
             if len(members) > 1:
                 key = key_of(members[0])
                 sizes.setdefault(key, []).append(len(members))
@@ -121,22 +121,22 @@ class _Case:
         return {key: (max(sizes[key]), round(median(times[key]))) for key in sizes}
 
     def _sync_callers(self) -> set[Key]:
-        relations = Relations(self.sequential)
+        tree = SpanTree(self.sequential)
         out = set()
         for span in self.sequential.spans:
-            children = relations.children.get(span.id, ())
+            children = tree.children.get(span.id, ())
             model = self.models.get(key_of(span))  # none where it was not loaded
             if model is not None and model.is_async and any(c.kind == "sync" for c in children):
                 out.add(key_of(span))
         return out
 
-    def _held(self) -> float:
+    def _gil_share(self) -> float:
         """The part of the sequential time that Python's lock was held."""
         m = self.measured
-        if m.held >= 0:
-            return m.held
+        if m.gil_share >= 0:
+            return m.gil_share
         # Requests that overlap, each slower by as much as there were, on one processor: they took turns.
-        alone, together = self._own(self.sequential), self._own(self.gathered)
+        alone, together = self._mean_self_time(self.sequential), self._mean_self_time(self.gathered)
         figures = self.gathered.statistics()
         if not alone or m.cpu_sequential < 0.7 * m.sequential or figures.concurrency < 1.5:
             return 0.0
@@ -144,9 +144,9 @@ class _Case:
         return 1.0 if turns and m.cpu_gathered < 1.3 * m.gathered else 0.0
 
     @staticmethod
-    def _own(session: Session) -> float:
-        relations = Relations(session)
-        own = [total(relations.own(execution)) for execution in relations.members]
+    def _mean_self_time(session: Session) -> float:
+        tree = SpanTree(session)
+        own = [total(tree.self_time(execution)) for execution in tree.members]
         return sum(own) / len(own) if own else 0.0
 
     def _waited(self, key: Key) -> tuple[int, float]:
@@ -336,7 +336,7 @@ class _Case:
 
     def _each(self) -> float:
         """How long a request takes by itself, ns."""
-        durations = spread(s.duration for s in self.sequential.spans if not s.parent)
+        durations = quartiles(s.duration for s in self.sequential.spans if not s.parent)
         # Beside other programs a few take long that would not.
         return durations.q3 if self.disturbed else durations.total / max(1, durations.count)
 
@@ -349,8 +349,8 @@ class _Case:
     def _burner(self) -> Key | None:
         """The model with most work of its own."""
         own: dict[Key, int] = {}
-        relations = Relations(self.sequential)
-        for execution, members in relations.members.items():
+        tree = SpanTree(self.sequential)
+        for execution, members in tree.members.items():
             key = key_of(members[0])
-            own[key] = own.get(key, 0) + total(relations.own(execution))
+            own[key] = own.get(key, 0) + total(tree.self_time(execution))
         return max(own, key=own.__getitem__, default=None)

@@ -43,9 +43,9 @@ def times(value: float) -> str:
     return f"{value:.1f}" if value < 9.95 else f"{value:.0f}"
 
 
-def give_or_take(doubt: float) -> str:
+def give_or_take(relative_error: float) -> str:
     """Say how sure a speed-up is by its standard error, as what follows it; empty where it is sure enough."""
-    return "" if doubt < DOUBTFUL else f", give or take {2 * doubt:.0%}"
+    return "" if relative_error < DOUBTFUL else f", give or take {2 * relative_error:.0%}"
 
 
 def sentence(f: Facts) -> str:
@@ -158,7 +158,7 @@ def note(f: Facts) -> str:
         f.measured.waited_gathered / max(1, f.measured.gathered * f.measured.cores),
     )
     if part < ROUGH:
-        unsure = give_or_take(f.measured.doubt)
+        unsure = give_or_take(f.measured.relative_error)
         if not unsure or f.cause == "little":  # so little differs much anywhere
             return ""
         return (

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from bls_notebook.observe.analysis.span_tree import Relations
+from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.spans import SessionData, Span
 
 __all__ = ["Point", "Slice", "Track", "tracks"]
@@ -52,10 +52,10 @@ class Track:
 
 def tracks(session: SessionData) -> list[Track]:
     """Return the tracks of a session: the notebook's, then for each model its instances and its queue."""
-    relations = Relations(session)
+    tree = SpanTree(session)
     served: dict[tuple[str, str], list[list[Slice]]] = {}
     waiting: dict[str, list[list[Slice]]] = {}
-    for execution, members in relations.members.items():
+    for execution, members in tree.members.items():
         first = members[0]
         model = _model(first)
         if first.ran:
@@ -64,7 +64,7 @@ def tracks(session: SessionData) -> list[Track]:
             before = _before(span, first.ran and span.id == execution)
             if before:
                 waiting.setdefault(model, []).append(before)
-    sent = _points(session, relations)
+    sent = _points(session, tree)
     out = [Track("notebook", "notebook", (), tuple(sent.pop(0, ())))]
     places = sorted({*((m, i) for m, i in served), *((m, "") for m in waiting)})
     for model, instance in places:
@@ -107,16 +107,16 @@ def _before(span: Span, counted: bool) -> list[Slice]:
     return out
 
 
-def _points(session: SessionData, relations: Relations) -> dict[int, list[Point]]:
+def _points(session: SessionData, tree: SpanTree) -> dict[int, list[Point]]:
     """Of each execution, when it sent requests and when it gave responses; 0 is the notebook."""
     out: dict[int, list[Point]] = {}
     for span in session.spans:
-        sender = relations.execution(span.parent)
-        if sender and not relations.members[sender][0].ran:
+        sender = tree.execution(span.parent)
+        if sender and not tree.members[sender][0].ran:
             sender = 0
         out.setdefault(sender, []).append(Point(span.sent, f"call {_model(span)}", "call", span, span.id))
         for mark in span.marks:
-            giver = relations.execution(span.id)
+            giver = tree.execution(span.id)
             out.setdefault(giver, []).append(Point(mark.ns, mark.kind, mark.kind, span))
     return out
 

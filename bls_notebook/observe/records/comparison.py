@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from bls_notebook.observe.analysis.quartiles import NONE, Spread
+from bls_notebook.observe.analysis.quartiles import NONE, Quartiles
 from bls_notebook.observe.record_file import RecordFile
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.session import Session, Span
@@ -60,10 +61,12 @@ class Measured(Record):
     ``waited_gathered`` the sum of what its threads waited while other programs had the processors. ``cores``
     are the processors that it may use, ``parallel`` how many times as much as one thread they got done, 0
     where that was not measured. ``of_rounds`` is the speed-up as all rounds say it, each a run of both ways,
-    and ``doubt`` its standard error, as a part of it; 0 where they are not known. ``held`` is the part of the
-    sequential run in which Python's lock (the GIL) was held, -1 where that was not measured. ``requests`` is
-    how many were sent, ``failed`` how many of both ways failed: there is no speed-up then.
+    and ``relative_error`` its relative standard error; 0 where they are not known. ``gil_share`` is the part
+    of the sequential run in which the GIL was held, -1 where that was not measured. ``requests`` is how many
+    were sent, ``failed`` how many of both ways failed: there is no speed-up then.
     """
+
+    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"doubt": "relative_error", "held": "gil_share"}
 
     requests: int
     sequential: int
@@ -74,9 +77,9 @@ class Measured(Record):
     waited_gathered: int = 0
     cores: int = 1
     parallel: float = 0.0
-    held: float = -1.0
+    gil_share: float = -1.0
     of_rounds: float = 0.0
-    doubt: float = 0.0
+    relative_error: float = 0.0
     failed: int = 0
 
     @property
@@ -136,14 +139,19 @@ class Setting(Record):
     ``sequential_walls`` and ``gathered_walls`` are of every run, ns; the sessions are of the median runs.
     """
 
+    FORMER_NAMES: ClassVar[Mapping[str, str]] = {
+        "sequential_spread": "sequential_quartiles",
+        "gathered_spread": "gathered_quartiles",
+    }
+
     count: int
     sequential: Session
     gathered: Session
     measured: Measured
     sequential_walls: tuple[int, ...] = ()
     gathered_walls: tuple[int, ...] = ()
-    sequential_spread: Spread = NONE
-    gathered_spread: Spread = NONE
+    sequential_quartiles: Quartiles = NONE
+    gathered_quartiles: Quartiles = NONE
 
     @property
     def problem(self) -> str:
@@ -156,16 +164,18 @@ class Setting(Record):
 class Verification(Record):
     """A predicted change, run: ``models`` with ``count`` instances; speed-ups are against exec.
 
-    ``error`` says why it could not be run; ``measured`` is 0 then. ``doubt`` is the standard error of what
-    was measured, as a part of it; 0 where it is not known.
+    ``error`` says why it could not be run; ``measured`` is 0 then. ``relative_error`` is the relative
+    standard error of what was measured; 0 where it is not known.
     """
+
+    FORMER_NAMES: ClassVar[Mapping[str, str]] = {"doubt": "relative_error"}
 
     models: tuple[str, ...]
     count: int
     predicted: float
     measured: float
     error: str = ""
-    doubt: float = 0.0
+    relative_error: float = 0.0
 
     @property
     def off(self) -> float:
