@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.devices.tracking.holders import Root, providers
+from bls_notebook.devices.tracking.holders import SearchRoot, providers
 from bls_notebook.display import render
 from bls_notebook.display.lifetimes.widget import lifetimes_widget
 
@@ -90,8 +90,8 @@ def _ended(notebook: Notebook, track: Any) -> Iterator[list[Any]]:
     shown: list[Any] = []
     name = f"Out[{notebook.cell_number}]"
 
-    def roots() -> Iterator[Root]:
-        yield from (Root("variable", name, value, "%reset -f out") for value in shown)
+    def roots() -> Iterator[SearchRoot]:
+        yield from (SearchRoot("variable", name, value, "%reset -f out") for value in shown)
 
     providers.insert(0, roots)
     try:

@@ -20,10 +20,10 @@ from bls_notebook.observe.records.repository import ErrorRecord, MessageRecord
 
 from .notebook import Notebook
 
-__all__ = ["Interrupted", "add_handler", "debug_later", "display_of", "reported"]
+__all__ = ["CellInterrupted", "add_handler", "debug_later", "display_of", "reported"]
 
 
-class Interrupted(bls.BLSError):
+class CellInterrupted(bls.BLSError):
     """Ctrl-C ended what a magic did."""
 
 
@@ -39,7 +39,7 @@ def reported(notebook: Notebook, model: str = "") -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        error = Interrupted(f"interrupted while loading {model!r}" if model else "interrupted")
+        error = CellInterrupted(f"interrupted while loading {model!r}" if model else "interrupted")
         _mark(error, notebook.draw(_record_of(error, model)))
         raise error from None
     except bls.BLSError as error:
@@ -65,7 +65,7 @@ def _record_of(error: bls.BLSError, model: str) -> ErrorRecord | MessageRecord:
     hint = _still_serving(model) if model else ""
     if isinstance(error, bls.ModelLoadError) and error.record is not None:
         return replace(error.record, hint=hint or error.record.hint)
-    return MessageRecord(str(error), "warning" if isinstance(error, Interrupted) else "error", hint)
+    return MessageRecord(str(error), "warning" if isinstance(error, CellInterrupted) else "error", hint)
 
 
 def _still_serving(model: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bls_notebook.devices.tracking import ledger
-from bls_notebook.devices.tracking.holders import Root, kinds, providers
+from bls_notebook.devices.tracking.holders import SearchRoot, kinds, providers
 from bls_notebook.engine.recording.model_roots import DEFAULT_REMEDY, say_how_to_reload
 
 from .notebook import Notebook
@@ -47,7 +47,7 @@ class MemoryWatch:
     def _cell_begins(self, info: object = None) -> None:
         ledger.set_cell(f"In [{self._notebook.cell_number}]")
 
-    def _roots(self) -> Iterator[Root]:
+    def _roots(self) -> Iterator[SearchRoot]:
         variables: dict[str, Any] = self._notebook.shell.user_ns
         shown = variables.get("_oh")
         history = dict(shown) if isinstance(shown, dict) else {}
@@ -55,8 +55,8 @@ class MemoryWatch:
             if name in _HIDDEN or (name.startswith("_i") and name[2:].isdigit()):
                 continue
             if name in _LAST:
-                yield Root("variable", name, value, _HISTORY)
+                yield SearchRoot("variable", name, value, _HISTORY)
             elif not (name[:1] == "_" and name[1:].isdigit() and int(name[1:]) in history):
-                yield Root("variable", name, value)
+                yield SearchRoot("variable", name, value)
         for number, value in history.items():
-            yield Root("variable", f"Out[{number}]", value, _HISTORY)
+            yield SearchRoot("variable", f"Out[{number}]", value, _HISTORY)

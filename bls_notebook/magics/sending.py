@@ -9,7 +9,7 @@ from typing import Any
 import bls_notebook as bls
 from bls_notebook import Response
 
-from .failing import Interrupted
+from .failing import CellInterrupted
 from .output.results import Responses
 
 __all__ = ["send_many", "send_one", "send_stream", "send_together"]
@@ -26,7 +26,9 @@ def send_one(call: Call, in_loop: bool) -> Response:
             return response
         return repository.infer(**call)
     except KeyboardInterrupt:
-        raise Interrupted("interrupted while waiting for the response; the request was cancelled") from None
+        raise CellInterrupted(
+            "interrupted while waiting for the response; the request was cancelled"
+        ) from None
 
 
 def send_many(call: Call, count: int, arrived: Responses) -> None:
@@ -80,5 +82,5 @@ def send_stream(
         arrived.running = False
 
 
-def _interrupted(state: str) -> Interrupted:
-    return Interrupted(f"interrupted: {state}; what was under way was cancelled")
+def _interrupted(state: str) -> CellInterrupted:
+    return CellInterrupted(f"interrupted: {state}; what was under way was cancelled")

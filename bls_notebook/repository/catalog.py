@@ -34,7 +34,7 @@ from .loading.ensembles import (
     CircularEnsembleError,
     members_of,
     members_of_source,
-    refuse,
+    refuse_ensemble,
     refuse_member,
     refuse_missing,
 )
@@ -131,7 +131,7 @@ class Catalog:
         if config is None:
             config = self._configs.get(name)
         self._load_members(ModelSource(name, Path(), "cell", config), ())
-        with self.service.turn(name):
+        with self.service.lock_of(name):
             try:
                 code = source.encode("utf-8")
             except UnicodeEncodeError as error:
@@ -161,7 +161,7 @@ class Catalog:
             record: ModelRecord | None = self.define(name, "", config, 1, None)
             self._configs[name] = config
             return record
-        with self.service.turn(name):
+        with self.service.lock_of(name):
             record = None
             if self.server.serving(name) and name in self._definitions:
                 source = replace(self._definitions[name], config=config)
@@ -185,7 +185,7 @@ class Catalog:
         check_model_name(name)
         source = self._source(name, None)
         self._load_members(source, ())
-        with self.service.turn(name):
+        with self.service.lock_of(name):
             source = self._still(source, None)
             found = signature(source.folder)
             record = self.service.load(source)
@@ -286,7 +286,7 @@ class Catalog:
         except ModelLoadError as error:
             self.service.index.failed(source, str(error))
             raise
-        with self.service.turn(name):
+        with self.service.lock_of(name):
             if files:
                 folder = self.service.folder.from_overrides(name, files)
                 record = self.service.load_written(replace(source, folder=folder))
@@ -323,7 +323,7 @@ class Catalog:
         for member in members:
             if member in chain:
                 words = f"circular dependency between ensembles: {member} -> ... -> {name} -> {member}"
-                refuse(name, words, "an ensemble cannot be a step of itself", CircularEnsembleError)
+                refuse_ensemble(name, words, "an ensemble cannot be a step of itself", CircularEnsembleError)
             if not self.server.serving(member) and member not in self._definitions:
                 try:
                     find_model(self.paths, member)
@@ -343,7 +343,7 @@ class Catalog:
         """Check the ensembles that have a model as a step again, now that it has changed."""
         for source in self.service.dependencies.users(name):
             try:
-                with self.service.turn(source.name):
+                with self.service.lock_of(source.name):
                     current = self.service.dependencies.wanted(source.name)
                     if current is None:  # somebody has unloaded it meanwhile
                         continue

@@ -54,7 +54,7 @@ def _other_instances(repository: ModelRepository, name: str, count: int) -> Iter
     config: dict[str, Any] = MessageToDict(repository.config(name), preserving_proto_field_name=True)
     groups = config.get("instance_group") or [{}]
     config = {**config, "instance_group": [{**groups[0], "count": count}]}
-    with repository._catalog.service.turn(name):
+    with repository._catalog.service.lock_of(name):
         serving = server.serving(name)
         folder = Path(next(iter(serving.values())).directory).parent
         try:
@@ -69,7 +69,7 @@ def _other_instances(repository: ModelRepository, name: str, count: int) -> Iter
     try:
         yield
     finally:
-        with repository._catalog.service.turn(name):
+        with repository._catalog.service.lock_of(name):
             if server.serving(name) == loaded:
                 server.replace(name, serving)
             else:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
 
+from .name_lock import NameLock
 from .source.fingerprint import signature
 from .source.layout import find_model, model_names
 from .source.names import check_model_name
-from .turns import Turn
 
 __all__ = ["FolderPolling", "Poller"]
 
@@ -42,7 +42,7 @@ class FolderPolling:
         self._paths, self._cells, self._load, self._unload = paths, cells, load, unload
         self._seen: dict[str, object] = {}
         self._problems: dict[str, str] = {}
-        self.turn = Turn()
+        self._lock = NameLock()
 
     def follow(self) -> list[str]:
         """Look at the folders now; return the names of the models that were loaded or unloaded.
@@ -50,7 +50,7 @@ class FolderPolling:
         A model that fails to load is logged once, and tried again the next time.
         """
         changed = []
-        with self.turn:
+        with self._lock:
             present = [name for name in model_names(self._paths) if name not in self._cells]
             for name in present:
                 try:

@@ -28,9 +28,9 @@ from .index import Index, model_record
 from .loading.dependencies import Dependencies
 from .loading.ensembles import members_of_source
 from .loading.loader import load_versions
+from .name_lock import NameLock
 from .polling import Poller
 from .source.model_source import ModelSource, SourceFolder
-from .turns import Turn
 
 __all__ = ["Service"]
 
@@ -60,13 +60,13 @@ class Service:
         self.poller: Poller | None = None
         self.closed = False
         self._lock = threading.Lock()
-        self._turns: dict[str, Turn] = {}
+        self._locks: dict[str, NameLock] = {}
         self._remove_files = weakref.finalize(self, self.folder.close)
 
-    def turn(self, name: str) -> Turn:
+    def lock_of(self, name: str) -> NameLock:
         """Return the lock under which the versions of a name change."""
         with self._lock:
-            return self._turns.setdefault(name, Turn())
+            return self._locks.setdefault(name, NameLock())
 
     def load_written(self, source: ModelSource) -> ModelRecord:
         """Load a model whose folder was written for it, and is removed where it does not load."""
@@ -138,7 +138,7 @@ class Service:
         return [m for user in self.dependencies.all_users(name) for m in self.take_out(user, reason)]
 
     def take_out(self, name: str, reason: str) -> list[LoadedModel]:
-        with self.turn(name):
+        with self.lock_of(name):
             self.index.leaving(name, self.server.serving(name), reason)
             left = self.server.replace(name, {})
             self.signatures.pop(name, None)
@@ -186,7 +186,7 @@ class Service:
         self.closed = True
         self._remove_files.detach()
         self.folder = SourceFolder()
-        self._turns = {}
+        self._locks = {}
         self._lock = threading.Lock()
 
     def not_by_a_model(self, verb: str) -> None:

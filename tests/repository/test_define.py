@@ -433,7 +433,7 @@ def test_loading_while_a_cell_redefines(repo: bls.ModelRepository) -> None:
     for verb in (repo.load, repo.reload):
         looked.clear()
         thread = threading.Thread(target=load, args=(verb,), daemon=True)
-        with repo._catalog.service.turn("m"):
+        with repo._catalog.service.lock_of("m"):
             thread.start()
             assert looked.wait(15)
             repo.define("m", saying("2"), TEXT)

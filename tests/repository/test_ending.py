@@ -232,7 +232,7 @@ def test_ctrl_c_while_somebody_else_loads_the_same_model(repo: bls.ModelReposito
     gates.counts["finalized"] = 1  # they do not wait
     other = Caller(repo.reload, "a")
     gates.pass_gate("initializing")
-    turn = repo._catalog.service.turn("a")
+    turn = repo._catalog.service.lock_of("a")
     with ctrl_c_once(lambda: turn._waiting):
         repo.define("a", DOUBLE, pbtxt())
     gates.shared["initialize"] = False

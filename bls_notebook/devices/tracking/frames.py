@@ -13,14 +13,14 @@ from inspect import CO_OPTIMIZED
 from types import FrameType, FunctionType
 from typing import Any
 
-from .holders import ATOMS, Root
+from .holders import ATOMS, SearchRoot
 
 __all__ = ["frame_roots"]
 
 _NO_ROOT = (*ATOMS, FunctionType)
 
 
-def frame_roots(skip: Callable[[FrameType], bool], home: str) -> Iterator[Root]:
+def frame_roots(skip: Callable[[FrameType], bool], home: str) -> Iterator[SearchRoot]:
     """Yield the variables of every function that runs now, in any thread.
 
     Parameters
@@ -38,7 +38,7 @@ def frame_roots(skip: Callable[[FrameType], bool], home: str) -> Iterator[Root]:
                 ours = str(at.f_globals.get("__name__", "")).startswith(home)
                 for name, value in _variables(at):
                     if not isinstance(value, _NO_ROOT):
-                        yield Root("frame", "" if ours else f"{name} in {at.f_code.co_name}()", value)
+                        yield SearchRoot("frame", "" if ours else f"{name} in {at.f_code.co_name}()", value)
             at = at.f_back
 
 

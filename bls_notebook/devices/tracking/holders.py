@@ -23,7 +23,7 @@ from .owners import gpu_block
 from .paths import text_of_path
 from .referrers import unnamed_holders
 
-__all__ = ["ATOMS", "Root", "find_holders", "kinds", "providers"]
+__all__ = ["ATOMS", "SearchRoot", "find_holders", "kinds", "providers"]
 
 SECONDS = 0.5  # for the search from names
 UNNAMED_SECONDS = 0.5  # for the one from blocks
@@ -43,7 +43,7 @@ ATOMS: tuple[type, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class SearchRoot:
     """Something that has a name of its own.
 
     ``kind`` is one of those of `Holder`; ``name`` is what it is called, and ``remedy`` what to type to let
@@ -57,7 +57,7 @@ class Root:
 
 
 # Who knows roots; each is called when somebody asks. What has the nearest names comes first.
-providers: list[Callable[[], Iterable[Root]]] = []
+providers: list[Callable[[], Iterable[SearchRoot]]] = []
 # Types of this package that tensors are in, and the kind of holder that they are.
 kinds: dict[type, str] = {}
 
@@ -65,7 +65,7 @@ kinds: dict[type, str] = {}
 def find_holders(
     owners: dict[int, Any],
     gpu: Mapping[int, tuple[str, int]],
-    roots: Iterable[Root],
+    roots: Iterable[SearchRoot],
 ) -> dict[int, tuple[Holder, ...]]:
     """Return who holds blocks of memory.
 
@@ -75,7 +75,7 @@ def find_holders(
         What owns the memory of each block in host memory, by a number of the caller's. Used up.
     gpu : mapping of int to key
         Of blocks on a GPU their keys, by such numbers too.
-    roots : iterable of Root
+    roots : iterable of SearchRoot
         Where to begin; the names of the first are given first.
 
     Returns
@@ -107,9 +107,9 @@ class _Search:
         self._left = objects
         self._seen: dict[int, Any] = {}
         self._parents: dict[int, list[Any]] = {}
-        self._roots: dict[int, list[Root]] = {}
+        self._roots: dict[int, list[SearchRoot]] = {}
 
-    def walk(self, roots: list[Root]) -> None:
+    def walk(self, roots: list[SearchRoot]) -> None:
         """Visit what can be reached: first a little of each root, so that a large one hides no other."""
         rest: deque[Any] = deque()
         for root in roots:
@@ -199,7 +199,7 @@ def _is_closed(value: Any) -> bool:
     return str(getattr(kind, "__module__", "")).startswith("bls_notebook.") and kind not in kinds
 
 
-def _holder(root: Root, way: tuple[Any, ...]) -> Holder:
+def _holder(root: SearchRoot, way: tuple[Any, ...]) -> Holder:
     path, deletable = text_of_path(way)
     if root.kind == "frame":
         passed = [

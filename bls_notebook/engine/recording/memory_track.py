@@ -22,7 +22,7 @@ from bls_notebook.devices.tracking import ledger, pool_hooks
 from bls_notebook.devices.tracking.blocks import Block, Request
 from bls_notebook.devices.tracking.book import Book
 from bls_notebook.devices.tracking.frames import frame_roots
-from bls_notebook.devices.tracking.holders import Root, find_holders, providers
+from bls_notebook.devices.tracking.holders import SearchRoot, find_holders, providers
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted, would_be_lost_in
 from bls_notebook.engine.waiting.loops import in_every_loop
@@ -360,14 +360,14 @@ def _maker(request: Request | None, cell: str) -> Maker:
     return Maker(cell=cell) if request is None else request.maker
 
 
-def _roots() -> Iterator[Root]:
+def _roots() -> Iterator[SearchRoot]:
     for provider in providers:
         yield from provider()
     main = sys.modules.get("__main__")
     variables = {} if main is None else dict(vars(main))
     for name, value in variables.items():
         if not name.startswith("_") and "get_ipython" not in variables:  # a notebook's are known better
-            yield Root("variable", name, value)
+            yield SearchRoot("variable", name, value)
     yield from frame_roots(_is_ours, "bls_notebook.")
 
 

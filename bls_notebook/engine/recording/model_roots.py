@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from bls_notebook.devices.tracking.holders import ATOMS, Root, kinds, providers
+from bls_notebook.devices.tracking.holders import ATOMS, SearchRoot, kinds, providers
 from bls_notebook.engine.core.server import Server, servers
 from bls_notebook.engine.description import ModelHome
 from bls_notebook.engine.ticket import Ticket
@@ -37,39 +37,39 @@ def say_how_to_reload(remedy: str) -> None:
     _remedy = remedy
 
 
-def model_roots() -> Iterator[Root]:
+def model_roots() -> Iterator[SearchRoot]:
     """Yield the models in service: their instances, what their classes have, the globals of their files."""
     for server in list(servers):
         for name in server.names():
             yield from _of_model(server, name)
 
 
-def _of_model(server: Server, name: str) -> Iterator[Root]:
+def _of_model(server: Server, name: str) -> Iterator[SearchRoot]:
     remedy = _remedy.format(name=name)
     for loaded in server.serving(name).values():
         for instance in loaded.instances:
             loop = instance.event_loop
             if loop is not None:
                 for task in asyncio.all_tasks(loop):
-                    yield Root("frame", f"{instance.name}.execute()", task)
+                    yield SearchRoot("frame", f"{instance.name}.execute()", task)
             model = getattr(instance.backend, "model", None)
             if model is None:
                 continue
             label = name if len(loaded.instances) == 1 else instance.name
-            yield Root("attribute", label, model, remedy)
+            yield SearchRoot("attribute", label, model, remedy)
             for kind in type(model).__mro__[:-1]:
                 for attribute, value in list(vars(kind).items()):
                     if not attribute.startswith("__") and not isinstance(value, ATOMS):
-                        yield Root("attribute", f"{label}.{attribute}", value, remedy)
+                        yield SearchRoot("attribute", f"{label}.{attribute}", value, remedy)
             yield from _of_files(instance.modules, label, remedy)
 
 
-def _of_files(home: ModelHome | None, label: str, remedy: str) -> Iterator[Root]:
+def _of_files(home: ModelHome | None, label: str, remedy: str) -> Iterator[SearchRoot]:
     for modname, found in [] if home is None else list(home.modules.items()):
         file = modname.rpartition(".")[2]
         for variable, value in list(vars(found).items()):
             if not variable.startswith("__") and value is not home and not isinstance(value, ATOMS):
-                yield Root("attribute", f"{label}/{file}.py: {variable}", value, remedy)
+                yield SearchRoot("attribute", f"{label}/{file}.py: {variable}", value, remedy)
 
 
 providers.append(model_roots)

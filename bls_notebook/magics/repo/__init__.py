@@ -1,4 +1,4 @@
-"""``%tritonrepo VERB``: looking after the current repository. One module a verb."""
+"""``%tritonrepo VERB``: looking after the current repository."""
 
 from __future__ import annotations
 

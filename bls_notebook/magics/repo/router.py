@@ -10,16 +10,9 @@ from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import words_of
 from bls_notebook.magics.parsing.expressions import Variables, expanded
 
-from .clear import CLEAR
-from .config import CONFIG
-from .devices import DEVICES
-from .list import LIST
-from .load import LOAD
-from .metrics import METRICS
-from .reload import RELOAD
-from .stats import STATS
-from .unload import UNLOAD
-from .use import USE
+from .choosing import CLEAR, USE
+from .loading import LOAD, RELOAD, UNLOAD
+from .showing import CONFIG, DEVICES, LIST, METRICS, STATS
 from .verb import Verb
 
 __all__ = ["VERBS", "help_text", "tritonrepo"]

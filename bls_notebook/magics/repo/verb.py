@@ -5,20 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser
 from bls_notebook.observe.records.repository import ModelRecord
 
 __all__ = ["Verb"]
-
-
-def _nothing(record: ModelRecord) -> bool:
-    return False
-
-
-def _nobody() -> Iterable[str]:
-    return ()
 
 
 @dataclass(frozen=True)
@@ -30,10 +23,13 @@ class Verb:
     name : str
     summary : str
         One line for the list of verbs.
-    parser : callable
-        Returns its parser.
     run : callable
         Does it; what it returns is the value of the magic.
+    arguments : callable
+        Adds its arguments to a parser.
+    details : str
+        What else its help says.
+    examples : str
     suggests : callable
         Whether Tab offers a model as an argument.
     offers : callable
@@ -42,7 +38,21 @@ class Verb:
 
     name: str
     summary: str
-    parser: Callable[[], Parser]
     run: Callable[[Notebook, argparse.Namespace], object]
-    suggests: Callable[[ModelRecord], bool] = _nothing
-    offers: Callable[[], Iterable[str]] = _nobody
+    arguments: Callable[[Parser], object] = lambda parser: None
+    details: str = ""
+    examples: str = ""
+    suggests: Callable[[ModelRecord], bool] = lambda record: False
+    offers: Callable[[], Iterable[str]] = tuple
+
+    def parser(self) -> Parser:
+        """Return the parser of its arguments."""
+        return _parser(self)
+
+
+@cache
+def _parser(verb: Verb) -> Parser:
+    description = f"{verb.summary}. {verb.details}" if verb.details else verb.summary
+    parser = Parser(f"%tritonrepo {verb.name}", description, verb.examples)
+    verb.arguments(parser)
+    return parser

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from bls_notebook.observe.records.lives import Life
 from bls_notebook.observe.records.plain import Record
 
-__all__ = ["Level", "Peak", "alive", "bytes_alive", "is_left_behind", "left_behind", "levels", "peak"]
+__all__ = ["MemoryLevel", "Peak", "alive", "bytes_alive", "is_left_behind", "left_behind", "levels", "peak"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Level(Record):
+class MemoryLevel(Record):
     """From ``ns`` on, so many ``bytes`` were alive on a device."""
 
     ns: int
@@ -47,7 +47,7 @@ def bytes_alive(lives: Iterable[Life], device: str = "", ns: int = -1) -> int:
     return sum(life.bytes for life in lives if device in ("", life.device) and _lives_at(life, ns))
 
 
-def levels(lives: Iterable[Life], device: str) -> tuple[Level, ...]:
+def levels(lives: Iterable[Life], device: str) -> tuple[MemoryLevel, ...]:
     """Return the bytes alive on a device over time.
 
     Parameters
@@ -58,7 +58,7 @@ def levels(lives: Iterable[Life], device: str) -> tuple[Level, ...]:
 
     Returns
     -------
-    tuple of Level
+    tuple of MemoryLevel
         One for each moment at which it changed, in order; it begins with 0 bytes at 0 ns.
     """
     changes: dict[int, int] = {0: 0}
@@ -67,12 +67,12 @@ def levels(lives: Iterable[Life], device: str) -> tuple[Level, ...]:
             changes[life.born] = changes.get(life.born, 0) + life.bytes
             if life.died >= 0:
                 changes[life.died] = changes.get(life.died, 0) - life.bytes
-    out: list[Level] = []
+    out: list[MemoryLevel] = []
     total = 0
     for ns in sorted(changes):
         total += changes[ns]
         if not out or changes[ns]:
-            out.append(Level(ns, total))
+            out.append(MemoryLevel(ns, total))
     return tuple(out)
 
 

@@ -53,7 +53,7 @@ class LifetimesAnalysis:
         """
         return memory_use.bytes_alive(self.record.lives, device, ns)
 
-    def levels(self, device: str) -> tuple[memory_use.Level, ...]:
+    def levels(self, device: str) -> tuple[memory_use.MemoryLevel, ...]:
         """Return the bytes alive on a device over time, a step for each change."""
         return memory_use.levels(self.record.lives, device)
 

@@ -22,7 +22,7 @@ __all__ = [
     "check_members",
     "members_of",
     "members_of_source",
-    "refuse",
+    "refuse_ensemble",
     "refuse_member",
     "refuse_missing",
 ]
@@ -32,7 +32,7 @@ class CircularEnsembleError(ModelLoadError):
     """Ensembles that are steps of each other."""
 
 
-def refuse(
+def refuse_ensemble(
     ensemble: str, words: str, remedy: str = "", kind: type[ModelLoadError] = ModelLoadError
 ) -> NoReturn:
     """Raise for an ensemble that cannot be loaded; `words` are Triton's."""
@@ -64,7 +64,7 @@ def members_of_source(source: ModelSource) -> dict[str, set[int]]:
 
 def refuse_missing(ensemble: str, member: str) -> NoReturn:
     """Raise for an ensemble with a step whose model is nowhere."""
-    refuse(
+    refuse_ensemble(
         ensemble,
         f"ensemble {ensemble} contains models that are not available or ambiguous: {member}",
         f"define '{member}', or put it into the repository",
@@ -76,11 +76,11 @@ def refuse_member(ensemble: str, member: str, error: BLSError) -> NoReturn:
     reason = str(getattr(error, "reason", "") or error)
     inner = reason.removeprefix(f"load failed for model '{member}': ").rstrip("\n")
     if isinstance(error, CircularEnsembleError):
-        refuse(ensemble, inner, kind=CircularEnsembleError)
+        refuse_ensemble(ensemble, inner, kind=CircularEnsembleError)
     if not reason.startswith("load failed for model"):
         refuse_missing(ensemble, member)
     words = f"ensemble '{ensemble}' depends on '{member}' which has no loaded version. "
-    refuse(ensemble, f"{words}Model '{member}' loading failed with error: {inner}")
+    refuse_ensemble(ensemble, f"{words}Model '{member}' loading failed with error: {inner}")
 
 
 # -- do the steps fit together -----------------------------------------------------------------------
@@ -121,14 +121,14 @@ def _join(ensemble: str, tensors: dict[str, _Node], name: str, node: _Node) -> _
     known = tensors.setdefault(name, node)
     where = f"in ensemble {ensemble}, ensemble tensor {name}: "
     if known.datatype != node.datatype:
-        refuse(
+        refuse_ensemble(
             ensemble,
             f"{where}inconsistent data type: {_type(known.datatype)} is inferred from model {known.model} "
             f"while {_type(node.datatype)} is inferred from model {node.model}",
         )
     if not _matches(known.dims, node.dims) and not _matches(known.full, node.full):
         one, two = (f"[{','.join(map(str, n.full))}]" for n in (known, node))
-        refuse(
+        refuse_ensemble(
             ensemble,
             f"{where}inconsistent shape: {one} is inferred from model {known.model} while {two} is inferred "
             f"from model {node.model}",
@@ -170,9 +170,9 @@ def check_members(spec: ModelSpec, find: Callable[[str, int], ModelSpec | None])
     for step in spec.config.ensemble_scheduling.step:
         member = find(step.model_name, step.model_version)
         if member is None:
-            refuse(name, _no_version(name, step.model_name, step.model_version))
+            refuse_ensemble(name, _no_version(name, step.model_name, step.model_version))
         if 0 < member.max_batch_size < spec.max_batch_size:
-            refuse(
+            refuse_ensemble(
                 name,
                 f"ensemble {name} allows maximum batch size {spec.max_batch_size}, but it contains model "
                 f"{member.name} which only allows maximum batch size to be {member.max_batch_size}",
@@ -181,7 +181,9 @@ def check_members(spec: ModelSpec, find: Callable[[str, int], ModelSpec | None])
         _map_step(name, step, member, tensors)
     decoupled = _labels(name, [tensors[i] for i in spec.inputs])
     if decoupled and spec.response_cache:
-        refuse(name, cache_refused(name, "'decoupled' transaction policy"), "leave response_cache out")
+        refuse_ensemble(
+            name, cache_refused(name, "'decoupled' transaction policy"), "leave response_cache out"
+        )
     return decoupled
 
 
@@ -195,7 +197,7 @@ def _map_step(ensemble: str, step: Any, member: ModelSpec, tensors: dict[str, _N
     batching = member.max_batch_size > 0
     for name, tensor in sorted(step.input_map.items()):
         if name not in member.inputs:
-            refuse(
+            refuse_ensemble(
                 ensemble,
                 f"in ensemble {ensemble}, ensemble tensor {tensor} is mapping to non-existing input {name} "
                 f"in model {member.name}",
@@ -206,7 +208,7 @@ def _map_step(ensemble: str, step: Any, member: ModelSpec, tensors: dict[str, _N
             node = _node(member.name, batching, given, given.dims)
             _join(ensemble, tensors, step.input_map[given.name], node)
         elif not given.optional:
-            refuse(
+            refuse_ensemble(
                 ensemble,
                 f"in ensemble {ensemble}, input {given.name} in model {member.name} is not mapped to any "
                 "ensemble tensors",
@@ -216,7 +218,7 @@ def _map_step(ensemble: str, step: Any, member: ModelSpec, tensors: dict[str, _N
     for name, tensor in sorted(step.output_map.items()):
         made = member.outputs.get(name)
         if made is None:
-            refuse(
+            refuse_ensemble(
                 ensemble,
                 f"in ensemble {ensemble}, ensemble tensor {tensor} is mapped from non-existing output {name} "
                 f"in model {member.name}",
@@ -242,7 +244,7 @@ def _labels(ensemble: str, inputs: list[_Node]) -> bool:
                 continue
             label = after.before[0].label
             if any(b.label != label for b in after.before):
-                refuse(
+                refuse_ensemble(
                     ensemble,
                     f"in ensemble {ensemble}, step of model '{after.model}' receives inputs originated from "
                     "different decoupled models",

@@ -1,7 +1,7 @@
-"""Who may change the models of one name: one thread at a time, in any order, as often as it wants to.
+"""`NameLock`: one thread at a time changes the models of one name; a reentrant lock.
 
-Guarantees: a wait for one's turn gives way to Ctrl-C, and nothing is taken then; what a turn takes is one
-assignment under a lock that is held for no more than that.
+Guarantees: Ctrl-C interrupts a wait for it, and it is not taken then; taking it is one assignment under an
+inner lock that is held for no more than that.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import threading
 
 from bls_notebook.engine.waiting.parking import Parker
 
-__all__ = ["Turn"]
+__all__ = ["NameLock"]
 
 
-class Turn:
+class NameLock:
     """A lock that a thread may take again, and whose wait can be interrupted."""
 
     def __init__(self) -> None:

@@ -1,9 +1,8 @@
-"""``%tritonrepo use``: which folders the current repository is over."""
+"""``%tritonrepo use`` and ``clear``: which folders the current repository is over, and an empty one."""
 
 from __future__ import annotations
 
 import argparse
-from functools import cache
 
 import bls_notebook as bls
 from bls_notebook.magics.failing import reported
@@ -14,20 +13,10 @@ from bls_notebook.repository.source.layout import shown_path
 
 from .verb import Verb
 
-__all__ = ["USE"]
-
-_SUMMARY = "work with the models of these folders from now on"
+__all__ = ["CLEAR", "USE"]
 
 
-@cache
-def _parser() -> Parser:
-    parser = Parser(
-        "%tritonrepo use",
-        f"{_SUMMARY}. The repository before is closed, and models "
-        "that were defined by cells go with it; where its folders are the same, nothing happens. Nothing is "
-        "loaded yet. Without a folder: models in memory only.",
-        "  %tritonrepo use model_repository\n",
-    )
+def _use_arguments(parser: Parser) -> None:
     parser.add_argument("paths", nargs="*", metavar="FOLDER", help="a folder in Triton's layout")
     parser.add_argument(
         "--backend-directory",
@@ -35,10 +24,9 @@ def _parser() -> Parser:
         help="where Python-based backends are, in folders of their names; by default `backends`, beside the "
         "folders of the repository or in them",
     )
-    return parser
 
 
-def _run(notebook: Notebook, arguments: argparse.Namespace) -> None:
+def _use(notebook: Notebook, arguments: argparse.Namespace) -> None:
     with reported(notebook):
         lost = use_repository(*arguments.paths, backend_directory=arguments.backend_directory)
     repository = bls.current_repository()
@@ -50,4 +38,19 @@ def _run(notebook: Notebook, arguments: argparse.Namespace) -> None:
     )
 
 
-USE = Verb("use", _SUMMARY, _parser, _run)
+def _clear(notebook: Notebook, arguments: argparse.Namespace) -> None:
+    with reported(notebook):
+        bls.current_repository().clear()
+    notebook.say("every model is unloaded")
+
+
+USE = Verb(
+    "use",
+    "work with the models of these folders from now on",
+    _use,
+    _use_arguments,
+    "The repository before is closed, and models that were defined by cells go with it; where its folders "
+    "are the same, nothing happens. Nothing is loaded yet. Without a folder: models in memory only.",
+    "  %tritonrepo use model_repository\n",
+)
+CLEAR = Verb("clear", "unload every model and forget those defined by cells", _clear)

@@ -1,0 +1,113 @@
+"""``%tritonrepo list``, ``config``, ``stats``, ``metrics`` and ``devices``: what there is."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+
+import bls_notebook as bls
+from bls_notebook.display import Display, render_config
+from bls_notebook.magics.failing import reported
+from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics.output.results import Families, Models, StatisticsList
+from bls_notebook.magics.parsing.arguments import Parser
+
+from .verb import Verb
+
+__all__ = ["CONFIG", "DEVICES", "LIST", "METRICS", "STATS"]
+
+
+def _config_arguments(parser: Parser) -> None:
+    parser.add_argument("name", metavar="NAME", help="name of a model that is loaded")
+
+
+def _config(notebook: Notebook, arguments: argparse.Namespace) -> Display:
+    from bls_notebook.repository.config import to_pbtxt
+
+    with reported(notebook):
+        config = bls.current_repository().config(arguments.name)
+    return render_config(arguments.name, to_pbtxt(config), width=notebook.settings.width)
+
+
+def _stats_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "names", nargs="*", metavar="MODEL", help="names of models that are loaded (default: all)"
+    )
+
+
+def _stats(notebook: Notebook, arguments: argparse.Namespace) -> StatisticsList:
+    with reported(notebook):
+        return StatisticsList(bls.current_repository().statistics_records(*arguments.names))
+
+
+def _metrics_arguments(parser: Parser) -> None:
+    parser.add_argument(
+        "filter",
+        nargs="?",
+        default="",
+        metavar="FILTER",
+        help='part of a name, of a help text or of a label (model="add_sub")',
+    )
+    parser.add_argument("--raw", action="store_true", help="print them in Prometheus's text format")
+
+
+def _metrics(notebook: Notebook, arguments: argparse.Namespace) -> Families | None:
+    metrics = bls.current_repository().metrics
+    if arguments.raw:
+        text = metrics.text(arguments.filter)
+        print(text, end="")
+        found = bool(text)
+    else:
+        families = Families(metrics.families(arguments.filter))
+        found = bool(families)
+    if not found and arguments.filter:
+        known = list(_metric_names())
+        notebook.say(
+            f"no metric has {arguments.filter!r} in its name, help or labels",
+            "info",
+            f"there are {', '.join(known)}" if known else "there are no metrics yet",
+        )
+        return None
+    return None if arguments.raw else families
+
+
+def _metric_names() -> Iterable[str]:
+    return [family.name for family in bls.current_repository().metrics.families()]
+
+
+LIST = Verb(
+    "list",
+    "show every model that is known, its state and why",
+    lambda notebook, arguments: Models(bls.current_repository().index()),
+)
+CONFIG = Verb(
+    "config",
+    "show a model's completed configuration as config.pbtxt",
+    _config,
+    _config_arguments,
+    suggests=lambda record: record.state == "READY",
+)
+STATS = Verb(
+    "stats",
+    "show what models have done: requests, executions, batches, times, cache",
+    _stats,
+    _stats_arguments,
+    "The figures are those of Triton's statistics extension; they count from when a version was loaded. The "
+    "value is a list of records.",
+    "  %tritonrepo stats\n  figures = %tritonrepo stats add_sub\n",
+    lambda record: record.state == "READY",
+)
+METRICS = Verb(
+    "metrics",
+    "show custom metrics of models, and Triton's own (nv_*)",
+    _metrics,
+    _metrics_arguments,
+    "The value is a list of records. With --raw it is what Prometheus would read.",
+    '  %tritonrepo metrics\n  %tritonrepo metrics latency\n  %tritonrepo metrics model="add_sub" --raw\n',
+    offers=_metric_names,
+)
+DEVICES = Verb(
+    "devices",
+    "show the devices and who uses their memory",
+    lambda notebook, arguments: bls.list_devices(),
+)
