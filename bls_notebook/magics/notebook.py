@@ -14,7 +14,7 @@ from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.repository import MessageRecord, ModelRecord, ResponseRecord
 from bls_notebook.observe.records.statistics import StatisticsRecord
 
-from .output.results import Families, Models, Responses, StatisticsList
+from .output.results import Families, Models, Responses, Statistics
 from .settings import BLSNotebook
 
 __all__ = ["Notebook"]
@@ -54,7 +54,7 @@ class Notebook:
             return render(records, stream=stream, running=value.running, width=self.settings.width)
         if isinstance(value, Models):
             return render([self._chosen(record) for record in value], width=self.settings.width)
-        if isinstance(value, StatisticsList):
+        if isinstance(value, Statistics):
             return render(list(value), width=self.settings.width, empty=StatisticsRecord)
         if isinstance(value, Families):
             return render(list(value), width=self.settings.width, empty=FamilyRecord)

@@ -12,11 +12,11 @@ from IPython.core.formatters import DisplayFormatter
 from bls_notebook import BLSError
 from bls_notebook.magics.notebook import Notebook
 
-from .results import Families, Models, Responses, StatisticsList
+from .results import Families, Models, Responses, Statistics
 
 __all__ = ["add_formatters", "remove_formatters"]
 
-_LISTS: tuple[type, ...] = (Responses, Models, StatisticsList, Families)
+_LISTS: tuple[type, ...] = (Responses, Models, Statistics, Families)
 # By name: most of them are imported when they are first used.
 _NAMES = (
     "engine.recording.memory_track.MemoryTrack",

@@ -11,7 +11,7 @@ from bls_notebook.observe.records.metrics import FamilyRecord
 from bls_notebook.observe.records.repository import ModelRecord, ResponseRecord
 from bls_notebook.observe.records.statistics import StatisticsRecord
 
-__all__ = ["Families", "Models", "Responses", "StatisticsList"]
+__all__ = ["Families", "Models", "Responses", "Statistics"]
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class Models(_Table[ModelRecord]):
     """Records of models, shown as one table."""
 
 
-class StatisticsList(_Table[StatisticsRecord]):
+class Statistics(_Table[StatisticsRecord]):
     """What models have done, shown as one table."""
 
 

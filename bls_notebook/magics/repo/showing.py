@@ -9,7 +9,7 @@ import bls_notebook as bls
 from bls_notebook.display import Display, render_config
 from bls_notebook.magics.failing import reported
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.output.results import Families, Models, StatisticsList
+from bls_notebook.magics.output.results import Families, Models, Statistics
 from bls_notebook.magics.parsing.arguments import Parser
 
 from .verb import Verb
@@ -35,9 +35,9 @@ def _stats_arguments(parser: Parser) -> None:
     )
 
 
-def _stats(notebook: Notebook, arguments: argparse.Namespace) -> StatisticsList:
+def _stats(notebook: Notebook, arguments: argparse.Namespace) -> Statistics:
     with reported(notebook):
-        return StatisticsList(bls.current_repository().statistics_records(*arguments.names))
+        return Statistics(bls.current_repository().statistics_records(*arguments.names))
 
 
 def _metrics_arguments(parser: Parser) -> None:
