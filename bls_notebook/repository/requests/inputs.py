@@ -71,9 +71,12 @@ def _tensor(name: str, value: Any, spec: ModelSpec | None) -> Tensor:
             value = value.reshape((1,) * len(wanted.shape))
         if is_bfloat16:
             return Tensor._of(name, to_bits(value), "BF16")
+    kind = value.dtype.kind
+    if kind in "biuf":  # most are, and the name of a dtype takes longer to make than a request
+        return Tensor(name, value)
     if value.dtype.name == "bfloat16":
         return Tensor._of(name, to_bits(value), "BF16")
-    if value.dtype.kind == "U":
+    if kind == "U":
         value = value.astype(np.object_)
     if value.dtype.kind == "O":
         for element in value.reshape(-1).tolist():
