@@ -34,8 +34,8 @@ from .failures import error_response
 from .lost import log_lost
 from .messages import execute_failed
 from .recording import spans
-from .runner import failure, rows_of
-from .tensors.inbound import ARGUMENTS_STAY, taken_over
+from .runner import failure
+from .tensors.inbound import ARGUMENTS_STAY, rows_of, taken_over
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain, returned_none
 from .ticket import SECOND_RESPONSE, Ticket
 from .waiting.ctrl_c import may_be_interrupted

@@ -15,7 +15,7 @@ from asyncio.events import _get_running_loop, _set_running_loop
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 from bls_notebook.observe import recording
@@ -26,10 +26,14 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from .calling import SendingExecution
 from .core.execution import Execution
+from .core.instance import Instance
+from .core.model import LoadedModel
 from .description import ReturnError, is_a
 from .failures import cancelled_response, error_response, failed_response
 from .lost import log_if_lost, log_lost
 from .messages import execute_failed
+from .recording.batches import record_batch, record_batch_over, record_inferred
+from .tensors.inbound import rows_of
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain
 from .ticket import SECOND_RESPONSE, Ticket
 from .waiting.ctrl_c import may_be_interrupted, pressed
@@ -37,14 +41,10 @@ from .waiting.interrupt import Interrupted, clear_interrupt
 from .waiting.lost_senders import leave_to_senders
 from .warnings import with_warnings
 
-if TYPE_CHECKING:
-    from .core.instance import Instance
-    from .core.model import LoadedModel
-
-__all__ = ["BatchRunner", "Ended", "failure", "rows_of", "take_request"]
+__all__ = ["BatchRunner", "Ended", "failure", "take_request"]
 
 # Called once a batch is over, with the tickets whose requests the model wants to see again.
-Ended = Callable[["Instance", Sequence[Ticket], list[Ticket]], None]
+Ended = Callable[[Instance, Sequence[Ticket], list[Ticket]], None]
 _get_ident = threading.get_ident
 
 
@@ -54,12 +54,6 @@ def take_request(ticket: Ticket) -> InferenceRequest | None:
     if request is not None:
         request._answerable = ticket
     return request
-
-
-def rows_of(request: InferenceRequest) -> int:
-    """Return how many rows a request to a batching model has."""
-    inputs = request._inputs
-    return int(inputs[0]._array.shape[0]) if inputs and inputs[0]._array.ndim else 1
 
 
 def failure(execution: Execution, error: BaseException, inline: bool = False) -> InferenceResponse:
@@ -123,7 +117,6 @@ class BatchRunner:
     ) -> None:
         self._model = model
         self._lock = lock
-        self._batching = model.spec.max_batch_size > 0
         self._prepare = prepare
         self._see_again = see_again
 
@@ -157,7 +150,8 @@ class BatchRunner:
             loop = execution.instance.loop.loop
             box.append(asyncio.run_coroutine_threadsafe(box.pop(), loop).result())
         execution.inferred = execution.inferred or perf_counter_ns()
-        self._record_inferred(execution)
+        if execution.span:
+            record_inferred(execution)
         returned = box.pop()
         again = self._check(execution, returned)
         if returned is not None and not model.decoupled:
@@ -246,10 +240,7 @@ class BatchRunner:
                     f"async execute returned a {type(coroutine).__name__} instead of a coroutine"
                 )
             box: list[Any] = []
-            log = recording.active
-            began = (
-                partial(self._record_place, log, execution) if log is not None and execution.span else None
-            )
+            began = partial(record_batch, execution) if execution.span else None
             task = context.run(loop.create_task, _put_in(box, coroutine, began))
         except BaseException as error:
             if inspect.iscoroutine(coroutine):
@@ -328,38 +319,8 @@ class BatchRunner:
             if instance.gpu >= 0:
                 execution.timer = log.measure(spans, instance.gpu)
             if placed:
-                self._record_place(log, execution, execution.started)
+                record_batch(execution, execution.started)
         return execution
-
-    def _record_place(self, log: recording.Log, execution: SendingExecution, now: int = 0) -> None:
-        """Record for a profile that a batch has begun, by default just now."""
-        now = now or perf_counter_ns()
-        assert execution.instance is not None
-        recorded = [p for p in zip(execution.tickets, execution.requests, strict=True) if p[0].span]
-        batch = execution.span if len(recorded) > 1 else 0
-        for ticket, request in recorded:
-            rows = rows_of(request) if self._batching else 1
-            log.place(ticket.span, execution.instance.place, rows, now, batch)
-
-    def _record_inferred(self, execution: SendingExecution) -> None:
-        """Record for a profile that `execute` is over: who has an answer may look before all have theirs."""
-        log = recording.active
-        if log is not None and execution.span and not self._model.decoupled:
-            now = execution.inferred
-            for ticket in execution.tickets:
-                if ticket.span:
-                    log.ran.extend((ticket.span, now, now))
-
-    def _record_end(self, log: recording.Log, execution: SendingExecution, inferred: int, ended: int) -> None:
-        """Record for a profile that `execute` of a batch has returned."""
-        instance = execution.instance
-        assert instance is not None
-        if instance.gpu >= 0 and execution.timer is not None:
-            execution.timer.end()
-        shared = self._model.decoupled and instance.is_async  # its loop took the next at once
-        for ticket in execution.tickets:
-            if ticket.span:
-                log.ran.extend((ticket.span, inferred, execution.started if shared else ended))
 
     def _cancel(self, tickets: Sequence[Ticket]) -> None:
         for ticket in tickets:
@@ -407,9 +368,8 @@ class BatchRunner:
             for t, r in zip(execution.tickets, execution.requests, strict=True)
             if t.context is not None
         ]
-        log = recording.active
-        if execution.span and log is not None:
-            self._record_end(log, execution, inferred, ended)
+        if execution.span:
+            record_batch_over(execution, inferred, ended)
         statistics = self._model.statistics
         with self._lock:
             if real:
@@ -421,16 +381,9 @@ class BatchRunner:
                 if failed is not None:
                     statistics.failed(ended - ticket.arrived)
                 else:
-                    statistics.succeeded(
-                        rows,
-                        (
-                            ended - ticket.arrived,
-                            started - ticket.queued_at,
-                            ticket.queued_at - ticket.arrived,
-                            inferred - started,
-                            ended - inferred,
-                        ),
-                    )
+                    arrived, queued = ticket.arrived, ticket.queued_at
+                    phases = (queued - arrived, inferred - started, ended - inferred)
+                    statistics.succeeded(rows, (ended - arrived, started - queued, *phases))
         execution.requests = ()
         tickets, execution.tickets = execution.tickets, ()  # no cycle: what is over is freed at once
         if failed is not None:

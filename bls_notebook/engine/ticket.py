@@ -23,6 +23,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from .failures import cancelled_response, error_response, originating, over_bls
 from .messages import execute_failed, never_finalised, not_ready
+from .recording.tickets import record_response, record_sent
 from .tensors.outputs import answer, returned_none
 from .tensors.reshape import reshape_all
 from .waiting.parking import Parker
@@ -154,39 +155,7 @@ class Ticket:
         if self.span:
             self.sent_bytes = 0
             if context is not None or parent is None:
-                self.record_begin(request)
-
-    def record_begin(self, request: InferenceRequest) -> None:
-        """Record for a profile that the request is on its way."""
-        log = recording.active
-        if log is not None:
-            log.begin(
-                self.span,
-                0 if self.parent is None else self.parent.span,
-                self.model.seen,
-                request._kind,
-                request._options.request_id,
-                request._inputs,
-                self.arrived,
-                self.queued_at,
-            )
-
-    def _record(self, response: InferenceResponse, final: bool) -> None:
-        """Record a response for a profile; the lock is held."""
-        log = recording.active
-        if log is None:
-            return
-        now = perf_counter_ns()
-        decoupled = self.model.decoupled
-        empty = decoupled and final and not response._outputs
-        if response._error is None:
-            self.sent_bytes += recording.nbytes(response._outputs)
-        if decoupled:
-            log.mark(self.span, now, "final" if final else "response")
-        if final:
-            count = self._sent - empty if decoupled else response._error is None
-            given_up = self.cancelled and response._error is None
-            log.end(self.span, now, None if given_up else response, max(0, int(count)), self.sent_bytes)
+                record_sent(self, request)
 
     @property
     def done(self) -> bool:
@@ -316,7 +285,7 @@ class Ticket:
                 response = over_bls(response)
         response._arrived = perf_counter()
         if self.span:
-            self._record(response, final)
+            record_response(self, response, final)
         if self.held:
             self._kept = [*(self._kept or ()), (response, final)]
             self._answered = final

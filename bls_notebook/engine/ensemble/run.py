@@ -11,17 +11,17 @@ import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import Context, copy_context
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.devices.tracking import ledger
-from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.failures import cancelled_response, error_response
 from bls_notebook.engine.messages import in_ensemble, without_running
+from bls_notebook.engine.recording.batches import record_ensemble, record_ensemble_over
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.engine.tensors.inbound import NotReceivedError, received
 from bls_notebook.engine.tensors.placement import placed
@@ -37,39 +37,20 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
+from .execution import EnsembleExecution
 from .flow import EnsembleFlow, Launch, Membership
 from .plan import EnsemblePlan
 
 if TYPE_CHECKING:
     from bls_notebook.engine.core.model import LoadedModel
 
-__all__ = ["EnsembleExecution", "EnsembleRun"]
+__all__ = ["EnsembleRun"]
 
 _NO_SEQUENCE = Membership(0, 0)
 _PLAIN = '{"sequence_id": 0, "sequence_start": false, "sequence_end": false}'
 _new = InferenceRequest.__new__
 _get_ident = threading.get_ident
 _logger = logging.getLogger("bls_notebook")
-
-
-class EnsembleExecution(SendingExecution):
-    """What the requests of the steps hang on."""
-
-    combined = True
-    inline_thread = 0  # runs a step itself, at this moment
-
-    @property
-    def instance_name(self) -> str:
-        """Name of the ensemble; it has no instances."""
-        return self.model.name if self.model is not None else "ensemble"
-
-    def waits_for(self, blocked: Mapping[int, Any]) -> list[Any]:
-        """Return the requests that must all be answered before the ensemble is; the wait graph asks."""
-        tickets: list[Any] = list(self.children)
-        waiting = blocked.get(self.inline_thread) if self.inline_thread else None
-        if waiting is not None:
-            tickets.append(waiting)
-        return tickets
 
 
 class EnsembleRun:
@@ -128,9 +109,8 @@ class EnsembleRun:
         if ledger.recording is not None:
             self.execution.track = getattr(request, "_track", 0)
         self.execution.span = request._span
-        log = recording.active
-        if request._span and log is not None:
-            self._record_begin(log)
+        if request._span:
+            record_ensemble(self.execution, request, self._arrived, ticket is None)
         if ticket is not None:
             ticket.execution = self.execution
 
@@ -383,9 +363,8 @@ class EnsembleRun:
             ]
         if over:
             self._count(responses[-1][0]._error is not None)
-            log = recording.active
-            if self.execution.span and log is not None:
-                self._record_end(log, responses[-1][0])
+            if self.execution.span:
+                record_ensemble_over(self.execution, responses[-1][0], self._ticket is None)
         ticket = self._ticket
         for response, final in responses:
             counts = response._error is None and (response._outputs or not self._model.decoupled)
@@ -401,22 +380,6 @@ class EnsembleRun:
             self._ended(self._members)
 
     # -- for a profile -------------------------------------------------------------------------------
-
-    def _record_begin(self, log: recording.Log) -> None:
-        request, span, now = self._request, self.execution.span, self._started
-        if self._ticket is None:
-            assert self.execution.parent is not None
-            log.begin(
-                span, self.execution.parent.span, self._model.seen, request._kind, self._options.request_id,
-                request._inputs, self._arrived, now,
-            )  # fmt: skip
-        log.place(span, (self._model.seen, self._model.name, "cpu"), 1, now)
-
-    def _record_end(self, log: recording.Log, response: InferenceResponse) -> None:
-        now = perf_counter_ns()
-        log.ran.extend((self.execution.span, now, now))
-        if self._ticket is None:
-            log.answer(self.execution.span, now, response)
 
     def _count(self, failed: bool) -> None:
         ended = perf_counter_ns()

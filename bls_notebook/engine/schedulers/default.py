@@ -28,8 +28,8 @@ from bls_notebook.engine.core.statistics import FOLD_AT
 from bls_notebook.engine.failures import cancelled_response
 from bls_notebook.engine.inline import inline_call
 from bls_notebook.engine.recording import spans
-from bls_notebook.engine.runner import BatchRunner, failure, rows_of
-from bls_notebook.engine.tensors.inbound import ARGUMENTS_STAY, taken_over
+from bls_notebook.engine.runner import BatchRunner, failure
+from bls_notebook.engine.tensors.inbound import ARGUMENTS_STAY, rows_of, taken_over
 from bls_notebook.engine.tensors.outputs import answer
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted

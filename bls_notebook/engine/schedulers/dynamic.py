@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from bls_notebook.engine.core.instance import Instance
     from bls_notebook.engine.core.model import LoadedModel
 
-__all__ = ["DynamicBatcher", "ShapeKey", "rows_of"]
+__all__ = ["DynamicBatcher", "ShapeKey", "rows_in_batch"]
 
 _DELAY = 1  # ModelQueuePolicy.TimeoutAction
 
 
-def rows_of(spec: ModelSpec, request: InferenceRequest) -> int:
+def rows_in_batch(spec: ModelSpec, request: InferenceRequest) -> int:
     """Return how many rows of a batch a request takes; at least 1, as in Triton."""
     if spec.max_batch_size > 0:
         for tensor in request._inputs:
@@ -114,7 +114,9 @@ class DynamicBatcher(BatchScheduler):
         level = options.priority if 0 < options.priority <= self._levels else self._default_level
         policy = self._waiting.policy(level)
         deadline = policy.deadline(options.timeout, now)
-        entry = Waiting(ticket, rows_of(self._model.spec, request), self._key.of(request), now, deadline)
+        entry = Waiting(
+            ticket, rows_in_batch(self._model.spec, request), self._key.of(request), now, deadline
+        )
         if not self._waiting.add(entry, level):
             return error_response(queue_full(self._model.name, options.request_id), ErrorCode.UNAVAILABLE)
         ticket.expires = deadline is not None and policy.rejects

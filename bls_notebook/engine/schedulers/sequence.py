@@ -31,7 +31,7 @@ from .base import Answers, BatchScheduler
 from .batch_queue import BatchQueue, BatchRules, Waiting, form
 from .clock import Clock
 from .controls import END, START, Controls, initial_states, null_request, with_inputs
-from .dynamic import ShapeKey, rows_of
+from .dynamic import ShapeKey, rows_in_batch
 from .iterative import Turn, in_sequence
 from .ordering import Ordering
 from .sequences import Sequences, Slot, Step
@@ -114,7 +114,7 @@ class SequenceBatcher(BatchScheduler):
         request = ticket.request
         assert request is not None
         options = request._options
-        if rows_of(self._model.spec, request) > 1:
+        if rows_in_batch(self._model.spec, request) > 1:
             return error_response(messages.sequence_batch_too_large(self._model.name))
         if not options.correlation_id:
             if not self._iterative:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bls_notebook.engine.core.execution import Execution
     from bls_notebook.engine.core.model import LoadedModel
 
-__all__ = ["ARGUMENTS_STAY", "NotReceivedError", "received", "taken_over"]
+__all__ = ["ARGUMENTS_STAY", "NotReceivedError", "received", "rows_of", "taken_over"]
 
 # The frame of who calls a function keeps the arguments until that returns: so does Python 3.10.
 ARGUMENTS_STAY = sys.version_info < (3, 11)
@@ -116,6 +116,12 @@ def received(
         if not number & 63:
             tracked.shorten()
     return out
+
+
+def rows_of(request: InferenceRequest) -> int:
+    """Return how many rows a request to a batching model has."""
+    inputs = request._inputs
+    return int(inputs[0]._array.shape[0]) if inputs and inputs[0]._array.ndim else 1
 
 
 def taken_over(request: InferenceRequest) -> InferenceRequest:
