@@ -9,7 +9,7 @@ without is not traced.
 from __future__ import annotations
 
 import json
-import secrets
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,7 +50,7 @@ class InferenceTrace:
     def _begin(cls, carrier: Mapping[str, str] | None = None) -> InferenceTrace:
         """Return a trace to send a request with: a new one, or that of a (valid) carrier."""
         if carrier is None:
-            carrier = {"traceparent": f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-{_FLAGS}"}
+            carrier = {"traceparent": f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-{_FLAGS}"}
         return cls._of(json.dumps(dict(carrier), separators=(",", ":")))
 
     def _child(self) -> InferenceTrace:
@@ -59,7 +59,7 @@ class InferenceTrace:
             return self
         carrier: dict[str, Any] = json.loads(self._context)
         _, trace_id, _, _ = carrier["traceparent"].split("-")[:4]
-        carrier["traceparent"] = f"00-{trace_id}-{secrets.token_hex(8)}-{_FLAGS}"
+        carrier["traceparent"] = f"00-{trace_id}-{os.urandom(8).hex()}-{_FLAGS}"
         return self._of(json.dumps(carrier, separators=(",", ":")))
 
     def get_context(self) -> str | None:

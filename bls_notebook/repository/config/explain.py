@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -66,7 +65,10 @@ def printable(text: str) -> str:
 def _meant(word: str, known: list[str]) -> str:
     # FP32 for TYPE_FP32, or a slip of the pen.
     close = [name for name in known if name.endswith(f"_{word.upper()}")]
-    close = close or difflib.get_close_matches(word, known, n=1, cutoff=0.75)
+    if not close:
+        import difflib  # first needed here
+
+        close = difflib.get_close_matches(word, known, n=1, cutoff=0.75)
     if len(close) == 1:
         return f"; did you mean '{close[0]}'?"
     return f"; expected one of: {', '.join(known)}" if 0 < len(known) <= _LISTED else "; leave it out"

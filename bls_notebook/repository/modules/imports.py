@@ -15,6 +15,7 @@ import leaves nothing behind; nothing is written beside the files.
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import importlib.machinery
 import importlib.util
@@ -22,7 +23,6 @@ import linecache
 import os
 import site
 import sys
-import sysconfig
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -44,12 +44,17 @@ _SHARED = (
     | frozenset(sys.builtin_module_names)
     | {"triton_python_backend_utils", "c_python_backend_utils"}
 )
-_SITE = sorted(
-    {p for p in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")) if p}
-    | {*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])}
-)
 _SUFFIXES = tuple(importlib.machinery.all_suffixes())
 FINDER = ModelFinder()
+
+
+@functools.cache
+def _site_packages() -> frozenset[str]:
+    import sysconfig  # first needed when a model is loaded
+
+    paths = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")} - {None, ""}
+    users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    return frozenset({*paths, *site.getsitepackages(), *users})
 
 
 class ModuleHome(OwnModules):
@@ -128,7 +133,7 @@ class ModuleHome(OwnModules):
             return False
         # What merely lies in the notebook's folder does not count: it will not be there on Triton.
         own = self._path()
-        installed = [entry for entry in sys.path if entry in _SITE or entry in own]
+        installed = [entry for entry in sys.path if entry in _site_packages() or entry in own]
         found = PathFinder.find_spec(top, [*installed, *self.folders])
         if found is None:
             return False

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import builtins
 import functools
-import multiprocessing.spawn
 import sys
 import threading
 import weakref
@@ -96,9 +95,11 @@ def follow() -> None:
         if _following:
             return
         _following = True
+    from multiprocessing import spawn  # first needed here
+
     start = threading.Thread.start
     submit: Any = ThreadPoolExecutor.submit
-    prepare = multiprocessing.spawn.get_preparation_data
+    prepare = spawn.get_preparation_data
 
     @functools.wraps(start)
     def start_for(self: threading.Thread) -> None:
@@ -125,7 +126,7 @@ def follow() -> None:
             data["sys_path"] = [*data["sys_path"], *home.folders]
         return data
 
-    multiprocessing.spawn.get_preparation_data = prepare_for
+    spawn.get_preparation_data = prepare_for
     threading.Thread.start = start_for  # type: ignore[method-assign]
     ThreadPoolExecutor.submit = submit_for  # type: ignore[method-assign, assignment]
 
