@@ -1,9 +1,26 @@
-"""Pure functions from plain records to text and HTML. Nothing here imports IPython or runs a model."""
+"""Pure functions from plain records to text and HTML. Nothing here imports IPython or runs a model.
+
+What draws is imported when it is first asked for, so that loading the extension does not wait for it.
+"""
 
 from __future__ import annotations
 
-from bls_notebook.display.bundle import Display, render, render_config
-from bls_notebook.display.records.log_lines import left_out_text, log_line_text
-from bls_notebook.display.units import TIME_PATTERN
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bls_notebook.display.bundle import Display, render, render_config
+    from bls_notebook.display.records.log_lines import left_out_text, log_line_text
+    from bls_notebook.display.units import TIME_PATTERN
 
 __all__ = ["TIME_PATTERN", "Display", "left_out_text", "log_line_text", "render", "render_config"]
+
+_FROM = {"TIME_PATTERN": "units", "left_out_text": "records.log_lines", "log_line_text": "records.log_lines"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(f"{__name__}.{_FROM.get(name, 'bundle')}"), name)
+    globals()[name] = found
+    return found

@@ -10,9 +10,8 @@ from functools import cache
 from typing import Any
 
 import bls_notebook as bls
+from bls_notebook import display as displays
 from bls_notebook.devices.tracking.holders import SearchRoot, providers
-from bls_notebook.display import render
-from bls_notebook.display.lifetimes.widget import lifetimes_widget
 
 from .cell_body import cell_body
 from .failing import reported
@@ -114,11 +113,13 @@ def _finish(notebook: Notebook, track: Any, arguments: argparse.Namespace) -> No
     notebook.assign(arguments.into, track)
     record, width = track.record, notebook.settings.width
     if arguments.widget:
+        from bls_notebook.display.lifetimes.widget import lifetimes_widget
+
         widget = lifetimes_widget(record, width=width)
         notebook.assign(arguments.widget, widget)
         shown: Any = widget
     else:
-        shown = render(record, width=width) if arguments.static else notebook.draw(record)
+        shown = displays.render(record, width=width) if arguments.static else notebook.draw(record)
     if not arguments.quiet:
         notebook.publish(shown)
     save(notebook, "%%blsmemory", track, arguments.save, "load_lifetimes")

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.display import Display
+from bls_notebook import display as displays
 from bls_notebook.engine.description import traceback_of
 from bls_notebook.observe.records.repository import ErrorRecord, MessageRecord
 
@@ -50,13 +50,13 @@ def reported(notebook: Notebook, model: str = "") -> Iterator[None]:
         raise
 
 
-def _mark(error: Any, display: Display) -> None:
+def _mark(error: Any, display: displays.Display) -> None:
     error._display = display
     # For shells whose place for a handler somebody else has taken.
     error._render_traceback_ = display.text.splitlines
 
 
-def display_of(error: BaseException) -> Display | None:
+def display_of(error: BaseException) -> displays.Display | None:
     """Return how an error is shown instead of its traceback, if it is."""
     return getattr(error, "_display", None)
 

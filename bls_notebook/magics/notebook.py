@@ -8,7 +8,7 @@ from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from bls_notebook.display import Display, render
+from bls_notebook import display as displays
 from bls_notebook.observe.records.metrics import FamilyRecord
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.repository import MessageRecord, ModelRecord, ResponseRecord
@@ -45,24 +45,24 @@ class Notebook:
 
     # -- drawing ------------------------------------------------------------------------------------
 
-    def draw(self, value: object) -> Display:
+    def draw(self, value: object) -> displays.Display:
         """Draw a record, a response, or several, by the settings."""
         value = getattr(value, "record", value)
         if isinstance(value, Responses):
             records = [self._chosen(record) for record in value.records]
             stream = value.stream or not records
-            return render(records, stream=stream, running=value.running, width=self.settings.width)
+            return displays.render(records, stream=stream, running=value.running, width=self.settings.width)
         if isinstance(value, Models):
-            return render([self._chosen(record) for record in value], width=self.settings.width)
+            return displays.render([self._chosen(record) for record in value], width=self.settings.width)
         if isinstance(value, Statistics):
-            return render(list(value), width=self.settings.width, empty=StatisticsRecord)
+            return displays.render(list(value), width=self.settings.width, empty=StatisticsRecord)
         if isinstance(value, Families):
-            return render(list(value), width=self.settings.width, empty=FamilyRecord)
+            return displays.render(list(value), width=self.settings.width, empty=FamilyRecord)
         if isinstance(value, (ModelRecord, ResponseRecord)):
             value = self._chosen(value)
         if not isinstance(value, Record):
             raise TypeError(f"cannot draw {type(value).__name__}")
-        return render(value, width=self.settings.width, live=self.settings.widgets)
+        return displays.render(value, width=self.settings.width, live=self.settings.widgets)
 
     def _chosen(self, record: Any) -> Any:
         return record if self.settings.show_warnings else replace(record, warnings=())
@@ -71,13 +71,13 @@ class Notebook:
 
     def show(self, value: object) -> None:
         """Show something now, as part of the cell's output."""
-        self.publish(value if isinstance(value, Display) else self.draw(value))
+        self.publish(value if isinstance(value, displays.Display) else self.draw(value))
 
     def say(self, text: str, kind: str = "done", hint: str = "") -> None:
         """Show one line."""
         self.show(MessageRecord(text, kind, hint))
 
-    def publish(self, display: Display, display_id: str = "", update: bool = False) -> None:
+    def publish(self, display: displays.Display, display_id: str = "", update: bool = False) -> None:
         """Send a display to the notebook; with an id it can be replaced by an update later."""
         transient: dict[str, str] = {"display_id": display_id} if display_id else {}
         bundle: dict[str, Any] = display._repr_mimebundle_()

@@ -16,7 +16,7 @@ from contextvars import Context, ContextVar, copy_context
 from time import monotonic
 from typing import Any
 
-from bls_notebook.display import left_out_text, log_line_text
+from bls_notebook import display as displays
 from bls_notebook.engine import logs
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.observe.records.logs import LEVELS, LogLine
@@ -114,7 +114,7 @@ class CellLog:
                 line = LogLine(line.level, line.model, line.message, line.file, line.line, True)
             if cell.limits[line.level in LOUD].take(self._now()):
                 self._tell(cell)
-                self._write(cell, log_line_text(line, colour=self._colour, cell=self._told_of(cell)))
+                self._write(cell, displays.log_line_text(line, colour=self._colour, cell=self._told_of(cell)))
             elif cell.ended and not cell.waits:
                 cell.waits = True
                 self._later(lambda: self._tell_late(cell))
@@ -127,7 +127,7 @@ class CellLog:
     def _tell(self, cell: Cell) -> None:
         count = sum(limit.told() for limit in cell.limits.values())
         if count:
-            self._write(cell, left_out_text(count, logs.LOGGER, colour=self._colour))
+            self._write(cell, displays.left_out_text(count, logs.LOGGER, colour=self._colour))
 
     def _tell_late(self, cell: Cell) -> None:
         with self._lock:

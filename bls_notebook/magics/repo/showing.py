@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterable
 
 import bls_notebook as bls
-from bls_notebook.display import Display, render_config
+from bls_notebook import display as displays
 from bls_notebook.magics.failing import reported
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Families, Models, Statistics
@@ -21,12 +21,12 @@ def _config_arguments(parser: Parser) -> None:
     parser.add_argument("name", metavar="NAME", help="name of a model that is loaded")
 
 
-def _config(notebook: Notebook, arguments: argparse.Namespace) -> Display:
+def _config(notebook: Notebook, arguments: argparse.Namespace) -> displays.Display:
     from bls_notebook.repository.config import to_pbtxt
 
     with reported(notebook):
         config = bls.current_repository().config(arguments.name)
-    return render_config(arguments.name, to_pbtxt(config), width=notebook.settings.width)
+    return displays.render_config(arguments.name, to_pbtxt(config), width=notebook.settings.width)
 
 
 def _stats_arguments(parser: Parser) -> None:
