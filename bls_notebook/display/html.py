@@ -58,8 +58,3 @@ def tag(name: str, *children: str, cls: str = "", **attributes: str | int | None
         if value is not None
     )
     return Html(f"<{name}{given}>{join(*children)}</{name}>")
-
-
-def image(source: str, alt: str, cls: str = "") -> Html:
-    """Make a picture; ``alt`` says what it shows."""
-    return Html(tag("img", src=source, alt=alt, cls=cls).removesuffix("</img>"))

@@ -20,7 +20,6 @@ from bls_notebook.display.pictures.pen import (
     Pen,
     legend_signs,
     steps_area,
-    times,
     width_of,
 )
 from bls_notebook.display.pictures.svg import SvgPen
@@ -81,7 +80,7 @@ def _draw(pen: Pen, record: Lifetimes) -> tuple[float, float]:
             top += _PANEL + _GAP
     draw_lives(pen, groups, top)
     top += lives_height(groups)
-    for x, words in times(pen.end):
+    for x, words in pen.ticks:
         pen.words(words, x, top + 8, align="middle" if x else "start", size=10, colour="#555555")
     return legend_signs(pen, top + _AXIS, _signs(record, groups)), top
 

@@ -1,38 +1,28 @@
-"""Figures as SVG: the same text for the same record, whatever the notebook has set, at home in any theme.
+"""Figures of matplotlib: the same for the same record, whatever the notebook has set.
 
-matplotlib is imported when the first figure is made. Figures are drawn on white. In HTML they stand as an
-image, which also survives in notebooks that are not trusted; the stylesheet lets the paper vanish on a light
-page, and turns the picture over on a dark one.
+matplotlib is imported when the first figure is made.
 """
 
 from __future__ import annotations
 
-import base64
 import functools
-import importlib.util
 import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from bls_notebook.display.html import Html, image
 from bls_notebook.observe.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["can_plot", "drawing", "drawn", "figure_html", "figure_svg"]
+__all__ = ["drawing", "drawn", "figure_svg"]
 
 _NO_DATE = {"Date": None, "Creator": None, "Format": None, "Type": None}
 _COORDINATES = re.compile(r'(?<= d=")[^"]+')
 _TOO_EXACT = re.compile(r"(\.\d\d)\d+")
 _DOCUMENT = re.compile(r"<\?xml.*?(?=<svg)", re.DOTALL)
-
-
-def can_plot() -> bool:
-    """Whether matplotlib is installed; it is not imported."""
-    return importlib.util.find_spec("matplotlib") is not None
 
 
 @contextmanager
@@ -72,24 +62,6 @@ def figure_svg(figure: Figure) -> str:
     # A hundredth of a point is enough for every path, and much shorter.
     short = _COORDINATES.sub(lambda path: _TOO_EXACT.sub(r"\1", path[0]), file.getvalue())
     return _DOCUMENT.sub("", short, count=1)
-
-
-def figure_html(svg: str, alt: str) -> Html:
-    """Show an SVG document inside a display.
-
-    Parameters
-    ----------
-    svg : str
-        The document; its text is never markup of the page.
-    alt : str
-        What the picture says, for those who cannot see it.
-
-    Returns
-    -------
-    Html
-        An ``img``; its display needs the stylesheet ``figure``.
-    """
-    return image(f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}", alt, cls="figure")
 
 
 def drawn(text: str) -> str:

@@ -46,6 +46,7 @@ class Pen(Protocol):
 
     end: float  # of the axis, ns
     plot: float  # the narrowest that it is shown, px
+    ticks: list[tuple[float, str]]  # of the axis, with what they say
 
     def boxes(self, boxes: Iterable[Box], look: Look) -> None:
         """Fill boxes."""

@@ -21,6 +21,7 @@ class PlotPen:
     """Draws a picture with so many pixels to the left and right of its time axis, which lasts `end` ns."""
 
     def __init__(self, end: float, left: float, right: float) -> None:
+        self.ticks = list(times(end))
         self.end, self.plot = end, _WIDTH - left - right
         self._left, self._right = left, right
         self._calls: list[Any] = []
@@ -107,7 +108,7 @@ class PlotPen:
             axes.set_xlim(0, self.end)
             axes.set_ylim(height, 0)
             axes.set_axis_off()
-            axes.vlines([x for x, _ in times(self.end)], 0, bottom, color="#e6e8eb", linewidth=0.7, zorder=-1)
+            axes.vlines([x for x, _ in self.ticks], 0, bottom, color="#e6e8eb", linewidth=0.7, zorder=-1)
             for call in self._calls:
                 call(axes)
             for patch in (*axes.collections, *axes.lines):

@@ -35,6 +35,7 @@ class SvgPen:
     """Writes a picture with so many pixels to the left and right of its time axis, which lasts `end` ns."""
 
     def __init__(self, end: float, left: float, right: float) -> None:
+        self.ticks = list(times(end))
         self.end, self.plot = end, _NARROWEST - left - right
         self._left = 100 * left / _NARROWEST
         self._width = 100 * self.plot / _NARROWEST
@@ -111,9 +112,7 @@ class SvgPen:
 
     def document(self, height: float, bottom: float) -> str:
         """Return the picture as an SVG document, as wide as its page; lines of times end at `bottom`."""
-        self._stroke(
-            "".join(f"M{_n(self._x(x))} 0V{_n(bottom)}" for x, _ in times(self.end)), 1, Look("#e6e8eb")
-        )
+        self._stroke("".join(f"M{_n(self._x(x))} 0V{_n(bottom)}" for x, _ in self.ticks), 1, Look("#e6e8eb"))
         grid = self._shapes.pop()
         place = f'x="{_n(self._left)}%" width="{_n(self._width)}%" height="{_n(height)}" overflow="visible"'
         patterns = "".join(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeVar
-
 from bls_notebook.display import parts
 from bls_notebook.display.document import (
     Block,
@@ -19,13 +16,12 @@ from bls_notebook.display.document import (
     Words,
 )
 from bls_notebook.display.html import text
-from bls_notebook.display.pictures.matplotlib_parts import can_plot
+from bls_notebook.display.session.difference_picture import by_time, difference_picture
 from bls_notebook.display.session.words import factor, ns
 from bls_notebook.observe.analysis.difference import Change, Difference, EdgeChange, ModelChange
 
-__all__ = ["by_time", "code_sentence", "difference_document"]
+__all__ = ["code_sentence", "difference_document"]
 
-_Changed = TypeVar("_Changed", ModelChange, EdgeChange)
 _HEADS = (("", ""), ("before", "t"), ("", "r"), ("after", "t"), ("", "r"))
 _COLUMNS = [*(Column(*each) for each in _HEADS), *map(Column, ("change", "queue", "moved"))]
 _VERDICTS = {"faster": "▲", "slower": "▼", "same": "≈", "": ""}
@@ -41,21 +37,13 @@ def difference_document(difference: Difference) -> Document:
     ]
     if not difference.models:
         return Document([*blocks, Words(parts.quiet(_NONE), indent="  ")], styles="session")
-    if can_plot():
-        from bls_notebook.display.session.difference_figure import difference_picture
-
-        blocks.append(Both(lambda _: (), difference_picture(difference)))
+    blocks.append(Both(lambda _: (), difference_picture(difference)))
     models = [_row(parts.name(m.name), m, _moved_model(m)) for m in by_time(difference.models)]
     calls = [_row(parts.code(_call(e)), e, ", ".join(e.moved)) for e in by_time(difference.edges)]
     groups = [Group(title, rows) for title, rows in (("models", models), ("calls", calls)) if rows]
     blocks.append(Table("What changed", _COLUMNS, groups, last="wrap"))
     blocks.append(Both(lambda _: ["  before, after: median of a request ± half of the IQR"]))
     return Document(blocks, styles="figure session")
-
-
-def by_time(changes: Iterable[_Changed]) -> list[_Changed]:
-    """Return models or calls in the order of their requests' times, the longest first."""
-    return sorted(changes, key=lambda c: -max(c.duration.before.q3, c.duration.after.q3))
 
 
 def code_sentence(difference: Difference) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bls_notebook.display.html import Html
 from bls_notebook.display.palette import ALARM, model_inks
-from bls_notebook.display.pictures.pen import DIM, Look, Pen, legend_signs, times, width_of
+from bls_notebook.display.pictures.pen import DIM, Look, Pen, legend_signs, width_of
 from bls_notebook.display.pictures.svg import SvgPen, picture_html
 from bls_notebook.display.text import clip
 from bls_notebook.display.timeline.lanes import lay_out
@@ -113,7 +113,7 @@ def _draw(pen: Pen, sessions: Sequence[Session], critical: Critical | None) -> t
         panel = Panel.of(session, lay_out(session), height, titled=len(sessions) > 1, number=number)
         draw_panel(pen, panel, inks, list(critical[number]) if critical is not None else None)
         height += panel.height
-    for x, words in times(pen.end):
+    for x, words in pen.ticks:
         pen.words(words, x, height + 8, align="middle" if x else "start", size=10, colour="#555555")
     return legend_signs(pen, height + _AXIS, _signs(sessions, inks, critical is not None)), height
 
