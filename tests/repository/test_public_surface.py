@@ -1,0 +1,43 @@
+"""What Tab and `?` show of a repository: public names, and the same arguments for every way of sending."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import bls_notebook as bls
+
+WAYS = ("infer", "infer_async", "stream", "stream_async")
+
+
+def test_tab_shows_public_names() -> None:
+    repo = bls.ModelRepository()
+    private = {name for name in dir(repo) if name.startswith("_") and not name.startswith("__")}
+    assert len(private) <= 6
+    assert {"define", "load", "unload", "index", "metrics", *WAYS} <= {*dir(repo)} - private
+
+
+def test_every_way_of_sending_takes_the_same_arguments_and_has_help() -> None:
+    repo = bls.ModelRepository()
+    signatures = [inspect.signature(getattr(repo, way)) for way in WAYS]
+    names = [list(signature.parameters) for signature in signatures]
+    assert names[0][:3] == ["name", "inputs", "outputs"]
+    assert len(names[0]) == 11
+    assert names == [names[0]] * len(WAYS)
+    assert [str(signature.return_annotation) for signature in signatures] == [
+        "Response", "Response", "Iterator[Response]", "AsyncIterator[Response]",
+    ]  # fmt: skip
+    assert all(inspect.getdoc(getattr(repo, way)) for way in WAYS)
+
+
+def test_what_measures_is_imported_when_it_is_asked_for() -> None:
+    code = (
+        "import sys, bls_notebook as bls\n"
+        "slow = ('.profile', '.comparing')\n"
+        "late = [m for m in sys.modules if 'observe.analysis.' in m or m.endswith(slow)]\n"
+        "assert not late, late\n"
+        "assert all(callable(getattr(bls, name)) for name in bls.__all__ if name != 'pb_utils')\n"
+        "assert not hasattr(bls, 'nothing')\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
