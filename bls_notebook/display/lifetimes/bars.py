@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bls_notebook.display.lifetimes.facts import holder_of, holder_text, owner
-from bls_notebook.display.lifetimes.lanes import Group, Row, highest, profile
+from bls_notebook.display.lifetimes.lanes import LifeGroup, LifeRow, highest, profile
 from bls_notebook.display.palette import NOTEBOOK, Ink, device_ink
 from bls_notebook.display.pictures.pen import INK, LEFT_BEHIND, Box, Look, Pen, steps_area, width_of
 from bls_notebook.display.text import clip
@@ -24,7 +24,7 @@ _LINKS, _PIECES, _SINGLE = 160, 160, 200  # links, steps of a band, bars of a ro
 class _Place:
     """A row and where it is."""
 
-    row: Row
+    row: LifeRow
     middle: float
 
     @property
@@ -36,17 +36,17 @@ class _Place:
         return self.middle + _BAR / 2
 
 
-def lives_height(groups: Sequence[Group]) -> float:
+def lives_height(groups: Sequence[LifeGroup]) -> float:
     """Return how many pixels the rows of `groups` take."""
     return sum(_HEAD + _ROW * len(group.rows) for group in groups) + 6
 
 
-def row_ink(row: Row) -> Ink:
+def row_ink(row: LifeRow) -> Ink:
     """Return the ink of a row; one of several devices is of none."""
     return device_ink(row.device) if row.device else NOTEBOOK
 
 
-def draw_lives(pen: Pen, groups: Sequence[Group], top: float) -> None:
+def draw_lives(pen: Pen, groups: Sequence[LifeGroup], top: float) -> None:
     """Draw the rows of `groups` from `top` on."""
     places: list[_Place] = []
     for number, group in enumerate(groups):
@@ -64,7 +64,7 @@ def draw_lives(pen: Pen, groups: Sequence[Group], top: float) -> None:
     _draw_links(pen, places)
 
 
-def _label(row: Row) -> str:
+def _label(row: LifeRow) -> str:
     if row.folded:
         most = max(bytes_ for _, bytes_ in profile(row.lives))
         return f"{clip(row.label, 12)} ×{len(row.lives):,} ≤ {size(most)}"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from bls_notebook.display import text
 from bls_notebook.display.lifetimes.facts import device_label
-from bls_notebook.display.lifetimes.lanes import Row, layout, profile
+from bls_notebook.display.lifetimes.lanes import LifeRow, layout, profile
 from bls_notebook.display.units import size
 from bls_notebook.observe.records.lifetimes import Lifetimes
 
@@ -52,7 +52,7 @@ def _glyph(device: str) -> str:
     return _GLYPHS.get(device.partition(" ")[0], "▒")
 
 
-def _bars(row: Row, columns: int, column: Callable[[int], int]) -> str:
+def _bars(row: LifeRow, columns: int, column: Callable[[int], int]) -> str:
     cells = [" "] * (columns + 1)
     for life in row.lives:
         start = column(life.born)
@@ -63,7 +63,7 @@ def _bars(row: Row, columns: int, column: Callable[[int], int]) -> str:
     return "".join(cells).rstrip()
 
 
-def _band(row: Row, columns: int, column: Callable[[int], int]) -> str:
+def _band(row: LifeRow, columns: int, column: Callable[[int], int]) -> str:
     """Draw many blocks as one line of bytes: the most in each column."""
     steps = profile(row.lives)
     highest = [0] * columns

@@ -16,11 +16,11 @@ from bls_notebook.display.units import count
 from bls_notebook.observe.analysis.memory_use import is_left_behind
 from bls_notebook.observe.records.lifetimes import Life, Lifetimes
 
-__all__ = ["Group", "Row", "highest", "layout", "pack", "profile"]
+__all__ = ["LifeGroup", "LifeRow", "highest", "layout", "pack", "profile"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LifeRow:
     """A row of the chart.
 
     ``lives`` are in the order of birth. Unless ``folded``, no two of them overlap and each is a bar;
@@ -35,12 +35,12 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LifeGroup:
     """The rows of one model, by its name in words."""
 
     model: str
     label: str
-    rows: tuple[Row, ...]
+    rows: tuple[LifeRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class _Lane:
     lives: tuple[Life, ...]
 
 
-def layout(record: Lifetimes, most: int) -> list[Group]:
+def layout(record: Lifetimes, most: int) -> list[LifeGroup]:
     """Distribute the lives of a track to rows.
 
     Parameters
@@ -63,7 +63,7 @@ def layout(record: Lifetimes, most: int) -> list[Group]:
 
     Returns
     -------
-    list of Group
+    list of LifeGroup
         In the order of their first birth while every block has a bar; where some are folded, those that left
         most behind come first, then the largest.
     """
@@ -198,17 +198,18 @@ def _shares(wanted: list[int], most: int) -> list[int]:
     return shares
 
 
-def _groups(lanes: list[_Lane], shares: list[int]) -> list[Group]:
-    rows: dict[str, list[Row]] = {}
+def _groups(lanes: list[_Lane], shares: list[int]) -> list[LifeGroup]:
+    rows: dict[str, list[LifeRow]] = {}
     for lane, share in zip(lanes, shares, strict=True):
         own = rows.setdefault(lane.model, [])
         if len(lane.rows) > share:
-            own.append(Row(lane.label, lane.device, lane.lives, folded=True))
+            own.append(LifeRow(lane.label, lane.device, lane.lives, folded=True))
         else:
             own += [
-                Row(lane.label, lane.device, tuple(lives), first=not i) for i, lives in enumerate(lane.rows)
+                LifeRow(lane.label, lane.device, tuple(lives), first=not i)
+                for i, lives in enumerate(lane.rows)
             ]
     return [
-        Group(model, "other models" if model == "\0" else owner(found[0].lives[0].maker), tuple(found))
+        LifeGroup(model, "other models" if model == "\0" else owner(found[0].lives[0].maker), tuple(found))
         for model, found in rows.items()
     ]

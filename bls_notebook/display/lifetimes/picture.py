@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bls_notebook.display.lifetimes.bars import draw_lives, lives_height, row_ink
 from bls_notebook.display.lifetimes.facts import DeviceFacts, device_facts, device_label, end_of, sums_text
-from bls_notebook.display.lifetimes.lanes import Group, highest, layout
+from bls_notebook.display.lifetimes.lanes import LifeGroup, highest, layout
 from bls_notebook.display.palette import ALARM, device_ink
 from bls_notebook.display.pictures.pen import (
     DIM,
@@ -121,7 +121,7 @@ def _draw_bytes(pen: Pen, facts: DeviceFacts, top: float) -> None:
         pen.words(f"{size(facts.left)} left behind", pen.end, y, right=6, colour=LEFT_BEHIND, bold=True)
 
 
-def _signs(record: Lifetimes, groups: Sequence[Group]) -> list[tuple[Look | str, str]]:
+def _signs(record: Lifetimes, groups: Sequence[LifeGroup]) -> list[tuple[Look | str, str]]:
     """What colours, ticks and lines mean: only what is in the picture."""
     rows = [row for group in groups for row in group.rows]
     inks = {row.device: row_ink(row) for row in rows if row.device}
