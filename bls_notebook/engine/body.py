@@ -38,7 +38,8 @@ def run_body(server: Server, function: Callable[[], Any]) -> Any:
     """
     execution = SendingExecution(server, None, None)
     execution.thread = threading.get_ident()
-    with CtrlC(), as_model(execution):
+
+    def run() -> Any:
         try:
             result = function()
             if inspect.iscoroutine(result):
@@ -49,6 +50,10 @@ def run_body(server: Server, function: Callable[[], Any]) -> Any:
             raise
         finally:
             execution.finished = True
+
+    may_be_interrupted(run.__code__)
+    with CtrlC():
+        return as_model(execution, run)
 
 
 def _run_coroutine(execution: SendingExecution, coroutine: Any) -> Any:
@@ -79,6 +84,3 @@ def _run_coroutine(execution: SendingExecution, coroutine: Any) -> Any:
         raise
     finally:
         loop.stop()
-
-
-may_be_interrupted(run_body.__code__)

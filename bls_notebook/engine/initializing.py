@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.events import _get_running_loop, _set_running_loop
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bls_notebook.pb_utils._runtime import Caller, caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 
 from .calling import SendingExecution
+from .waiting.ctrl_c import may_be_interrupted
 
 if TYPE_CHECKING:
     from .core.server import Server
 
 __all__ = ["Initializing", "as_model"]
 
+_Result = TypeVar("_Result")
 _NO_BLS = "BLS is only supported during the 'execute' function."
 
 
@@ -75,17 +76,24 @@ class Initializing(SendingExecution):
         return self._directory
 
 
-@contextmanager
-def as_model(caller: Caller) -> Iterator[None]:
-    """Run the body as a model's code on this thread."""
-    loop = _get_running_loop()
-    if loop is not None:
-        _set_running_loop(None)
-    before = caller_var.get()
-    caller_var.set(caller)
+def as_model(caller: Caller, call: Callable[[], _Result]) -> _Result:
+    """Return what `call()` returns, run as a model's code on this thread.
+
+    Whatever strikes and wherever, the thread's running loop is what it was before: without it the kernel of a
+    notebook is lost.
+    """
+    loop, before = _get_running_loop(), caller_var.get()
     try:
-        yield
-    finally:
-        caller_var.set(before)  # and not `reset`: see caller_var
         if loop is not None:
-            _set_running_loop(loop)
+            _set_running_loop(None)
+        caller_var.set(caller)
+        return call()
+    finally:
+        try:
+            caller_var.set(before)  # and not `reset`: see caller_var
+        finally:
+            if loop is not None:
+                _set_running_loop(loop)
+
+
+may_be_interrupted(as_model.__code__)

@@ -6,10 +6,10 @@ an instance are its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
 from bls_notebook.backends.registry import find_backend
@@ -29,6 +29,8 @@ from bls_notebook.repository.source.model_source import ModelSource
 from .python_backends import RUNTIME, python_backend
 
 __all__ = ["InstanceMaker"]
+
+_Result = TypeVar("_Result")
 
 
 class InstanceMaker:
@@ -117,8 +119,8 @@ class InstanceMaker:
                 }
                 initializing = Initializing(self._server, spec.name, folder, name)
                 initializing.modules = self._homes[-1] if self._homes else None  # the first one's are there
-                with as_model(initializing):
-                    backend_instance = self._backend_model.make_instance(arguments)
+                make = partial(self._backend_model.make_instance, arguments)
+                backend_instance = as_model(initializing, make)
                 home: ModuleHome | None = initializing.modules
                 finalizing = _Finalizing(backend_instance, home, self._server, spec.name, folder, name)
                 instance = Instance(spec.name, finalizing, *_device_of(spec), spec)
@@ -181,15 +183,14 @@ class _Finalizing:
         try:
             server, name, directory, _ = self._caller
             server.keep_metrics(name, directory)
-            with self._as_model():
-                self._inner.finalize()
+            self._as_model(self._inner.finalize)
         finally:
             del self.execute
 
-    def _as_model(self) -> AbstractContextManager[None]:
+    def _as_model(self, call: Callable[[], _Result]) -> _Result:
         initializing = Initializing(*self._caller)
         initializing.modules = self._home
-        return as_model(initializing)
+        return as_model(initializing, call)
 
     @property
     def model(self) -> Any:
@@ -198,9 +199,7 @@ class _Finalizing:
 
     def ready(self) -> bool:
         """Ask the model."""
-        with self._as_model():
-            return self._inner.ready()
+        return self._as_model(self._inner.ready)
 
 
-for _function in (InstanceMaker.open, InstanceMaker.make, _Finalizing.finalize):  # they run code of backends
-    may_be_interrupted(_function.__code__)
+may_be_interrupted(InstanceMaker.open.__code__)  # it runs code of backends

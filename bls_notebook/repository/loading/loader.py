@@ -153,8 +153,8 @@ def _load_version(
     given, config = config, type(config)()
     config.CopyFrom(given)
     try:
-        with as_model(Initializing(server, source.name, str(folder), source.name)):
-            config = auto_complete(config, maker.open(config))
+        asking = Initializing(server, source.name, str(folder), source.name)
+        config = as_model(asking, lambda: auto_complete(config, maker.open(config)))
         validate(config, folder=source.folder)
         spec = model_spec(config)
         instances = maker.make(spec.instances, spec.json)
