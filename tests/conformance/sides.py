@@ -85,8 +85,8 @@ class Answer:
 class Sides:
     """Here, and a real server.
 
-    The server dies at random of some errors that it ought to report; then it is started again, once for a
-    request, and asked again.
+    The server dies, or stops answering, at random of some errors that it ought to report; then it is started
+    again, once for a request, and asked again.
     """
 
     def __init__(self, here: bls.ModelRepository, real: TritonServer) -> None:
@@ -101,9 +101,9 @@ class Sides:
             return action()
         except TritonRequestError:
             raise
-        except TritonServerError:
+        except TritonServerError as error:
             with self._reviving:
-                if self.real.pid is None:
+                if self.real.pid is None or (self.real.pid == before and "did not answer" in str(error)):
                     self.real.stop(graceful=False)
                     self.real.start()
                 elif self.real.pid == before:

@@ -78,7 +78,7 @@ def test_instance_groups(sides: Sides, tmp_path: Path) -> None:
         except BLSError as error:
             errors[0] = str(error)
         try:
-            sides.real.load(NAME, real.config(groups, **more))
+            sides.on_real(lambda: sides.real.load(NAME, real.config(groups, **more)))
         except TritonRequestError as error:
             errors[1] = normal(str(error))
         assert (errors[0] is None) == (errors[1] is None), errors
