@@ -237,7 +237,7 @@ class BatchScheduler(Lifecycle):
             self._open.discard(ticket)
             if ticket.serving is not None:
                 ticket.serving.discard(ticket)
-            told = self._told()
+            told = self._told() if self._watch else ()
         for tell in told:
             tell()
 
@@ -284,7 +284,7 @@ class BatchScheduler(Lifecycle):
                 self._leave(batch)
                 if not batch:
                     self._idle.append(held.pop())
-                    told = self._told()
+                    told = self._told() if self._watch else ()
                 elif self._model.decoupled:
                     self._note_serving(instance, batch)
             self._set_alarm(now)
@@ -343,7 +343,7 @@ class BatchScheduler(Lifecycle):
                 held[0].holder = None
                 self._idle.append(held.pop())
                 self._over(batch, again, self._clock.now(), answers)
-                told = self._told()
+                told = self._told() if self._watch else ()
             self._give(answers)
             for tell in told:
                 tell()
