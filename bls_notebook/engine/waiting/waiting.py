@@ -228,19 +228,24 @@ def _victim(start: Node) -> Ticket | None:
         return None
     seen: set[int] = set()
     todo: list[Node] = [start]
+    waiting: list[Ticket] = []
     while todo:
         node = todo.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
         if _is_waiting(node):
-            node.circle = _cycle(node) if _needs_itself(node) else ()
-            node.refused = True  # from here on it can move, and so can who waits for it
-            return node  # type: ignore[no-any-return]
+            waiting.append(node)
         mode, needed = needs(node)
         if mode != LIVE:
             todo.extend(n for n in needed if is_stuck(n, needs))
-    return None
+    if not waiting:
+        return None
+    in_circle = next((ticket for ticket in waiting if _needs_itself(ticket)), None)
+    victim = in_circle or waiting[0]  # one of a circle, and not one that waits behind it
+    victim.circle = () if in_circle is None else _cycle(victim)
+    victim.refused = True  # from here on it can move, and so can who waits for it
+    return victim
 
 
 def _needs_itself(ticket: Ticket) -> bool:
