@@ -250,6 +250,8 @@ def _victim(start: Node) -> Ticket | None:
 
 def _needs_itself(ticket: Ticket) -> bool:
     """Whether a request that is stuck is part of a circle, and does not only wait behind what is stuck."""
+    if any(execution.model is ticket.model for execution in _senders(ticket)):
+        return True  # who waits for it holds what it needs
     seen: set[int] = set()
     todo: list[Node] = list(needs(ticket)[1])
     while todo:
