@@ -205,5 +205,6 @@ def fresh_loop() -> Iterator[asyncio.AbstractEventLoop]:
             task.cancel()
         for _ in range(4 if tasks else 0):  # not until they are done: of one struck in asyncio itself, never
             with contextlib.suppress(KeyboardInterrupt):  # asyncio raises that of one task in who awaits it
-                loop.run_until_complete(asyncio.sleep(0))
+                loop.call_soon(loop.stop)  # a run that was struck may have left a stop behind as well
+                loop.run_forever()
         loop.close()
