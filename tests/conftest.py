@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
+from collections.abc import Generator
 from typing import Any
 
 import hypothesis
@@ -29,6 +31,24 @@ def cuda_devices() -> int:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not cuda_devices():
         pytest.skip("needs a CUDA device")
+
+
+SWITCHES = (
+    ("a memory track", "bls_notebook.devices.tracking.ledger", "recording"),
+    ("a profile", "bls_notebook.observe.recording", "active"),
+)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Nothing that a test turned on stays on: the next would be told that it is on already."""
+    result = yield
+    for what, name, switch in SWITCHES:
+        module = sys.modules.get(name)
+        if getattr(module, switch, None) is not None:
+            setattr(module, switch, None)
+            pytest.fail(f"left on: {what}", pytrace=False)
+    return result
 
 
 # What shares a tritonserver, and what a browser: by the folder of its file.

@@ -85,6 +85,9 @@ class Outcome:
         self.stdout = ""
         self.stderr = ""
 
+    def __repr__(self) -> str:
+        return f"<Outcome: {'fine' if self.success else repr(self.error)}>"
+
     @property
     def bundles(self) -> list[dict[str, str]]:
         return [output["data"] for output in self.outputs]

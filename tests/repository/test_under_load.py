@@ -28,4 +28,4 @@ def test_nothing_is_lost_and_nothing_is_left() -> None:
         timeout=SECONDS + 180,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-8000:]
+    assert done.returncode == 0, f"{done.stdout[:4000]}\n...\n{done.stdout[-8000:]}"
