@@ -6,8 +6,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bls_notebook.observe.records.repository import DeviceRecord
+
 from .device import Device
-from .usage import Usage
 
 __all__ = ["GPUs"]
 
@@ -28,8 +29,8 @@ class GPUs(Protocol):
     def count(self) -> int:
         """How many GPUs there are, numbered from 0."""
 
-    def usage(self, index: int) -> Usage:
-        """Return the memory of a GPU."""
+    def usage(self, index: int) -> DeviceRecord:
+        """Return what a GPU is, and who uses its memory."""
 
     def device_of(self, array: Any) -> Device:
         """Return the GPU that an array is on."""

@@ -15,11 +15,12 @@ from weakref import getweakrefcount
 
 import numpy as np
 
+from bls_notebook.observe.records.repository import DeviceRecord
+
 from . import dlpack
 from .device import Device, gpu
 from .errors import DeviceError, DLPackError
 from .staging import Staging
-from .usage import Usage
 
 __all__ = ["CudaGPUs"]
 
@@ -64,14 +65,15 @@ class CudaGPUs:
         finally:
             self._runtime.setDevice(before)
 
-    def usage(self, index: int) -> Usage:
+    def usage(self, index: int) -> DeviceRecord:
         """Return the memory of a GPU."""
         with self._on(index):
             free, total = self._runtime.memGetInfo()
             pool = self._cupy.get_default_memory_pool()
             ours, held = pool.used_bytes(), pool.total_bytes()
         name = self._runtime.getDeviceProperties(index)["name"].decode(errors="replace")
-        return Usage(name, ours, held - ours, max(0, total - free - held), total)
+        others = max(0, total - free - held)
+        return DeviceRecord(gpu(index).name, name, False, ours, held - ours, others, total)
 
     def device_of(self, array: Any) -> Device:
         """Return the GPU that an array is on."""

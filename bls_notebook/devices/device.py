@@ -1,12 +1,11 @@
-"""`Device`: a place where tensors live."""
+"""`Device`: a place where tensors live; names of devices and sizes of memory as people write them."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-__all__ = ["CPU", "Device", "gpu", "parse_device"]
-
-EXPECTED = "'cpu', 'gpu' or 'gpu:<number>'"
+__all__ = ["CPU", "Device", "gpu", "parse_device", "parse_size"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,5 +59,26 @@ def parse_device(text: str) -> tuple[str, int]:
     kind, colon, number = text.partition(":")
     plain = not colon or (number.isascii() and number.isdigit())
     if kind not in ("cpu", "gpu") or not plain or (kind == "cpu" and int(number or 0) != 0):
-        raise ValueError(f"device: got {text!r}, expected {EXPECTED}")
+        raise ValueError(f"device: got {text!r}, expected 'cpu', 'gpu' or 'gpu:<number>'")
     return kind, int(number or 0)
+
+
+def parse_size(size: int | str) -> int:
+    """Return a number of bytes: a whole number, or text such as ``512 MiB``, ``4GB``, ``1.5 GiB``.
+
+    Raises
+    ------
+    ValueError
+        Anything else, and sizes that are not above 0.
+    """
+    number = -1
+    if isinstance(size, int) and not isinstance(size, bool):
+        number = size
+    elif isinstance(size, str):
+        found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*", size, re.IGNORECASE)
+        if found and not (found[3] and not found[2]):
+            unit = (1024 if found[3] else 1000) ** " kmgt".index(found[2].lower() or " ")
+            number = int(float(found[1]) * unit)
+    if number <= 0:
+        raise ValueError(f"size of memory: got {size!r}, expected bytes, or text such as '512 MiB' or '4 GB'")
+    return number

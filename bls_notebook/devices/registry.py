@@ -7,15 +7,18 @@ for CUDA's that are not there: where there is a CUDA GPU they are only had `even
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 import os
+import sys
 import threading
 import warnings
+from functools import cache
 from typing import Any
 
 from .backend import GPUs
-from .device import CPU, Device, gpu
+from .device import CPU, Device, gpu, parse_size
 from .errors import DeviceError, NoDeviceError
-from .sizes import parse_size
 
 __all__ = [
     "DEFAULT_MEMORY",
@@ -158,8 +161,6 @@ def cuda() -> GPUs | None:
         return _cuda
     with _lock:
         if not _asked_cuda:
-            from .driver import cuda_gpu_count, has_cupy
-
             if has_cupy() and cuda_gpu_count() > 0:
                 from .cuda_gpus import CudaGPUs
 
@@ -173,10 +174,30 @@ def cuda() -> GPUs | None:
     return _cuda
 
 
+@cache
+def cuda_gpu_count() -> int:
+    """Return how many GPUs the CUDA driver shows to this process; 0 without a driver."""
+    names = ["nvcuda.dll"] if sys.platform == "win32" else ["libcuda.so.1", "libcuda.so"]
+    for name in names:
+        try:
+            driver = ctypes.CDLL(name)
+        except OSError:
+            continue
+        count = ctypes.c_int(0)
+        if driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0:
+            return count.value
+        return 0
+    return 0
+
+
+@cache
+def has_cupy() -> bool:
+    """Whether CuPy is installed; it is not imported."""
+    return "cupy" in sys.modules or importlib.util.find_spec("cupy") is not None
+
+
 def why_no_gpu() -> str:
     """Say why there is no GPU, and how to have one."""
-    from .driver import cuda_gpu_count, has_cupy
-
     if cuda_gpu_count() == 0:
         return f"this machine has no CUDA GPU; {SWITCH}"
     if has_cupy():

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices import device, driver, registry
-from bls_notebook.devices.sizes import parse_size
+from bls_notebook.devices import device, registry
+from bls_notebook.devices.device import parse_size
 from bls_notebook.engine.errors import BLSError
 from tests.devices.conftest import Kit
 from tests.devices.models import KEEP, define
@@ -26,7 +26,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     bls.simulate_gpus(0)
     monkeypatch.setattr(registry, "_cuda", None)
     monkeypatch.setattr(registry, "_asked_cuda", True)
-    monkeypatch.setattr(driver, "cuda_gpu_count", lambda: 0)
+    monkeypatch.setattr(registry, "cuda_gpu_count", lambda: 0)
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -167,8 +167,8 @@ def test_a_gpu_too_many(simulated: Kit, repo: bls.ModelRepository) -> None:
 
 
 def test_a_driver_without_cupy(no_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "cuda_gpu_count", lambda: 1)
-    monkeypatch.setattr(driver, "has_cupy", lambda: False)
+    monkeypatch.setattr(registry, "cuda_gpu_count", lambda: 1)
+    monkeypatch.setattr(registry, "has_cupy", lambda: False)
     with pytest.raises(BLSError, match="there is a CUDA GPU, but CuPy is not installed"):
         bls.cupy()
 
@@ -177,8 +177,8 @@ def test_a_cupy_that_fails_is_told_once_and_done_without(monkeypatch: pytest.Mon
     bls.simulate_gpus(0)
     monkeypatch.setattr(registry, "_cuda", None)
     monkeypatch.setattr(registry, "_asked_cuda", False)
-    monkeypatch.setattr(driver, "cuda_gpu_count", lambda: 1)
-    monkeypatch.setattr(driver, "has_cupy", lambda: True)
+    monkeypatch.setattr(registry, "cuda_gpu_count", lambda: 1)
+    monkeypatch.setattr(registry, "has_cupy", lambda: True)
     monkeypatch.setitem(sys.modules, "cupy", None)  # importing it raises
     with pytest.warns(RuntimeWarning, match="bls_notebook uses no GPU: CuPy finds none"):
         assert registry.gpu_count() == 0
@@ -217,5 +217,6 @@ def test_nothing_heavy_is_imported_to_find_out() -> None:
 
 
 def test_importing_asks_no_driver() -> None:
-    done = run("import sys, bls_notebook; print('bls_notebook.devices.driver' in sys.modules)")
-    assert done.stdout.strip() == "False", done.stderr
+    asked = "registry._asked_cuda, registry.cuda_gpu_count.cache_info().currsize"
+    done = run(f"import bls_notebook; from bls_notebook.devices import registry; print({asked})")
+    assert done.stdout.strip() == "False 0", done.stderr

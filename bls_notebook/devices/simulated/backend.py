@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.device import Device
-from bls_notebook.devices.usage import Usage
+from bls_notebook.observe.records.repository import DeviceRecord
 
 from . import machine
 from .array import array_of, capsule_of, ndarray, place
@@ -30,10 +30,12 @@ class SimulatedGPUs:
         """How many there are."""
         return len(machine.gpus())
 
-    def usage(self, index: int) -> Usage:
+    def usage(self, index: int) -> DeviceRecord:
         """Return the memory of a GPU."""
         one = machine.gpu_at(index)
-        return Usage("host memory stands in for it", one.used, 0, 0, one.capacity)
+        return DeviceRecord(
+            one.device.name, "host memory stands in for it", True, one.used, 0, 0, one.capacity
+        )
 
     def device_of(self, array: Any) -> Device:
         """Return the GPU that an array is on."""
