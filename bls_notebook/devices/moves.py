@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import observer
-from .device import CPU, Device, gpu
+from .device import CPU, Device
 from .registry import backend_of, need_gpu
 
 __all__ = ["copied", "device_of", "to_cpu", "to_gpu"]
@@ -33,9 +33,7 @@ def to_cpu(array: Any) -> _Array:
         return array  # type: ignore[no-any-return]
     started = perf_counter_ns()
     host = there.to_host(array)
-    watching = observer.current
-    if watching is not None:
-        watching.transferred(array, host, there.device_of(array), CPU, perf_counter_ns() - started)
+    observer.moved("transfer", array, host, perf_counter_ns() - started)
     return host
 
 
@@ -51,17 +49,14 @@ def to_gpu(array: Any, index: int) -> Any:
     """
     to = need_gpu(index)
     there = None if isinstance(array, np.ndarray) else backend_of(array)
-    source = CPU if there is None else there.device_of(array)
-    if there is to and source.index == index:
-        return array
     started = perf_counter_ns()
     if there is to:
+        if to.device_of(array).index == index:
+            return array
         moved = to.to_gpu(array, index)
     else:
         moved = to.from_host(array if there is None else there.to_host(array), index)
-    watching = observer.current
-    if watching is not None:
-        watching.transferred(array, moved, source, gpu(index, to.simulated), perf_counter_ns() - started)
+    observer.moved("transfer", array, moved, perf_counter_ns() - started)
     return moved
 
 
@@ -76,9 +71,6 @@ def copied(array: Any) -> Any:
     there = backend_of(array)
     if there is None:
         return np.array(array, subok=False)
-    device = there.device_of(array)
-    copy = there.to_gpu(array, device.index)
-    watching = observer.current
-    if watching is not None:
-        watching.copied(array, copy, device)
+    copy = there.to_gpu(array, there.device_of(array).index)
+    observer.moved("copy", array, copy)
     return copy

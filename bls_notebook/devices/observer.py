@@ -9,45 +9,40 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from .device import Device
-
-__all__ = ["Observer", "current"]
+__all__ = ["Observer", "current", "moved"]
 
 
 class Observer(Protocol):
     """Sees memory come, move and go."""
 
-    def allocated(self, device: Device, memory: Any, size: int) -> None:
-        """A simulated GPU gave memory.
+    def allocated(self, device: str, number: int, size: int) -> None:
+        """A GPU gave memory of that many bytes; `number` is its address, below 0 on a simulated GPU.
+
+        A simulated GPU gives no number a second time.
+        """
+
+    def freed(self, device: str, number: int, size: int) -> None:
+        """Memory of a GPU is free again. It may have been allocated before anybody watched."""
+
+    def moved(self, how: str, source: Any, result: Any, ns: int) -> None:
+        """An array (NumPy's, CuPy's or a simulated one) was moved, or copied on its device.
 
         Parameters
         ----------
-        device : Device
-        memory : SimulatedMemory
-            Its ``key`` is unique for as long as the process lives; it may be weakly referenced.
-        size : int
-            In bytes.
-        """
-
-    def freed(self, device: Device, key: int, size: int) -> None:
-        """Memory of a simulated GPU is free again; `key` is that of the memory that was allocated.
-
-        It may have been allocated before anybody watched.
-        """
-
-    def transferred(self, source: Any, result: Any, from_device: Device, to_device: Device, ns: int) -> None:
-        """The engine, or ``.get()`` and ``asarray`` of a simulated array, moved data to another device.
-
-        Parameters
-        ----------
+        how : str
+            ``transfer`` to another device, by the engine or by ``.get()`` and ``asarray`` of a simulated
+            array; ``copy`` by the engine, because its giver kept it.
         source, result : array
-            NumPy, CuPy or simulated arrays.
         ns : int
-            How long it took, in nanoseconds.
+            How long a transfer took, in nanoseconds.
         """
-
-    def copied(self, source: Any, result: Any, device: Device) -> None:
-        """The engine copied an array on its device, because its giver kept it."""
 
 
 current: Observer | None = None
+
+
+def moved(how: str, source: Any, result: Any, ns: int = 0) -> None:
+    """Tell the observer, if there is one."""
+    watching = current
+    if watching is not None:
+        watching.moved(how, source, result, ns)

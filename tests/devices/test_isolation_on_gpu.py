@@ -15,6 +15,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import observer
+from bls_notebook.devices.moves import device_of
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.pb_utils import InferenceRequest, Tensor
 from tests.devices.conftest import Kit
@@ -191,17 +192,17 @@ class Watcher:
         self.copies: list[str] = []
         self.transfers: list[tuple[str, str]] = []
 
-    def allocated(self, device: Any, memory: Any, size: int) -> None:
+    def allocated(self, device: str, number: int, size: int) -> None:
         pass
 
-    def freed(self, device: Any, key: int, size: int) -> None:
-        pass
+    freed = allocated
 
-    def copied(self, source: Any, result: Any, device: Any) -> None:
-        self.copies.append(device.name)
-
-    def transferred(self, source: Any, result: Any, from_device: Any, to_device: Any, ns: int) -> None:
-        self.transfers.append((from_device.name, to_device.name))
+    def moved(self, how: str, source: Any, result: Any, ns: int) -> None:
+        devices = device_of(source).name, device_of(result).name
+        if how == "copy":
+            self.copies.append(devices[0])
+        else:
+            self.transfers.append(devices)
 
 
 def test_a_hop_from_model_to_model_copies_nothing(

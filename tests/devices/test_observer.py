@@ -11,7 +11,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.devices import observer
-from bls_notebook.devices.device import Device
+from bls_notebook.devices.moves import device_of
 from tests.devices.conftest import Kit
 from tests.devices.models import CUPY_DOUBLE, KEEP, define
 
@@ -23,21 +23,22 @@ class Book:
         self.alive: dict[int, tuple[str, int]] = {}
         self.events: list[tuple[Any, ...]] = []
 
-    def allocated(self, device: Device, memory: Any, size: int) -> None:
-        assert memory.key not in self.alive
-        assert memory.size == size
-        self.alive[memory.key] = (device.name, size)
+    def allocated(self, device: str, number: int, size: int) -> None:
+        assert number < 0
+        assert number not in self.alive
+        self.alive[number] = (device, size)
 
-    def freed(self, device: Device, key: int, size: int) -> None:
-        assert self.alive.pop(key, (device.name, size)) == (device.name, size)
+    def freed(self, device: str, number: int, size: int) -> None:
+        assert self.alive.pop(number, (device, size)) == (device, size)
 
-    def transferred(self, source: Any, result: Any, from_device: Device, to_device: Device, ns: int) -> None:
+    def moved(self, how: str, source: Any, result: Any, ns: int) -> None:
         assert ns >= 0
         assert source.nbytes == result.nbytes
-        self.events.append(("transfer", from_device.name, to_device.name, result.nbytes))
-
-    def copied(self, source: Any, result: Any, device: Device) -> None:
-        self.events.append(("copy", device.name, result.nbytes))
+        devices = device_of(source).name, device_of(result).name
+        if how == "copy":
+            assert devices[0] == devices[1]
+            devices = devices[:1]  # type: ignore[assignment]
+        self.events.append((how, *devices, result.nbytes))
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices.device import CPU
 from bls_notebook.devices.tracking import ledger, pool_hooks
 from bls_notebook.devices.tracking.book import Book
 from bls_notebook.engine.waiting.threads import start_in_thread
@@ -95,7 +94,7 @@ def test_a_part_of_a_block_is_no_block_of_its_own(pool: Pool, monkeypatch: pytes
     pool.malloc(4096, 1024)
     for address in (4096 + 256, 4096 + 1024):  # one within, as CuPy's arrays over DLPack say; one beside
         monkeypatch.setattr(ledger, "gpu_block", lambda _, at=address: (("gpu:0", at), 64))
-        recording.copied(None, None, CPU)
+        recording.moved("copy", None, None)
     pool.free(4096, 1024)
     book.read(recording.log, recording.deaths)
     assert [(b.bytes, b.died >= 0) for b in book.blocks()] == [(1024, True), (64, False)]

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from bls_notebook.devices import dlpack, observer
-from bls_notebook.devices.device import CPU, Device
 from bls_notebook.devices.errors import DLPackError
 
 from .absent import is_absent
@@ -23,7 +22,7 @@ from .machine import current_gpu
 from .memory import SimulatedGPU, SimulatedMemory
 from .methods import Methods
 
-__all__ = ["array_of", "capsule_of", "ndarray", "on_gpu", "place", "told", "unwrapped", "wrapped"]
+__all__ = ["array_of", "capsule_of", "ndarray", "on_gpu", "place", "unwrapped", "wrapped"]
 
 _Array = np.ndarray[Any, Any]
 IMPLICIT = (
@@ -143,7 +142,7 @@ class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
             if out.shape != self.shape:
                 raise ValueError(f"Shape mismatch. Expected shape: {self.shape}, actual shape: {out.shape}")
             out[...] = self._host
-        told(self, out, self._memory.device, CPU, started)
+        observer.moved("transfer", self, out, perf_counter_ns() - started)
         return out  # type: ignore[no-any-return]
 
     def set(self, arr: _Array, stream: Any = None) -> None:
@@ -157,7 +156,7 @@ class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
             )
         started = perf_counter_ns()
         self._host[...] = arr
-        told(arr, self, CPU, self._memory.device, started)
+        observer.moved("transfer", arr, self, perf_counter_ns() - started)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> _Array:
         raise TypeError(IMPLICIT)
@@ -194,7 +193,7 @@ class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
                 )
             started = perf_counter_ns()
             self._host[...] = value
-            told(value, self, CPU, self._memory.device, started)
+            observer.moved("transfer", value, self, perf_counter_ns() - started)
             return
         self._host[unwrapped(key, indices=True)] = unwrapped(value)
 
@@ -359,13 +358,6 @@ def _memories(args: Any) -> list[SimulatedMemory]:
         elif isinstance(value, (list, tuple)):
             found += _memories(value)
     return found
-
-
-def told(source: Any, result: Any, from_device: Device, to_device: Device, started: int) -> None:
-    """Tell the observer, if there is one, of a transfer that began at `started`."""
-    watching = observer.current
-    if watching is not None:
-        watching.transferred(source, result, from_device, to_device, perf_counter_ns() - started)
 
 
 # By the address of what a capsule holds.

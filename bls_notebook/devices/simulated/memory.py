@@ -20,7 +20,7 @@ from bls_notebook.devices.errors import OutOfMemoryError
 
 __all__ = ["SimulatedGPU", "SimulatedMemory"]
 
-_keys = itertools.count(1)
+_keys = itertools.count(-1, -1)  # no addresses
 _Array = np.ndarray[Any, Any]
 
 
@@ -106,7 +106,7 @@ class SimulatedMemory:
     Attributes
     ----------
     key : int
-        Unique for as long as the process lives.
+        Below 0, and unique for as long as the process lives.
     ptr : int
         The block's address. It is the host's, so whoever takes it for one of CUDA gets CUDA's error.
     size : int
@@ -123,18 +123,11 @@ class SimulatedMemory:
         gpu.take(self.size)
         self._taken = True
         self._host = host
-        interface = host.__array_interface__
-        self.ptr: int = interface["data"][0]
-        self.__array_interface__: dict[str, Any] = {
-            "data": (self.ptr, False),
-            "shape": interface["shape"],
-            "strides": interface["strides"],
-            "typestr": interface["typestr"],
-            "version": 3,
-        }
+        self.ptr = int(host.ctypes.data)
+        self.__array_interface__ = {**host.__array_interface__, "data": (self.ptr, False)}
         watching = observer.current
         if watching is not None:
-            watching.allocated(gpu.device, self, self.size)
+            watching.allocated(gpu.device.name, self.key, self.size)
 
     @property
     def device(self) -> Device:
@@ -155,7 +148,7 @@ class SimulatedMemory:
             self.gpu.free(self.size)
             watching = observer.current
             if watching is not None:
-                watching.freed(self.gpu.device, self.key, self.size)
+                watching.freed(self.gpu.device.name, self.key, self.size)
 
     def __repr__(self) -> str:
         return f"<{self.size:,} bytes of {self.gpu.device.label}>"

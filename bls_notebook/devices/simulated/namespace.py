@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices import dlpack
-from bls_notebook.devices.device import CPU
+from bls_notebook.devices import dlpack, observer
 
 from . import machine
 from .absent import ABSENT, is_absent
-from .array import array_of, ndarray, place, told, unwrapped, wrapped
+from .array import array_of, ndarray, place, unwrapped, wrapped
 from .cuda import MemoryPool, PinnedMemoryPool, cuda
 
 __all__ = ["cupy"]
@@ -95,10 +94,9 @@ def array(
     host = np.array(obj, dtype=dtype, order="F" if order == "F" else "C", ndmin=ndmin)
     if host.dtype.kind not in "biufc":
         raise ValueError(f"Unsupported dtype {host.dtype}")
-    gpu = machine.current_gpu()
-    out = place(host, gpu)
+    out = place(host)
     if isinstance(obj, np.ndarray):
-        told(obj, out, CPU, gpu.device, started)
+        observer.moved("transfer", obj, out, perf_counter_ns() - started)
     return out
 
 

@@ -6,7 +6,7 @@ which happens wherever Python frees memory, inside a garbage collection too. Not
 alive, and the weak references that the ledger holds, one for each block, change nothing about what the engine
 copies. What was noted becomes lives later, in `book`.
 
-It costs 1.2 to 1.7 µs for each tensor that is handed over: little of a call that takes a millisecond, and a
+It costs about 1 µs for each tensor that is handed over: little of a call that takes a millisecond, and a
 third of one that takes 8 µs. Half of it is making a weak reference with a callback, and calling that: in
 Python there is no way to 5% of so short a call (`benchmarks/memory_tracking.py`).
 
@@ -23,8 +23,6 @@ from typing import Any
 from weakref import getweakrefcount, getweakrefs, ref
 
 import numpy as np
-
-from bls_notebook.devices.device import Device
 
 from .owners import bytes_of, elements_bytes, gpu_block, owner_of
 
@@ -43,7 +41,7 @@ _NOTHING = (None,) * 7
 _number = count(1).__next__
 Key = ref[Any] | tuple[str, int]
 Who = tuple[str, int]
-_ndarray, _ref, _getweakrefs = np.ndarray, ref, getweakrefs
+_ndarray, _ref, _getweakrefs, _getweakrefcount = np.ndarray, ref, getweakrefs, getweakrefcount
 _Tensors = Sequence[Any]
 
 
@@ -128,7 +126,9 @@ class Recording:
                 if known and known[-1].__callback__ is died:
                     source = known[-1]
                 else:
-                    source = self._watch(owner)
+                    source = _ref(owner, died)
+                    if _getweakrefcount(owner) != 1:
+                        source = self._watch(owner)
                 if got is given:
                     if datatype == "BYTES":
                         size = bytes_of(owner, array)
@@ -150,16 +150,12 @@ class Recording:
             ))  # fmt: skip
         if not index and what == IN:
             self._note((ALONE, at, number, other, who, options, span, *_NOTHING))
-
-    def shorten(self) -> None:
-        """See to it that the log does not become too long."""
         if len(self.log) > self._most:
             self._full()
 
     def answered(self, number: int, instance: str, outputs: _Tensors) -> None:
         """A response has been handed to its requester as it is; `number` is the request's."""
         self.crossed(outputs, outputs, OUT, perf_counter_ns(), number, instance)
-        self.shorten()
 
     def handed(self, number: int, before: _Tensors, after: _Tensors) -> None:
         """A request is handed to its model once more."""
@@ -187,31 +183,16 @@ class Recording:
 
     # -- devices (observer.Observer) -----------------------------------------------------------------
 
-    def allocated(self, device: Device, memory: Any, size: int) -> None:
+    def allocated(self, device: str, number: int, size: int) -> None:
         """A GPU gave memory."""
-        self.took(device.name, -memory.key, size)
-
-    def took(self, device: str, number: int, size: int) -> None:
-        """A GPU gave memory, known by a number."""
         self._rare(ALLOCATED, current_request(), (device, number), size)
 
-    def freed(self, device: Device, key: int, size: int) -> None:
+    def freed(self, device: str, number: int, size: int) -> None:
         """Memory of a GPU is free again."""
-        self.gave_back(device.name, -key, size)
-
-    def gave_back(self, device: str, number: int, size: int) -> None:
-        """Memory of a GPU, known by a number, is free again."""
         self._rare(FREED, (device, number), size)
 
-    def transferred(self, source: Any, result: Any, from_device: Device, to_device: Device, ns: int) -> None:
-        """Data went to another device."""
-        self._moved("transfer", ns, source, result)
-
-    def copied(self, source: Any, result: Any, device: Device) -> None:
-        """The engine copied an array on its device."""
-        self._moved("copy", 0, source, result)
-
-    def _moved(self, how: str, ns: int, source: Any, result: Any) -> None:
+    def moved(self, how: str, source: Any, result: Any, ns: int = 0) -> None:
+        """An array was moved to another device, or copied on its own."""
         self._rare(MOVED, current_request(), how, ns, *self._block_of(source), *self._block_of(result))
 
     # -- the rest ------------------------------------------------------------------------------------
@@ -220,7 +201,7 @@ class Recording:
         """Tensors were handed over, to whom is said later."""
         for given, got in zip(before, after):  # noqa: B905 - of one length
             if got is not given:
-                self._moved("copy", 0, given._array, got._array)
+                self.moved("copy", given._array, got._array)
 
     def exported(self, tensor: Any) -> None:
         """A tensor's memory is shared by DLPack from now on."""

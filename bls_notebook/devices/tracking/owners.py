@@ -69,5 +69,5 @@ def gpu_block(array: Any) -> tuple[tuple[str, int], int]:
     array = getattr(array, "payload", array)
     device = device_of(array)
     memory = array.data.mem
-    number = -memory.key if device.simulated else memory.ptr
+    number = memory.key if device.simulated else memory.ptr
     return (device.name, number), int(memory.size)

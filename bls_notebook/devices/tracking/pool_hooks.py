@@ -50,7 +50,7 @@ def follow() -> None:
 
 
 def _hook(cupy: Any, recording: Recording) -> Any:
-    took, gave_back = recording.took, recording.gave_back
+    allocated, freed = recording.allocated, recording.freed
 
     class LedgerHook(cupy.cuda.MemoryHook):  # type: ignore[misc]
         """Tells the ledger."""
@@ -60,10 +60,10 @@ def _hook(cupy: Any, recording: Recording) -> Any:
         def malloc_postprocess(self, **about: Any) -> None:
             """The pool gave memory; at address 0 where it had none."""
             if about["mem_ptr"]:
-                took(f"gpu:{about['device_id']}", about["mem_ptr"], about["mem_size"])
+                allocated(f"gpu:{about['device_id']}", about["mem_ptr"], about["mem_size"])
 
         def free_preprocess(self, **about: Any) -> None:
             """The pool takes memory back: told before it does, because then another thread may get it."""
-            gave_back(f"gpu:{about['device_id']}", about["mem_ptr"], about["mem_size"])
+            freed(f"gpu:{about['device_id']}", about["mem_ptr"], about["mem_size"])
 
     return LedgerHook()

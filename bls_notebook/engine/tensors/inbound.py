@@ -113,8 +113,6 @@ def received(
         tracked.crossed(
             inputs, out._inputs, ledger.IN, arrived, number, sender.track, model.who, out._options, span
         )
-        if not number & 63:
-            tracked.shorten()
     return out
 
 
