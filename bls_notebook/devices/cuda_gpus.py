@@ -19,7 +19,7 @@ from bls_notebook.observe.records.repository import DeviceRecord
 
 from . import dlpack
 from .device import Device, gpu
-from .errors import DeviceError, DLPackError
+from .errors import DeviceError
 from .staging import Staging
 
 __all__ = ["CudaGPUs"]
@@ -66,7 +66,6 @@ class CudaGPUs:
             self._runtime.setDevice(before)
 
     def usage(self, index: int) -> DeviceRecord:
-        """Return the memory of a GPU."""
         with self._on(index):
             free, total = self._runtime.memGetInfo()
             pool = self._cupy.get_default_memory_pool()
@@ -76,11 +75,9 @@ class CudaGPUs:
         return DeviceRecord(gpu(index).name, name, False, ours, held - ours, others, total)
 
     def device_of(self, array: Any) -> Device:
-        """Return the GPU that an array is on."""
         return gpu(array.data.device_id)
 
     def from_host(self, host: _Array, index: int) -> Any:
-        """Return a copy on a GPU."""
         with self._on(index):
             out = self._cupy.empty(host.shape, host.dtype)
             if out.nbytes:
@@ -88,13 +85,11 @@ class CudaGPUs:
         return out
 
     def to_host(self, array: Any) -> _Array:
-        """Return a copy in host memory."""
         with self._on(array.data.device_id):
             self._runtime.deviceSynchronize()
             return self._staging.download(self._cupy.ascontiguousarray(array))
 
     def to_gpu(self, array: Any, index: int) -> Any:
-        """Return a copy on a GPU."""
         with self._on(array.data.device_id):
             self._runtime.deviceSynchronize()
             array = self._cupy.ascontiguousarray(array)
@@ -109,12 +104,10 @@ class CudaGPUs:
         return out
 
     def finish(self, array: Any) -> None:
-        """Wait for all work on an array's GPU."""
         with self._on(array.data.device_id):
             self._runtime.deviceSynchronize()
 
     def unheld(self, array: Any) -> bool:
-        """Whether the array alone has its memory."""
         if not self._unheld:
             self._unheld = self._calibrated()
         return self._counts(array) in self._unheld
@@ -139,25 +132,18 @@ class CudaGPUs:
         return frozenset({self._counts(plain), self._counts(view)})
 
     def capsule(self, array: Any) -> object:
-        """Return a DLPack capsule that shares an array's memory."""
         return array.__dlpack__(stream=-1)  # nothing waits to be done on it
 
     def array_of(self, capsule: object) -> Any:
-        """Return an array that shares the memory of a capsule."""
-        kind, index = dlpack.device_of_capsule(capsule)
-        if kind not in dlpack.CUDA_DEVICES:
-            raise DLPackError(f"DLDevice type {kind} is not support by Python backend.")
+        _, index = dlpack.device_of_capsule(capsule)
         with self._on(index):
             return self._cupy.from_dlpack(capsule)
 
     def array_module(self) -> Any:
-        """Return CuPy."""
         return self._cupy
 
     def current(self) -> int:
-        """Return the number of the GPU that this thread works on."""
         return int(self._runtime.getDevice())
 
     def set_current(self, index: int) -> None:
-        """Make a GPU the one that this thread works on."""
         self._runtime.setDevice(index)

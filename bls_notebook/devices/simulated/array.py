@@ -7,8 +7,11 @@ of another GPU than the current one.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from operator import attrgetter
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -20,27 +23,19 @@ from bls_notebook.devices.errors import DLPackError
 from .absent import is_absent
 from .machine import current_gpu
 from .memory import SimulatedGPU, SimulatedMemory
-from .methods import Methods
 
-__all__ = ["array_of", "capsule_of", "ndarray", "on_gpu", "place", "unwrapped", "wrapped"]
+__all__ = ["array_of", "ndarray", "on_gpu", "place", "unwrapped", "wrapped"]
 
 _Array = np.ndarray[Any, Any]
-IMPLICIT = (
-    "Implicit conversion to a NumPy array is not allowed. "
-    "Please use `.get()` to construct a NumPy array explicitly."
-)
-_TRUTHS = ("allclose", "array_equal", "array_equiv")
 _SCALARS = (bool, int, float, complex, np.generic)
 
 
+@dataclass(eq=False, slots=True, repr=False)
 class Pointer:
     """Where an array's elements begin (`ndarray.data`)."""
 
-    __slots__ = ("mem", "ptr")
-
-    def __init__(self, mem: SimulatedMemory, ptr: int) -> None:
-        self.mem = mem
-        self.ptr = ptr
+    mem: SimulatedMemory
+    ptr: int
 
     @property
     def device_id(self) -> int:
@@ -54,7 +49,7 @@ class Pointer:
         return f"<Pointer 0x{self.ptr:x} device={self.mem.device.label}>"
 
 
-class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
+class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
     """An array on a simulated GPU; made by the functions of `bls_notebook.cupy()`, never directly."""
 
     __slots__ = ("__weakref__", "_host", "_memory")
@@ -82,19 +77,25 @@ class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
         return Pointer(self._memory, self._host.ctypes.data)
 
     @property
-    def flags(self) -> Any:
-        """Layout of the memory."""
-        return self._host.flags
-
-    @property
     def base(self) -> Any:
         """None for an array that has its memory to itself."""
         return None if self._host.size * self._host.itemsize == self._memory.size else self._memory
 
-    def __len__(self) -> int:
-        if not self._host.ndim:
-            raise TypeError("len() of unsized object")
-        return len(self._host)
+    @property
+    def shape(self) -> Any:
+        """Size of each dimension, a tuple of whole numbers."""
+        return self._host.shape
+
+    @shape.setter
+    def shape(self, value: Any) -> None:
+        host = self._host.reshape(value)
+        if host.size and host.ctypes.data != self._host.ctypes.data:
+            raise AttributeError("incompatible shape: an array that is not contiguous keeps its own")
+        self._host = host
+
+    if TYPE_CHECKING:  # what `_METHODS` and the other tables below name
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __iter__(self) -> Any:
         if not self._host.ndim:
@@ -104,24 +105,8 @@ class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
     def __repr__(self) -> str:
         return f"{self._host!r}  # {self._memory.device.label}"
 
-    def __str__(self) -> str:
-        return str(self._host)
-
     def __format__(self, spec: str) -> str:
         return format(self._host if self._host.ndim else self._host[()], spec)
-
-    def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        host = getattr(on_gpu(self)._host, name)(*unwrapped(args), **unwrapped(kwargs))
-        return wrapped(host, self._memory)
-
-    def _viewed(self, host: _Array) -> Any:
-        return wrapped(host, self._memory)
-
-    def _reshape(self, shape: Any) -> None:
-        host = self._host.reshape(shape)
-        if host.size and host.ctypes.data != self._host.ctypes.data:
-            raise AttributeError("incompatible shape: an array that is not contiguous keeps its own")
-        self._host = host
 
     def copy(self, order: Any = "C") -> ndarray:
         """Return a copy, on the current GPU."""
@@ -159,19 +144,10 @@ class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
         observer.moved("transfer", arr, self, perf_counter_ns() - started)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> _Array:
-        raise TypeError(IMPLICIT)
-
-    def __bool__(self) -> bool:
-        return bool(self._host)
-
-    def __int__(self) -> int:
-        return int(self._host)
-
-    def __float__(self) -> float:
-        return float(self._host)
-
-    def __complex__(self) -> complex:
-        return complex(self._host)
+        raise TypeError(
+            "Implicit conversion to a NumPy array is not allowed. "
+            "Please use `.get()` to construct a NumPy array explicitly."
+        )
 
     def __reduce__(self) -> Any:
         return place, (self._host.copy(),)
@@ -208,23 +184,22 @@ class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
                 raise unsupported(value)
             if not isinstance(value, (ndarray, *_SCALARS, list, tuple, slice)):
                 return NotImplemented
-        kwargs = {name: unwrapped(value) for name, value in kwargs.items()}
+        kwargs = unwrapped(kwargs)
         if out is not None:
-            outs = out if isinstance(out, tuple) else (out,)
-            for value in outs:
+            for value in out:
                 if value is not None and not isinstance(value, ndarray):
                     raise unsupported(value)
-            kwargs["out"] = tuple(None if o is None else on_gpu(o)._host for o in outs)
-        result = getattr(ufunc, method)(*(unwrapped(value) for value in inputs), **kwargs)
+            kwargs["out"] = tuple(None if o is None else on_gpu(o)._host for o in out)
+        result = getattr(ufunc, method)(*unwrapped(inputs), **kwargs)
         if out is not None:
-            return outs[0] if len(outs) == 1 else outs
+            return out[0] if len(out) == 1 else out
         return wrapped(result)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if is_absent(func.__module__, func.__name__):
             return NotImplemented
         result = func(*unwrapped(args), **unwrapped(kwargs))
-        if isinstance(result, bool) and func.__name__ in _TRUTHS:
+        if isinstance(result, bool) and func.__name__ in ("allclose", "array_equal", "array_equiv"):
             result = np.bool_(result)
         elif type(result) is int and func is np.count_nonzero:  # as older versions of NumPy count
             result = np.intp(result)
@@ -244,15 +219,59 @@ class ndarray(Methods, NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
             raise BufferError("unsupported device requested.")
         if copy:
             raise BufferError("copy=True only supported for copy to CPU.")
-        return capsule_of(self)
+        return self.toDlpack()
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return DLPack's device type, which is CUDA's, and the number of the GPU."""
         return (2, self._memory.device_id)
 
     def toDlpack(self) -> object:  # noqa: N802 - CuPy's name
-        """Return a DLPack capsule."""
-        return capsule_of(self)
+        """Return a DLPack capsule that shares the array's memory, and keeps it."""
+        # A broadcast view, say, cannot be written to, and NumPy does not export it.
+        array = self if self._host.flags.writeable else self.copy()
+        capsule = array._host.__dlpack__()
+        dlpack.move_capsule(capsule, array.__dlpack_device__())
+        _exported[dlpack.address_of_capsule(capsule)] = array._memory
+        return capsule
+
+
+# What does as NumPy's does. No work of the GPU: it may be had of an array of any GPU, whichever is current.
+_ATTRIBUTES = "dtype flags itemsize nbytes ndim size strides"
+_VIEWS = "T imag real"
+_PLAIN_METHODS = """
+    __bool__ __complex__ __float__ __int__ __len__ __str__ diagonal fill item ravel reshape sort squeeze
+    swapaxes tobytes tolist transpose view
+"""
+_METHODS = """
+    all any argmax argmin argsort astype choose clip compress conj cumprod cumsum dot flatten max mean min
+    nonzero prod put repeat round std sum take trace var
+"""
+
+
+def _method(name: str, is_work: bool) -> Callable[..., Any]:
+    def method(self: ndarray, *args: Any, **kwargs: Any) -> Any:
+        if is_work:
+            on_gpu(self)
+            args, kwargs = unwrapped(args), unwrapped(kwargs)
+        return wrapped(getattr(self._host, name)(*args, **kwargs), self._memory)
+
+    method.__name__ = name
+    method.__doc__ = f"As `numpy.ndarray.{name}`, on the GPU."
+    return method
+
+
+def _view(name: str) -> property:
+    return property(lambda self: wrapped(getattr(self._host, name), self._memory))
+
+
+for _name in _ATTRIBUTES.split():
+    setattr(ndarray, _name, property(attrgetter(f"_host.{_name}")))
+for _name in _VIEWS.split():
+    setattr(ndarray, _name, _view(_name))
+for _name in _PLAIN_METHODS.split():
+    setattr(ndarray, _name, _method(_name, False))
+for _name in _METHODS.split():
+    setattr(ndarray, _name, _method(_name, True))
 
 
 def place(host: _Array, gpu: SimulatedGPU | None = None) -> ndarray:
@@ -350,32 +369,20 @@ def unwrapped(value: Any, indices: bool = False) -> Any:
     return value
 
 
-def _memories(args: Any) -> list[SimulatedMemory]:
-    found = []
+def _memories(args: Any) -> Iterator[SimulatedMemory]:
     for value in args:
         if isinstance(value, ndarray):
-            found.append(value._memory)
+            yield value._memory
         elif isinstance(value, (list, tuple)):
-            found += _memories(value)
-    return found
+            yield from _memories(value)
 
 
 # By the address of what a capsule holds.
 _exported: WeakValueDictionary[int, SimulatedMemory] = WeakValueDictionary()
 
 
-def capsule_of(array: ndarray) -> object:
-    """Return a DLPack capsule that shares an array's memory, and keeps it."""
-    if not array._host.flags.writeable:  # a broadcast view, say, which NumPy does not export
-        array = array.copy()
-    capsule = array._host.__dlpack__()
-    dlpack.move_capsule(capsule, array.__dlpack_device__())
-    _exported[dlpack.address_of_capsule(capsule)] = array._memory
-    return capsule
-
-
 def array_of(capsule: object) -> ndarray:
-    """Return the memory of a capsule that `capsule_of` made, without a copy. The capsule is used up.
+    """Return the memory of a capsule that `ndarray.toDlpack` made, without a copy. The capsule is used up.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from bls_notebook.devices.device import Device
 from bls_notebook.observe.records.repository import DeviceRecord
 
 from . import machine
-from .array import array_of, capsule_of, ndarray, place
+from .array import array_of, ndarray, place
 from .memory import SimulatedGPU
 
 __all__ = ["SimulatedGPUs"]
@@ -27,63 +27,51 @@ class SimulatedGPUs:
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return len(machine.gpus())
 
     def usage(self, index: int) -> DeviceRecord:
-        """Return the memory of a GPU."""
         one = machine.gpu_at(index)
         return DeviceRecord(
             one.device.name, "host memory stands in for it", True, one.used, 0, 0, one.capacity
         )
 
     def device_of(self, array: Any) -> Device:
-        """Return the GPU that an array is on."""
         device: Device = array._memory.gpu.device
         return device
 
     def from_host(self, host: _Array, index: int) -> Any:
-        """Return a copy on a GPU."""
         gpu = machine.gpu_at(index)
         gpu.check(host.nbytes)
         return place(np.array(host, order="C", subok=False), gpu)
 
     def to_host(self, array: Any) -> _Array:
-        """Return a copy in host memory."""
         host: _Array = array._host.copy()
         return host
 
     def to_gpu(self, array: Any, index: int) -> Any:
-        """Return a copy on a GPU."""
         return self.from_host(array._host, index)
 
     def finish(self, array: Any) -> None:
         """Nothing to wait for."""
 
     def unheld(self, array: Any) -> bool:
-        """Whether the array alone has its memory."""
         return _counts(array) in _UNHELD
 
     def capsule(self, array: Any) -> object:
-        """Return a DLPack capsule that shares an array's memory."""
-        return capsule_of(array)
+        return array.toDlpack()
 
     def array_of(self, capsule: object) -> Any:
-        """Return an array that shares the memory of a capsule."""
         return array_of(capsule)
 
     def array_module(self) -> Any:
-        """Return what models import as `cupy`."""
         from .namespace import cupy
 
         return cupy
 
     def current(self) -> int:
-        """Return the number of the GPU that this thread works on."""
         return machine.current_gpu().index
 
     def set_current(self, index: int) -> None:
-        """Make a GPU the one that this thread works on."""
         machine.set_current(index)
 
 

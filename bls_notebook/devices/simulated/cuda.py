@@ -31,7 +31,6 @@ class Device:
         self._before: list[int] = []
 
     def use(self) -> None:
-        """Make it the current one of this thread."""
         machine.set_current(self.id)
 
     def synchronize(self) -> None:
@@ -68,12 +67,12 @@ class Stream:
 
     null: Stream
     ptr = 0
+    done = True
 
     def __init__(self, null: bool = False, non_blocking: bool = False, ptds: bool = False) -> None:
         self._before: list[Stream] = []
 
     def use(self) -> Stream:
-        """Make it the current one of this thread."""
         _streams.current = self
         return self
 
@@ -84,15 +83,9 @@ class Stream:
         """Nothing to wait for."""
 
     def record(self, event: Event | None = None) -> Event:
-        """Record an event."""
         event = Event() if event is None else event
         event.record(self)
         return event
-
-    @property
-    def done(self) -> bool:
-        """Always."""
-        return True
 
     def __enter__(self) -> Stream:
         self._before.append(current_stream())
@@ -106,72 +99,49 @@ class Stream:
 
 
 Stream.null = Stream(null=True)
-
-
-class _Streams(threading.local):
-    current: Stream | None = None
-
-
-_streams = _Streams()
+_streams = threading.local()  # the current one of each thread
 
 
 def current_stream() -> Stream:
-    """Return the current stream of this thread."""
-    return _streams.current or Stream.null
+    found: Stream = getattr(_streams, "current", Stream.null)
+    return found
 
 
 class Event:
     """A point in time of a stream."""
 
+    done = True
+
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
         self.ns = 0
 
     def record(self, stream: Stream | None = None) -> None:
-        """Take note of the time."""
         self.ns = perf_counter_ns()
 
     def synchronize(self) -> None:
         """Nothing to wait for."""
-
-    @property
-    def done(self) -> bool:
-        """Always."""
-        return True
-
-
-def elapsed_time(start: Event, end: Event) -> float:
-    """Return the milliseconds between two events."""
-    return (end.ns - start.ns) / 1e6
 
 
 class MemoryPool:
     """The memory of the current GPU, as a pool that keeps nothing back."""
 
     def used_bytes(self) -> int:
-        """Bytes in use."""
         return machine.current_gpu().used
 
-    def total_bytes(self) -> int:
-        """Bytes that the pool holds: those in use."""
-        return machine.current_gpu().used
+    total_bytes = used_bytes
 
     def free_bytes(self) -> int:
-        """Bytes kept for arrays to come: none."""
         return 0
 
-    def n_free_blocks(self) -> int:
-        """Blocks kept for arrays to come: none."""
-        return 0
+    n_free_blocks = free_bytes
 
     def free_all_blocks(self, stream: Any = None) -> None:
         """Nothing is kept back."""
 
     def get_limit(self) -> int:
-        """Capacity of the GPU."""
         return machine.current_gpu().capacity
 
     def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
-        """Change what the current GPU can hold."""
         gpu = machine.current_gpu()
         if size is None and fraction is not None:
             size = int(gpu.capacity * fraction)
@@ -181,21 +151,13 @@ class MemoryPool:
 class PinnedMemoryPool:
     """Host memory needs no pinning here."""
 
-    def n_free_blocks(self) -> int:
-        """None."""
-        return 0
-
-    def free_all_blocks(self) -> None:
-        """Nothing is kept back."""
+    n_free_blocks = MemoryPool.n_free_blocks
+    free_all_blocks = MemoryPool.free_all_blocks
 
 
 def _properties(index: int) -> dict[str, Any]:
     gpu = machine.gpu_at(index)
     return {"name": b"simulated GPU", "totalGlobalMem": gpu.capacity, "major": 0, "minor": 0}
-
-
-def _mem_info() -> tuple[int, int]:
-    return Device().mem_info
 
 
 def _module(name: str, **names: Any) -> ModuleType:
@@ -213,7 +175,7 @@ runtime = _module(
     deviceSynchronize=lambda: None,
     deviceCanAccessPeer=lambda device, peer: 0,
     getDeviceProperties=_properties,
-    memGetInfo=_mem_info,
+    memGetInfo=lambda: Device().mem_info,
     streamSynchronize=lambda stream: None,
 )
 """`cupy.cuda.runtime`."""
@@ -227,7 +189,7 @@ cuda = _module(
     PinnedMemoryPool=PinnedMemoryPool,
     Stream=Stream,
     get_current_stream=lambda device_id=-1: current_stream(),
-    get_elapsed_time=elapsed_time,
+    get_elapsed_time=lambda start, end: (end.ns - start.ns) / 1e6,  # milliseconds
     is_available=lambda: bool(machine.gpus()),
     runtime=runtime,
     memory=_module("cuda.memory", OutOfMemoryError=OutOfMemoryError),

@@ -33,18 +33,12 @@ class SimulatedGPU:
         Its number.
     capacity : int
         In bytes.
-
-    Attributes
-    ----------
-    peak : int
-        The most bytes that were in use at a time.
     """
 
     def __init__(self, index: int, capacity: int) -> None:
         self.device: Device = gpu(index, simulated=True)
         self.index = index
         self.capacity = capacity
-        self.peak = 0
         self._used = 0
         self._freed: deque[int] = deque()
         self._lock = threading.RLock()
@@ -83,11 +77,8 @@ class SimulatedGPU:
             There is not that much left.
         """
         with self._lock:
-            self._settle()
-            if self._used + size > self.capacity:
-                raise OutOfMemoryError(size, self._used, self.capacity, self.device.label)
+            self.check(size)
             self._used += size
-            self.peak = max(self.peak, self._used)
 
     def free(self, size: int) -> None:
         """Count bytes as free."""
