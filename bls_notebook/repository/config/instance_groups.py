@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from bls_notebook.devices.registry import why_no_gpu
 
 from .proto import ModelConfigMessage, model_config_pb2
-from .refuse import refuse
+from .validate import refuse
 
 __all__ = ["complete_instance_groups"]
 
@@ -49,41 +50,37 @@ def complete_instance_groups(config: ModelConfigMessage, gpus: int, auto: bool =
             group.count = 2 if on_cpu and config.backend in _TWO_ON_CPU else 1
         if group.kind == kinds.KIND_GPU and not group.gpus:
             group.gpus.extend(range(gpus))
-        _validate(config, group, gpus)
+        refuse(config, _problems(config, group, gpus))
+    refuse(config, _too_many(config))
+
+
+def _too_many(config: ModelConfigMessage) -> Iterator[str]:
     count = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
     if count > MOST_INSTANCES:
-        refuse(
-            config,
+        yield (
             f"its instance groups ask for {count:,} instances, expected at most {MOST_INSTANCES:,}: on a "
-            "server each is a process of its own; lower instance_group.count",
+            "server each is a process of its own; lower instance_group.count"
         )
 
 
-def _validate(config: ModelConfigMessage, group: Any, gpus: int) -> None:
+def _problems(config: ModelConfigMessage, group: Any, gpus: int) -> Iterator[str]:
     kinds = model_config_pb2().ModelInstanceGroup
     who = f"instance group '{group.name}'"
-    known = kinds.Kind.values()
-    if group.kind not in known:
-        refuse(config, f"{who} has kind {group.kind}, which is not one of {', '.join(kinds.Kind.keys())}")
-    kind = kinds.Kind.Name(group.kind)
+    if group.kind not in kinds.Kind.values():
+        yield f"{who} has kind {group.kind}, which is not one of {', '.join(kinds.Kind.keys())}"
     if group.kind == kinds.KIND_GPU:
         there = f"GPUs here: {', '.join(map(str, range(gpus)))}" if gpus else "there is no GPU here"
         if not group.gpus:
-            refuse(
-                config,
-                f"{who} has kind KIND_GPU, but {there}; use KIND_CPU, or leave the kind out ({why_no_gpu()})",
-            )
+            remedy = f"use KIND_CPU, or leave the kind out ({why_no_gpu()})"
+            yield f"{who} has kind KIND_GPU, but {there}; {remedy}"
         for device in group.gpus:
             if not 0 <= device < gpus:
-                remedy = "change gpus, or use KIND_CPU"
-                if not gpus:
-                    remedy += f" ({why_no_gpu()})"
-                refuse(config, f"{who} asks for GPU {device}, but {there}; {remedy}")
+                why = "" if gpus else f" ({why_no_gpu()})"
+                yield f"{who} asks for GPU {device}, but {there}; change gpus, or use KIND_CPU{why}"
     elif group.gpus:
-        refuse(
-            config,
-            f"{who} is of kind {kind} but lists gpus {list(group.gpus)}; "
-            "leave gpus out, or use kind: KIND_GPU with GPUs that exist",
+        yield (
+            f"{who} is of kind {kinds.Kind.Name(group.kind)} but lists gpus {list(group.gpus)}; "
+            "leave gpus out, or use kind: KIND_GPU with GPUs that exist"
         )
     if group.profile and config.platform != "tensorrt_plan":
-        refuse(config, f"{who} gives a profile, which only TensorRT models have; leave profile out")
+        yield f"{who} gives a profile, which only TensorRT models have; leave profile out"

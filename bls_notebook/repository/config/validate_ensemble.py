@@ -6,60 +6,54 @@ What is wrong is said in the words of the server's log, with what to do after th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .proto import ModelConfigMessage
-from .refuse import refuse
 
-__all__ = ["validate_ensemble"]
+__all__ = ["ensemble_problems"]
 
 
-def validate_ensemble(config: ModelConfigMessage) -> None:
-    """Raise for an ensemble whose tensors are not each written once, and used."""
+def ensemble_problems(config: ModelConfigMessage) -> Iterator[str]:
+    """Yield what keeps the tensors of an ensemble from being each written once, and used."""
+    steps = config.ensemble_scheduling.step
     if config.platform != "ensemble":
-        refuse(config, 'ensemble_scheduling is only for ensembles; set platform: "ensemble", and no backend')
+        yield 'ensemble_scheduling is only for ensembles; set platform: "ensemble", and no backend'
     if config.instance_group:
-        refuse(
-            config,
+        yield (
             f"instance group should not be specified for ensemble '{config.name}'; leave it out (its members "
-            "have their own)",
+            "have their own)"
         )
     for name, given in (
         ("optimization", config.HasField("optimization")),
         ("model_warmup", len(config.model_warmup)),
     ):
         if given:
-            refuse(config, f"an ensemble has no {name}; leave it out (its members have their own)")
-    if not config.ensemble_scheduling.step:
-        refuse(config, f"must specify 'step' for ensemble '{config.name}'; add one for each model")
-    _validate_flow(config, _writers(config))
-
-
-def _writers(config: ModelConfigMessage) -> dict[str, int]:
-    """Return the step that writes each tensor, after checking the steps one by one."""
-    writers: dict[str, int] = {}
-    for number, step in enumerate(config.ensemble_scheduling.step):
+            yield f"an ensemble has no {name}; leave it out (its members have their own)"
+    if not steps:
+        yield f"must specify 'step' for ensemble '{config.name}'; add one for each model"
+    writers: dict[str, int] = {}  # the step that writes each tensor
+    for number, step in enumerate(steps):
         where = f"step {number} of ensemble '{config.name}'"
         if not step.model_name:
-            refuse(config, f"must specify 'model_name' in {where}; name the model that it runs")
+            yield f"must specify 'model_name' in {where}; name the model that it runs"
         for which in ("input", "output"):
             if not getattr(step, f"{which}_map"):
-                refuse(
-                    config,
+                yield (
                     f"must specify '{which}_map' in {where}; map the {which}s of '{step.model_name}' to "
-                    "tensors of the ensemble",
+                    "tensors of the ensemble"
                 )
         for tensor in step.output_map.values():
             if tensor in writers:
-                refuse(
-                    config,
+                yield (
                     f"ensemble tensor '{tensor}' can appear in an output map only once for ensemble "
                     f"'{config.name}' step {number}; step {writers[tensor]} writes it too: give each output "
-                    "a name of its own",
+                    "a name of its own"
                 )
             writers[tensor] = number
-    return writers
+    yield from _of_flow(config, writers)
 
 
-def _validate_flow(config: ModelConfigMessage, writers: dict[str, int]) -> None:
+def _of_flow(config: ModelConfigMessage, writers: dict[str, int]) -> Iterator[str]:
     steps = config.ensemble_scheduling.step
     read = {tensor for step in steps for tensor in step.input_map.values()}
     inputs = [tensor.name for tensor in config.input]
@@ -67,10 +61,10 @@ def _validate_flow(config: ModelConfigMessage, writers: dict[str, int]) -> None:
     unused = f"for ensemble {config.name}' is not used"  # with one quote, as there
     for name in inputs:
         if name not in read and name not in writers:
-            refuse(config, f"ensemble input '{name}' {unused}; use it in an input_map, or leave it out")
+            yield f"ensemble input '{name}' {unused}; use it in an input_map, or leave it out"
     for name in outputs:
         if name not in read and name not in writers:
-            refuse(config, f"ensemble output '{name}' {unused}: no step writes it; add it to an output_map")
+            yield f"ensemble output '{name}' {unused}: no step writes it; add it to an output_map"
     ready = set(inputs)
     waiting = list(range(len(steps)))
     while runnable := [n for n in waiting if ready.issuperset(steps[n].input_map.values())]:
@@ -82,18 +76,16 @@ def _validate_flow(config: ModelConfigMessage, writers: dict[str, int]) -> None:
             lacking = _lacking(config, name, writers, ready)
             why = f": at least one of its depending tensors, '{lacking}', is not connected"
             why = why if lacking != name else ""
-            refuse(
-                config,
+            yield (
                 f"output '{name}' for ensemble '{config.name}' is not written{why}; "
-                "connect it to an input or to a step's output",
+                "connect it to an input or to a step's output"
             )
     for name in sorted((read | writers.keys()) - set(outputs)):
         if name not in ready or name not in read:
             what = "is written but never used" if name in ready else "is never written"
-            refuse(
-                config,
+            yield (
                 f"ensemble tensor '{name}' is unused in ensemble '{config.name}': it {what}; connect it, or "
-                "leave it out",
+                "leave it out"
             )
 
 
