@@ -14,7 +14,7 @@ import logging
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
@@ -40,7 +40,6 @@ from .loading.ensembles import (
 )
 from .loading.loader import POLL_FAILED
 from .polling import FolderPolling, Poller
-from .server_metrics import ServerFamilies
 from .service import Service
 from .source.fingerprint import signature
 from .source.layout import find_model, model_names
@@ -48,6 +47,7 @@ from .source.model_source import ModelSource
 from .source.names import check_model_name, check_version
 from .source.notebook_globals import undefined_name_warnings
 from .source.notebook_imports import stray_import_warnings
+from .statistics import server_families
 
 __all__ = ["CONTROL_MODES", "Catalog", "ControlMode"]
 
@@ -98,7 +98,7 @@ class Catalog:
         self.service = Service(for_models, ResponseCache(cache_bytes), strict)
         self.server = self.service.server
         self.server.backend_folders = backend_folders
-        self.metrics = Metrics(ServerFamilies(self.server).collect)
+        self.metrics = Metrics(partial(server_families, weakref.ref(self.server)))
         self._definitions: dict[str, ModelSource] = {}
         self._configs: dict[str, object] = {}
         self._polling = FolderPolling(paths, self._definitions, self._load_asked, self.service.unload)
