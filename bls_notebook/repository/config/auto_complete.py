@@ -3,55 +3,38 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.pb_utils.model_config import ModelConfig
 
 from .complete import fill_defaults
 from .from_json import parse_json
-from .proto import ModelConfigMessage, new_config
+from .proto import ModelConfigMessage
 from .render import to_json
 
 __all__ = ["auto_complete"]
 
 
 def auto_complete(config: ModelConfigMessage, model_class: object) -> ModelConfigMessage:
-    """Return a new configuration with what the model's `auto_complete_config` adds.
+    """Return a new configuration with what `auto_complete_config` of the model, or of its backend's, adds.
 
     As in Triton only the largest batch size, the inputs, the outputs, a scheduler where there was none
     and the transaction policy are taken over; other changes to the dict are ignored.
 
-    Parameters
-    ----------
-    config : ModelConfig
-        Completed by `complete`; it is not changed.
-    model_class : object
-        The model's `TritonPythonModel`, or a backend's model. Without `auto_complete_config` nothing is
-        added.
-
-    Raises
-    ------
-    ConfigError
-        The function returned something else than a `pb_utils.ModelConfig`, or one that is no
-        configuration, or tried to change the scheduler.
-    Exception
-        Whatever the function raises.
-
-    Notes
-    -----
     Where the answer is no configuration (a data type without its `TYPE_`, say), Triton drops it: it then
     refuses a model without config.pbtxt, and quietly serves any other without the addition. Here both
-    are errors.
+    are errors, as is a change of the scheduler.
     """
-    completed = new_config()
-    completed.CopyFrom(config)
+    completed = deepcopy(config)
     function = getattr(model_class, "auto_complete_config", None)
     if function is None:
         return completed
     answer = function(ModelConfig(to_json(config)))
     if not isinstance(answer, ModelConfig):
+        returned = "None" if answer is None else f"a {type(answer).__name__}"
         raise ConfigError(
-            f"model '{config.name}': auto_complete_config returned {_named(answer)}; "
+            f"model '{config.name}': auto_complete_config returned {returned}; "
             "it must return the pb_utils.ModelConfig that it was given"
         )
     source = "auto_complete_config"
@@ -82,7 +65,3 @@ def _merge(config: ModelConfigMessage, answer: ModelConfigMessage) -> None:
         )
     if answer.HasField("model_transaction_policy"):
         config.model_transaction_policy.decoupled = answer.model_transaction_policy.decoupled
-
-
-def _named(value: object) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"

@@ -7,12 +7,12 @@ The order is the server's: backend and file name, defaults, a first validation, 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from copy import deepcopy
 
 from bls_notebook.engine.errors import ConfigError
 
 from .instance_groups import complete_instance_groups
-from .proto import ModelConfigMessage, new_config
+from .proto import ModelConfigMessage
 from .validate import validate_model
 
 __all__ = ["complete", "fill_defaults"]
@@ -20,22 +20,15 @@ __all__ = ["complete", "fill_defaults"]
 _SEQUENCE_IDLE_MICROSECONDS = 1_000_000
 
 
-@dataclass(frozen=True)
-class _Backend:
-    """A backend that Triton recognises by its platform, its file name or a file in the version's folder."""
-
-    name: str
-    filename: str
-    platforms: dict[str, str] = field(default_factory=dict)  # platform -> its default file name
-
-
-_KNOWN_BACKENDS = (
-    _Backend("tensorrt", "model.plan", {"tensorrt_plan": "model.plan"}),
-    _Backend("onnxruntime", "model.onnx", {"onnxruntime_onnx": "model.onnx"}),
-    _Backend("openvino", "model.xml"),
-    _Backend("pytorch", "model.pt", {"pytorch_libtorch": "model.pt", "torch_aoti": "model.pt2"}),
-    _Backend("python", "model.py"),
-)
+# Backends that Triton recognises by their platform, their file name or a file in the version's folder: the
+# default file name for each platform, "" for those that go without.
+_KNOWN_BACKENDS: dict[str, dict[str, str]] = {
+    "tensorrt": {"tensorrt_plan": "model.plan"},
+    "onnxruntime": {"onnxruntime_onnx": "model.onnx"},
+    "openvino": {"": "model.xml"},
+    "pytorch": {"pytorch_libtorch": "model.pt", "torch_aoti": "model.pt2"},
+    "python": {"": "model.py"},
+}
 
 
 def complete(
@@ -50,8 +43,6 @@ def complete(
 
     Parameters
     ----------
-    config : ModelConfig
-        As parsed; it is not changed.
     model : str
         Name of the model's folder (or of its cell).
     files : collection of str
@@ -60,16 +51,9 @@ def complete(
         How many GPUs there are, numbered from 0. They decide `KIND_AUTO` and the default instance group.
     runs_on_gpu : callable
         Whether a backend can use them.
-
-    Raises
-    ------
-    ConfigError
-        Triton would refuse the configuration before looking at its inputs and outputs.
     """
-    completed = new_config()
-    completed.CopyFrom(config)
-    if not completed.name:
-        completed.name = model
+    completed = deepcopy(config)
+    completed.name = completed.name or model
     if completed.name != model:
         raise ConfigError(
             f"model '{model}': its configuration says name: \"{completed.name}\"; the two must be equal. "
@@ -113,14 +97,14 @@ def _prefer_full_batches(preferred: list[int], max_batch_size: int) -> None:
 def _fill_backend(config: ModelConfigMessage, files: Collection[str]) -> None:
     if config.platform == "ensemble":
         return
-    for known in _KNOWN_BACKENDS:
-        if not config.backend and _recognised(known, config, files):
-            config.backend = known.name
-        if config.backend == known.name:
-            if known.platforms and not config.platform:
-                config.platform = next(iter(known.platforms))
-            if not config.default_model_filename:
-                config.default_model_filename = known.platforms.get(config.platform, known.filename)
+    for backend, filenames in _KNOWN_BACKENDS.items():
+        if not config.backend and _recognised(filenames, config, files):
+            config.backend = backend
+        if config.backend == backend:
+            first = next(iter(filenames))
+            config.platform = config.platform or first
+            named = config.default_model_filename or filenames.get(config.platform, filenames[first])
+            config.default_model_filename = named
             return
     if config.backend or config.platform or config.default_model_filename:
         return
@@ -136,9 +120,8 @@ def _fill_backend(config: ModelConfigMessage, files: Collection[str]) -> None:
     config.default_model_filename = f"model.{named}"
 
 
-def _recognised(known: _Backend, config: ModelConfigMessage, files: Collection[str]) -> bool:
-    filenames = {known.filename, *known.platforms.values()}
-    if config.platform in known.platforms or config.default_model_filename in filenames:
-        return True
-    nothing_said = not config.platform and not config.default_model_filename
-    return nothing_said and not filenames.isdisjoint(files)
+def _recognised(filenames: dict[str, str], config: ModelConfigMessage, files: Collection[str]) -> bool:
+    platform, named = config.platform, config.default_model_filename
+    if platform or named:
+        return (platform != "" and platform in filenames) or named in filenames.values()
+    return any(name in files for name in filenames.values())

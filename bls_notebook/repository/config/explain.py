@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["plain_reason", "printable"]
+__all__ = ["plain_reason", "shown_line"]
 
 _UNKNOWN_FIELD = re.compile(r'Message type "(?:inference\.)?([\w.]+)" has no field named "([^"]*)"')
-_UNKNOWN_VALUES = (
-    re.compile(r'Enum type "(?:inference\.)?([\w.]+)" has no value (?:named|with number) ([^\s.]*)'),
-    re.compile(r"Invalid enum value (?P<value>.*?) for enum type (?:inference\.)?(?P<kind>[\w.]+)"),
+_UNKNOWN_VALUE = re.compile(
+    r'Enum type "(?:inference\.)?(?P<kind>[\w.]+)" has no value (?:named|with number) (?P<value>[^\s.]*)'
+    r"|Invalid enum value (?P<other>.*?) for enum type (?:inference\.)?(?P<of>[\w.]+)"
 )
 _TWICE = re.compile(r'should not have multiple "([^"]+)" fields')
 _ONEOF = re.compile(r'Field "([^"]+)" is specified along with field "([^"]+)"')
@@ -22,31 +22,23 @@ _PLACE = re.compile(r" at \"?(ModelConfig[\w.\[\]'\"-]*)")
 
 
 def plain_reason(text: str, descriptor: Any) -> str:
-    """Return a parse error's reason as one plain line.
+    """Return a parse error's reason, protobuf's text without line and column, as one plain line.
 
-    Parameters
-    ----------
-    text : str
-        protobuf's own text, without line and column.
-    descriptor : Descriptor
-        Of the message that was being parsed; names are suggested from it.
+    Names are suggested from the descriptor of the message that was being parsed.
     """
-    text = printable(" ".join(text.split()))
+    text = _printable(" ".join(text.split()))
     place = _PLACE.search(text)
     where = ""
     if place:
         path = place[1].rstrip(".\"'").removeprefix("ModelConfig").lstrip(".")
         where = f" (at {path})" if path else ""
     if found := _UNKNOWN_FIELD.search(text):
-        message = _message(descriptor, found[1])
-        known = [field.name for field in message.fields] if message is not None else []
+        messages = [m for m in _messages(descriptor) if m.full_name == f"inference.{found[1]}"]
+        known = [field.name for message in messages for field in message.fields]
         return f"there is no field '{found[2]}' in {found[1]}{where}{_meant(found[2], known)}"
-    for pattern in _UNKNOWN_VALUES:
-        if found := pattern.search(text):
-            named = found.groupdict()
-            kind, value = named.get("kind") or found[1], named.get("value") or found[2]
-            known = _values(descriptor, kind)
-            return f"'{value}' is no value of {kind}{where}{_meant(value, known)}"
+    if found := _UNKNOWN_VALUE.search(text):
+        kind, value = found["kind"] or found["of"], found["value"] or found["other"] or ""
+        return f"'{value}' is no value of {kind}{where}{_meant(value, _values(descriptor, kind))}"
     if found := _TWICE.search(text):
         return f"'{found[1]}' is given twice; keep one of them"
     if found := _ONEOF.search(text):
@@ -57,8 +49,14 @@ def plain_reason(text: str, descriptor: Any) -> str:
     return _PLACE.sub("", text).rstrip(". ").replace("Couldn't parse", "cannot parse") + where
 
 
-def printable(text: str) -> str:
-    """Return the text with whatever is not printable escaped, so that a message stays one line."""
+def shown_line(line: str) -> str:
+    """Return the end of a message: the line that it is about, if that says anything."""
+    stripped = line.strip()
+    return f"; the line is: {_printable(stripped[:160])}" if stripped else ""
+
+
+def _printable(text: str) -> str:
+    """The text with whatever is not printable escaped, so that a message stays one line."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
@@ -84,10 +82,6 @@ def _messages(descriptor: Any) -> Iterator[Any]:
             if nested is not None and nested.full_name not in seen:
                 seen.add(nested.full_name)
                 pending.append(nested)
-
-
-def _message(descriptor: Any, name: str) -> Any:
-    return next((m for m in _messages(descriptor) if m.full_name == f"inference.{name}"), None)
 
 
 def _values(descriptor: Any, name: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
 
-from .explain import plain_reason, printable
+from .explain import plain_reason, shown_line
 from .proto import ModelConfigMessage, new_config
 
 __all__ = ["parse_json"]
@@ -22,11 +22,6 @@ def parse_json(config: str | Mapping[str, Any], *, model: str, source: str = "co
 
     It is the form that `pb_utils.load_model(config=...)` takes: field names as in config.pbtxt (or in
     camel case), enumerators by name in any case or by number.
-
-    Raises
-    ------
-    ConfigError
-        One line: the place and the reason.
     """
     from google.protobuf import json_format
 
@@ -93,11 +88,9 @@ def _decoded(text: str, model: str, source: str) -> Any:
     except RecursionError:
         raise _too_deep(model, source) from None
     except json.JSONDecodeError as error:
-        line = text.split("\n")[error.lineno - 1].strip()
-        raise ConfigError(
-            f"model '{model}': {source}:{error.lineno}:{error.colno}: not JSON: {error.msg}"
-            + (f"; the line is: {printable(line[:160])}" if line else "")
-        ) from None
+        line = shown_line(text.split("\n")[error.lineno - 1])
+        place = f"{source}:{error.lineno}:{error.colno}"
+        raise ConfigError(f"model '{model}': {place}: not JSON: {error.msg}{line}") from None
     except ValueError as error:
         raise ConfigError(f"model '{model}': {source}: {error}") from None
 

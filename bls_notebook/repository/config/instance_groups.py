@@ -17,22 +17,11 @@ MOST_INSTANCES = 1024
 _TWO_ON_CPU = frozenset({"tensorflow", "onnxruntime"})
 
 
-def complete_instance_groups(config: ModelConfigMessage, gpus: int, auto: bool = True) -> None:
+def complete_instance_groups(config: ModelConfigMessage, gpus: int, auto: bool) -> None:
     """Give every instance group, in place, its name, kind, count and devices.
 
-    Parameters
-    ----------
-    config : ModelConfig
-        With its backend known. An ensemble has no instances and stays as it is.
-    gpus : int
-        How many GPUs there are, numbered from 0.
-    auto : bool
-        Whether `KIND_AUTO` may become `KIND_GPU`.
-
-    Raises
-    ------
-    ConfigError
-        A group asks for devices that are not there or that its kind does not use.
+    There are so many `gpus`, numbered from 0; `auto` says whether `KIND_AUTO` may become `KIND_GPU`. An
+    ensemble has no instances and stays as it is.
     """
     if config.HasField("ensemble_scheduling"):
         return

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
 
-from .explain import plain_reason, printable
+from .explain import plain_reason, shown_line
 from .from_json import parse_json
 from .proto import ModelConfigMessage, model_config_class, new_config
 
@@ -20,23 +21,11 @@ def parse_config(
     model: str,
     source: str = "config",
 ) -> ModelConfigMessage:
-    """Return a configuration from whatever form the caller has.
+    """Return a configuration from whatever form the caller has; `source` is its name in errors.
 
-    Parameters
-    ----------
-    config : str, mapping, ModelConfig or None
-        Text of a config.pbtxt, JSON text (it begins with ``{``), a dict of the JSON's form, a message
-        (which is copied), or None for an empty configuration. A ConfigError, which says why there is none
-        of these, is raised.
-    model : str
-        The model's name, for error messages.
-    source : str
-        What the text is called in error messages.
-
-    Raises
-    ------
-    ConfigError
-        The configuration does not parse, or is of some other type.
+    That is text of a config.pbtxt, JSON text (it begins with ``{``), a dict of the JSON's form, a message
+    (which is copied), or None for an empty configuration. A ConfigError, which says why there is none of
+    these, is raised.
     """
     if config is None:
         return new_config()
@@ -50,9 +39,7 @@ def parse_config(
     if isinstance(config, Mapping):
         return parse_json(config, model=model, source=source)
     if isinstance(config, model_config_class()):
-        copied = new_config()
-        copied.CopyFrom(config)
-        return copied
+        return deepcopy(config)
     raise ConfigError(
         f"model '{model}': {source} is of type {type(config).__name__}; "
         "give config.pbtxt text, JSON text, a dict or a ModelConfig"
@@ -62,10 +49,7 @@ def parse_config(
 def parse_pbtxt(text: str, *, model: str, source: str = "config.pbtxt") -> ModelConfigMessage:
     """Return the configuration that a config.pbtxt's text describes.
 
-    Raises
-    ------
-    ConfigError
-        One line: the place, the reason and the offending line of the text.
+    Its errors are one line: the place, the reason and the offending line of the text.
     """
     from google.protobuf import text_format
 
@@ -81,7 +65,7 @@ def parse_pbtxt(text: str, *, model: str, source: str = "config.pbtxt") -> Model
         if _ends_early(reason, line[column - 1 :], lines[number:]):
             reason += " before the end: is a brace, bracket or quote left open?"
         place = f"{source}:{number}:{column}"
-        raise ConfigError(f"model '{model}': {place}: {reason}" + _shown(line)) from None
+        raise ConfigError(f"model '{model}': {place}: {reason}{shown_line(line)}") from None
 
 
 def _ends_early(reason: str, rest: str, later: list[str]) -> bool:
@@ -90,8 +74,3 @@ def _ends_early(reason: str, rest: str, later: list[str]) -> bool:
     closing = ('Expected "}"', 'Expected "]"', 'Expected ","')
     # The place is that of the last token, or beyond it.
     return not rest.strip() or (len(rest.split()) == 1 and reason.startswith(closing))
-
-
-def _shown(line: str) -> str:
-    stripped = line.strip()
-    return f"; the line is: {printable(stripped[:160])}" if stripped else ""
