@@ -18,40 +18,13 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from .own_gpu import OwnGPU
 from .protocol import Modules, VersionFiles
 
-__all__ = ["PythonInstance", "PythonModel", "model_class", "open_model"]
+__all__ = ["PythonInstance", "PythonModel", "open_model"]
 
 CLASS_NAME = "TritonPythonModel"
 
 
-def model_class(module: Any, name: str) -> type[Any]:
-    """Return the model's class.
-
-    Raises
-    ------
-    AttributeError
-        The module has none; worded as in Triton, whose name for the module is ``<version>.<file>``.
-    """
-    found = getattr(module, CLASS_NAME, None)
-    if found is None:
-        raise AttributeError(f"module '{name}' has no attribute '{CLASS_NAME}'")
-    return found  # type: ignore[no-any-return]
-
-
-def open_model(files: VersionFiles) -> PythonModel:
-    """Return a model whose model.py has been read.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is none.
-    Exception
-        Whatever the file raises.
-    """
-    return PythonModel(files)
-
-
 class PythonModel:
-    """One version of a Python model."""
+    """One version of a Python model, whose model.py is read at once."""
 
     def __init__(self, files: VersionFiles) -> None:
         self._files = files
@@ -67,7 +40,10 @@ class PythonModel:
         if not self._file.is_file():
             raise FileNotFoundError(f"Python model file not found in '{self._file}'")
         modules = self._files.new_modules()
-        return model_class(modules.load(self._name, self._file), self._name), modules
+        found = getattr(modules.load(self._name, self._file), CLASS_NAME, None)
+        if found is None:  # in Triton's words, and with its name for the module
+            raise AttributeError(f"module '{self._name}' has no attribute '{CLASS_NAME}'")
+        return found, modules
 
     @property
     def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:
@@ -82,20 +58,11 @@ class PythonModel:
         return PythonInstance(cls, arguments, str(self._file), modules)
 
 
-class PythonInstance:
-    """One instance of a Python model.
+open_model = PythonModel
 
-    Parameters
-    ----------
-    cls : type
-        The model's class; its instance is made and initialized here.
-    arguments : dict of str to str
-        What `initialize` receives.
-    path : str
-        Of model.py, for messages.
-    modules : Modules
-        The import system that the class lives in.
-    """
+
+class PythonInstance:
+    """One instance of a Python model, made of its class and initialized here."""
 
     def __init__(self, cls: type[Any], arguments: dict[str, str], path: str, modules: Modules) -> None:
         own = OwnGPU() if OwnGPU.needed() else None

@@ -18,10 +18,7 @@ _Array = np.ndarray[Any, Any]
 def run(session: Any, names: list[str], feed: dict[str, _Array], options: Any) -> list[_Array]:
     """Return the outputs of a run, BF16 ones as the uint16 of their bits.
 
-    Raises
-    ------
-    Exception
-        Whatever the runtime raises; BYTES tensors beside BF16 ones are not possible.
+    BYTES tensors beside BF16 ones are not possible.
     """
     value = runtime().OrtValue
     types = {i.name: i.type for i in [*session.get_inputs(), *session.get_overridable_initializers()]}

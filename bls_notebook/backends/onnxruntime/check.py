@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bls_notebook.backends.errors import BackendError
@@ -15,18 +15,11 @@ _INVALID = "Invalid argument"
 
 
 def check(config: dict[str, Any], signature: Signature) -> None:
-    """Refuse a configuration that does not fit the graph.
-
-    Raises
-    ------
-    BackendError
-        Inputs too few or too many, or a name, data type or shape that is not the graph's.
-    """
+    """Refuse a configuration that does not fit the graph: other inputs, names, data types or shapes."""
     _check_parts(config)
     _check_inputs(config, signature)
-    model, allowed = config["name"], signature.outputs
     for output in config.get("output", ()):
-        info = _info(model, "output", output, allowed)
+        info = _info(config["name"], "output", output, signature.outputs)
         _check_shape(config, output, info, exact=True)
 
 
@@ -46,15 +39,10 @@ def _check_parts(config: dict[str, Any]) -> None:
         )
 
 
-def _controls(config: dict[str, Any]) -> Iterable[str]:
-    for control_input in config.get("sequence_batching", {}).get("control_input", ()):
-        if control_input.get("control"):
-            yield control_input["name"]
-
-
 def _check_inputs(config: dict[str, Any], signature: Signature) -> None:
     model, inputs = config["name"], config.get("input", ())
-    controls = list(_controls(config))
+    control_inputs = config.get("sequence_batching", {}).get("control_input", ())
+    controls = [each["name"] for each in control_inputs if each.get("control")]
     expected = sum(not i.get("optional", False) for i in inputs) + len(controls)
     for control in controls:
         if control not in signature.inputs:

@@ -21,13 +21,7 @@ def needs_completing(config: dict[str, Any]) -> bool:
 
 
 def complete(config: dict[str, Any], signature: Signature) -> None:
-    """Fill in, in place, the largest batch size, a dynamic batcher, and missing inputs and outputs.
-
-    Raises
-    ------
-    BackendError
-        The configuration wants batches of a graph whose first dimensions do not vary.
-    """
+    """Fill in, in place, the largest batch size, a dynamic batcher, and missing inputs and outputs."""
     if signature.can_batch:
         if config.get("max_batch_size", 0) == 0:
             config["max_batch_size"] = DEFAULT_MAX_BATCH_SIZE

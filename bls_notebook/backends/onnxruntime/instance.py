@@ -7,6 +7,7 @@ does not fail the others of its batch. The session lets go of the interpreter wh
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -31,18 +32,7 @@ class _RefusedError(Exception):
 
 
 class OnnxInstance:
-    """One instance of an ONNX model.
-
-    Parameters
-    ----------
-    session : onnxruntime.InferenceSession
-    options : onnxruntime.RunOptions or None
-        For every run.
-    config : dict
-        The completed configuration.
-    signature : Signature
-        Of the session's graph.
-    """
+    """One instance of an ONNX model, with `onnxruntime.RunOptions` for every run, or None."""
 
     is_async = False
 
@@ -64,9 +54,7 @@ class OnnxInstance:
 
     def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse]:
         """Run the requests, those of equal shapes together."""
-        if len(requests) == 1:
-            return [self._answer_one(requests[0])]
-        responses: list[InferenceResponse | None] = [None] * len(requests)
+        responses: dict[int, InferenceResponse] = {}
         groups: dict[Any, list[tuple[int, dict[str, _Array]]]] = {}
         for i, request in enumerate(requests):
             try:
@@ -75,14 +63,13 @@ class OnnxInstance:
                 responses[i] = _failed(str(error))
                 continue
             # Without a batch dimension there is nothing to join along.
-            key = tuple(sorted((n, a.shape[1:]) for n, a in feed.items())) if self._batching else i
+            joins = self._batching and len(requests) > 1
+            key = tuple(sorted((n, a.shape[1:]) for n, a in feed.items())) if joins else i
             groups.setdefault(key, []).append((i, feed))
         for group in groups.values():
-            indices = [i for i, _ in group]
-            answers = self._run_group([requests[i] for i in indices], [feed for _, feed in group])
-            for i, answer in zip(indices, answers, strict=True):
-                responses[i] = answer
-        return [r for r in responses if r is not None]
+            answers = self._run_group([requests[i] for i, _ in group], [feed for _, feed in group])
+            responses.update(zip([i for i, _ in group], answers, strict=True))
+        return [responses[i] for i in range(len(requests))]
 
     def finalize(self) -> None:
         """Let go of the session; it ends with the last instance that shares it."""
@@ -94,26 +81,14 @@ class OnnxInstance:
 
     # -- one run -----------------------------------------------------------------------------------
 
-    def _answer_one(self, request: InferenceRequest) -> InferenceResponse:
-        try:
-            feed = self._feed(request)
-            names = self._wanted([request])
-            results = self._run(names, feed)
-            if self._batching:
-                self._check_rows(names, results, len(next(iter(feed.values()))))
-        except _RefusedError as error:
-            return _failed(str(error))
-        return self._response(names, results)
-
     def _run_group(
         self, requests: list[InferenceRequest], feeds: list[dict[str, _Array]]
     ) -> list[InferenceResponse]:
-        if len(feeds) == 1:
-            joined = feeds[0]
-        else:
-            joined = {name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]}
-        names = self._wanted(requests)
-        ends = np.cumsum([len(next(iter(feed.values()))) if self._batching else 0 for feed in feeds]).tolist()
+        joined = feeds[0]
+        if len(feeds) > 1:
+            joined = {name: np.concatenate([feed[name] for feed in feeds]) for name in joined}
+        names = [name for name in self._outputs if any(name in r._requested for r in requests)]
+        ends = list(accumulate(len(next(iter(feed.values()))) if self._batching else 0 for feed in feeds))
         try:
             results = self._run(names, joined)
             if self._batching:
@@ -127,19 +102,11 @@ class OnnxInstance:
             for start, end in zip([0, *ends], ends, strict=False)
         ]
 
-    def _wanted(self, requests: list[InferenceRequest]) -> list[str]:
-        """The outputs that any of the requests asks for."""
-        return [name for name in self._outputs if any(name in r._requested for r in requests)]
-
     def _feed(self, request: InferenceRequest) -> dict[str, _Array]:
         feed = {}
         for tensor in request._inputs:
-            array = tensor._array
-            if tensor._datatype == "BYTES":
-                array = _text(tensor)
-            if tensor._name in self._scalars:
-                array = array.reshape(())
-            feed[tensor._name] = array
+            array = _text(tensor) if tensor._datatype == "BYTES" else tensor._array
+            feed[tensor._name] = array.reshape(()) if tensor._name in self._scalars else array
         return feed
 
     def _run(self, names: list[str], feed: dict[str, _Array]) -> list[_Array]:

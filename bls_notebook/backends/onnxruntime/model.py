@@ -22,13 +22,7 @@ _FILE = "model.onnx"
 
 
 def open_model(files: VersionFiles) -> OnnxModel:
-    """Return a model whose file has been found.
-
-    Raises
-    ------
-    BackendError
-        There is no such file.
-    """
+    """Return a model whose file has been found."""
     path = files.folder / (files.filename or _FILE)
     if path.is_dir():  # a graph with files of weights beside it
         path = path / _FILE
@@ -42,11 +36,6 @@ class OnnxModel:
 
     Instances of the same kind and device share a session, whose `run` may be called from several threads
     at once: the weights are in memory once, and loading does not take longer with more instances.
-
-    Parameters
-    ----------
-    file : Path
-        The graph.
     """
 
     def __init__(self, file: Path) -> None:

@@ -17,13 +17,7 @@ _FATAL_ONLY = 4  # what the runtime writes to the console by itself; the rest is
 
 
 def runtime() -> Any:
-    """Return the module `onnxruntime`.
-
-    Raises
-    ------
-    BackendError
-        It is not installed.
-    """
+    """Return the module `onnxruntime`."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -52,23 +46,7 @@ def ort_message(error: BaseException) -> str:
 
 
 def new_session(file: Path, config: dict[str, Any], kind: str, device: int) -> Any:
-    """Return a new session.
-
-    Parameters
-    ----------
-    file : Path
-    config : dict
-        The model's configuration.
-    kind : str
-        Of the instance: ``CPU``, ``GPU`` or ``MODEL``.
-    device : int
-        Number of the GPU.
-
-    Raises
-    ------
-    BackendError
-        The configuration, the file or the device will not do.
-    """
+    """Return a new session for the instances of a kind, ``CPU``, ``GPU`` or ``MODEL``, on a device."""
     ort = runtime()
     providers = _providers(ort, config, kind, device)
     try:
@@ -108,13 +86,10 @@ def _session_options(ort: Any, config: dict[str, Any]) -> Any:
             _INVALID,
         )
     options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if mode else ort.ExecutionMode.ORT_SEQUENTIAL
-    for parameter, attribute in (
-        ("intra_op_thread_count", "intra_op_num_threads"),
-        ("inter_op_thread_count", "inter_op_num_threads"),
-    ):
-        count = _whole(config, parameter)
+    for which in ("intra", "inter"):
+        count = _whole(config, f"{which}_op_thread_count")
         if count > 0:
-            setattr(options, attribute, count)
+            setattr(options, f"{which}_op_num_threads", count)
     for parameter, attribute in (
         ("enable_mem_arena", "enable_cpu_mem_arena"),
         ("enable_mem_pattern", "enable_mem_pattern"),
@@ -182,9 +157,7 @@ def _whole(config: dict[str, Any], key: str) -> int:
 
 
 def _truth(value: str) -> bool:
-    lower = value.lower()
-    if lower in ("true", "on", "1"):
-        return True
-    if lower in ("false", "off", "0"):
-        return False
-    raise BackendError(f"failed to convert '{value}' to boolean", _INVALID)
+    truth = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
+    if value.lower() not in truth:
+        raise BackendError(f"failed to convert '{value}' to boolean", _INVALID)
+    return truth[value.lower()]

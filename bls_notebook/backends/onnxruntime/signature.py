@@ -12,22 +12,9 @@ from bls_notebook.backends.errors import BackendError
 __all__ = ["Signature", "TensorInfo", "signature_of"]
 
 _TENSOR = re.compile(r"tensor\((.+)\)")
-_DATATYPES = {
-    "bool": "BOOL",
-    "uint8": "UINT8",
-    "uint16": "UINT16",
-    "uint32": "UINT32",
-    "uint64": "UINT64",
-    "int8": "INT8",
-    "int16": "INT16",
-    "int32": "INT32",
-    "int64": "INT64",
-    "float16": "FP16",
-    "bfloat16": "BF16",
-    "float": "FP32",
-    "double": "FP64",
-    "string": "BYTES",
-}
+_SAME = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+_OTHERS = {"float16": "FP16", "bfloat16": "BF16", "float": "FP32", "double": "FP64", "string": "BYTES"}
+_DATATYPES = {name: name.upper() for name in _SAME} | _OTHERS
 _OTHER_TYPES = {
     "seq": "ONNX_TYPE_SEQUENCE",
     "map": "ONNX_TYPE_MAP",
@@ -74,18 +61,9 @@ class Signature:
 
 
 def signature_of(session: Any) -> Signature:
-    """Return the signature of a session's graph.
-
-    Raises
-    ------
-    BackendError
-        An input or output is no tensor.
-    """
-    return Signature(
-        _infos(session.get_inputs()),
-        _infos(session.get_outputs()),
-        _infos(session.get_overridable_initializers()),
-    )
+    """Return the signature of a session's graph."""
+    inputs, outputs = _infos(session.get_inputs()), _infos(session.get_outputs())
+    return Signature(inputs, outputs, _infos(session.get_overridable_initializers()))
 
 
 def _infos(nodes: Iterable[Any]) -> dict[str, TensorInfo]:

@@ -20,28 +20,15 @@ __all__ = ["preferred_memory_of", "tensors_of"]
 
 
 def tensors_of(model: str, inputs: Mapping[str, Any], spec: ModelSpec | None) -> list[Tensor]:
-    """Return tensors for a request.
+    """Return tensors for a request to a model; `spec` is its own, where it is ready.
 
-    Parameters
-    ----------
-    model : str
-        Name of the model, for messages.
-    inputs : mapping of str to value
-        NumPy arrays and tensors are sent as they are, also of a wrong dtype; lists, numbers and text
-        take the input's data type. Arrays of ml_dtypes.bfloat16 are BF16.
-    spec : ModelSpec or None
-        Of the model, where it is ready.
-
-    Raises
-    ------
-    BLSError
-        A value of which no tensor can be made.
+    NumPy arrays and tensors are sent as they are, also of a wrong dtype; lists, numbers and text take the
+    input's data type. Arrays of ml_dtypes.bfloat16 are BF16.
     """
     if not isinstance(inputs, Mapping):
         raise BLSError(
-            f"model {model!r}: inputs: got {type(inputs).__name__}, expected a dict of names "
-            "to arrays, such as "
-            '{"INPUT0": array}'
+            f"model {model!r}: inputs: got {type(inputs).__name__}, expected a dict of names to arrays, such "
+            'as {"INPUT0": array}'
         )
     out = []
     for name, value in inputs.items():
@@ -64,13 +51,14 @@ def _tensor(name: str, value: Any, spec: ModelSpec | None) -> Tensor:
         if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
             return Tensor.from_dlpack(name, value)
         wanted = spec.inputs.get(name) if spec is not None else None
-        is_bfloat16 = wanted is not None and wanted.datatype == "BF16"
-        dtype = wanted.dtype if wanted is not None else None
-        value = _array(value, np.dtype(np.float32) if is_bfloat16 else dtype)
-        if value.ndim == 0 and wanted is not None:  # one number or text stands for one element
-            value = value.reshape((1,) * len(wanted.shape))
-        if is_bfloat16:
-            return Tensor._of(name, to_bits(value), "BF16")
+        if wanted is None:
+            value = np.asarray(value)
+        else:
+            value = _array(value, np.dtype(np.float32) if wanted.datatype == "BF16" else wanted.dtype)
+            if value.ndim == 0:  # one number or text stands for one element
+                value = value.reshape((1,) * len(wanted.shape))
+            if wanted.datatype == "BF16":
+                return Tensor._of(name, to_bits(value), "BF16")
     kind = value.dtype.kind
     if kind in "biuf":  # most are, and the name of a dtype takes longer to make than a request
         return Tensor(name, value)
@@ -116,13 +104,7 @@ def _short(value: Any) -> str:
 
 
 def preferred_memory_of(value: object) -> PreferredMemory | None:
-    """Return a preferred memory of ``"cpu"``, ``"gpu"``, ``"gpu:1"``, a Device, a PreferredMemory or None.
-
-    Raises
-    ------
-    BLSError
-        Anything else.
-    """
+    """Return a preferred memory of ``"cpu"``, ``"gpu"``, ``"gpu:1"``, a Device, a PreferredMemory or None."""
     if value is None or isinstance(value, PreferredMemory):
         return value
     if isinstance(value, Device):

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.pb_utils.options import Options
-from bls_notebook.pb_utils.request import InferenceRequest
 
-__all__ = ["client_parameters", "with_parameters"]
+__all__ = ["client_parameters"]
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _ARGUMENTS = {
@@ -29,11 +27,6 @@ def client_parameters(parameters: Mapping[str, Any] | None) -> tuple[str, int]:
     """Return the parameters that reach the model, as JSON text, and the priority; 0 for the default level.
 
     A whole number beyond 64 bits arrives as a float, as it does by HTTP.
-
-    Raises
-    ------
-    BLSError
-        No mapping, a key or a value of a wrong type, a name that Triton keeps for itself.
     """
     if parameters is None:
         return "{}", 0
@@ -74,21 +67,3 @@ def _checked(name: str, value: Any) -> str | int | float:
         except OverflowError:
             raise BLSError(f"parameters: {name!r} is a whole number of more than 1024 bits") from None
     return value
-
-
-def with_parameters(request: InferenceRequest, parameters: str, priority: int) -> InferenceRequest:
-    """Return the request with parameters and a level of priority; it must not have been sent yet."""
-    if parameters == "{}" and not priority:
-        return request
-    old = request._options
-    request._options = Options(
-        old.request_id,
-        old.correlation_id,
-        old.flags,
-        old.timeout,
-        parameters,
-        old.preferred_memory,
-        old.trace,
-        priority,
-    )
-    return request

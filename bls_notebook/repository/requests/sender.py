@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from time import perf_counter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -16,7 +17,7 @@ from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, TritonMod
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .inputs import preferred_memory_of, tensors_of
-from .parameters import client_parameters, with_parameters
+from .parameters import client_parameters
 from .response import Response
 from .streaming import AsyncWalk, Walk
 from .tracing import trace_of
@@ -79,30 +80,23 @@ class Sender:
                 f"model {name!r}: outputs: got the text {outputs!r}, expected a list of names, "
                 f"such as [{outputs!r}]"
             )
-        options: dict[str, Any] = {}
-        memory = preferred_memory_of(preferred_memory)
-        if memory is not None:
-            options["preferred_memory"] = memory
-        joined = trace_of(trace)
-        if joined is not None:
-            options["trace"] = joined
+        memory, joined = preferred_memory_of(preferred_memory), trace_of(trace)
         try:
             own, priority = client_parameters(parameters)
             model = self._server.find(name, version)
+            tensors = tensors_of(name, inputs, model.spec if model is not None else None)
+            wanted = list(outputs or ())
             request = InferenceRequest(
-                request_id=request_id,
-                correlation_id=correlation_id,
-                inputs=tensors_of(name, inputs, model.spec if model is not None else None),
-                requested_output_names=list(outputs or ()),
-                model_name=name,
-                model_version=version,
-                flags=flags,
-                timeout=timeout,
-                **options,
+                request_id, correlation_id, tensors, wanted, name, version, flags, timeout
             )
         except (TypeError, ValueError, RuntimeError, TritonModelException) as error:
             raise BLSError(f"model {name!r}: {first_line(str(error))}") from error
-        return with_parameters(request, own, priority)
+        if memory is not None or joined is not None or priority or own != "{}":
+            # A model cannot give all of these to a request of its own.
+            request._options = options = copy(request._options)
+            options.preferred_memory, options.trace = memory, joined
+            options.parameters, options.priority = own, priority
+        return request
 
     def response(
         self,

@@ -20,16 +20,9 @@ _EXPECTED = (
 def trace_of(value: object) -> InferenceTrace | None:
     """Return what a request carries for `trace`; None for no trace.
 
-    Parameters
-    ----------
-    value : None, bool, str or mapping of str to str
-        A mapping is what OpenTelemetry's ``propagate.inject`` fills in, or the headers of a web request; its
-        other entries are not looked at.
-
-    Raises
-    ------
-    BLSError
-        Not a traceparent. (A server would send the request without a trace, and not say so.)
+    A mapping is what OpenTelemetry's ``propagate.inject`` fills in, or the headers of a web request; its
+    other entries are not looked at. What is no traceparent is an error. (A server would send the request
+    without a trace, and not say so.)
     """
     if value is None or value is False:
         return None
