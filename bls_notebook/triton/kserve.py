@@ -14,17 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor
+from bls_notebook.repository.requests.bfloat16 import from_bits
+
 __all__ = ["InferResult", "decode_response", "encode_request"]
 
 Array = npt.NDArray[Any]
-NUMPY_OF = {
-    "BOOL": np.dtype(np.bool_),
-    **{f"INT{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
-    **{f"UINT{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
-    **{f"FP{bits}": np.dtype(f"float{bits}") for bits in (16, 32, 64)},
-}
+NUMPY_OF = {name: dtype for name, dtype in DTYPE_OF_DATATYPE.items() if name != "BYTES"}
 TRITON_OF = {dtype.name: name for name, dtype in NUMPY_OF.items()} | {"bfloat16": "BF16"}
-LITTLE_LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -85,14 +82,8 @@ def encode_request(
         array = np.asarray(value)
         datatype, data = _encode(name, array)
         chunks.append(data)
-        described.append(
-            {
-                "name": name,
-                "shape": list(array.shape),
-                "datatype": datatype,
-                "parameters": {"binary_data_size": len(data)},
-            }
-        )
+        size = {"binary_data_size": len(data)}
+        described.append({"name": name, "shape": list(array.shape), "datatype": datatype, "parameters": size})
     header: dict[str, Any] = {"inputs": described, "parameters": {**(parameters or {})}}
     if request_id:
         header["id"] = request_id
@@ -121,21 +112,15 @@ def decode_response(body: bytes, json_length: int | None) -> InferResult:
         outputs[item["name"]] = _decode(item["datatype"], item["shape"], bytearray(body[at : at + size]))
         datatypes[item["name"]] = item["datatype"]
         at += size
-    return InferResult(
-        model=header.get("model_name", ""),
-        version=header.get("model_version", ""),
-        request_id=header.get("id", ""),
-        outputs=outputs,
-        datatypes=datatypes,
-        parameters=header.get("parameters", {}),
-    )
+    model, version, request_id = (header.get(key, "") for key in ("model_name", "model_version", "id"))
+    return InferResult(model, version, request_id, outputs, datatypes, header.get("parameters", {}))
 
 
 def _encode(name: str, array: Array) -> tuple[str, bytes]:
     if array.dtype.kind in "OSU":
         values = array.ravel(order="C").tolist()
         items = [value if isinstance(value, bytes) else str(value).encode() for value in values]
-        return "BYTES", b"".join(part for item in items for part in (LITTLE_LENGTH.pack(len(item)), item))
+        return "BYTES", b"".join(part for item in items for part in (struct.pack("<I", len(item)), item))
     datatype = TRITON_OF.get(array.dtype.name)
     if datatype is None:
         raise TypeError(f"input {name!r}: NumPy dtype {array.dtype} has no Triton data type; cast it first")
@@ -146,16 +131,7 @@ def _encode(name: str, array: Array) -> tuple[str, bytes]:
 
 def _decode(datatype: str, shape: Sequence[int], data: bytearray) -> Array:
     if datatype == "BYTES":
-        items, at = [], 0
-        while at < len(data):
-            (length,) = LITTLE_LENGTH.unpack_from(data, at)
-            at += LITTLE_LENGTH.size
-            items.append(bytes(data[at : at + length]))
-            at += length
-        array = np.empty(len(items), np.object_)
-        array[:] = items
-        return array.reshape(shape)
-    if datatype == "BF16":  # NumPy has no such type; float32 holds every value of it
-        wide = np.frombuffer(data, np.uint16).astype(np.uint32) << 16
-        return wide.view(np.float32).reshape(shape)
+        return deserialize_bytes_tensor(bytes(data)).reshape(shape)
+    if datatype == "BF16":
+        return from_bits(np.frombuffer(data, np.uint16)).reshape(shape)
     return np.frombuffer(data, NUMPY_OF[datatype]).reshape(shape)

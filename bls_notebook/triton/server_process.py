@@ -78,17 +78,9 @@ class ServerRun:
         except OSError as error:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise TritonServerError(f"cannot start {command[0]}: {error.strerror}") from None
-        watchdog = [
-            "/bin/sh",
-            "-c",
-            WATCHDOG,
-            "sh",
-            str(self.process.pid),
-            str(self.folder),
-            self.shared_memory,
-        ]
+        ends = [str(self.process.pid), str(self.folder), self.shared_memory]
         self.watchdog = subprocess.Popen(
-            watchdog,
+            ["/bin/sh", "-c", WATCHDOG, "sh", *ends],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -154,15 +146,8 @@ def model_processes(group: int) -> list[ModelProcess]:
             words = (entry / "cmdline").read_bytes().split(b"\0")
             if not words[0].endswith(b"/triton_python_backend_stub") or os.getpgid(int(entry.name)) != group:
                 continue
-            sizes = dict(
-                re.findall(r"^(Rss|Pss): +(\d+) kB$", (entry / "smaps_rollup").read_text(), re.MULTILINE)
-            )
-            found.append(
-                ModelProcess(
-                    instance=words[8].decode(),
-                    pid=int(entry.name),
-                    resident=int(sizes["Rss"]) * 1024,
-                    proportional=int(sizes["Pss"]) * 1024,
-                )
-            )
+            text = (entry / "smaps_rollup").read_text()
+            sizes = dict(re.findall(r"^(Rss|Pss): +(\d+) kB$", text, re.MULTILINE))
+            resident, proportional = (int(sizes[which]) * 1024 for which in ("Rss", "Pss"))
+            found.append(ModelProcess(words[8].decode(), int(entry.name), resident, proportional))
     return sorted(found, key=lambda item: item.instance)

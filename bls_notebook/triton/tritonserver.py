@@ -293,9 +293,10 @@ class TritonServer:
 
     def _arguments(self) -> list[str]:
         arguments = [f"--model-repository={folder}" for folder in self.repositories]
-        arguments += [f"--{what}-address={HOST}" for what in ("http", "grpc", "metrics")]
-        arguments += [f"--http-port={self.http_port}", f"--grpc-port={self.grpc_port}"]
-        arguments += [f"--metrics-port={self.metrics_port}", f"--model-control-mode={self.model_control}"]
+        for what in ("http", "grpc", "metrics"):
+            port = getattr(self, f"{what}_port")
+            arguments += [f"--{what}-address={HOST}", f"--{what}-port={port}"]
+        arguments += [f"--model-control-mode={self.model_control}"]
         arguments += [f"--load-model={name}" for name in self.load_at_start]
         return [*arguments, *self.options]
 
@@ -303,16 +304,14 @@ class TritonServer:
         run, deadline = self._running(), time.monotonic() + self.start_timeout
         while time.monotonic() < deadline:
             if run.process.poll() is not None:
-                raise TritonServerError(
-                    f"tritonserver {run.how_it_ended()} while starting:\n{run.last_lines()}"
-                )
+                ended = run.how_it_ended()
+                raise TritonServerError(f"tritonserver {ended} while starting:\n{run.last_lines()}")
             with contextlib.suppress(OSError, http.client.HTTPException):
                 if self._exchange("GET", "/v2/health/ready", b"", {}, 5.0)[0] == 200:
                     return
             time.sleep(0.02)
-        raise TritonServerError(
-            f"tritonserver was not ready within {self.start_timeout:g} s:\n{run.last_lines()}"
-        )
+        late = f"tritonserver was not ready within {self.start_timeout:g} s"
+        raise TritonServerError(f"{late}:\n{run.last_lines()}")
 
     def _json(self, method: str, path: str, body: object = None, wait: float = 60.0) -> Any:
         data = b"" if body is None else json.dumps(body).encode()
