@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from contextvars import copy_context
 from typing import Any
 
@@ -48,7 +49,7 @@ class SendingExecution(Execution):
     __slots__ = ()
 
     ticket: Ticket | None
-    tickets: tuple[Ticket, ...]
+    tickets: Sequence[Ticket]
 
     def bare_caller(self) -> SendingExecution:
         """Return who sends requests from a thread that carries no context, on behalf of this model."""

@@ -29,12 +29,12 @@ from .core.execution import Execution
 from .core.instance import Instance
 from .core.model import LoadedModel
 from .core.statistics import FOLD_AT
+from .delivering import failure
 from .description import ReturnError
 from .failures import error_response
 from .lost import log_lost
 from .messages import execute_failed
 from .recording import spans
-from .runner import failure
 from .tensors.inbound import ARGUMENTS_STAY, rows_of, taken_over
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain, returned_none
 from .ticket import SECOND_RESPONSE, Ticket
@@ -141,7 +141,7 @@ def inline_call(model: LoadedModel, scheduler: Queue) -> Call:
                     response = failure(execution, error, True)
                 finally:
                     if record is not None:
-                        record.failed(response, ended)
+                        record.ended(response, ended, ended, True)
             else:
                 ended = perf_counter_ns()
                 if rows == 1:

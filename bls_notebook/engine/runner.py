@@ -21,27 +21,22 @@ from weakref import WeakSet
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
-from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
+from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .calling import SendingExecution
-from .core.execution import Execution
 from .core.instance import Instance
 from .core.model import LoadedModel
-from .description import ReturnError, is_a
-from .failures import cancelled_response, error_response, failed_response
-from .lost import log_if_lost, log_lost
-from .messages import execute_failed
-from .recording.batches import record_batch, record_batch_over, record_inferred
+from .core.statistics import FOLD_AT
+from .delivering import Answers, SeeAgain, deliver, failure
+from .failures import cancelled_response
+from .recording.batches import record_batch, record_batch_over
 from .tensors.inbound import rows_of
-from .tensors.outputs import answer, check_returned, rescheduled_in_vain
-from .ticket import SECOND_RESPONSE, Ticket
-from .waiting.ctrl_c import may_be_interrupted, pressed
+from .ticket import Ticket
+from .waiting.ctrl_c import may_be_interrupted
 from .waiting.interrupt import Interrupted, clear_interrupt
-from .waiting.lost_senders import leave_to_senders
-from .warnings import with_warnings
 
-__all__ = ["BatchRunner", "Ended", "failure", "take_request"]
+__all__ = ["BatchRunner", "Ended", "take_request"]
 
 # Called once a batch is over, with the tickets whose requests the model wants to see again.
 Ended = Callable[[Instance, Sequence[Ticket], list[Ticket]], None]
@@ -54,27 +49,6 @@ def take_request(ticket: Ticket) -> InferenceRequest | None:
     if request is not None:
         request._answerable = ticket
     return request
-
-
-def failure(execution: Execution, error: BaseException, inline: bool = False) -> InferenceResponse:
-    """Return the response of an `execute` that raised; Ctrl-C goes on to the notebook.
-
-    An interrupt of a worker thread is for the execution at the bottom of that thread: one that runs
-    `inline` above it hands it on.
-    """
-    model = execution.model
-    assert model is not None
-    if pressed(error):
-        execution.interrupt()
-        raise error
-    if inline and is_a(error, Interrupted):
-        raise error
-    if is_a(error, Interrupted, asyncio.CancelledError):
-        return cancelled_response(model.name)
-    execution.server.note_failure(error)
-    response = failed_response(model, execution.instance_name, error, execution.causes)
-    log_if_lost(execution, response)
-    return response
 
 
 async def _put_in(box: list[Any], coroutine: Any, began: Callable[[], None] | None) -> BaseException | None:
@@ -113,58 +87,40 @@ class BatchRunner:
         model: LoadedModel,
         lock: threading.Lock,
         prepare: Callable[[Ticket], InferenceRequest | None] = take_request,
-        see_again: Callable[[Ticket], None] | None = None,
+        see_again: SeeAgain | None = None,
     ) -> None:
         self._model = model
         self._lock = lock
         self._prepare = prepare
         self._see_again = see_again
+        self._batching = model.spec.max_batch_size > 0
 
     # -- sync ----------------------------------------------------------------------------------------
 
-    def run(self, instance: Instance, tickets: Sequence[Ticket]) -> list[Ticket]:
-        """Run a batch of a sync model on this worker thread.
+    def run(
+        self, instance: Instance, tickets: Sequence[Ticket], over: Callable[[], None] | None = None
+    ) -> list[Ticket]:
+        """Run a batch of a sync model on this worker thread. Raises nothing.
+
+        Parameters
+        ----------
+        over : callable, optional
+            Called once the batch has been counted and before it is answered, with the lock held; not where
+            nothing was run.
 
         Returns
         -------
         list of Ticket
             Those whose requests the model wants to see again.
         """
-        context = next((t.context for t in tickets if t.context is not None), None)
         try:
-            if context is None:
-                return self._run(instance, tickets)
-            return context.run(self._run, instance, tickets)
-        except Interrupted:  # arrived after the model was left
-            self._cancel(tickets)
+            for ticket in tickets:
+                if ticket.context is not None:
+                    return ticket.context.run(self._run, instance, tickets, over)
+            return self._run(instance, tickets, over)
+        except BaseException as error:
+            self._broken(tickets, error)
             return []
-
-    def deliver(self, execution: SendingExecution, box: list[Any]) -> list[Ticket]:
-        """Answer the requests of an `execute` that has returned; those that the model wants to see again.
-
-        `box` holds what was returned, and nobody else does: what else held it would mean copies.
-        """
-        model = self._model
-        if inspect.iscoroutine(box[0]):
-            assert execution.instance is not None
-            loop = execution.instance.loop.loop
-            box.append(asyncio.run_coroutine_threadsafe(box.pop(), loop).result())
-        execution.inferred = execution.inferred or perf_counter_ns()
-        if execution.span:
-            record_inferred(execution)
-        returned = box.pop()
-        again = self._check(execution, returned)
-        if returned is not None and not model.decoupled:
-            who, checks = execution.instance_name, model.outputs
-            for index, ticket in enumerate(execution.tickets):
-                if returned[index] is not None:
-                    response = answer(returned, index, ticket.requested, True, checks, who, ticket.track)
-                    ticket.finish(with_warnings(response, model, execution, ticket.parent))
-        for ticket, request in zip(execution.tickets, execution.requests, strict=True):
-            if not ticket.done and ticket not in again:  # so it is noticed when its last sender is dropped
-                request.get_response_sender()
-                leave_to_senders(ticket)
-        return again
 
     def run_inline(self, instance: Instance, tickets: Sequence[Ticket]) -> list[Ticket]:
         """Run a batch on the thread of the one who asked for it; as `run`.
@@ -174,42 +130,68 @@ class BatchRunner:
         KeyboardInterrupt
             Ctrl-C; the requests have been answered then.
         """
+        before = caller_var.get()
         running_loop = _get_running_loop()
         if running_loop is not None:  # model code must not see the caller's (or Jupyter's) loop
             _set_running_loop(None)
         try:
-            return self._run(instance, tickets, True)
+            return self._run(instance, tickets, None, True)
         finally:
+            caller_var.set(before)
             if running_loop is not None:
                 _set_running_loop(running_loop)
 
-    def _run(self, instance: Instance, tickets: Sequence[Ticket], inline: bool = False) -> list[Ticket]:
+    def _run(
+        self,
+        instance: Instance,
+        tickets: Sequence[Ticket],
+        over: Callable[[], None] | None,
+        inline: bool = False,
+    ) -> list[Ticket]:
         execution = self._start(instance, tickets)
         if execution is None:
             return []
         execution.thread = thread = _get_ident()
         parent = execution.parent
         # Inline, it is stopped with its parent, unless that is somewhere else.
-        own = not inline or parent is None or parent.thread != thread or parent.task is not None
-        guard = execution.interruptible() if own else threading.Lock()
-        before = caller_var.get()
+        if not inline or parent is None or parent.thread != thread or parent.task is not None:
+            execution._guard = self._lock
         caller_var.set(execution)
         failed: InferenceResponse | None = None
         again: list[Ticket] = []
+        given: Answers = []
         try:
-            again = self.deliver(execution, [instance.execute(list(execution.requests))])
+            box = [instance.execute(list(execution.requests))]
+            again = deliver(execution, box, given, self._see_again)
         except BaseException as error:
             again = []
             failed = cancelled_response(self._model.name)  # where the next line raises: Ctrl-C
             failed = failure(execution, error, inline)
         finally:
-            with guard:
-                execution.finished = True
-            if own and execution.cancelled:
-                clear_interrupt(execution.thread)
-            caller_var.set(before)
-            self._finish(execution, failed)
+            self._finish(execution, given, failed, over)
         return again
+
+    def _broken(self, tickets: Sequence[Ticket], error: BaseException) -> None:
+        """Answer requests that were left by an exception in the engine itself.
+
+        As a rule it is an interrupt that arrived when the model had been left already.
+        """
+        execution = next((t.execution for t in tickets if t.execution is not None), None)
+        ours = execution is not None
+        while execution is not None and ours:
+            try:
+                with self._lock:
+                    execution.finished = True
+                clear_interrupt(execution.thread)
+                ours = False
+            except Interrupted:
+                pass  # pressed once more
+        if execution is None or isinstance(error, Interrupted):
+            self._cancel(tickets)
+            return
+        response = failure(execution, error)
+        for ticket in tickets:
+            ticket.finish(InferenceResponse([], response._error))
 
     # -- async ---------------------------------------------------------------------------------------
 
@@ -246,8 +228,7 @@ class BatchRunner:
             if inspect.iscoroutine(coroutine):
                 coroutine.close()
             instance.loop.executions.discard(execution)
-            execution.finished = True
-            self._finish(execution, failure(execution, error))
+            self._finish(execution, [], failure(execution, error))
             return False
         execution.task = task
         execution.tasks.add(task)
@@ -266,20 +247,20 @@ class BatchRunner:
     ) -> None:
         failed: InferenceResponse | None = None
         again: list[Ticket] = []
+        given: Answers = []
         execution.inferred = perf_counter_ns()
         try:
             ended_loop = task.result()
             if ended_loop is not None:
                 raise ended_loop
-            again = self.deliver(execution, box)
+            again = deliver(execution, box, given, self._see_again)
         except BaseException as error:
             again = []
             failed = failure(execution, error)
         tickets = execution.tickets
-        execution.finished = True
         execution.task = None
         instance.loop.executions.discard(execution)
-        self._finish(execution, failed)
+        self._finish(execution, given, failed)
         ended(instance, tickets, again)
 
     # -- both ----------------------------------------------------------------------------------------
@@ -291,30 +272,38 @@ class BatchRunner:
 
         For a profile it begins now if it is `placed` by that, else with its coroutine.
         """
-        if all(t.cancelled or t.done for t in tickets if t.context is not None):
-            self._cancel(tickets)
+        parent, wanted = None, False
+        run: list[Ticket] = []
+        requests: list[InferenceRequest] = []
+        for ticket in tickets:
+            request = self._prepare(ticket)
+            if request is None:
+                ticket.finish(cancelled_response(self._model.name))
+                continue
+            run.append(ticket)
+            requests.append(request)
+            sender = ticket.parent
+            if sender is not None and (parent is None or sender.depth > parent.depth):
+                parent = sender
+            wanted = wanted or (ticket.context is not None and not ticket.cancelled and not ticket.done)
+        if not wanted:
+            self._cancel(run)
             return None
-        requests = [self._prepare(t) for t in tickets]
-        pairs = [(t, r) for t, r in zip(tickets, requests, strict=True) if r is not None]
-        self._cancel([t for t, r in zip(tickets, requests, strict=True) if r is None])
-        if not pairs:
-            return None
-        parents = [t.parent for t, _ in pairs if t.parent is not None]
-        parent = max(parents, key=lambda p: p.depth, default=None)
         execution = SendingExecution(self._model.server, self._model, parent)
         execution.instance = instance
-        execution.tickets = tuple(t for t, _ in pairs)
-        execution.track = execution.tickets[0].track
-        execution.requests = tuple(r for _, r in pairs)
-        execution.started = perf_counter_ns()
+        execution.tickets = run
+        execution.track = run[0].track
+        execution.requests = requests
+        execution.rows = [rows_of(r) for r in requests] if self._batching else [1] * len(run)
         instance.holder = execution
-        for ticket, request in pairs:
-            if self._model.decoupled:
-                request.get_response_sender()  # dropped with the request: so its end is noticed
+        for ticket in run:
             ticket.execution = execution
+        if self._model.decoupled:
+            for request in requests:
+                request.get_response_sender()  # dropped with the request: so its end is noticed
+        execution.started = perf_counter_ns()
         log = recording.active
-        spans = [t.span for t, _ in pairs if t.span]
-        if log is not None and spans:
+        if log is not None and (spans := [t.span for t in run if t.span]):
             execution.span = spans[0]
             if instance.gpu >= 0:
                 execution.timer = log.measure(spans, instance.gpu)
@@ -326,69 +315,57 @@ class BatchRunner:
         for ticket in tickets:
             ticket.finish(cancelled_response(self._model.name))
 
-    def _check(self, execution: SendingExecution, returned: Any) -> list[Ticket]:
-        """Refuse what Triton refuses; give the tickets whose requests the model wants to see again."""
-        tickets, requests = execution.tickets, execution.requests
-        again = [getattr(r, "_release_flags", 0) == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE for r in requests]
-        if returned is not None and self._model.decoupled:
-            problem = (
-                f"Python model '{execution.instance_name}' is using the decoupled mode and the execute "
-                "function must return None."
-            )
-            if not all(t.done for t in tickets):
-                raise ReturnError(problem)
-            log_lost(execution, tickets[0], execute_failed(execution.instance_name, problem))
-        elif returned is not None:
-            check_returned(returned, len(requests))
-            for response, wanted, ticket in zip(returned, again, tickets, strict=True):
-                if response is not None and wanted:
-                    raise ReturnError(
-                        "Expected a None object in the execute function return list for reschduled request, "
-                        "found type '<class 'c_python_backend_utils.InferenceResponse'>'."
-                    )
-                if response is not None and ticket.sent:
-                    raise ReturnError(SECOND_RESPONSE)
-        rescheduled = [t for t, wanted in zip(tickets, again, strict=True) if wanted and not t.done]
-        if self._see_again is None:
-            for ticket in rescheduled:
-                message = execute_failed(execution.instance_name, rescheduled_in_vain())
-                ticket.finish(error_response(message))
-            return []
-        for ticket in rescheduled:
-            self._see_again(ticket)
-        return rescheduled
+    def _finish(
+        self,
+        execution: SendingExecution,
+        given: Answers,
+        failed: InferenceResponse | None,
+        over: Callable[[], None] | None = None,
+    ) -> None:
+        """Count an execution, and answer its requests.
 
-    def _finish(self, execution: SendingExecution, failed: InferenceResponse | None) -> None:
-        """Count the executions, let go of the requests, and answer those that failed."""
-        started, ended = execution.started, perf_counter_ns()
-        inferred = execution.inferred or ended
-        batching = self._model.spec.max_batch_size > 0
-        real = [
-            (t, rows_of(r) if batching else 1)
-            for t, r in zip(execution.tickets, execution.requests, strict=True)
-            if t.context is not None
-        ]
+        The lock is also what keeps an interrupt from coming late: see `Execution._guard`.
+        """
+        statistics, tickets = self._model.statistics, execution.tickets
+        with self._lock:
+            execution.finished = True
+            if execution.cancelled and execution._guard is not None:
+                clear_interrupt(execution.thread)  # what has not arrived by now never will
+            started, ended = execution.started, perf_counter_ns()
+            inferred = execution.inferred or ended
+            if failed is None and len(tickets) == 1:
+                ticket, rows = tickets[0], execution.rows[0]
+                statistics.queued.append((rows, ticket.arrived, ticket.queued_at, started, inferred, ended))
+                if len(statistics.queued) >= FOLD_AT:
+                    statistics.fold()
+            else:
+                self._count(execution, failed is not None, inferred, ended)
+            if over is not None:
+                over()
         if execution.span:
             record_batch_over(execution, inferred, ended)
-        statistics = self._model.statistics
-        with self._lock:
-            if real:
-                waits = [t.queued_at - t.arrived for t, _ in real]
-                statistics.execution(
-                    sum(rows for _, rows in real), max(waits), inferred - started, ended - inferred
-                )
-            for ticket, rows in real:
-                if failed is not None:
-                    statistics.failed(ended - ticket.arrived)
-                else:
-                    arrived, queued = ticket.arrived, ticket.queued_at
-                    phases = (queued - arrived, inferred - started, ended - inferred)
-                    statistics.succeeded(rows, (ended - arrived, started - queued, *phases))
         execution.requests = ()
-        tickets, execution.tickets = execution.tickets, ()  # no cycle: what is over is freed at once
+        execution.tickets = ()  # no cycle: what is over is freed at once
+        for ticket, response in given:
+            ticket.finish(response)
         if failed is not None:
             for ticket in tickets:
                 ticket.finish(InferenceResponse([], failed._error))
+
+    def _count(self, execution: SendingExecution, failed: bool, inferred: int, ended: int) -> None:
+        statistics, started = self._model.statistics, execution.started
+        real = [(t, rows) for t, rows in zip(execution.tickets, execution.rows, strict=True)]
+        real = [(t, rows) for t, rows in real if t.context is not None]  # not made by the scheduler itself
+        if real:
+            waited = max(t.queued_at - t.arrived for t, _ in real)
+            statistics.execution(sum(rows for _, rows in real), waited, inferred - started, ended - inferred)
+        for ticket, rows in real:
+            arrived, queued = ticket.arrived, ticket.queued_at
+            if failed:
+                statistics.failed(ended - arrived)
+            else:
+                phases = (queued - arrived, inferred - started, ended - inferred)
+                statistics.succeeded(rows, (ended - arrived, started - queued, *phases))
 
 
 may_be_interrupted(BatchRunner._run.__code__)

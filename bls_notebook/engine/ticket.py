@@ -238,31 +238,6 @@ class Ticket:
         """Give the final response, unless it is in already; whether this one was taken."""
         return self.respond(response, True)
 
-    def answer(self, response: InferenceResponse, now: int) -> bool:
-        """Take the only response of a request that succeeded: the first half of `finish`, quicker.
-
-        Returns
-        -------
-        bool
-            Whether it was taken: then who waits for it is to be told, with no lock held. Otherwise
-            it takes a `finish`.
-        """
-        with self._lock:
-            if self._answered or self.held or self.keep is not None or self._parkers:
-                return False
-            response._arrived = now * 1e-9
-            self._closed = self._answered = True
-            self._only = [response]
-            return True
-
-    def tell(self) -> None:
-        """The other half: somebody may wait for the answer."""
-        parent, callback = self.parent, self.on_response
-        if parent is not None:
-            parent.forget(self)
-        if callback is not None:
-            callback()
-
     def respond(self, response: InferenceResponse, final: bool) -> bool:
         """Give a response as it is, unless the final one is in already; whether this one was taken."""
         with self._lock:
@@ -290,7 +265,9 @@ class Ticket:
             self._kept = [*(self._kept or ()), (response, final)]
             self._answered = final
             return None
-        if not self.discarded or final:
+        if final and self._responses is None:
+            self._only = [response]
+        elif not self.discarded or final:
             self._queue_up((response, final))
         self._answered = final
         woken, self._parkers = self._parkers, None

@@ -114,12 +114,6 @@ def _facts(log: Log) -> dict[int, _Facts]:
         one.place, one.thread, one.rows, one.started, one.inferred = place, thread, rows, started, inferred
         one.released = one.ended = ended
         one.responses, one.bytes_out = 1, size
-    for number, place, thread, rows, started, inferred, ended, size in _entries(log.served, 8):
-        if number in out:
-            one = out[number]
-            one.seen, one.place, one.thread, one.rows = place[0], place, thread, rows
-            one.started, one.inferred, one.released, one.ended = started, inferred, ended, ended
-            one.responses, one.bytes_out = 1, size
     for number, place, thread, rows, started, batch in _entries(log.placed, 6):
         if number in out and not out[number].started:  # of an iterative sequence, the first time counts
             one = out[number]

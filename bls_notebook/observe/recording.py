@@ -54,7 +54,6 @@ class Log:
         "owners",
         "placed",
         "ran",
-        "served",
         "whole",
     )
 
@@ -73,9 +72,6 @@ class Log:
         self.whole: list[Any] = []
         # number, parent, seen, kind, request_id, bytes_in, sent, queued
         self.begun: list[Any] = []
-        # Of a request that ran alone in the background and succeeded: number, place, thread, rows, started,
-        # inferred, ended, bytes_out.
-        self.served: list[Any] = []
         # number, place, thread, rows, started, batch (the number of its first request, 0 for none)
         self.placed: list[Any] = []
         # number, inferred, released

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.schedulers.default import DefaultScheduler
+from bls_notebook.engine.runner import BatchRunner
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting import ctrl_c
 from tests.engine import gates
@@ -52,14 +52,14 @@ def execute(self, requests):
 '''), pbtxt())  # fmt: skip
     out = threading.Event()
     taken = threading.Event()
-    serve = DefaultScheduler._serve
+    run = BatchRunner.run
 
-    def slow_serve(self: Any, held: Any, line: Any, ticket: Any) -> None:
+    def slow_run(*args: Any) -> Any:
         taken.set()
         assert out.wait(gates.LIMIT)
-        serve(self, held, line, ticket)
+        return run(*args)
 
-    monkeypatch.setattr(DefaultScheduler, "_serve", slow_serve)
+    monkeypatch.setattr(BatchRunner, "run", slow_run)
     other = Caller(infer, repo, "a", 1)
     until(lambda: idle(repo, "a") == 0)
 

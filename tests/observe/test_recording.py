@@ -142,7 +142,6 @@ def test_entries_of_others_are_ignored(log: Log) -> None:
     log.place(log.base, PLACE, 1, 20)
     log.ran.extend((log.base, 30, 40))
     log.answer(log.base, 35, GOOD)
-    log.served.extend((log.base, PLACE, 1, 1, 2, 3, 4, 5))
     log.held.extend((log.base, 3))
     assert frozen(log).spans == ()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet
@@ -63,6 +63,7 @@ class Execution:
         "parent",
         "request",
         "requests",
+        "rows",
         "server",
         "span",
         "started",
@@ -86,11 +87,13 @@ class Execution:
     instance: Instance | None
     task: asyncio.Task[Any] | None
     tasks: WeakSet[asyncio.Task[Any]] | None
+    rows: list[int]  # of `requests`, in step; set for a batch alone
     inferred: int  # when `execute` returned
     timer: Any  # of its GPU, while it is recorded there
     track: int  # the number of its request, while a memory track is on
     _causes: list[ErrorRecord] | None
     _children: set[Any] | None  # of `Ticket`
+    # Under it `thread` is trusted by `interrupt`, and `finished` is set: its scheduler's, or one of its own.
     _guard: threading.Lock | None
     _inline: set[Execution] | None
 
@@ -103,8 +106,8 @@ class Execution:
         self.bare = self.cancelled = self.finished = False
         self.instance = self.request = self.ticket = self.task = self.tasks = None
         # Of a batch, in step; instead of `request` and `ticket`.
-        self.requests: tuple[InferenceRequest, ...] = ()
-        self.tickets: tuple[Any, ...] = ()
+        self.requests: Sequence[InferenceRequest] = ()
+        self.tickets: Sequence[Any] = ()
         self.started = self.inferred = self.thread = self.track = 0
         self.span = 0  # number of its request in a profile; of a batch, of the first
         self.warnings: Mapping[str, None] = _NO_WARNINGS  # in order, each once
@@ -189,18 +192,9 @@ class Execution:
         if self._children is not None:
             self._children.discard(ticket)
 
-    def interruptible(self) -> threading.Lock:
-        """Return the lock under which `thread` is trusted by `interrupt`, and `finished` is set.
-
-        One of its own, or its scheduler's where that is taken at its end anyway.
-        """
-        if self._guard is None:
-            self._guard = threading.Lock()
-        return self._guard
-
     def watch(self, execution: Execution) -> threading.Lock:
         """Remember an execution that runs inline in a thread which is not this one's own."""
-        guard = execution.interruptible()
+        guard = execution._guard = threading.Lock()
         if self._inline is None:
             self._inline = set()
         self._inline.add(execution)

@@ -1,4 +1,4 @@
-"""Recording for a profile: when a batch or an ensemble begins, when `execute` has returned, when it is over.
+"""Recording for a profile: when a batch or an ensemble begins, and when it is over.
 
 Every function does nothing where no profile is on any more.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from time import perf_counter_ns
 
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.tensors.inbound import rows_of
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -18,31 +17,19 @@ __all__ = [
     "record_batch_over",
     "record_ensemble",
     "record_ensemble_over",
-    "record_inferred",
 ]
 
 
 def record_batch(execution: Execution, now: int = 0) -> None:
     """Record that a batch has begun, by default just now."""
-    log, instance, model = recording.active, execution.instance, execution.model
-    if log is None or instance is None or model is None:
+    log, instance = recording.active, execution.instance
+    if log is None or instance is None:
         return
     now = now or perf_counter_ns()
-    recorded = [p for p in zip(execution.tickets, execution.requests, strict=True) if p[0].span]
+    recorded = [p for p in zip(execution.tickets, execution.rows, strict=True) if p[0].span]
     batch = execution.span if len(recorded) > 1 else 0
-    for ticket, request in recorded:
-        rows = rows_of(request) if model.spec.max_batch_size > 0 else 1
+    for ticket, rows in recorded:
         log.place(ticket.span, instance.place, rows, now, batch)
-
-
-def record_inferred(execution: Execution) -> None:
-    """Record that `execute` has returned: who has an answer may look before all have theirs."""
-    log, model = recording.active, execution.model
-    if log is not None and model is not None and not model.decoupled:
-        now = execution.inferred
-        for ticket in execution.tickets:
-            if ticket.span:
-                log.ran.extend((ticket.span, now, now))
 
 
 def record_batch_over(execution: Execution, inferred: int, ended: int) -> None:

@@ -5,10 +5,9 @@ Every function does nothing where no profile is on any more. See `observe.record
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from bls_notebook.observe.records.session import ModelSeen
 
 if TYPE_CHECKING:
     from bls_notebook.engine.core.execution import Execution
-    from bls_notebook.engine.core.instance import Instance
     from bls_notebook.engine.core.model import LoadedModel
     from bls_notebook.pb_utils.request import InferenceRequest
     from bls_notebook.pb_utils.response import InferenceResponse
@@ -26,20 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "InlineRecord",
-    "given_bytes",
-    "measured",
     "note_crossings",
     "record_answer",
     "record_at_once",
     "record_refused",
-    "record_served",
 ]
-
-
-def measured(span: int, instance: Instance) -> Any:
-    """Begin to measure time on an instance's GPU for a request that is recorded; None where it cannot be."""
-    log = recording.active
-    return None if log is None else log.measure((span,), instance.gpu)
 
 
 def note_crossings(log: Log, span: int, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
@@ -98,38 +87,22 @@ class InlineRecord:
         instance, inputs = execution.instance, request._inputs
         assert instance is not None
         execution.span = span = request._span
-        self._execution, self._options, self._sent, self._rows = (
-            execution,
-            request._options,
-            request._arrived,
-            rows,
-        )
+        self._execution = execution
+        self._options = request._options
+        self._sent = request._arrived
+        self._rows = rows
         one = len(inputs) == 1 and inputs[0]._datatype != "BYTES"
         self._bytes_in = inputs[0]._array.nbytes if one else nbytes(inputs)
-        self._timer = measured(span, instance) if instance.gpu >= 0 else None
+        log = recording.active
+        self._timer = None if log is None or instance.gpu < 0 else log.measure((span,), instance.gpu)
 
-    def ended(self, response: InferenceResponse | None, inferred: int, ended: int) -> None:
-        """It has been executed, and answered unless `response` is None."""
-        execution, log = self._execution, recording.active
-        instance, parent = execution.instance, execution.parent
-        if response is None or response._error is not None or execution.ticket is not None:
-            self._record(response, inferred, ended, False)
-        elif log is not None and instance is not None and parent is not None:  # all at once
-            if self._timer is not None:
-                self._timer.end()
-            outs = response._outputs
-            one = len(outs) == 1 and outs[0]._datatype != "BYTES"
-            log.whole.extend((
-                execution.span, parent.span, instance.place, self._options, self._bytes_in, self._sent, 0,
-                execution.thread, self._rows, execution.started, inferred, ended,
-                outs[0]._array.nbytes if one else nbytes(outs),
-            ))  # fmt: skip
+    def ended(
+        self, response: InferenceResponse | None, inferred: int, ended: int, failed: bool = False
+    ) -> None:
+        """It has been executed, and answered unless `response` is None.
 
-    def failed(self, response: InferenceResponse | None, ended: int) -> None:
-        """It has failed; without a response where what struck it goes on to the caller."""
-        self._record(response, ended, ended, True)
-
-    def _record(self, response: InferenceResponse | None, inferred: int, ended: int, failed: bool) -> None:
+        One that has `failed` without a response was struck by what goes on to the caller.
+        """
         if self._timer is not None:
             self._timer.end()
         execution, log = self._execution, recording.active
@@ -137,34 +110,19 @@ class InlineRecord:
         if log is None or instance is None or parent is None:
             return
         span, started = execution.span, execution.started
+        if response is not None and response._error is None and execution.ticket is None:  # all at once
+            outs = response._outputs
+            one = len(outs) == 1 and outs[0]._datatype != "BYTES"
+            log.whole.extend((
+                span, parent.span, instance.place, self._options, self._bytes_in, self._sent, 0,
+                execution.thread, self._rows, started, inferred, ended,
+                outs[0]._array.nbytes if one else nbytes(outs),
+            ))  # fmt: skip
+            return
         kind = "ensemble" if parent.combined else "sync"
         who = (span, parent.span, instance.place[0], kind, self._options.request_id)
         log.begun.extend((*who, self._bytes_in, self._sent, started))
-        log.placed.extend((span, instance.place, threading.get_ident(), self._rows, started, 0))
+        log.place(span, instance.place, self._rows, started)
         log.ran.extend((span, inferred, ended))
         if execution.ticket is None and (failed or response is not None):
             log.answer(span, ended, response)
-
-
-def given_bytes(response: InferenceResponse | None, timer: Any) -> int:
-    """The size of what a model answered, whose time on a GPU is over."""
-    if timer is not None:
-        timer.end()
-    return 0 if response is None or response._error is not None else nbytes(response._outputs)
-
-
-def record_served(
-    execution: Execution, answered: bool, rows: int, inferred: int, ended: int, bytes_out: int, given_up: bool
-) -> None:
-    """Record a request that ran alone in the background; `answered` says that it succeeded."""
-    log, instance = recording.active, execution.instance
-    if log is None or instance is None:
-        return
-    span, place, started = execution.span, instance.place, execution.started
-    if answered and not given_up:
-        log.served.extend((span, place, execution.thread, rows, started, inferred, ended, bytes_out))
-        return
-    log.place(span, place, rows, started)
-    log.ran.extend((span, inferred, ended))
-    if answered:
-        log.end(span, ended, None, 1, bytes_out)

@@ -14,31 +14,22 @@ threads, whose stacks are short and which no signal reaches.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
+from functools import partial
 from operator import attrgetter
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
-from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.statistics import FOLD_AT
-from bls_notebook.engine.failures import cancelled_response
 from bls_notebook.engine.inline import inline_call
-from bls_notebook.engine.recording import spans
-from bls_notebook.engine.runner import BatchRunner, failure
-from bls_notebook.engine.tensors.inbound import ARGUMENTS_STAY, rows_of, taken_over
-from bls_notebook.engine.tensors.outputs import answer
+from bls_notebook.engine.runner import BatchRunner
+from bls_notebook.engine.tensors.inbound import ARGUMENTS_STAY, taken_over
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
-from bls_notebook.engine.waiting.interrupt import Interrupted, clear_interrupt
 from bls_notebook.engine.waiting.stack_room import need_room
 from bls_notebook.engine.waiting.threads import Wakeup, start_in_thread
 from bls_notebook.engine.waiting.waiting import first_response
-from bls_notebook.engine.warnings import with_warnings
-from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
@@ -50,8 +41,6 @@ from .lifecycle import Lifecycle
 
 __all__ = ["DefaultScheduler"]
 
-_get_ident = threading.get_ident
-
 
 class DefaultScheduler(Lifecycle):
     """Default scheduler of one model version."""
@@ -62,7 +51,6 @@ class DefaultScheduler(Lifecycle):
         self._queue: deque[Ticket] = deque()
         super().__init__(model, self._idle, self._queue)
         self._async = any(i.is_async for i in model.instances)
-        self._batching = model.spec.max_batch_size > 0
         if not self._async:
             self.call = inline_call(model, self)  # type: ignore[assignment,method-assign]
         self._wakeup = Wakeup()  # of the worker thread that serves the queue next
@@ -181,143 +169,31 @@ class DefaultScheduler(Lifecycle):
         """Serve requests by one instance until none is queued."""
         # What this thread has to see to, whatever happens in between: the instance, and who is next.
         held, line = [instance], [ticket]
+        hand_on = partial(self._hand_on, held, line)
         while line:
-            ticket = line.pop()
-            context = ticket.context
-            try:
-                if context is None or self._model.decoupled:
-                    self._runner.run(instance, (ticket,))
-                else:
-                    context.run(self._serve, held, line, ticket)
-            except BaseException as error:
-                self._broken(ticket, error)
-            if held and not line:
+            self._runner.run(instance, (line.pop(),), hand_on)
+            if held and not line:  # nothing was run
                 self._next(held, line)
+            elif self._watch:
+                self._tell()
 
     def _next(self, held: list[Instance], line: list[Ticket]) -> None:
         """Give an instance back, or keep it for the next request."""
-        instance = held[0]
         with self._lock:
-            if self._queue and instance not in self._leaving:
-                ticket = self._queue.popleft()
-                self._hand(instance, ticket)
-                line.append(ticket)
-                return
+            self._hand_on(held, line)
+        if self._watch:
+            self._tell()
+
+    def _hand_on(self, held: list[Instance], line: list[Ticket]) -> None:
+        """The same; the lock is held."""
+        instance = held[0]
+        if self._queue and instance not in self._leaving:
+            ticket = self._queue.popleft()
+            self._hand(instance, ticket)
+            line.append(ticket)
+        else:
             instance.holder = None
             self._idle.append(held.pop())
-        if self._watch:
-            self._tell()
-
-    def _serve(self, held: list[Instance], line: list[Ticket], ticket: Ticket) -> None:
-        """Run a queued request, in its own context; `BatchRunner.run` and `_next`, on the shortest way.
-
-        The scheduler's lock is taken once: under it the request is counted and answered, and the
-        instance goes to the next request, which is put into `line`. It is also what keeps an interrupt from
-        coming late: see `Execution.interruptible`.
-        """
-        request, ticket.request = ticket.request, None
-        model, instance = self._model, held[0]
-        if request is None or ticket.cancelled or ticket.done:
-            ticket.finish(cancelled_response(model.name))
-            return
-        request._answerable = ticket
-        rows = rows_of(request) if self._batching else 1
-        execution = SendingExecution(model.server, model, ticket.parent)
-        execution.instance = instance
-        execution.tickets = (ticket,)
-        execution.track = ticket.track
-        execution.requests = (request,)
-        execution.thread = _get_ident()
-        execution._guard = self._lock
-        instance.holder = execution
-        ticket.execution = execution
-        span = execution.span = ticket.span
-        timer = spans.measured(span, instance) if span and instance.gpu >= 0 else None
-        caller_var.set(execution)  # the context is the ticket's own: nothing to put back
-        response: InferenceResponse | None = None
-        failed = answered = False
-        execution.started = started = inferred = perf_counter_ns()
-        try:
-            returned = instance.execute([request])
-            inferred = perf_counter_ns()
-            if (
-                returned.__class__ is list
-                and len(returned) == 1
-                and returned[0].__class__ is InferenceResponse
-                and not ticket.sent
-            ):
-                execution.requests = ()
-                del request
-                response = answer(
-                    returned, 0, ticket.requested, True, model.outputs, instance.name, ticket.track
-                )
-                if response._warnings:
-                    response = with_warnings(response, model, execution, ticket.parent)
-            else:
-                box = [returned]
-                del request, returned
-                self._runner.deliver(execution, box)
-        except BaseException as error:
-            failed = True
-            response = failure(execution, error)
-        bytes_out = spans.given_bytes(response, timer) if span else 0
-        with self._lock:
-            execution.finished = True
-            if execution.cancelled:
-                clear_interrupt(execution.thread)  # what has not arrived by now never will
-            ended = perf_counter_ns()
-            if failed:
-                waited = ticket.queued_at - ticket.arrived
-                model.statistics.execution(rows, waited, inferred - started, ended - inferred)
-                model.statistics.failed(ended - ticket.arrived)
-            else:
-                queued = model.statistics.queued
-                queued.append((rows, ticket.arrived, ticket.queued_at, started, inferred, ended))
-                if len(queued) >= FOLD_AT:
-                    model.statistics.fold()
-                if response is not None and response._error is None and ticket.answer(response, ended):
-                    answered = True
-                    self._open.discard(ticket)
-            if self._queue and instance not in self._leaving:
-                following = self._queue.popleft()
-                following.queued = False
-                self._open.add(following)
-                instance.holder = following
-                line.append(following)
-            else:
-                instance.holder = None
-                self._idle.append(held.pop())
-        if span:
-            spans.record_served(execution, answered, rows, inferred, ended, bytes_out, ticket.cancelled)
-        execution.requests = ()
-        execution.tickets = ()  # no cycle: what was sent and answered is freed at once
-        if answered:
-            ticket.tell()
-        elif response is not None:
-            ticket.finish(response)
-        if self._watch:
-            self._tell()
-
-    def _broken(self, ticket: Ticket, error: BaseException) -> None:
-        """Answer a request that was left by an exception in the engine itself.
-
-        As a rule it is an interrupt that arrived when the model had been left already.
-        """
-        execution = ticket.execution
-        ours = execution is not None
-        while execution is not None and ours:
-            try:
-                with self._lock:
-                    execution.finished = True
-                clear_interrupt(execution.thread)
-                ours = False
-            except Interrupted:
-                pass  # pressed once more
-        if execution is None or isinstance(error, Interrupted):
-            response = cancelled_response(self._model.name)
-        else:
-            response = failure(execution, error)
-        ticket.finish(response)
 
     def _turn(self, instance: Instance) -> None:
         """Begin a request of an async model, on the thread of the instance's loop."""
@@ -354,6 +230,3 @@ class DefaultScheduler(Lifecycle):
     def _look(self) -> None:
         if self._queue:
             self.wake()
-
-
-may_be_interrupted(DefaultScheduler._serve.__code__)

@@ -11,6 +11,7 @@ import asyncio
 import gc
 import sys
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -266,7 +267,7 @@ def _find_elsewhere(ticket: Ticket) -> bool:
     return ticket.ready or ticket.cancelled
 
 
-def _all_among(things: list[Any], requests: tuple[Any, ...]) -> bool:
+def _all_among(things: list[Any], requests: Sequence[Any]) -> bool:
     """Whether a list holds these requests only: it is what `execute` received, or as good as that."""
     # A function of its own: a closure over the request would be one more holder of it.
     ids = {id(r) for r in requests}
