@@ -42,7 +42,7 @@ from .loading.loader import POLL_FAILED
 from .polling import FolderPolling, Poller
 from .service import Service
 from .source.fingerprint import signature
-from .source.layout import find_model, model_names
+from .source.layout import config_text, find_model, model_names, shown_path
 from .source.model_source import ModelSource
 from .source.names import check_model_name, check_version
 from .source.notebook_globals import undefined_name_warnings
@@ -304,10 +304,9 @@ class Catalog:
     def _source(self, name: str, config: object) -> ModelSource:
         source = self._definitions.get(name)
         if source is None:
-            return ModelSource.on_disk(name, find_model(self.paths, name), config)
-        if config is not None:
-            return replace(source, config=config, config_is_json=True)
-        return source
+            folder = find_model(self.paths, name)
+            source = ModelSource(name, folder, shown_path(folder), config_text(folder))
+        return source if config is None else replace(source, config=config, config_is_json=True)
 
     def _still(self, source: ModelSource, config: object) -> ModelSource:
         """The source of a model again, now that its turn has come: a cell may have run meanwhile."""

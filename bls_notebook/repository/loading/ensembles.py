@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
 from bls_notebook.engine.errors import BLSError, ModelLoadError
 from bls_notebook.observe.visible import first_line
-from bls_notebook.repository.config import ModelConfigMessage, parse_config, parse_json
+from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.config.validate import cache_refused
 from bls_notebook.repository.source.model_source import ModelSource
 
@@ -53,11 +53,7 @@ def members_of(config: ModelConfigMessage) -> dict[str, set[int]]:
 def members_of_source(source: ModelSource) -> dict[str, set[int]]:
     """Return the same for a model that is to be loaded; empty where its configuration is wrong."""
     try:
-        if "ensemble" not in str(source.config):
-            return {}
-        given: Any = source.config
-        read = parse_json if source.config_is_json else parse_config
-        return members_of(read(given, model=source.name))
+        return members_of(source.parsed_config()) if "ensemble" in str(source.config) else {}
     except (BLSError, RecursionError):
         return {}  # the load will say what is wrong with it
 

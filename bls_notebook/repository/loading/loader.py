@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -21,6 +22,7 @@ from bls_notebook.engine.calling import SendingExecution, bare_caller
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.description import describe, is_a
 from bls_notebook.engine.errors import BLSError, ConfigError, InvalidNameError, ModelLoadError
 from bls_notebook.engine.initializing import Initializing, as_model
@@ -34,8 +36,6 @@ from bls_notebook.repository.config import (
     auto_complete,
     complete,
     model_spec,
-    parse_config,
-    parse_json,
     pick_versions,
     validate,
 )
@@ -44,7 +44,7 @@ from bls_notebook.repository.source.fingerprint import code_hash, version_finger
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.names import check_launchable
 
-from .ensemble_loader import load_ensemble
+from .ensembles import check_members
 from .instance_maker import InstanceMaker
 from .regrouping import Regrouping, regrouped_spec
 from .warmup import warm_up
@@ -62,20 +62,9 @@ def load_versions(
 ) -> dict[int, LoadedModel]:
     """Return the versions of a model that its version policy picks, loaded.
 
-    Parameters
-    ----------
-    keep : bool
-        Whether versions that serve, and whose files have not changed, are returned as they are; where the
-        configuration asks for other instances, with these.
-    loading : callable, optional
-        Called with the numbers of the versions before they are loaded.
-
-    Raises
-    ------
-    ConfigError
-        The configuration is one that Triton refuses.
-    ModelLoadError
-        The model's code failed; `record` has its frames.
+    With `keep`, versions that serve, and whose files have not changed, are returned as they are; where the
+    configuration asks for other instances, with these. `loading` is called with the numbers of the versions
+    before they are loaded.
     """
     name = source.name
     try:
@@ -105,7 +94,7 @@ def load_versions(
     try:
         for version in wanted:
             if config.platform == "ensemble":
-                ensemble = load_ensemble(server, config, version, versions[version])
+                ensemble = _load_ensemble(server, config, version, versions[version])
                 ensemble.be(replace(ensemble.seen, code=code_hash(source.folder, version)))
                 loaded[version] = ensemble
                 continue
@@ -135,13 +124,26 @@ def load_versions(
 
 
 def _read_config(source: ModelSource) -> ModelConfigMessage:
-    if source.config_is_json and isinstance(source.config, (str, dict)):
-        config = parse_json(source.config, model=source.name)
-    else:
-        config = parse_config(source.config, model=source.name)
+    config = source.parsed_config()
     first = next(iter(source.versions.values()), None)
     files = () if first is None else tuple(sorted(os.listdir(first)))
     return complete(config, model=source.name, files=files, gpus=gpu_count(), runs_on_gpu=runs_on_gpu)
+
+
+def _load_ensemble(server: Server, config: ModelConfigMessage, version: int, folder: Path) -> LoadedModel:
+    """Load a version of an ensemble: no code and no instances, but steps that must fit together."""
+
+    def find(name: str, number: int) -> ModelSpec | None:
+        model = server.find(name, number)
+        return None if model is None else model.spec
+
+    spec = model_spec(config)
+    if check_members(spec, find):  # its transaction policy becomes that of its members
+        config.model_transaction_policy.decoupled = True
+        spec = model_spec(config)
+    model = LoadedModel(server, spec, version, str(folder), [])
+    model.scheduler = scheduler_for(model)
+    return model
 
 
 def _load_version(
@@ -150,8 +152,7 @@ def _load_version(
     _check_names(config, version)
     instances: list[Instance] = []
     maker = InstanceMaker(server, source, version, folder)
-    given, config = config, type(config)()
-    config.CopyFrom(given)
+    config = deepcopy(config)
     try:
         asking = Initializing(server, source.name, str(folder), source.name)
         config = as_model(asking, lambda: auto_complete(config, maker.open(config)))

@@ -37,13 +37,10 @@ from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 from .module_names import ModelFinder, ModuleName, OwnModules, make_way, named, shared_names, top_of
 from .whose_code import follow
 
-__all__ = ["FINDER", "ModuleHome"]
+__all__ = ["FINDER", "SHARED", "ModuleHome"]
 
-_SHARED = (
-    frozenset(sys.stdlib_module_names)
-    | frozenset(sys.builtin_module_names)
-    | {"triton_python_backend_utils", "c_python_backend_utils"}
-)
+_PB_UTILS = ("triton_python_backend_utils", "c_python_backend_utils")
+SHARED = frozenset({*sys.stdlib_module_names, *sys.builtin_module_names, *_PB_UTILS})
 _SUFFIXES = tuple(importlib.machinery.all_suffixes())
 FINDER = ModelFinder()
 
@@ -129,7 +126,7 @@ class ModuleHome(OwnModules):
         """Whether a top-level name is that of a module of the instance's own."""
         if top in self._own:
             return True
-        if top in self._foreign or top in _SHARED:
+        if top in self._foreign or top in SHARED:
             return False
         # What merely lies in the notebook's folder does not count: it will not be there on Triton.
         own = self._path()

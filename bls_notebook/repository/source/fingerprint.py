@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable
+from copy import deepcopy
 from pathlib import Path
 
 from bls_notebook.repository.config import ModelConfigMessage
@@ -41,25 +42,18 @@ def version_fingerprint(folder: Path, config: ModelConfigMessage, version: int) 
 
     Of the config all but what a server changes without loading a version again: its instance groups, and the
     version policy.
-
-    Parameters
-    ----------
-    folder : Path
-        The model's own.
     """
     versions = version_folders(folder)
-    compared = type(config)()
-    compared.CopyFrom(config)
+    compared = deepcopy(config)
     compared.ClearField("instance_group")
     compared.ClearField("version_policy")
     text = compared.SerializeToString(deterministic=True)
-    shared = tuple(entry for entry in _shared(folder, versions) if entry[0] != "config.pbtxt")
-    return str(folder), text, shared, signature(versions[version])
+    return str(folder), text, _shared(folder, versions), signature(versions[version])
 
 
 def _shared(folder: Path, versions: Iterable[int]) -> Signature:
-    """The part of a model folder's signature that is about no version's own files."""
-    own = {str(number) for number in versions}
+    """The part of a model folder's signature that is about neither config.pbtxt nor a version's own files."""
+    own = {"config.pbtxt", *map(str, versions)}
     return tuple(entry for entry in signature(folder) if Path(entry[0]).parts[0] not in own)
 
 
@@ -68,18 +62,11 @@ def code_hash(folder: Path, version: int) -> str:
 
     The same files give the same hash wherever they lie, and whatever their times. Of a large file (weights)
     its size and samples of its contents are taken.
-
-    Parameters
-    ----------
-    folder : Path
-        The model's own.
     """
     versions = version_folders(folder)
     own = versions.get(version)
     files = {} if own is None else {name: own / name for name, _, _ in signature(own)}
-    for name, _, _ in _shared(folder, versions):
-        if name != "config.pbtxt":
-            files[f"../{name}"] = folder / name
+    files |= {f"../{name}": folder / name for name, _, _ in _shared(folder, versions)}
     out = hashlib.sha256()
     for name in sorted(files):
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Iterable, Sequence
@@ -27,33 +28,14 @@ MAX_CONFIG = 1 << 24  # bytes
 
 
 def repository_paths(paths: Iterable[str | Path | Sequence[str | Path]]) -> tuple[Path, ...]:
-    """Return the folders of a repository, from paths and lists of paths.
-
-    Raises
-    ------
-    BLSError
-        One of them is not a folder.
-    """
+    """Return the folders of a repository, from paths and lists of paths."""
     hint = "give a folder whose sub-folders are models, or no path for models in memory only"
     lists = [each if isinstance(each, (list, tuple)) else (each,) for each in paths]
     return tuple(folder_path(path, "model repository", hint) for each in lists for path in each)
 
 
 def folder_path(path: str | Path, what: str, hint: str) -> Path:
-    """Return the whole path of a folder.
-
-    Parameters
-    ----------
-    what : str
-        It is called in the error.
-    hint : str
-        What to give instead.
-
-    Raises
-    ------
-    BLSError
-        It is none.
-    """
+    """Return the whole path of a folder; an error calls it `what`, and has a hint what to give instead."""
     try:
         folder = Path(path).expanduser().resolve()
         exists = folder.is_dir()
@@ -66,14 +48,8 @@ def folder_path(path: str | Path, what: str, hint: str) -> Path:
 
 def model_names(paths: Iterable[Path]) -> list[str]:
     """Return the names of the models in the folders; hidden ones are none."""
-    return sorted(
-        {
-            entry.name
-            for path in paths
-            for entry in _folders_in(path)
-            if not entry.name.startswith((".", "__")) and not _holds_backends(entry)
-        }
-    )
+    folders = [entry for path in paths for entry in _folders_in(path) if not _holds_backends(entry)]
+    return sorted({entry.name for entry in folders if not entry.name.startswith((".", "__"))})
 
 
 def _holds_backends(folder: Path) -> bool:
@@ -83,10 +59,9 @@ def _holds_backends(folder: Path) -> bool:
 
 def _folders_in(path: Path) -> list[Path]:
     """The folders in a folder; none where it went away, or may not be looked into."""
-    try:
+    with contextlib.suppress(OSError):
         return [entry for entry in path.iterdir() if _is_folder(entry)]
-    except OSError:
-        return []
+    return []
 
 
 def _is_folder(path: Path) -> bool:
@@ -97,15 +72,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def find_model(paths: Iterable[Path], name: str) -> Path:
-    """Return the folder of a model.
-
-    Raises
-    ------
-    ModelNotFoundError
-        There is none.
-    BLSError
-        There are several of that name.
-    """
+    """Return the folder of a model."""
     paths = list(paths)
     found = [p / name for p in paths if _is_folder(p / name)]
     if not found:
@@ -138,10 +105,8 @@ def config_text(folder: Path) -> str | ConfigError | None:
         if not stat.S_ISREG(found.st_mode):
             return _unreadable(folder, "it is no file; put the configuration's text into a file of that name")
         if found.st_size > MAX_CONFIG:
-            return _unreadable(
-                folder,
-                f"it has {found.st_size:,} bytes, expected at most {MAX_CONFIG:,}: no configuration has",
-            )
+            most = f"expected at most {MAX_CONFIG:,}: no configuration has"
+            return _unreadable(folder, f"it has {found.st_size:,} bytes, {most}")
         data = file.read_bytes()
     except FileNotFoundError:
         return None
@@ -151,10 +116,9 @@ def config_text(folder: Path) -> str | ConfigError | None:
         return data.decode()
     except UnicodeDecodeError as error:
         number = data.count(b"\n", 0, error.start) + 1
-        line = data.splitlines()[number - 1][:160].decode("utf-8", "backslashreplace")
+        line = visible(data.splitlines()[number - 1][:160].decode("utf-8", "backslashreplace").strip())
         return _unreadable(
-            folder,
-            f"line {number} is no UTF-8: {visible(line.strip())}; save the file with the encoding UTF-8",
+            folder, f"line {number} is no UTF-8: {line}; save the file with the encoding UTF-8"
         )
 
 

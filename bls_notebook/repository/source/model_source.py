@@ -14,10 +14,12 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from bls_notebook.engine.errors import InvalidNameError, ModelLoadError, RepositoryClosedError
+from bls_notebook.repository.config import ModelConfigMessage, parse_config, parse_json
 
-from .layout import config_text, shown_path, version_folders
+from .layout import version_folders
 from .names import file_override_path
 
 __all__ = ["ModelSource", "SourceFolder"]
@@ -54,16 +56,11 @@ class ModelSource:
         """Version folders, by number."""
         return version_folders(self.folder)
 
-    @staticmethod
-    def on_disk(name: str, folder: Path, config: object = None) -> ModelSource:
-        """Return a model of a folder; `config` replaces its config.pbtxt."""
-        return ModelSource(
-            name,
-            folder,
-            shown_path(folder),
-            config_text(folder) if config is None else config,
-            config is not None,
-        )
+    def parsed_config(self) -> ModelConfigMessage:
+        """Return its configuration, as it is given."""
+        given: Any = self.config
+        read = parse_json if self.config_is_json and isinstance(given, (str, dict)) else parse_config
+        return read(given, model=self.name)
 
 
 class SourceFolder:
@@ -80,14 +77,7 @@ class SourceFolder:
         self._closed = False
 
     def write(self, name: str, files: Mapping[str, bytes]) -> Path:
-        """Write files, by their paths in the model's folder, to a new folder for a model.
-
-        Raises
-        ------
-        ModelLoadError
-            They cannot be written.
-        RepositoryClosedError
-        """
+        """Write files, by their paths in the model's folder, to a new folder for a model."""
         made: Path | None = None
         path = ""
         try:
@@ -123,15 +113,7 @@ class SourceFolder:
         return folder
 
     def from_overrides(self, name: str, files: Mapping[str, bytes]) -> Path:
-        """Write the files of `load_model(files=...)`.
-
-        Raises
-        ------
-        InvalidNameError
-            A file that would be outside the model's folder, or where another one is, or that is not bytes.
-        ModelLoadError
-            They cannot be written.
-        """
+        """Write the files of `load_model(files=...)`, none outside the folder or where another is."""
         if not isinstance(files, Mapping):
             raise InvalidNameError(
                 f"model {name!r}: files: got {type(files).__name__}, expected a dict such as "
@@ -176,11 +158,7 @@ def _closed() -> RepositoryClosedError:
 
 def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    _forget_finders(folder)
-
-
-def _forget_finders(folder: Path) -> None:
-    """Have the interpreter forget a folder that modules were imported from: it remembers each for ever."""
+    # The interpreter remembers every folder that modules were imported from for ever.
     within = f"{folder}{os.sep}"
     for path in list(sys.path_importer_cache):
         if path.startswith(within):

@@ -16,13 +16,7 @@ _NO_STUB = "Invalid argument: Invalid stub name: contains invalid characters"
 
 
 def check_model_name(name: object) -> str:
-    """Return a model's name, if it may be one: a plain folder name.
-
-    Raises
-    ------
-    InvalidNameError
-        Empty, not text, or with characters that could lead to another folder.
-    """
+    """Return a model's name, if it may be one: a plain folder name that cannot lead to another folder."""
     if not isinstance(name, str):
         raise InvalidNameError(
             f"model name: got {name!r} of type {type(name).__name__}, expected text such as 'add_sub'"
@@ -48,17 +42,9 @@ def check_model_name(name: object) -> str:
 
 
 def check_launchable(name: str, what: str) -> None:
-    """Refuse a name that a server's Python backend starts no process by.
+    """Refuse a name, that of `what`, by which a server's Python backend starts no process.
 
-    Parameters
-    ----------
-    what : str
-        What has that name, for the message.
-
-    Raises
-    ------
-    InvalidNameError
-        Current servers refuse the load; older ones, which start it by a shell, never answer.
+    Current servers refuse the load; older ones, which start it by a shell, never answer.
     """
     found = _SHELL.search(name)
     if found:
@@ -70,13 +56,7 @@ def check_launchable(name: str, what: str) -> None:
 
 
 def check_version(version: object) -> int:
-    """Return a model's version number.
-
-    Raises
-    ------
-    InvalidNameError
-        Not a whole number above 0.
-    """
+    """Return a model's version number, if it may be one: a whole number above 0."""
     if not isinstance(version, int) or isinstance(version, bool) or not 0 < version < 2**63:
         raise InvalidNameError(
             f"model version: got {version!r}, expected a whole number from 1, such as version=1"
@@ -85,17 +65,9 @@ def check_version(version: object) -> int:
 
 
 def file_override_path(name: str) -> PurePosixPath:
-    """Return where a file of `load_model(files=...)` goes, relative to the model's folder.
+    """Return where a file of `load_model(files=...)` goes, relative to the model's folder, never out of it.
 
-    Parameters
-    ----------
-    name : str
-        ``file:<version>/<path>``, as in Triton, which takes ``file:/<version>/<path>`` for the same.
-
-    Raises
-    ------
-    InvalidNameError
-        Anything else, or a path that leads out of the model's folder.
+    It is named ``file:<version>/<path>``, as in Triton, which takes ``file:/<version>/<path>`` for the same.
     """
     plain = name[5:] if isinstance(name, str) and name.startswith("file:") else ""
     path = PurePosixPath(plain.lstrip("/"))
@@ -108,8 +80,7 @@ def file_override_path(name: str) -> PurePosixPath:
         or "\\" in plain
         or encodable(plain) != plain
     ):
-        shown = repr(name)
-        shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
+        shown = repr(name) if len(repr(name)) <= 80 else f"{repr(name)[:80]}..."
         raise InvalidNameError(
             f"file override {shown} cannot be used: expected 'file:<version>/<file name>' inside the "
             "model's folder, such as 'file:1/model.py'"

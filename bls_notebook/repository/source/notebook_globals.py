@@ -33,25 +33,13 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 def undefined_name_warnings(
     source: str, model: str, notebook_names: Collection[str] | None = None
 ) -> tuple[str, ...]:
-    """Return a line for each name that the source reads and never defines.
-
-    Parameters
-    ----------
-    source : str
-        Of model.py.
-    model : str
-        Name of the model, for the lines.
-    notebook_names : collection of str, optional
-        Variables of the notebook.
-    """
+    """Return a line for each name that the source reads and never defines, some variables of the notebook."""
     lines = []
     for name, line in undefined_names(source).items():
         where = f"model '{model}', line {line}"
         if name in (notebook_names or ()):
-            lines.append(
-                f"{where}: notebook variable '{name}' will not exist on Triton, nor does the model see it "
-                "here; define or import it in the model"
-            )
+            why = f"notebook variable '{name}' will not exist on Triton, nor does the model see it here"
+            lines.append(f"{where}: {why}; define or import it in the model")
         else:
             lines.append(f"{where}: '{name}' is not defined in the model; define or import it there")
     return tuple(lines)

@@ -12,25 +12,15 @@ import os
 import sys
 from pathlib import Path
 
-from bls_notebook.repository.modules.imports import FINDER
+from bls_notebook.repository.modules.imports import FINDER, SHARED
 
 from .syntax import syntax_tree
 
 __all__ = ["stray_import_warnings", "stray_imports"]
 
-_ALWAYS = frozenset(sys.stdlib_module_names) | {"triton_python_backend_utils", "c_python_backend_utils"}
-
 
 def stray_import_warnings(source: str, model: str) -> tuple[str, ...]:
-    """Return a line for each module that the source imports from the notebook's folder.
-
-    Parameters
-    ----------
-    source : str
-        Of model.py.
-    model : str
-        Name of the model, for the lines.
-    """
+    """Return a line for each module that the source imports from the notebook's folder."""
     return tuple(
         f"model '{model}', line {line}: module '{name}' is found in the notebook's folder only, and will not "
         f"exist on Triton; install it, or keep the model in a folder with {name} beside its model.py"
@@ -61,7 +51,7 @@ def stray_imports(source: str) -> dict[str, int]:
     elsewhere = [entry for entry in sys.path if not _is(entry, here)]
     if len(elsewhere) == len(sys.path):
         return {}  # the notebook's folder is not looked into
-    strays = {n: line for n, line in lines.items() if n not in _ALWAYS and _lies_in(n, here, elsewhere)}
+    strays = {n: line for n, line in lines.items() if n not in SHARED and _lies_in(n, here, elsewhere)}
     return dict(sorted(strays.items(), key=lambda item: (item[1], item[0])))
 
 
