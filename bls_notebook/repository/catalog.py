@@ -28,7 +28,6 @@ from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .config import ModelConfigMessage, parse_config
-from .ending import wait_until_closed
 from .for_models import Config, ForModels
 from .loading.ensembles import (
     CircularEnsembleError,
@@ -40,7 +39,7 @@ from .loading.ensembles import (
 )
 from .loading.loader import POLL_FAILED
 from .polling import FolderPolling, Poller
-from .service import Service
+from .service import Service, wait_until_closed
 from .source.fingerprint import signature
 from .source.layout import config_text, find_model, model_names, shown_path
 from .source.model_source import ModelSource

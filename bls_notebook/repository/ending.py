@@ -19,25 +19,24 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import thread as _pools  # its own end is registered before ours, and so comes after
 from multiprocessing import util as _processes  # likewise: it waits for processes, which models end
 from queue import SimpleQueue
 from time import monotonic, perf_counter_ns
-from typing import Protocol
 
 from bls_notebook.engine import forked, model_threads
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.giving_up import give_up, give_up_old
-from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
+from bls_notebook.engine.giving_up import give_up_old
 from bls_notebook.engine.waiting.threads import start_in_thread
 
-__all__ = ["Closing", "finish_closing", "opened", "wait_until_closed"]
+from .service import Service, finish_closing, wait_until_closed
+
+__all__ = ["opened"]
 
 EXIT_SECONDS = 2.0
 LAST_SECONDS = 1.0
 PATIENCE_SECONDS = 5.0
-CLOSED = "the repository was closed before the request was answered"
 ENDED = (
     "the program has ended before the request was answered; have its main thread wait for the threads that "
     "send requests (Thread.join)"
@@ -47,57 +46,18 @@ log = logging.getLogger("bls_notebook")
 _ = _pools, _processes
 
 
-class Closing(Protocol):
-    """A repository, as far as it takes to end it."""
-
-    def begin_closing(self, start: Callable[[Callable[[], None]], None]) -> list[LoadedModel]:
-        """Take every model out of service; return them. They are finalized in threads that `start` finds."""
-
-    def models_in_service(self) -> list[LoadedModel]:
-        """Return the models that serve."""
-
-    def remove_files(self) -> None:
-        """Remove what was written for cells."""
-
-    def leave_behind(self) -> None:
-        """Have no part in the models any more: in a forked child they are its parent's."""
-
-
-_open: weakref.WeakSet[Closing] = weakref.WeakSet()
+_open: weakref.WeakSet[Service] = weakref.WeakSet()
 _NO_THREADS_AT_THE_END = (3, 12) <= sys.version_info[:3] < (3, 12, 2)  # some are had from the start
 _jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
 _workers: list[threading.Thread] = []
 _exiting = threading.Event()
 
 
-def opened(repository: Closing) -> None:
-    """Close a repository when Python ends, if nobody does before."""
-    _open.add(repository)
+def opened(service: Service) -> None:
+    """Close the repository of a service when Python ends, if nobody does before."""
+    _open.add(service)
     if _NO_THREADS_AT_THE_END:
         _stand_by(8)
-
-
-def wait_until_closed(models: Iterable[LoadedModel], deadline: float | None = None) -> list[LoadedModel]:
-    """Wait until models are finalized, or until the time is `deadline`; return those that are not."""
-    models = list(models)
-    for model in models:
-        left = None if deadline is None else min(max(0.0, deadline - monotonic()), threading.TIMEOUT_MAX)
-        model.closed.wait(left)
-    return [model for model in models if not model.closed.is_set()]
-
-
-may_be_interrupted(wait_until_closed.__code__)
-
-
-def finish_closing(models: list[LoadedModel], seconds: float) -> None:
-    """Wait for models that leave service, and answer what is still in flight then."""
-    left = models
-    try:
-        left = wait_until_closed(models, monotonic() + seconds)
-    finally:  # also on Ctrl-C
-        left = [model for model in left if not model.closed.is_set()]
-        if left:
-            give_up(left, CLOSED)
 
 
 # -- when Python ends ------------------------------------------------------------------------------
@@ -140,23 +100,23 @@ def _look_after_threads(since: int) -> None:
 
 
 def _models() -> list[LoadedModel]:
-    return [model for repository in list(_open) for model in repository.models_in_service()]
+    return [model for service in list(_open) for model in service.models_in_service()]
 
 
 def _close_all() -> None:
     """Finalize the models of all repositories side by side."""
     _exiting.set()
-    repositories = list(_open)
+    services = list(_open)
     start = _jobs.put if _workers else start_in_thread
-    models = [model for repository in repositories for model in repository.begin_closing(start)]
+    models = [model for service in services for model in service.begin_closing(start)]
     finish_closing(models, EXIT_SECONDS)
     deadline = monotonic() + LAST_SECONDS
     for model in wait_until_closed(models, deadline):
         log.warning("Python ends before model '%s' has been finalized", model.name)
     for thread in model_threads.left():
         thread.join(max(0.0, deadline - monotonic()))
-    for repository in repositories:
-        repository.remove_files()
+    for service in services:
+        service.remove_files()
 
 
 atexit.register(_close_all)
@@ -169,8 +129,8 @@ with contextlib.suppress(AttributeError):  # private; without it there is less t
 
 def _in_child() -> None:
     forked.in_child()
-    for repository in list(_open):
-        repository.leave_behind()
+    for service in list(_open):
+        service.leave_behind()
     _open.clear()
     _workers.clear()
 

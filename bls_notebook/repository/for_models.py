@@ -16,15 +16,7 @@ Config = str | Mapping[str, Any]
 
 
 class ForModels:
-    """What the server is given to load and unload at the request of models (`engine.core.server.Loader`).
-
-    Parameters
-    ----------
-    load, unload : callable
-        Of a model, as the repository does.
-    family : callable
-        Makes a family of custom metrics.
-    """
+    """What the server is given to load and unload at the request of models (`engine.core.server.Loader`)."""
 
     def __init__(
         self,
@@ -50,10 +42,8 @@ def _words_of_triton(name: str) -> Iterator[None]:
     """Have errors say why in Triton's words."""
     try:
         yield
-    except ModelLoadError as error:
-        raise ModelLoadError(error.reason, name) from error
+    except (ModelLoadError, ConfigError) as error:
+        raise ModelLoadError(error.reason or str(error), name) from error
     except (ModelNotFoundError, InvalidNameError) as error:
         reason = getattr(error, "reason", "") or POLL_FAILED.format(name=name)
         raise ModelLoadError(reason, name) from error
-    except ConfigError as error:
-        raise ModelLoadError(error.reason or str(error), name) from error

@@ -27,17 +27,8 @@ __all__ = ["with_instances"]
 def with_instances(repository: ModelRepository, models: Iterable[str], count: int) -> Iterator[None]:
     """Have other instances of models serve, with an instance count; those that serve now do so again after.
 
-    Parameters
-    ----------
-    repository : ModelRepository
-    models : iterable of str
-    count : int
-        For ``instance_group { count }``; of several groups the first is kept.
-
-    Raises
-    ------
-    BLSError
-        A model cannot be loaded with so many instances; all are as they were then.
+    Of several instance groups the first is kept. Where a model cannot be loaded with so many, all are
+    as they were.
     """
     # Within this, Ctrl-C ends models and waits, and nothing between them.
     with CtrlC(), ExitStack() as stack:

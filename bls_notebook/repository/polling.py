@@ -23,13 +23,7 @@ log = logging.getLogger("bls_notebook")
 class FolderPolling:
     """Loads, loads again and unloads what has changed in folders since the last look.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-    cells : container of str
-        Names of models that cells define: folders of these names are left alone.
-    load, unload : callable
-        Called with a model's name.
+    Folders with the names of models that `cells` define are left alone.
     """
 
     def __init__(
@@ -75,13 +69,7 @@ class FolderPolling:
 
 
 class Poller:
-    """Calls something every so many seconds, in a daemon thread, as long as it exists.
-
-    Parameters
-    ----------
-    what : weakref.WeakMethod
-    seconds : float
-    """
+    """Calls something every so many seconds, in a daemon thread, as long as it exists."""
 
     def __init__(self, what: weakref.WeakMethod[Callable[[], object]], seconds: float) -> None:
         self._what = what

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
-from time import perf_counter
+from collections.abc import Callable, Iterable
+from time import monotonic, perf_counter
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Loader, Server
 from bls_notebook.engine.errors import BLSError, ModelLoadError, RepositoryClosedError
+from bls_notebook.engine.giving_up import give_up
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
-from bls_notebook.engine.waiting.ctrl_c import CtrlC
+from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.pb_utils._runtime import caller_var
 
-from .ending import finish_closing
 from .index import Index, model_record
 from .loading.dependencies import Dependencies
 from .loading.ensembles import members_of_source
@@ -32,36 +32,47 @@ from .name_lock import NameLock
 from .polling import Poller
 from .source.model_source import ModelSource, SourceFolder
 
-__all__ = ["Service"]
+__all__ = ["Service", "finish_closing", "wait_until_closed"]
+
+_CLOSED = "the repository was closed before the request was answered"
+
+
+def wait_until_closed(models: Iterable[LoadedModel], deadline: float | None = None) -> list[LoadedModel]:
+    """Wait until models are finalized, or until the time is `deadline`; return those that are not."""
+    models = list(models)
+    for model in models:
+        left = None if deadline is None else min(max(0.0, deadline - monotonic()), threading.TIMEOUT_MAX)
+        model.closed.wait(left)
+    return [model for model in models if not model.closed.is_set()]
+
+
+may_be_interrupted(wait_until_closed.__code__)
+
+
+def finish_closing(models: list[LoadedModel], seconds: float) -> None:
+    """Wait for models that leave service, and answer what is still in flight then."""
+    try:
+        wait_until_closed(models, monotonic() + seconds)
+    finally:  # also on Ctrl-C
+        left = [model for model in models if not model.closed.is_set()]
+        if left:
+            give_up(left, _CLOSED)
 
 
 class Service:
-    """The models that a server serves, with what is known of all others.
-
-    Attributes
-    ----------
-    server : Server
-    folder : SourceFolder
-        Where models that come from memory are written.
-    index : Index
-    dependencies : Dependencies
-    signatures : dict of str to object
-        Of the files that models were loaded from.
-    poller : Poller or None
-        Stops when the service ends.
-    """
+    """The models that a server serves, with what is known of all others."""
 
     def __init__(self, loader: Loader, cache: ResponseCache, strict: bool) -> None:
         self.server = Server(loader, cache, strict)
-        self.folder = SourceFolder()
+        self.folder = SourceFolder()  # where models that come from memory are written
         self.index = Index(self.server)
         self.dependencies = Dependencies()
-        self.signatures: dict[str, object] = {}
-        self.poller: Poller | None = None
+        self.signatures: dict[str, object] = {}  # of the files that models were loaded from
+        self.poller: Poller | None = None  # stops when the service ends
         self.closed = False
         self._lock = threading.Lock()
         self._locks: dict[str, NameLock] = {}
-        self._remove_files = weakref.finalize(self, self.folder.close)
+        self.remove_files = weakref.finalize(self, self.folder.close)  # also called
 
     def lock_of(self, name: str) -> NameLock:
         """Return the lock under which the versions of a name change."""
@@ -177,14 +188,10 @@ class Service:
         """Return the models that serve."""
         return [m for name in self.server.names() for m in self.server.serving(name).values()]
 
-    def remove_files(self) -> None:
-        """Remove what was written for models of cells."""
-        self._remove_files()
-
     def leave_behind(self) -> None:
         """Have no part in the models any more: in a forked child they are its parent's."""
         self.closed = True
-        self._remove_files.detach()
+        self.remove_files.detach()
         self.folder = SourceFolder()
         self._locks = {}
         self._lock = threading.Lock()

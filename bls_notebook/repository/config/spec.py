@@ -13,7 +13,7 @@ from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from .proto import ModelConfigMessage, model_config_pb2
 from .render import to_json
 
-__all__ = ["model_spec", "pick_versions"]
+__all__ = ["datatypes", "model_spec", "pick_versions"]
 
 _SCHEDULERS: dict[str | None, Scheduler] = {
     None: "default",
@@ -66,7 +66,7 @@ def pick_versions(config: ModelConfigMessage, available: Iterable[int]) -> list[
 def _tensors(declared: Iterable[Any], batching: bool) -> dict[str, TensorSpec]:
     out: dict[str, TensorSpec] = {}
     for tensor in declared:
-        datatype = _datatypes().get(tensor.data_type, "INVALID")
+        datatype = datatypes().get(tensor.data_type, "INVALID")
         dims = tuple(tensor.dims)
         reshape = tuple(tensor.reshape.shape) if tensor.HasField("reshape") else None
         batch = (-1,) if batching else ()
@@ -102,7 +102,8 @@ def _instances(config: ModelConfigMessage) -> Iterable[InstanceSpec]:
 
 
 @functools.cache
-def _datatypes() -> dict[int, str]:
+def datatypes() -> dict[int, str]:
+    """Return Triton's names of data types, such as ``FP32`` and ``BYTES``, by their numbers."""
     names = model_config_pb2().DataType
     return {
         number: "BYTES" if name == "TYPE_STRING" else name.removeprefix("TYPE_")

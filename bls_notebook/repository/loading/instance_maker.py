@@ -34,16 +34,7 @@ _Result = TypeVar("_Result")
 
 
 class InstanceMaker:
-    """Makes the instances of one version of a model.
-
-    Parameters
-    ----------
-    server : Server
-    source : ModelSource
-    version : int
-    folder : Path
-        The version's own.
-    """
+    """Makes the instances of one version of a model; `folder` is the version's own."""
 
     def __init__(self, server: Server, source: ModelSource, version: int, folder: Path) -> None:
         self._server = server
@@ -57,13 +48,6 @@ class InstanceMaker:
         """Open the model's files, with the backend that its configuration names; to be called first.
 
         Of a Python-based backend the runtime is filled in.
-
-        Raises
-        ------
-        ConfigError, BackendError
-            There is no such backend.
-        Exception
-            Whatever the model's file raises.
         """
         source = self._source
         backend_folder = python_backend(config, self._server.backend_folders)
@@ -82,27 +66,13 @@ class InstanceMaker:
                 caller.modules = home
             return home
 
-        folders = source.folder, self._folder
-        self._backend_model = open_model(
-            VersionFiles(
-                source.name,
-                self._version,
-                *folders,
-                config.default_model_filename,
-                new_modules,
-                backend_folder,
-            )
-        )
+        name, version, folder, file = source.name, self._version, source.folder, config.default_model_filename
+        files = VersionFiles(name, version, folder, self._folder, file, new_modules, backend_folder)
+        self._backend_model = open_model(files)
         return self._backend_model
 
     def make(self, wanted: Iterable[InstanceSpec], config: str) -> list[Instance]:
-        """Return new instances, initialized; where one cannot be, none is left, and its error is raised.
-
-        Parameters
-        ----------
-        config : str
-            What `initialize` gets as ``model_config``.
-        """
+        """Return new instances, initialized; where one cannot be, none is left, and its error is raised."""
         name, folder = self._source.name, str(self._folder)
         assert self._backend_model is not None
         made: list[Instance] = []
@@ -119,10 +89,9 @@ class InstanceMaker:
                 }
                 initializing = Initializing(self._server, spec.name, folder, name)
                 initializing.modules = self._homes[-1] if self._homes else None  # the first one's are there
-                make = partial(self._backend_model.make_instance, arguments)
-                backend_instance = as_model(initializing, make)
+                made_by = partial(self._backend_model.make_instance, arguments)
+                finalizing = _Finalizing(as_model(initializing, made_by), initializing)
                 home: ModuleHome | None = initializing.modules
-                finalizing = _Finalizing(backend_instance, home, self._server, spec.name, folder, name)
                 instance = Instance(spec.name, finalizing, *_device_of(spec), spec)
                 instance.modules = home
                 if home is not None:
@@ -162,18 +131,9 @@ def _device_of(instance: InstanceSpec) -> tuple[str, int]:
 class _Finalizing:
     """An instance that finalizes as a model."""
 
-    def __init__(
-        self,
-        inner: BackendInstance,
-        home: ModuleHome | None,
-        server: Server,
-        name: str,
-        folder: str,
-        model: str,
-    ) -> None:
+    def __init__(self, inner: BackendInstance, made_as: Initializing) -> None:
         self._inner = inner
-        self._home = home
-        self._caller = (server, name, folder, model)
+        self._made_as = made_as
         self.asks_ready = getattr(inner, "asks_ready", False)
         self.execute = inner.execute
         self.is_async = inner.is_async
@@ -181,15 +141,16 @@ class _Finalizing:
     def finalize(self) -> None:
         """Finalize the model's instance."""
         try:
-            server, name, directory, _ = self._caller
-            server.keep_metrics(name, directory)
+            was = self._made_as
+            was.server.keep_metrics(was.instance_name, was.directory)
             self._as_model(self._inner.finalize)
         finally:
             del self.execute
 
     def _as_model(self, call: Callable[[], _Result]) -> _Result:
-        initializing = Initializing(*self._caller)
-        initializing.modules = self._home
+        was = self._made_as
+        initializing = Initializing(was.server, was.instance_name, was.directory, was.model_name)
+        initializing.modules = was.modules
         return as_model(initializing, call)
 
     @property

@@ -20,13 +20,7 @@ RUNTIME = "model.py"  # also what `runtime` says in the configuration of a model
 
 
 def backend_path(path: str | Path | None) -> Path | None:
-    """Return the whole path of a folder of backends, None where none is given.
-
-    Raises
-    ------
-    BLSError
-        It is no folder.
-    """
+    """Return the whole path of a folder of backends, None where none is given."""
     hint = "give a folder that has the folders of backends in it"
     return None if path is None else folder_path(path, "backend_directory", hint)
 
@@ -39,15 +33,7 @@ def backend_folders(paths: Sequence[Path], given: Path | None) -> tuple[Path, ..
 
 
 def python_backend(config: ModelConfigMessage, folders: Sequence[Path]) -> Path | None:
-    """Return the folder of the Python-based backend of a model; None for another backend.
-
-    Raises
-    ------
-    ConfigError
-        There is no such backend.
-    BackendError
-        There is none with the runtime that the configuration asks for.
-    """
+    """Return the folder of the Python-based backend of a model; None for another backend."""
     name, model, runtime = str(config.backend), config.name, config.runtime
     known = find_backend(name) is not None
     if known and runtime != RUNTIME:
@@ -55,15 +41,14 @@ def python_backend(config: ModelConfigMessage, folders: Sequence[Path]) -> Path 
     looked_for = [folder / name for folder in folders]
     if runtime not in ("", RUNTIME):
         words = f"unable to find backend library '{runtime}' for model '{model}'"
-        raise BackendError(f"{words}, searched: {_listed(looked_for)}", "Invalid argument")
+        raise _not_found(words, looked_for)
     # A name, and not a path that leads elsewhere.
     for folder in looked_for if Path(name).name == name else ():
         if (folder / RUNTIME).is_file():
             return folder
     if runtime:
         words = f"unable to find Python backend based backend library '{runtime}' for model '{model}'"
-        files = [folder / RUNTIME for folder in looked_for]
-        raise BackendError(f"{words}, searched: {_listed(files)}", "Invalid argument")
+        raise _not_found(words, [folder / RUNTIME for folder in looked_for])
     error = ConfigError(
         f"model {model!r}: backend {name!r} is not among the backends here: {', '.join(backend_names())}; "
         f"nor is there a Python-based one ({', '.join(shown_path(f / RUNTIME) for f in looked_for)}); change "
@@ -76,5 +61,6 @@ def python_backend(config: ModelConfigMessage, folders: Sequence[Path]) -> Path 
     raise error
 
 
-def _listed(paths: Sequence[Path]) -> str:
-    return " ".join(f"'{path}'" for path in paths)
+def _not_found(words: str, paths: Sequence[Path]) -> BackendError:
+    searched = " ".join(f"'{path}'" for path in paths)
+    return BackendError(f"{words}, searched: {searched}", "Invalid argument")

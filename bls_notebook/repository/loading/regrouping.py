@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
+from copy import deepcopy
 from dataclasses import replace
 
 from bls_notebook.engine.core.instance import Instance
@@ -27,8 +28,7 @@ __all__ = ["Regrouping", "regrouped_spec"]
 
 def regrouped_spec(spec: ModelSpec, config: ModelConfigMessage) -> ModelSpec | None:
     """Return the spec of a version with the instance groups of another configuration; None for the same."""
-    new = type(config)()
-    new.CopyFrom(spec.config)
+    new = deepcopy(spec.config)
     del new.instance_group[:]
     new.instance_group.extend(config.instance_group)
     return None if new == spec.config else replace(model_spec(new), json=spec.json)
@@ -37,17 +37,7 @@ def regrouped_spec(spec: ModelSpec, config: ModelConfigMessage) -> ModelSpec | N
 class Regrouping:
     """Instances for a version that serves: some that it has, and new ones, made and warmed up.
 
-    Parameters
-    ----------
-    model : LoadedModel
-    spec : ModelSpec
-        From `regrouped_spec`.
-    source : ModelSource
-
-    Raises
-    ------
-    Exception
-        Whatever the model raises; nothing is left of the new instances then.
+    Where the model raises something, nothing is left of the new ones.
     """
 
     def __init__(self, model: LoadedModel, spec: ModelSpec, source: ModelSource) -> None:

@@ -31,26 +31,15 @@ from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.repository.config.spec import datatypes
 
 __all__ = ["warm_up"]
 
-_DATATYPES = {"STRING": "BYTES"}
 log = logging.getLogger("bls_notebook")
 
 
 def warm_up(model: LoadedModel, instances: Iterable[Instance], folder: Path) -> None:
-    """Run the samples of a model on instances that are not in service yet.
-
-    Parameters
-    ----------
-    folder : Path
-        The model's own, in which ``warmup`` is.
-
-    Raises
-    ------
-    ModelLoadError
-        A sample failed, or its data cannot be read.
-    """
+    """Run the samples of a model on instances that are not in service yet; `folder` is the model's own."""
     samples = [s for s in model.spec.config.model_warmup if s.batch_size]
     for instance in instances if samples else ():
         for sample in samples:
@@ -64,13 +53,9 @@ def warm_up(model: LoadedModel, instances: Iterable[Instance], folder: Path) -> 
                 )  # fmt: skip
                 errors = _run(model, instance, tensors, sample.batch_size)
                 if errors:
+                    failed = f"failed to run warmup sample '{sample.name}': "
                     words = "".join(f"{e}; " for e in errors)
-                    first = first_line(errors[0], 1000)
-                    raise _problem(
-                        model,
-                        f"failed to run warmup sample '{sample.name}': {first}",
-                        f"failed to run warmup sample '{sample.name}': {words}",
-                    )
+                    raise _problem(model, failed + first_line(errors[0], 1000), failed + words)
 
 
 def _problem(model: LoadedModel, message: str, reason: str) -> ModelLoadError:
@@ -86,16 +71,18 @@ def _problem(model: LoadedModel, message: str, reason: str) -> ModelLoadError:
 
 
 def _tensor(model: LoadedModel, sample: str, name: str, given: Any, folder: Path) -> Tensor:
-    from bls_notebook.repository.config.proto import model_config_pb2
-
-    kind = model_config_pb2().DataType.Name(given.data_type).removeprefix("TYPE_")
-    datatype = _DATATYPES.get(kind, kind)
+    datatype = datatypes()[given.data_type]
     shape = (1,) * (model.spec.max_batch_size > 0) + tuple(given.dims)  # also of a sequence's controls
     choice = given.WhichOneof("input_data_type")
     if datatype == "BYTES":
         array = np.full(shape, b"", np.object_)
         if choice == "input_data_file":
-            elements = _elements(_read(model, sample, name, given, folder))
+            data = _read(model, sample, name, given, folder)
+            elements, at = [], 0
+            while at + 4 <= len(data):  # four bytes of length before each, as Triton has them in a buffer
+                end = at + 4 + int.from_bytes(data[at : at + 4], "little")
+                elements.append(data[at + 4 : end])
+                at = end
             if len(elements) != array.size:
                 raise _problem(
                     model,
@@ -138,16 +125,6 @@ def _read(model: LoadedModel, sample: str, name: str, given: Any, folder: Path) 
             f"warm-up sample {sample!r}, input {name!r}: {file} cannot be read: {error.strerror}",
             f"failed to open text file for read {file}: {error.strerror}",
         ) from error
-
-
-def _elements(data: bytes) -> list[bytes]:
-    """Text elements as Triton has them in a buffer: four bytes of length before each."""
-    out, at = [], 0
-    while at + 4 <= len(data):
-        size = int.from_bytes(data[at : at + 4], "little")
-        out.append(data[at + 4 : at + 4 + size])
-        at += 4 + size
-    return out
 
 
 # -- running -------------------------------------------------------------------------------------
