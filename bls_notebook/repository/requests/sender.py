@@ -98,6 +98,9 @@ class Sender:
             options.parameters, options.priority = own, priority
         return request
 
+    # Python's errors about arguments name what was called, and that is what hands them on to here.
+    request.__qualname__ = "ModelRepository.infer"
+
     def response(
         self,
         request: InferenceRequest,
