@@ -20,15 +20,19 @@ from .waiting.stream import Stream
 
 __all__ = ["Root", "root_of"]
 
+_exec = SendingExecution.exec
+
 
 class Root(SendingExecution):
     """The sender of requests of one call from outside."""
+
+    __slots__ = ()
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
         """Serve a request on this thread, or wait for it."""
         with CtrlC():
             try:
-                return super().exec(request, decoupled, given)
+                return _exec(self, request, decoupled, given)
             except KeyboardInterrupt:
                 self.interrupt()
                 raise
@@ -74,6 +78,9 @@ class _Stream:
 
 def root_of(server: Server) -> Root:
     """Return what the requests of this thread from outside any model hang on."""
-    root = Root(server, None, None)
+    # Made as every other one and then a root: in a constructor that makes objects of two classes by turns,
+    # CPython looks up each attribute anew.
+    root: Any = SendingExecution(server, None, None)
+    root.__class__ = Root
     root.thread = threading.get_ident()
-    return root
+    return root  # type: ignore[no-any-return]

@@ -166,7 +166,7 @@ class CtrlC:
             _set_handler(_SIGINT, self._before)
             if _later and _still_to_come() and not isinstance(error, KeyboardInterrupt):
                 raise KeyboardInterrupt
-        if error is not None and isinstance(error, KeyboardInterrupt):
+        if isinstance(error, KeyboardInterrupt):
             # Shown from where the key was pressed, not from here.
             entry = error.__traceback__
             while entry is not None and entry.tb_next is not None:

@@ -25,7 +25,7 @@ def tensors_of(model: str, inputs: Mapping[str, Any], spec: ModelSpec | None) ->
     NumPy arrays and tensors are sent as they are, also of a wrong dtype; lists, numbers and text take the
     input's data type. Arrays of ml_dtypes.bfloat16 are BF16.
     """
-    if not isinstance(inputs, Mapping):
+    if inputs.__class__ is not dict and not isinstance(inputs, Mapping):
         raise BLSError(
             f"model {model!r}: inputs: got {type(inputs).__name__}, expected a dict of names to arrays, such "
             'as {"INPUT0": array}'
@@ -45,6 +45,8 @@ def tensors_of(model: str, inputs: Mapping[str, Any], spec: ModelSpec | None) ->
 
 
 def _tensor(name: str, value: Any, spec: ModelSpec | None) -> Tensor:
+    if value.__class__ is np.ndarray and value.dtype.kind in "biuf":  # most are
+        return Tensor(name, value)
     if isinstance(value, Tensor):
         return value if value.name() == name else Tensor._of(name, value._array, value._datatype)
     if not isinstance(value, np.ndarray):
@@ -59,12 +61,9 @@ def _tensor(name: str, value: Any, spec: ModelSpec | None) -> Tensor:
                 value = value.reshape((1,) * len(wanted.shape))
             if wanted.datatype == "BF16":
                 return Tensor._of(name, to_bits(value), "BF16")
-    kind = value.dtype.kind
-    if kind in "biuf":  # most are, and the name of a dtype takes longer to make than a request
-        return Tensor(name, value)
     if value.dtype.name == "bfloat16":
         return Tensor._of(name, to_bits(value), "BF16")
-    if kind == "U":
+    if value.dtype.kind == "U":
         value = value.astype(np.object_)
     if value.dtype.kind == "O":
         for element in value.reshape(-1).tolist():

@@ -23,13 +23,11 @@ _ARGUMENTS = {
 }
 
 
-def client_parameters(parameters: Mapping[str, Any] | None) -> tuple[str, int]:
+def client_parameters(parameters: Mapping[str, Any]) -> tuple[str, int]:
     """Return the parameters that reach the model, as JSON text, and the priority; 0 for the default level.
 
     A whole number beyond 64 bits arrives as a float, as it does by HTTP.
     """
-    if parameters is None:
-        return "{}", 0
     if not isinstance(parameters, Mapping):
         raise BLSError(f"parameters: got {parameters!r}, expected a dict such as {{'lang': 'en'}}")
     own: dict[str, Any] = {}

@@ -80,9 +80,11 @@ class Sender:
                 f"model {name!r}: outputs: got the text {outputs!r}, expected a list of names, "
                 f"such as [{outputs!r}]"
             )
-        memory, joined = preferred_memory_of(preferred_memory), trace_of(trace)
+        # Most requests have none of these, and a call takes longer than a look.
+        memory = None if preferred_memory is None else preferred_memory_of(preferred_memory)
+        joined = None if trace is None else trace_of(trace)
         try:
-            own, priority = client_parameters(parameters)
+            own, priority = ("{}", 0) if parameters is None else client_parameters(parameters)
             model = self._server.find(name, version)
             tensors = tensors_of(name, inputs, model.spec if model is not None else None)
             wanted = list(outputs or ())
@@ -116,7 +118,7 @@ class Sender:
             response,
             request._model_name,
             model.version if model is not None else 0,
-            request.request_id(),
+            request._options.request_id,
             seconds,
             index,
             final,
