@@ -78,13 +78,7 @@ def gpus_were_seen() -> bool:
 
 
 def need_gpu(index: int = 0) -> GPUs:
-    """Return the GPUs, if the one of this number is there.
-
-    Raises
-    ------
-    NoDeviceError
-        It is not; the message says why, and how to have one.
-    """
+    """Return the GPUs, if the one of this number is there; else the error says why, and how to have one."""
     found = gpus()
     if found is None:
         raise NoDeviceError(f"gpu:{index} is not there: {why_no_gpu()}")
@@ -113,27 +107,9 @@ def simulated_gpus() -> int:
 
 
 def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda: bool = False) -> int:
-    """Simulate GPUs on a machine that has none.
+    """Simulate GPUs on a machine that has none: `bls.simulate_gpus`, but for its kind of error.
 
-    Parameters
-    ----------
-    count : int
-        How many; 0 for none.
-    memory : int or str, optional
-        Capacity of each: bytes, or text such as ``"2 GiB"``. 4 GiB by default; host memory is taken as
-        arrays are made, not before.
-    even_with_cuda : bool
-        Also where there is a CUDA GPU, which is then not used.
-
-    Returns
-    -------
-    int
-        How many are simulated now: 0 where CUDA's are there and are used.
-
-    Raises
-    ------
-    ValueError
-        A count or a capacity that makes no sense.
+    Host memory is taken as arrays are made, not before.
     """
     global _simulated, _asked_environment
     if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MOST_GPUS:
@@ -226,18 +202,7 @@ def _read_environment() -> None:
 
 
 def cupy() -> Any:
-    """Return CuPy where there is a CUDA GPU, and what stands in for it where GPUs are simulated.
-
-    Returns
-    -------
-    module
-        `cupy`, or the simulation's namespace of the same names.
-
-    Raises
-    ------
-    NoDeviceError
-        There is no GPU of either kind.
-    """
+    """Return CuPy where there is a CUDA GPU, and what stands in for it where GPUs are simulated."""
     return need_gpu().array_module()
 
 

@@ -11,7 +11,8 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from bls_notebook.engine.errors import BLSError
@@ -125,14 +126,8 @@ def _compare(workload: _Workload, counts: list[int], repeat: int | None, verify:
         else:
             # Against exec at the same time: what else the machine does may have changed since.
             speedup = 0.0 if changed.problem else changed.measured.speedup
-            verification = Verification(
-                models,
-                found.count,
-                found.predicted,
-                speedup,
-                changed.problem,
-                changed.measured.relative_error,
-            )
+            doubt = changed.measured.relative_error
+            verification = Verification(models, found.count, found.predicted, speedup, changed.problem, doubt)
     every = tuple(settings[c] for c in sorted(settings))
     rounds = len(now.gathered_walls)
     return Comparison(workload.model, workload.count, rounds, every, found, verification)
@@ -195,6 +190,8 @@ class _Round(NamedTuple):
 class _Workload:
     """The requests of one caller, to be sent in either way; each returns the session of its run."""
 
+    _last: _Run
+
     def __init__(self, repository: ModelRepository, model: str, inputs: list[_Inputs]) -> None:
         self.repository, self.model, self._inputs = repository, model, inputs
         self.count = len(inputs)
@@ -211,21 +208,17 @@ class _Workload:
         """Send one after the other."""
         repository, model = self.repository, self.model
 
-        def run() -> _Run:
-            # Not within the profile: reading what threads have waited takes milliseconds.
-            processors = Processors()
-            with profile(name="exec, one after the other") as session:
-                session.only_of(repository._sender.caller())
+        def run() -> None:
+            with self._measured("exec, one after the other"):
                 for inputs in self._inputs:
                     if self._decoupled:
                         for _ in repository.stream(model, inputs):
                             pass
                     else:
                         repository.infer(model, inputs)
-            used, waited = processors.used(), processors.waited()
-            return _Run(session.record, used, waited)
 
-        return self._of(run)
+        repository.run(run)
+        return self._last
 
     def gathered(self) -> _Run:
         """Send all at once."""
@@ -238,19 +231,22 @@ class _Workload:
             else:
                 await repository.infer_async(model, inputs)
 
-        async def run() -> _Run:
-            processors = Processors()
-            with profile(name="async_exec, gathered") as session:
-                session.only_of(repository._sender.caller())
+        async def run() -> None:
+            with self._measured("async_exec, gathered"):
                 await asyncio.gather(*map(one, self._inputs))
-            used, waited = processors.used(), processors.waited()
-            return _Run(session.record, used, waited)
 
-        return self._of(run)
+        repository.run(run)
+        return self._last
 
-    def _of(self, run: Callable[[], Any]) -> _Run:
-        found: _Run = self.repository.run(run)
-        return found
+    @contextmanager
+    def _measured(self, name: str) -> Iterator[None]:
+        # Not within the profile: reading what threads have waited takes milliseconds.
+        processors = Processors()
+        with profile(name=name) as session:
+            session.only_of(self.repository._sender.caller())
+            yield
+        used, waited = processors.used(), processors.waited()
+        self._last = _Run(session.record, used, waited)
 
 
 def _measure_with(

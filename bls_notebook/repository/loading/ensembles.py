@@ -108,27 +108,20 @@ def _node(model: str, batching: bool, tensor: TensorSpec, dims: tuple[int, ...])
     return _Node(model, tensor.datatype, dims, ((-1,) if batching else ()) + dims)
 
 
-def _type(datatype: str) -> str:
-    return f"TYPE_{'STRING' if datatype == 'BYTES' else datatype}"
-
-
 def _join(ensemble: str, tensors: dict[str, _Node], name: str, node: _Node) -> _Node:
     """Enter a tensor, or compare it with what is known of it."""
     known = tensors.setdefault(name, node)
     where = f"in ensemble {ensemble}, ensemble tensor {name}: "
+    what = ""
     if known.datatype != node.datatype:
-        refuse_ensemble(
-            ensemble,
-            f"{where}inconsistent data type: {_type(known.datatype)} is inferred from model {known.model} "
-            f"while {_type(node.datatype)} is inferred from model {node.model}",
-        )
-    if not _matches(known.dims, node.dims) and not _matches(known.full, node.full):
+        one, two = (f"TYPE_{'STRING' if n.datatype == 'BYTES' else n.datatype}" for n in (known, node))
+        what = "data type"
+    elif not _matches(known.dims, node.dims) and not _matches(known.full, node.full):
         one, two = (f"[{','.join(map(str, n.full))}]" for n in (known, node))
-        refuse_ensemble(
-            ensemble,
-            f"{where}inconsistent shape: {one} is inferred from model {known.model} while {two} is inferred "
-            f"from model {node.model}",
-        )
+        what = "shape"
+    if what:
+        first, second = (f"is inferred from model {n.model}" for n in (known, node))
+        refuse_ensemble(ensemble, f"{where}inconsistent {what}: {one} {first} while {two} {second}")
     return known
 
 
@@ -137,24 +130,9 @@ def _own(tensor: TensorSpec) -> tuple[int, ...]:
 
 
 def check_members(spec: ModelSpec, find: Callable[[str, int], ModelSpec | None]) -> bool:
-    """Refuse an ensemble whose steps do not fit together.
+    """Refuse an ensemble whose steps do not fit together; return whether it is decoupled.
 
-    Parameters
-    ----------
-    spec : ModelSpec
-        Of the ensemble.
-    find : callable
-        Gives the spec of a model that is loaded, by name and version.
-
-    Returns
-    -------
-    bool
-        Whether the ensemble is decoupled.
-
-    Raises
-    ------
-    ModelLoadError
-        In Triton's words.
+    `find` gives the spec of a model that is loaded, by name and version.
     """
     name, batching = spec.name, spec.max_batch_size > 0
     tensors = {t.name: _node(name, batching, t, _own(t)) for t in spec.inputs.values()}
@@ -166,7 +144,9 @@ def check_members(spec: ModelSpec, find: Callable[[str, int], ModelSpec | None])
     for step in spec.config.ensemble_scheduling.step:
         member = find(step.model_name, step.model_version)
         if member is None:
-            refuse_ensemble(name, _no_version(name, step.model_name, step.model_version))
+            lacking = f"whose required version {step.model_version} is not loaded"
+            lacking = "which has no loaded version" if step.model_version == -1 else lacking
+            refuse_ensemble(name, f"ensemble '{name}' depends on '{step.model_name}' {lacking}.")
         if 0 < member.max_batch_size < spec.max_batch_size:
             refuse_ensemble(
                 name,
@@ -177,49 +157,33 @@ def check_members(spec: ModelSpec, find: Callable[[str, int], ModelSpec | None])
         _map_step(name, step, member, tensors)
     decoupled = _labels(name, [tensors[i] for i in spec.inputs])
     if decoupled and spec.response_cache:
-        refuse_ensemble(
-            name, cache_refused(name, "'decoupled' transaction policy"), "leave response_cache out"
-        )
+        words = cache_refused(name, "'decoupled' transaction policy")
+        refuse_ensemble(name, words, "leave response_cache out")
     return decoupled
-
-
-def _no_version(ensemble: str, member: str, version: int) -> str:
-    if version == -1:
-        return f"ensemble '{ensemble}' depends on '{member}' which has no loaded version."
-    return f"ensemble '{ensemble}' depends on '{member}' whose required version {version} is not loaded."
 
 
 def _map_step(ensemble: str, step: Any, member: ModelSpec, tensors: dict[str, _Node]) -> None:
     batching = member.max_batch_size > 0
+    within = f"in ensemble {ensemble},"
     for name, tensor in sorted(step.input_map.items()):
         if name not in member.inputs:
-            refuse_ensemble(
-                ensemble,
-                f"in ensemble {ensemble}, ensemble tensor {tensor} is mapping to non-existing input {name} "
-                f"in model {member.name}",
-                f"inputs of '{member.name}': {', '.join(member.inputs)}",
-            )
+            words = f"ensemble tensor {tensor} is mapping to non-existing input {name} in model {member.name}"
+            have = f"inputs of '{member.name}': {', '.join(member.inputs)}"
+            refuse_ensemble(ensemble, f"{within} {words}", have)
     for given in member.inputs.values():
         if given.name in step.input_map:
             node = _node(member.name, batching, given, given.dims)
             _join(ensemble, tensors, step.input_map[given.name], node)
         elif not given.optional:
-            refuse_ensemble(
-                ensemble,
-                f"in ensemble {ensemble}, input {given.name} in model {member.name} is not mapped to any "
-                "ensemble tensors",
-                "add it to the step's input_map",
-            )
+            words = f"input {given.name} in model {member.name} is not mapped to any ensemble tensors"
+            refuse_ensemble(ensemble, f"{within} {words}", "add it to the step's input_map")
     siblings = _Node(member.name)
     for name, tensor in sorted(step.output_map.items()):
         made = member.outputs.get(name)
         if made is None:
-            refuse_ensemble(
-                ensemble,
-                f"in ensemble {ensemble}, ensemble tensor {tensor} is mapped from non-existing output {name} "
-                f"in model {member.name}",
-                f"outputs of '{member.name}': {', '.join(member.outputs)}",
-            )
+            words = f"ensemble tensor {tensor} is mapped from non-existing output {name} in model"
+            have = f"outputs of '{member.name}': {', '.join(member.outputs)}"
+            refuse_ensemble(ensemble, f"{within} {words} {member.name}", have)
         node = _join(ensemble, tensors, tensor, _node(member.name, batching, made, made.dims))
         node.siblings = siblings
         node.decoupled = member.decoupled
@@ -240,11 +204,8 @@ def _labels(ensemble: str, inputs: list[_Node]) -> bool:
                 continue
             label = after.before[0].label
             if any(b.label != label for b in after.before):
-                refuse_ensemble(
-                    ensemble,
-                    f"in ensemble {ensemble}, step of model '{after.model}' receives inputs originated from "
-                    "different decoupled models",
-                )
+                words = "receives inputs originated from different decoupled models"
+                refuse_ensemble(ensemble, f"in ensemble {ensemble}, step of model '{after.model}' {words}")
             group = after.siblings
             if group is not None and group.visited:
                 after.label = group.label

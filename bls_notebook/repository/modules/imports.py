@@ -55,16 +55,9 @@ def _site_packages() -> frozenset[str]:
 
 
 class ModuleHome(OwnModules):
-    """Where the modules of one instance live.
+    """Where the modules of one instance live: in folders, that of the version before that of the model.
 
-    Parameters
-    ----------
-    model : str
-    version : int
-    folders : sequence of Path
-        Searched in this order: the version's, then the model's.
-    shown : str, optional
-        What files are called in tracebacks instead of their path: this, and their name.
+    Where `shown` is given, files are called that, and their name, in tracebacks, instead of their path.
     """
 
     def __init__(self, model: str, version: int, folders: Sequence[Path], shown: str | None = None) -> None:
@@ -135,11 +128,9 @@ class ModuleHome(OwnModules):
         if found is None:
             return False
         place = found.origin or next(iter(found.submodule_search_locations or ()), "")
-        if self._within(place):
-            self._own.add(top)
-        else:
-            self._foreign.add(top)
-        return top in self._own
+        own_one = self._within(place)
+        (self._own if own_one else self._foreign).add(top)
+        return own_one
 
     def _path(self) -> list[str]:
         """Where the instance's own modules are looked for: also where its code has put parts of its folder.

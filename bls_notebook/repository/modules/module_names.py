@@ -45,13 +45,7 @@ class OwnModules(ModelHome):
 
 
 class ModuleName(str):
-    """The name of a module, as one instance's code knows it; or everybody else's, where there is no home.
-
-    Parameters
-    ----------
-    name : str
-    home : OwnModules or None
-    """
+    """The name of a module, as one instance's code knows it; or everybody else's, where there is no home."""
 
     __slots__ = ("asleep", "home")
     asleep: bool

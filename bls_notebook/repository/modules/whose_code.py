@@ -48,11 +48,7 @@ def running_home() -> ModelHome | None:
 def whose(frame: FrameType | None) -> tuple[ModelHome | None, FrameType | None]:
     """Return the home that a frame's code, the innermost of this thread, works for.
 
-    Returns
-    -------
-    home : ModelHome or None
-    frame : frame or None
-        The nearest one of the model's own code; None where it is not known by that.
+    And the nearest frame of the model's own code; None where it is not known by that.
     """
     notebook = getattr(sys.modules.get("__main__"), "__dict__", None)
     while frame is not None:
