@@ -7,15 +7,15 @@ coroutine function, `is_ready` may be either.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from bls_notebook.devices.registry import gpu_count, gpus
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 
-from .own_gpu import OwnGPU
 from .protocol import Modules, VersionFiles
 
 __all__ = ["PythonInstance", "PythonModel", "open_model"]
@@ -65,7 +65,7 @@ class PythonInstance:
     """One instance of a Python model, made of its class and initialized here."""
 
     def __init__(self, cls: type[Any], arguments: dict[str, str], path: str, modules: Modules) -> None:
-        own = OwnGPU() if OwnGPU.needed() else None
+        own = _OwnGPU() if gpu_count() > 1 else None
         self._own: Callable[[], AbstractContextManager[None]] = nullcontext if own is None else own.current
         with self._own():
             self.model = cls()
@@ -113,3 +113,44 @@ class PythonInstance:
 
             answer = asyncio.run(wait())
         return answer is True
+
+
+class _OwnGPU:
+    """The current GPU of an instance, where there are several: its own, as in a process of its own.
+
+    On Triton each instance starts with the first GPU as its current one, and keeps what it makes current.
+    Here instances share threads, so the current GPU is put in place when a model is entered.
+    """
+
+    def __init__(self) -> None:
+        self._index = 0
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """Make it the thread's current one; what the model makes current is remembered."""
+        there = gpus()
+        if there is None or self._index >= there.count:  # simulated ones were taken away
+            yield
+            return
+        before = there.current()
+        there.set_current(self._index)
+        try:
+            yield
+        finally:
+            self._index = there.current()
+            there.set_current(before)
+
+    def around(self, execute: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
+        """Return an `execute` that works on the instance's GPU."""
+
+        def call(requests: Any) -> Any:
+            with self.current():
+                return execute(requests)
+
+        def start(requests: Any) -> Any:
+            there = gpus()
+            if there is not None and self._index < there.count:
+                there.set_current(self._index)  # and it stays: the thread is the instance's own
+            return execute(requests)
+
+        return start if is_async else call

@@ -5,8 +5,7 @@ Importing this package is cheap: protobuf and Triton's message are loaded when t
 
 from __future__ import annotations
 
-from .auto_complete import auto_complete
-from .complete import complete
+from .complete import auto_complete, complete
 from .from_json import parse_json
 from .parse import parse_config, parse_pbtxt
 from .proto import ModelConfigMessage, model_config_class, model_config_pb2, new_config

@@ -1,4 +1,4 @@
-"""What Triton adds to a configuration before the model sees it.
+"""What Triton adds to a configuration before the model sees it, and what it takes of the model's additions.
 
 The order is the server's: backend and file name, defaults, a first validation, instance groups; after
 `auto_complete` the defaults once more. Values that are set are never changed.
@@ -6,16 +6,20 @@ The order is the server's: backend and file name, defaults, a first validation, 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection
 from copy import deepcopy
 
 from bls_notebook.engine.errors import ConfigError
+from bls_notebook.pb_utils.model_config import ModelConfig
 
+from .from_json import parse_json
 from .instance_groups import complete_instance_groups
 from .proto import ModelConfigMessage
+from .render import to_json
 from .validate import validate_model
 
-__all__ = ["complete", "fill_defaults"]
+__all__ = ["auto_complete", "complete"]
 
 _SEQUENCE_IDLE_MICROSECONDS = 1_000_000
 
@@ -60,7 +64,7 @@ def complete(
             "Change the name, or leave it out"
         )
     _fill_backend(completed, files)
-    fill_defaults(completed)
+    _fill_defaults(completed)
     validate_model(completed)
     complete_instance_groups(completed, gpus, gpus > 0 and runs_on_gpu(completed.backend))
     if completed.HasField("ensemble_scheduling"):
@@ -69,7 +73,7 @@ def complete(
     return completed
 
 
-def fill_defaults(config: ModelConfigMessage) -> None:
+def _fill_defaults(config: ModelConfigMessage) -> None:
     """Set, in place, the defaults of version policy, batching and optimization that are not set yet."""
     if not config.HasField("version_policy"):
         config.version_policy.latest.num_versions = 1
@@ -125,3 +129,57 @@ def _recognised(filenames: dict[str, str], config: ModelConfigMessage, files: Co
     if platform or named:
         return (platform != "" and platform in filenames) or named in filenames.values()
     return any(name in files for name in filenames.values())
+
+
+# -- asking the model itself -------------------------------------------------------------------------
+
+
+def auto_complete(config: ModelConfigMessage, model_class: object) -> ModelConfigMessage:
+    """Return a new configuration with what `auto_complete_config` of the model, or of its backend's, adds.
+
+    As in Triton only the largest batch size, the inputs, the outputs, a scheduler where there was none
+    and the transaction policy are taken over; other changes to the dict are ignored.
+
+    Where the answer is no configuration (a data type without its `TYPE_`, say), Triton drops it: it then
+    refuses a model without config.pbtxt, and quietly serves any other without the addition. Here both
+    are errors, as is a change of the scheduler.
+    """
+    completed = deepcopy(config)
+    function = getattr(model_class, "auto_complete_config", None)
+    if function is None:
+        return completed
+    answer = function(ModelConfig(to_json(config)))
+    if not isinstance(answer, ModelConfig):
+        returned = "None" if answer is None else f"a {type(answer).__name__}"
+        raise ConfigError(
+            f"model '{config.name}': auto_complete_config returned {returned}; "
+            "it must return the pb_utils.ModelConfig that it was given"
+        )
+    source = "auto_complete_config"
+    try:
+        # As text, because that is how it travels on Triton: what is not JSON there must fail here too.
+        text = json.dumps(answer.as_dict())
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"model '{config.name}': {source}: {error}; use plain numbers, texts, lists and dicts"
+        ) from None
+    _merge(completed, parse_json(text, model=config.name, source=source))
+    _fill_defaults(completed)
+    return completed
+
+
+def _merge(config: ModelConfigMessage, answer: ModelConfigMessage) -> None:
+    config.max_batch_size = answer.max_batch_size
+    for tensors in ("input", "output"):
+        config.ClearField(tensors)
+        getattr(config, tensors).extend(getattr(answer, tensors))
+    had, has = config.WhichOneof("scheduling_choice"), answer.WhichOneof("scheduling_choice")
+    if had is None and has is not None:
+        getattr(config, has).CopyFrom(getattr(answer, has))
+    elif had != has:
+        raise ConfigError(
+            f"model '{config.name}': auto_complete_config replaced {had} by {has or 'nothing'}; "
+            "a scheduler that the configuration names must stay"
+        )
+    if answer.HasField("model_transaction_policy"):
+        config.model_transaction_policy.decoupled = answer.model_transaction_policy.decoupled

@@ -13,9 +13,12 @@ from pathlib import Path
 from bls_notebook.engine.errors import ConfigError
 
 from .proto import ModelConfigMessage
-from .validate_batching import dynamic_batching_problems
+from .validate_batching import (
+    dynamic_batching_problems,
+    initial_state_problems,
+    sequence_batching_problems,
+)
 from .validate_ensemble import ensemble_problems
-from .validate_sequence import initial_state_problems, sequence_batching_problems
 from .validate_tensors import tensor_problems, warmup_problems
 
 __all__ = ["cache_refused", "refuse", "validate", "validate_model"]
