@@ -124,7 +124,11 @@ def make_environment(
     TritonServerError
         Not Linux on x86-64, no fitting Python, or the packages cannot be installed.
     """
-    _check_platform()
+    if not is_supported():
+        raise TritonServerError(
+            f"tritonserver runs on Linux x86-64 only, this is {platform.system()} {platform.machine()}; "
+            "use a Linux machine, a container or a server elsewhere"
+        )
     say = progress or (lambda line: None)
     place = Path(folder).expanduser().absolute() if folder is not None else default_environment_folder()
     try:
@@ -163,14 +167,6 @@ def is_supported() -> bool:
     return sys.platform == "linux" and platform.machine() in ("x86_64", "AMD64")
 
 
-def _check_platform() -> None:
-    if not is_supported():
-        raise TritonServerError(
-            f"tritonserver runs on Linux x86-64 only, this is {platform.system()} {platform.machine()}; "
-            "use a Linux machine, a container or a server elsewhere"
-        )
-
-
 def _fitting_python() -> str:
     here = ".".join(map(str, sys.version_info[:2]))
     if here in PYTHONS:
@@ -200,9 +196,8 @@ def _run(command: list[str], to: str, hint: str = "") -> str:
 
 
 def _has_pip(interpreter: Path) -> bool:
-    if not interpreter.exists():
-        return False
-    return subprocess.run([str(interpreter), "-m", "pip", "--version"], capture_output=True).returncode == 0
+    command = [str(interpreter), "-m", "pip", "--version"]
+    return interpreter.exists() and subprocess.run(command, capture_output=True).returncode == 0
 
 
 def _pip(interpreter: Path, arguments: list[str]) -> None:
@@ -217,11 +212,8 @@ def _describe(folder: Path) -> ServerEnvironment:
         "import json, sys, sysconfig, numpy; print(json.dumps(['%d.%d' % sys.version_info[:2], "
         "sysconfig.get_path('purelib'), sysconfig.get_config_var('LIBDIR')]))"
     )
-    answer = _run(
-        [str(folder / "bin" / "python3"), "-c", script],
-        f"use {folder}",
-        "; delete that folder to have it made anew",
-    )
+    command = [str(folder / "bin" / "python3"), "-c", script]
+    answer = _run(command, f"use {folder}", "; delete that folder to have it made anew")
     version, site, libraries = json.loads(answer)
     return ServerEnvironment(folder, version, Path(site), Path(libraries))
 

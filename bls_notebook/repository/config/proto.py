@@ -27,21 +27,12 @@ _module: ModuleType | None = None
 
 
 def model_config_pb2() -> ModuleType:
-    """Return the module that protoc made from Triton's model_config.proto.
-
-    Raises
-    ------
-    BLSError
-        tritonclient is not installed, or protobuf is too old for it.
-    """
+    """Return the module that protoc made from Triton's model_config.proto."""
     global _module
-    module = _module
-    if module is None:
+    if _module is None:
         with _lock:
-            module = _module
-            if module is None:
-                module = _module = _imported() or _load(_generated_file())
-    return module
+            _module = _module or _imported() or _load(_generated_file())
+    return _module
 
 
 def model_config_class() -> type[ModelConfigMessage]:

@@ -95,7 +95,7 @@ class Walk(_Walk, Iterator[Response]):
             out = self._taken(*self._stream.next_response())
         except StreamEnded:
             self._end()
-            raise StopIteration from None
+            out = None
         except BaseException:
             self.close()
             raise
@@ -117,7 +117,7 @@ class AsyncWalk(_Walk, AsyncIterator[Response]):
             out = self._taken(*await self._stream.next_response_async())
         except StreamEnded:
             self._end()
-            raise StopAsyncIteration from None
+            out = None
         except BaseException:
             self.close()
             raise
