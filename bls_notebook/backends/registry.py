@@ -36,13 +36,9 @@ def register_backend(name: str, open_model: OpenModel) -> None:
 
 def find_backend(name: str) -> OpenModel | None:
     """Return the `open_model` of a backend, None where there is no such backend."""
-    if name in _registered:
-        return _registered[name]
-    module = _MODULES.get(name)
-    if module is None:
-        return None
-    found: OpenModel = import_module(module).open_model
-    return found
+    if name in _MODULES and name not in _registered:
+        return import_module(_MODULES[name]).open_model  # type: ignore[no-any-return]
+    return _registered.get(name)
 
 
 def runs_on_gpu(name: str) -> bool:

@@ -34,24 +34,13 @@ def to_json(config: ModelConfigMessage) -> str:
 
 def to_dict(config: ModelConfigMessage) -> dict[str, Any]:
     """Return a configuration as the dict that `json.loads(args["model_config"])` gives in a model."""
-    return _message(config)
-
-
-def to_pbtxt(config: ModelConfigMessage) -> str:
-    """Return a configuration as config.pbtxt text."""
-    from google.protobuf import text_format
-
-    return text_format.MessageToString(config, as_utf8=True)  # type: ignore[no-any-return]
-
-
-def _message(message: Any) -> dict[str, Any]:
-    descriptor = message.DESCRIPTOR
+    descriptor = config.DESCRIPTOR
     plan = _plans.get(descriptor.full_name) or _plan(descriptor)
     out: dict[str, Any] = {}
     for name, convert, how in plan:
-        if how == "if set" and not message.HasField(name):
+        if how == "if set" and not config.HasField(name):
             continue
-        value = getattr(message, name)
+        value = getattr(config, name)
         if how == "map":
             out[name] = {_key(k): value[k] if convert is None else convert(value[k]) for k in sorted(value)}
         elif how == "list":
@@ -59,6 +48,13 @@ def _message(message: Any) -> dict[str, Any]:
         else:
             out[name] = value if convert is None else convert(value)
     return out
+
+
+def to_pbtxt(config: ModelConfigMessage) -> str:
+    """Return a configuration as config.pbtxt text."""
+    from google.protobuf import text_format
+
+    return text_format.MessageToString(config, as_utf8=True)  # type: ignore[no-any-return]
 
 
 def _plan(descriptor: Any) -> tuple[tuple[str, Convert | None, str], ...]:
@@ -73,14 +69,14 @@ def _plan(descriptor: Any) -> tuple[tuple[str, Convert | None, str], ...]:
             how = "if set"
         plan.append((field.name, _convert(of), how))
     # Triton's order: as declared, but members of a oneof that are no messages come last.
-    plan.sort(key=lambda step: step[2] == "if set" and step[1] is not _message)
+    plan.sort(key=lambda step: step[2] == "if set" and step[1] is not to_dict)
     _plans[descriptor.full_name] = made = tuple(plan)
     return made
 
 
 def _convert(field: Any) -> Convert | None:
     if field.message_type is not None:
-        return _message
+        return to_dict
     if field.enum_type is not None:
         names = {value.number: value.name for value in field.enum_type.values}
         return lambda number: names.get(number, number)

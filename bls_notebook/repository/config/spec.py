@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from copy import deepcopy
 from types import MappingProxyType
 from typing import Any
 
@@ -91,8 +92,7 @@ def _instances(config: ModelConfigMessage) -> Iterable[InstanceSpec]:
     kinds = model_config_pb2().ModelInstanceGroup.Kind
     for group in config.instance_group:
         kind = kinds.Name(group.kind).removeprefix("KIND_")
-        like = type(group)()
-        like.CopyFrom(group)
+        like = deepcopy(group)
         like.ClearField("name")
         like.ClearField("count")
         alike = like.SerializeToString(deterministic=True)

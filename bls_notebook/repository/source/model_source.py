@@ -27,29 +27,15 @@ __all__ = ["ModelSource", "SourceFolder"]
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model to load.
-
-    Attributes
-    ----------
-    name : str
-    folder : Path
-        The model's own folder.
-    origin : str
-        What is shown: ``cell``, or the folder on disk.
-    config : object
-        Text of config.pbtxt, JSON text, dict, None, or the ConfigError that says why it cannot be read.
-    config_is_json : bool
-        It came through `load_model(config=...)`, which takes JSON only.
-    warnings : tuple of str
-        What was found in its source.
-    """
+    """A model to load."""
 
     name: str
-    folder: Path
-    origin: str
+    folder: Path  # the model's own
+    origin: str  # what is shown: "cell", or the folder on disk
+    # Text of config.pbtxt, JSON text, dict, None, or the ConfigError that says why it cannot be read.
     config: object = None
-    config_is_json: bool = False
-    warnings: tuple[str, ...] = ()
+    config_is_json: bool = False  # it came through `load_model(config=...)`, which takes JSON only
+    warnings: tuple[str, ...] = ()  # what was found in its source
 
     @property
     def versions(self) -> dict[int, Path]:
