@@ -132,9 +132,9 @@ class BatchRunner:
         """
         before = caller_var.get()
         running_loop = _get_running_loop()
-        if running_loop is not None:  # model code must not see the caller's (or Jupyter's) loop
-            _set_running_loop(None)
         try:
+            if running_loop is not None:  # model code must not see the caller's (or Jupyter's) loop
+                _set_running_loop(None)
             return self._run(instance, tickets, None, True)
         finally:
             caller_var.set(before)
