@@ -54,7 +54,6 @@ _ONCE: tuple[tuple[()], ...] = ((),)
 class Queue(Protocol):
     """The scheduler that the closure belongs to."""
 
-    _lock: threading.Lock
     _idle: deque[Instance]
     _queue: deque[Ticket]
     _closed: bool
@@ -70,8 +69,8 @@ class Queue(Protocol):
 def inline_call(model: LoadedModel, scheduler: Queue) -> Call:
     """Return what serves a request to a sync model and waits for its answer."""
     server, outputs, statistics = model.server, model.outputs, model.statistics
-    idle, queue, recent = scheduler._idle, scheduler._queue, statistics.recent
-    take, give, count = idle.pop, idle.append, recent.append
+    idle, queue, alone = scheduler._idle, scheduler._queue, statistics.alone
+    take, give, count = idle.pop, idle.append, alone.append
     batching = model.spec.max_batch_size > 0
 
     def call(parent: Execution, request: InferenceRequest) -> InferenceResponse:
@@ -134,9 +133,8 @@ def inline_call(model: LoadedModel, scheduler: Queue) -> Call:
                     inferred = execution.inferred
             except BaseException as error:
                 ended = perf_counter_ns()
-                with scheduler._lock:
-                    statistics.execution(rows, started - begun, ended - started, 0)
-                    statistics.failed(ended - begun)
+                statistics.execution(rows, started - begun, ended - started, 0)
+                statistics.failed(ended - begun)
                 try:
                     response = failure(execution, error, True)
                 finally:
@@ -144,13 +142,9 @@ def inline_call(model: LoadedModel, scheduler: Queue) -> Call:
                         record.ended(response, ended, ended, True)
             else:
                 ended = perf_counter_ns()
-                if rows == 1:
-                    count((begun, started, inferred, ended))
-                    if len(recent) >= FOLD_AT:
-                        statistics.fold()
-                else:
-                    with scheduler._lock:
-                        statistics.one(rows, begun, started, inferred, ended, 0)
+                count((rows, begun, started, started, inferred, ended))
+                if len(alone) >= FOLD_AT:
+                    statistics.fold()
                 if record is not None:
                     record.ended(response, inferred, ended)
         finally:

@@ -326,22 +326,16 @@ class BatchRunner:
 
         The lock is also what keeps an interrupt from coming late: see `Execution._guard`.
         """
-        statistics, tickets = self._model.statistics, execution.tickets
+        tickets = execution.tickets
         with self._lock:
             execution.finished = True
             if execution.cancelled and execution._guard is not None:
                 clear_interrupt(execution.thread)  # what has not arrived by now never will
-            started, ended = execution.started, perf_counter_ns()
-            inferred = execution.inferred or ended
-            if failed is None and len(tickets) == 1:
-                ticket, rows = tickets[0], execution.rows[0]
-                statistics.queued.append((rows, ticket.arrived, ticket.queued_at, started, inferred, ended))
-                if len(statistics.queued) >= FOLD_AT:
-                    statistics.fold()
-            else:
-                self._count(execution, failed is not None, inferred, ended)
+            ended = perf_counter_ns()
             if over is not None:
                 over()
+        inferred = execution.inferred or ended
+        self._count(execution, failed is not None, inferred, ended)
         if execution.span:
             record_batch_over(execution, inferred, ended)
         execution.requests = ()
@@ -353,19 +347,25 @@ class BatchRunner:
                 ticket.finish(InferenceResponse([], failed._error))
 
     def _count(self, execution: SendingExecution, failed: bool, inferred: int, ended: int) -> None:
-        statistics, started = self._model.statistics, execution.started
-        real = [(t, rows) for t, rows in zip(execution.tickets, execution.rows, strict=True)]
-        real = [(t, rows) for t, rows in real if t.context is not None]  # not made by the scheduler itself
-        if real:
-            waited = max(t.queued_at - t.arrived for t, _ in real)
-            statistics.execution(sum(rows for _, rows in real), waited, inferred - started, ended - inferred)
-        for ticket, rows in real:
+        statistics, tickets, started = self._model.statistics, execution.tickets, execution.started
+        if len(tickets) == 1 and not failed:
+            rows, arrived, queued = execution.rows[0], tickets[0].arrived, tickets[0].queued_at
+            statistics.alone.append((rows, arrived, queued, started, inferred, ended))
+            if len(statistics.alone) >= FOLD_AT:
+                statistics.fold()
+            return
+        waited = whole = 0
+        for ticket, rows in zip(tickets, execution.rows, strict=True):
+            if ticket.context is None:  # made by the scheduler itself
+                continue
             arrived, queued = ticket.arrived, ticket.queued_at
+            waited, whole = max(waited, queued - arrived), whole + rows
             if failed:
                 statistics.failed(ended - arrived)
             else:
                 phases = (queued - arrived, inferred - started, ended - inferred)
                 statistics.succeeded(rows, (ended - arrived, started - queued, *phases))
+        statistics.execution(whole, waited, inferred - started, ended - inferred)
 
 
 may_be_interrupted(BatchRunner._run.__code__)

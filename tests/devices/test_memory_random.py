@@ -15,7 +15,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices import gpus
 from bls_notebook.devices.tracking import book
-from bls_notebook.engine.schedulers import default
+from bls_notebook.engine import runner
 from tests.devices import memory_models as models
 from tests.engine.harness import until
 
@@ -189,7 +189,7 @@ def test_what_is_said_to_be_alive_is_alive(
 ) -> None:
     # The fewer objects there are, the quicker NumPy's figure is there.
     monkeypatch.setattr(book, "MOST_REQUESTS", 100)
-    monkeypatch.setattr(default, "FOLD_AT", 4)
+    monkeypatch.setattr(runner, "FOLD_AT", 4)
     walker = Walk(repo, seed)
     for _ in range(100):  # what is made once, by the engine and by NumPy
         walker.step()

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.engine import runner
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.statistics import FOLD_AT
-from bls_notebook.engine.schedulers import default
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.interrupt import Interrupted
 from tests.engine import gates
@@ -111,7 +111,7 @@ def test_an_interrupt_that_arrives_after_the_model(
     until(lambda: queued(repo, "slow") == 2 and isinstance(found.instances[0].holder, Execution))
     execution: Any = found.instances[0].holder
     arrived = []
-    clear = default.clear_interrupt
+    clear = runner.clear_interrupt
 
     def late(thread: int) -> None:
         assert thread == execution.thread
@@ -120,7 +120,7 @@ def test_an_interrupt_that_arrives_after_the_model(
             raise Interrupted
         clear(thread)
 
-    monkeypatch.setattr(default, "clear_interrupt", late)
+    monkeypatch.setattr(runner, "clear_interrupt", late)
     execution.cancelled = True
     gates.open_gate("go on")
     texts: np.ndarray[Any, Any] = asked.result()["Y"].as_numpy()

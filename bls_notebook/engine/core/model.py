@@ -35,7 +35,7 @@ from .readiness import is_ready
 from .spec import ModelSpec
 from .statistics import Statistics
 
-__all__ = ["LoadedModel", "Statistics", "in_memory"]
+__all__ = ["LoadedModel", "in_memory"]
 
 log = logging.getLogger("bls_notebook")
 
@@ -98,12 +98,9 @@ class LoadedModel:
         self.be(model_seen(spec, version, self.is_async))
         in_memory.add(self)
         threads_ready()
-        self.counting = threading.Lock()  # of the statistics, where no scheduler's lock serves
         self.closed = threading.Event()
         self._start: Callable[[Callable[[], None]], None] = start_in_thread
-        self.bare: WeakSet[Any] = (
-            WeakSet()
-        )  # the executions who its threads without a context send requests as
+        self.bare: WeakSet[Any] = WeakSet()  # who its threads without a context send requests as
         self._lock = threading.Lock()
         self._holds = 0
         self._closing = self._finalized = False

@@ -384,11 +384,10 @@ class EnsembleRun:
     def _count(self, failed: bool) -> None:
         ended = perf_counter_ns()
         statistics = self._model.statistics
-        with self._model.counting:
-            if failed:
-                statistics.failed(ended - self._arrived, "OTHER")
-                return
-            rows = max(1, self._flow.batch)
-            waited = self._started - self._arrived
-            statistics.execution(rows, waited, self._steps_ns, 0)
-            statistics.succeeded(rows, (ended - self._arrived, 0, waited, self._steps_ns, 0))
+        if failed:
+            statistics.failed(ended - self._arrived, "OTHER")
+            return
+        rows = max(1, self._flow.batch)
+        waited = self._started - self._arrived
+        statistics.execution(rows, waited, self._steps_ns, 0)
+        statistics.succeeded(rows, (ended - self._arrived, 0, waited, self._steps_ns, 0))
