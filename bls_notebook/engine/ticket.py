@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context
 from time import perf_counter, perf_counter_ns
-from typing import TYPE_CHECKING
 
 from bls_notebook.devices.tracking import ledger
 from bls_notebook.observe import recording
@@ -21,6 +20,9 @@ from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
+from .core.execution import Execution
+from .core.instance import Instance
+from .core.model import LoadedModel
 from .failures import cancelled_response, error_response, originating, over_bls
 from .messages import execute_failed, never_finalised, not_ready
 from .recording.tickets import record_response, record_sent
@@ -30,11 +32,6 @@ from .waiting.parking import Parker
 from .waiting.stack_room import need_room
 from .waiting.threads import later
 from .warnings import with_warnings
-
-if TYPE_CHECKING:
-    from .core.execution import Execution
-    from .core.instance import Instance
-    from .core.model import LoadedModel
 
 __all__ = ["SECOND_RESPONSE", "Ticket"]
 

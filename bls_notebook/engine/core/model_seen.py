@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
 from bls_notebook.observe.records.session import ModelSeen
 
-if TYPE_CHECKING:
-    from .spec import ModelSpec
+from .spec import ModelSpec
 
 __all__ = ["model_seen"]
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from bls_notebook.engine.description import describe
 from bls_notebook.engine.waiting.threads import start_in_thread
 
-if TYPE_CHECKING:
-    from .instance import Instance
+from .instance import Instance
 
 __all__ = ["READY_SECONDS", "is_ready"]
 

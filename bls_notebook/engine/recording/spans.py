@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.observe import recording
 from bls_notebook.observe.recording import Log, nbytes
 from bls_notebook.observe.records.session import ModelSeen
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.execution import Execution
-    from bls_notebook.engine.core.model import LoadedModel
-    from bls_notebook.pb_utils.request import InferenceRequest
-    from bls_notebook.pb_utils.response import InferenceResponse
-    from bls_notebook.pb_utils.tensor import Tensor
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.tensor import Tensor
 
 __all__ = [
     "InlineRecord",

@@ -23,8 +23,10 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
 
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.failures import cancelled_response
 from bls_notebook.engine.runner import BatchRunner, take_request
 from bls_notebook.engine.tensors.inbound import ARGUMENTS_STAY, taken_over
@@ -37,14 +39,8 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .clock import Clock, NextAlarm, system_clock
-from .ordering import Ordering, release
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.execution import Execution
-    from bls_notebook.engine.core.instance import Instance
-    from bls_notebook.engine.core.model import LoadedModel
-
 from .lifecycle import Lifecycle
+from .ordering import Ordering, release
 
 __all__ = ["Answers", "BatchScheduler"]
 
@@ -73,9 +69,9 @@ class BatchScheduler(Lifecycle):
         start: Callable[[Callable[[], None]], None] = start_in_thread,
         reschedules: bool = False,
     ) -> None:
+        super().__init__(model)
         self._idle: list[Instance] = list(model.instances)[::-1]
-        self._queue: set[Ticket] = set()  # accepted, and in no batch yet
-        super().__init__(model, self._idle, self._queue)
+        self._queue: set[Ticket] = set()
         self._clock = system_clock if clock is None else clock
         self._start = start
         self._reschedules = reschedules
@@ -193,11 +189,6 @@ class BatchScheduler(Lifecycle):
         for ticket in batch:
             ticket.queued = False
             self._queue.discard(ticket)
-
-    @property
-    def pending(self) -> int:
-        """How many requests are in no batch yet."""
-        return len(self._queue)
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Take a request out of the queue; False where it is not there any more."""

@@ -10,25 +10,21 @@ import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
 
 from bls_notebook.devices.tracking import ledger
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.recording.spans import record_at_once
 from bls_notebook.engine.tensors.placement import placed
+from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.warnings import with_warnings
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
+from .protocol import Scheduler
 from .response_cache import Key
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.execution import Execution
-    from bls_notebook.engine.core.instance import Instance
-    from bls_notebook.engine.core.model import LoadedModel
-    from bls_notebook.engine.ticket import Ticket
-
-    from .protocol import Scheduler
 
 __all__ = ["CachingScheduler"]
 

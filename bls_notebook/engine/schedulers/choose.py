@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.ensemble.scheduler import EnsembleScheduler
 
 from .caching import CachingScheduler
@@ -11,9 +10,6 @@ from .default import DefaultScheduler
 from .dynamic import DynamicBatcher
 from .protocol import Scheduler
 from .sequence import SequenceBatcher
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.model import LoadedModel
 
 __all__ = ["scheduler_for"]
 

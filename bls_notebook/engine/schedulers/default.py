@@ -20,9 +20,10 @@ from contextvars import copy_context
 from functools import partial
 from operator import attrgetter
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
 
 from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.inline import inline_call
 from bls_notebook.engine.runner import BatchRunner
 from bls_notebook.engine.tensors.inbound import ARGUMENTS_STAY, taken_over
@@ -33,10 +34,6 @@ from bls_notebook.engine.waiting.waiting import first_response
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.instance import Instance
-    from bls_notebook.engine.core.model import LoadedModel
-
 from .lifecycle import Lifecycle
 
 __all__ = ["DefaultScheduler"]
@@ -46,10 +43,10 @@ class DefaultScheduler(Lifecycle):
     """Default scheduler of one model version."""
 
     def __init__(self, model: LoadedModel) -> None:
+        super().__init__(model)
         # A deque, which needs no memory to take back what it has given.
         self._idle: deque[Instance] = deque(reversed(model.instances))
         self._queue: deque[Ticket] = deque()
-        super().__init__(model, self._idle, self._queue)
         self._async = any(i.is_async for i in model.instances)
         if not self._async:
             self.call = inline_call(model, self)  # type: ignore[assignment,method-assign]
@@ -134,11 +131,6 @@ class DefaultScheduler(Lifecycle):
         if self._shared:
             ticket.serving = instance.serving
             ticket.serving.add(ticket)
-
-    @property
-    def pending(self) -> int:
-        """How many requests are in the queue."""
-        return len(self._queue)
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Take a request out of the queue."""

@@ -8,8 +8,10 @@ its time is up, whether an instance is free or not. What makes a batch is decide
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.messages import queue_full, timeout_expired
@@ -23,10 +25,6 @@ from .base import Answers, BatchScheduler
 from .batch_queue import BatchQueue, BatchRules, QueuePolicy, Waiting, form
 from .clock import Clock
 from .ordering import Ordering
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.instance import Instance
-    from bls_notebook.engine.core.model import LoadedModel
 
 __all__ = ["DynamicBatcher", "ShapeKey", "rows_in_batch"]
 

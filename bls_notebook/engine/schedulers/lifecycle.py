@@ -8,7 +8,7 @@ on the thread that noticed, with no lock held.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, MutableSequence, Sequence, Sized
+from collections.abc import Callable, Collection, MutableSequence, Sequence
 from functools import partial
 
 from bls_notebook.engine.core.instance import Instance
@@ -24,21 +24,18 @@ class Lifecycle:
     Parameters
     ----------
     model : LoadedModel
-    idle : mutable sequence of Instance
-        Those that nobody holds; the scheduler's own, which it takes from and gives back to.
-    queue : sized
-        Its requests that no instance has begun.
     """
 
-    def __init__(self, model: LoadedModel, idle: MutableSequence[Instance], queue: Sized) -> None:
+    _idle: MutableSequence[Instance]  # those that nobody holds
+    _queue: Collection[Ticket]  # accepted, and begun by no instance
+
+    def __init__(self, model: LoadedModel) -> None:
         self._model = model
         self._lock = threading.Lock()
         self._open: set[Ticket] = set()  # to be answered before it is drained, beside those in the queue
         self._closed = False
         self._watch = False  # somebody is to be told: it is closed, or instances are to leave
-        self._queued: Sized = queue
-        self._resting = idle
-        self._count = len(idle)
+        self._count = len(model.instances)
         self._leaving: dict[Instance, Callable[[Instance], None]] = {}  # to leave, and who is told
         self._finishing: list[Instance] = []  # of those: idle, but for responses that are yet to come
         self._on_drained: Callable[[], None] | None = None
@@ -67,6 +64,11 @@ class Lifecycle:
 
     # ----------------------------------------------------------------------------------------------------
 
+    @property
+    def pending(self) -> int:
+        """How many requests no instance has begun."""
+        return len(self._queue)
+
     def resize(
         self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
     ) -> None:
@@ -75,7 +77,7 @@ class Lifecycle:
             self._count += len(added)
             for instance in added:
                 self._joins(instance)
-                self._resting.insert(0, instance)
+                self._idle.insert(0, instance)
             self._leaving.update(dict.fromkeys(removed, on_left))
             for instance in removed:
                 self._leaves(instance)
@@ -109,7 +111,7 @@ class Lifecycle:
             self._gone(instance)
             out.append(partial(self._leaving.pop(instance), instance))
         self._watch = self._closed or bool(self._leaving)
-        in_flight = self._open or self._queued or len(self._resting) != self._count
+        in_flight = self._open or self._queue or len(self._idle) != self._count
         if self._on_drained is not None and not in_flight:
             self._drained()
             out += [partial(on_left, i) for i, on_left in self._leaving.items()]  # whatever would have come
@@ -121,7 +123,7 @@ class Lifecycle:
     def _taken(self, instance: Instance) -> bool:
         """Take an idle instance, which a caller's thread may do at the same moment."""
         try:
-            self._resting.remove(instance)
+            self._idle.remove(instance)
         except ValueError:
             return False
         return True

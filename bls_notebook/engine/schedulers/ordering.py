@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.execution import Execution
-    from bls_notebook.engine.ticket import Ticket
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.ticket import Ticket
 
 __all__ = ["Ordering", "release"]
 

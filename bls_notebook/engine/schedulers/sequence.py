@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from bls_notebook.devices.tracking import ledger
 from bls_notebook.engine import messages
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.failures import cancelled_response, error_response
 from bls_notebook.engine.runner import take_request
 from bls_notebook.engine.tensors.handover import hand_over
@@ -35,10 +36,6 @@ from .dynamic import ShapeKey, rows_in_batch
 from .iterative import Turn, in_sequence
 from .ordering import Ordering
 from .sequences import Sequences, Slot, Step
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.instance import Instance
-    from bls_notebook.engine.core.model import LoadedModel
 
 __all__ = ["SequenceBatcher"]
 

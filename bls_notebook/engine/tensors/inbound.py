@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
 
 from bls_notebook.devices.registry import gpus_were_seen
 from bls_notebook.devices.tracking import ledger, pool_hooks
 from bls_notebook.engine import messages
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.recording.spans import note_crossings
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
@@ -18,10 +19,6 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from .handover import hand_over
 from .placement import Wanted
 from .reshape import reshape_all
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.execution import Execution
-    from bls_notebook.engine.core.model import LoadedModel
 
 __all__ = ["ARGUMENTS_STAY", "NotReceivedError", "received", "rows_of", "taken_over"]
 

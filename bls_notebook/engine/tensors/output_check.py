@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from sys import intern
-from typing import TYPE_CHECKING
 
+from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.pb_utils.tensor import Tensor
 
 from .reshape import output_reshapes
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.spec import ModelSpec
 
 __all__ = ["OutputCheck"]
 

@@ -7,14 +7,11 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
 from bls_notebook.engine import messages
+from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
 
 __all__ = ["RequestCheck"]
 
