@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from bls_notebook.devices.holding import RecordingNumber
@@ -230,17 +231,7 @@ class InferenceRequest:
 
     def set_flags(self, flags: int, /) -> None:
         """Replace the sequence flags."""
-        old = self._options
-        self._options = Options(
-            old.request_id,
-            old.correlation_id,
-            _whole("flags", flags, 32),
-            old.timeout,
-            old.parameters,
-            old.preferred_memory,
-            old.trace,
-            old.priority,
-        )
+        self._options = replace(self._options, flags=_whole("flags", flags, 32))
 
     def timeout(self) -> int:
         """Return the timeout, in microseconds."""

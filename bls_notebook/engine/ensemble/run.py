@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
+from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -230,15 +231,8 @@ class EnsembleRun:
         options = self._options
         if options.preferred_memory is None and launch.sequence == self._sequence:
             return options
-        return Options(
-            options.request_id,
-            launch.sequence.correlation_id,
-            launch.sequence.flags,
-            options.timeout,
-            options.parameters,
-            None,
-            options.trace,
-        )
+        flags, correlation_id = launch.sequence.flags, launch.sequence.correlation_id
+        return replace(options, correlation_id=correlation_id, flags=flags, preferred_memory=None, priority=0)
 
     # -- what the steps answer -----------------------------------------------------------------------
 

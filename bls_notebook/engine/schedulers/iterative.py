@@ -1,4 +1,4 @@
-"""Iterative sequences: a request that its model may ask to see again.
+"""`Turn`: one run of a request of an iterative sequence, which its model may ask to see again.
 
 Guarantees: a sender that is dropped with one run of a request means nothing while a later run can answer.
 """
@@ -6,10 +6,9 @@ Guarantees: a sender that is dropped with one run of a request means nothing whi
 from __future__ import annotations
 
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.response import InferenceResponse
 
-__all__ = ["Turn", "in_sequence"]
+__all__ = ["Turn"]
 
 
 class Turn:
@@ -32,17 +31,3 @@ class Turn:
         """Nobody can answer this run any more."""
         if not self.over:
             self._ticket.drop_sender()
-
-
-def in_sequence(old: Options, sequence: int | str, flags: int) -> Options:
-    """Return the options of a request as a step of a sequence."""
-    return Options(
-        old.request_id,
-        sequence,
-        flags,
-        old.timeout,
-        old.parameters,
-        old.preferred_memory,
-        old.trace,
-        old.priority,
-    )

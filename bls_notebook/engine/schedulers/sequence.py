@@ -10,6 +10,7 @@ slot is decided in `sequences`, what the model sees of it in `controls`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -33,7 +34,7 @@ from .batch_queue import BatchQueue, BatchRules, Waiting, form
 from .clock import Clock
 from .controls import END, START, Controls, initial_states, null_request, with_inputs
 from .dynamic import ShapeKey, rows_in_batch
-from .iterative import Turn, in_sequence
+from .iterative import Turn
 from .ordering import Ordering
 from .sequences import Sequences, Slot, Step
 
@@ -116,7 +117,7 @@ class SequenceBatcher(BatchScheduler):
         if not options.correlation_id:
             if not self._iterative:
                 return error_response(messages.sequence_without_id(self._model.name))
-            request._options = in_sequence(options, self._next_id, START)
+            request._options = replace(options, correlation_id=self._next_id, flags=START)
             self._next_id += 1
         return self._enter_sequence(ticket, request, now)
 
@@ -280,7 +281,7 @@ class SequenceBatcher(BatchScheduler):
             self._sequences.finish(sequence)
             answers.append((ticket, cancelled_response(self._model.name)))
             return
-        request._options = in_sequence(request._options, sequence, 0)
+        request._options = replace(request._options, flags=0)
         refusal = self._enter_sequence(ticket, request, now)
         if refusal is not None:
             answers.append((ticket, refusal))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from time import perf_counter_ns
 
 from bls_notebook.devices.registry import gpus_were_seen
@@ -142,13 +143,6 @@ def _carried(options: Options) -> Options:
     parameters = options.parameters
     if parameters != "{}":  # the server leaves out the spaces
         parameters = json.dumps(json.loads(parameters), separators=(",", ":"))
-    return Options(
-        options.request_id,
-        options.correlation_id,
-        options.flags,
-        options.timeout,
-        parameters,
-        options.preferred_memory,
-        None if options.trace is None else options.trace._child(),
-        options.priority,
+    return replace(
+        options, parameters=parameters, trace=None if options.trace is None else options.trace._child()
     )
