@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -95,9 +95,9 @@ class Sender:
             raise BLSError(f"model {name!r}: {first_line(str(error))}") from error
         if memory is not None or joined is not None or priority or own != "{}":
             # A model cannot give all of these to a request of its own.
-            request._options = options = copy(request._options)
-            options.preferred_memory, options.trace = memory, joined
-            options.parameters, options.priority = own, priority
+            request._options = replace(
+                request._options, preferred_memory=memory, trace=joined, parameters=own, priority=priority
+            )
         return request
 
     # Python's errors about arguments name what was called, and that is what hands them on to here.
