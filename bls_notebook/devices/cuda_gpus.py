@@ -18,7 +18,7 @@ import numpy as np
 from bls_notebook.observe.records.repository import DeviceRecord
 
 from . import dlpack
-from .device import Device, gpu
+from .device import Device
 from .errors import DeviceError
 from .staging import Staging
 
@@ -72,10 +72,10 @@ class CudaGPUs:
             ours, held = pool.used_bytes(), pool.total_bytes()
         name = self._runtime.getDeviceProperties(index)["name"].decode(errors="replace")
         others = max(0, total - free - held)
-        return DeviceRecord(gpu(index).name, name, False, ours, held - ours, others, total)
+        return DeviceRecord(f"gpu:{index}", name, False, ours, held - ours, others, total)
 
     def device_of(self, array: Any) -> Device:
-        return gpu(array.data.device_id)
+        return Device("gpu", array.data.device_id)
 
     def from_host(self, host: _Array, index: int) -> Any:
         with self._on(index):

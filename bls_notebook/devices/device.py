@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["CPU", "Device", "gpu", "parse_device", "parse_size"]
+__all__ = ["CPU", "Device", "parse_device", "parse_size"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,6 @@ class Device:
 
 
 CPU = Device("cpu")
-
-
-def gpu(index: int, simulated: bool = False) -> Device:
-    """Return the device of a GPU."""
-    return Device("gpu", index, simulated)
 
 
 def parse_device(text: str) -> tuple[str, int]:

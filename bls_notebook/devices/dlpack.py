@@ -17,9 +17,7 @@ __all__ = [
     "CPU_DEVICES",
     "CUDA_DEVICES",
     "address_of_capsule",
-    "array_of_capsule",
     "as_bfloat16",
-    "capsule_of_bfloat16",
     "check_capsule",
     "device_of_capsule",
     "is_capsule",
@@ -31,6 +29,10 @@ __all__ = [
 CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 CUDA_DEVICES = (2, 13)  # kDLCUDA, kDLCUDAManaged
 BFLOAT_CODE = 4
+NOT_CONTIGUOUS = (
+    "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order "
+    "are supported."
+)
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}
 _BITS = {"i": (8, 16, 32, 64), "u": (8, 16, 32, 64), "f": (16, 32, 64), "c": (), "b": (8,)}
 
@@ -90,6 +92,14 @@ def _managed(capsule: object) -> Any:
     return ctypes.cast(pointer, ctypes.POINTER(_DLManagedTensor))
 
 
+def _tensor(capsule: object) -> Any:
+    return _managed(capsule).contents.dl_tensor
+
+
+def _shape(tensor: Any) -> tuple[int, ...]:
+    return tuple(tensor.shape[: tensor.ndim])
+
+
 class _Memory:
     """Owns a consumed capsule; arrays over its memory keep it alive as their base."""
 
@@ -105,7 +115,7 @@ class _Memory:
 
 def device_of_capsule(capsule: object) -> tuple[int, int]:
     """Return DLPack's device type and device id of an unused capsule."""
-    device = _managed(capsule).contents.dl_tensor.device
+    device = _tensor(capsule).device
     return int(device.device_type), int(device.device_id)
 
 
@@ -116,18 +126,18 @@ def address_of_capsule(capsule: object) -> int:
 
 def move_capsule(capsule: object, device: tuple[int, int]) -> None:
     """Say that an unused capsule's memory is on this device: DLPack's device type and device id."""
-    there = _managed(capsule).contents.dl_tensor.device
+    there = _tensor(capsule).device
     there.device_type, there.device_id = device
 
 
 def as_bfloat16(capsule: object) -> None:
     """Make an unused capsule of 16-bit whole numbers one of BF16."""
-    _managed(capsule).contents.dl_tensor.dtype.code = BFLOAT_CODE
+    _tensor(capsule).dtype.code = BFLOAT_CODE
 
 
 def take_bfloat16(capsule: object) -> bool:
     """Make an unused capsule of BF16 one of 16-bit whole numbers with the same bits; whether it was one."""
-    dtype = _managed(capsule).contents.dl_tensor.dtype
+    dtype = _tensor(capsule).dtype
     if (dtype.code, dtype.bits, dtype.lanes) != (BFLOAT_CODE, 16, 1):
         return False
     dtype.code = 1
@@ -142,18 +152,14 @@ def check_capsule(capsule: object) -> None:
     DLPackError
         Not contiguous in C order, or of a type that Triton does not have.
     """
-    tensor = _managed(capsule).contents.dl_tensor
-    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-    if tensor.strides:
+    tensor = _tensor(capsule)
+    shape = _shape(tensor)
+    if tensor.strides and 0 not in shape:
         step = 1
         for i in reversed(range(tensor.ndim)):
-            if shape[i] != 1:
-                if tensor.strides[i] != step and 0 not in shape:
-                    raise DLPackError(
-                        "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored "
-                        "in C-Order are supported."
-                    )
-                step *= shape[i]
+            if shape[i] != 1 and tensor.strides[i] != step:
+                raise DLPackError(NOT_CONTIGUOUS)
+            step *= shape[i]
     code, bits, lanes = tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes
     is_bfloat = (code, bits, lanes) == (BFLOAT_CODE, 16, 1)
     kind = _KINDS.get(code)
@@ -175,14 +181,12 @@ def view_of_capsule(capsule: object) -> np.ndarray[Any, Any]:
     """
     managed = _managed(capsule)
     tensor = managed.contents.dl_tensor
-    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    shape = _shape(tensor)
     code, bits, lanes = tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes
     if code not in _KINDS or lanes != 1 or bits % 8:
         raise DLPackError(f"NumPy has no data type for DLPack's code {code}, {bits} bits, {lanes} lanes.")
     dtype = np.dtype(f"{_KINDS[code]}{bits // 8}")
-    strides = (
-        tuple(tensor.strides[i] * dtype.itemsize for i in range(tensor.ndim)) if tensor.strides else None
-    )
+    strides = tuple(n * dtype.itemsize for n in tensor.strides[: tensor.ndim]) if tensor.strides else None
     _api.PyCapsule_SetName(capsule, _USED)
     memory = _Memory(
         managed,
@@ -197,28 +201,3 @@ def view_of_capsule(capsule: object) -> np.ndarray[Any, Any]:
     if 0 in shape:  # an empty tensor may come without memory
         return np.empty(shape, dtype)
     return np.asarray(memory)
-
-
-def array_of_capsule(capsule: object) -> tuple[np.ndarray[Any, Any], bool]:
-    """Return the memory of a capsule of the CPU as an array, without a copy, and whether it is BF16.
-
-    A BF16 tensor comes as an array of uint16 with the same bits. The capsule is used up.
-
-    Raises
-    ------
-    DLPackError
-        What Triton refuses, or memory that the CPU cannot read.
-    """
-    check_capsule(capsule)
-    kind, _ = device_of_capsule(capsule)
-    if kind not in CPU_DEVICES:
-        raise DLPackError(f"DLDevice type {kind} is not support by Python backend.")
-    is_bfloat = take_bfloat16(capsule)
-    return view_of_capsule(capsule), is_bfloat
-
-
-def capsule_of_bfloat16(bits: np.ndarray[Any, Any]) -> object:
-    """Return a DLPack capsule of type BF16 over an array of uint16, without a copy."""
-    capsule = bits.__dlpack__()
-    as_bfloat16(capsule)
-    return capsule

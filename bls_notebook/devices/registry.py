@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from .backend import GPUs
-from .device import CPU, Device, gpu, parse_size
+from .device import CPU, Device, parse_size
 from .errors import DeviceError, NoDeviceError
 
 __all__ = [
@@ -69,7 +69,7 @@ def devices() -> list[Device]:
     found = gpus()
     if found is None:
         return [CPU]
-    return [CPU, *(gpu(i, found.simulated) for i in range(found.count))]
+    return [CPU, *(Device("gpu", i, found.simulated) for i in range(found.count))]
 
 
 def gpus_were_seen() -> bool:

@@ -17,8 +17,7 @@ from bls_notebook.observe.records.logs import LogLine
 from bls_notebook.observe.records.repository import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator
-from bls_notebook.pb_utils.options import DEFAULT_OPTIONS
-from bls_notebook.pb_utils.parameters import parameters_problem
+from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, parameters_problem
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 

@@ -17,8 +17,6 @@ from .errors import TritonError, TritonModelException
 from .iterator import ResponseIterator
 from .loading import get_model_dir, is_model_ready, load_model, unload_model
 from .logger import Logger
-from .lookup import get_input_tensor_by_name, get_output_tensor_by_name
-from .memory import MemoryType, PreferredMemory
 from .metrics import Metric, MetricFamily, MetricKind
 from .model_config import (
     ModelConfig,
@@ -26,12 +24,14 @@ from .model_config import (
     get_output_config_by_name,
     using_decoupled_model_transaction_policy,
 )
+from .options import MemoryType, PreferredMemory
 from .request import (
     TRITONSERVER_REQUEST_RELEASE_ALL,
     TRITONSERVER_REQUEST_RELEASE_RESCHEDULE,
     InferenceRequest,
+    get_input_tensor_by_name,
 )
-from .response import InferenceResponse
+from .response import InferenceResponse, get_output_tensor_by_name
 from .sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL, InferenceResponseSender
 from .tensor import Tensor
 from .trace import InferenceTrace

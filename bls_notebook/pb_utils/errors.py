@@ -63,15 +63,14 @@ class TritonError:
 
     def __init__(self, message: str, code: ErrorCode = ErrorCode.INTERNAL) -> None:
         text = plain_text(message)
-        if text is None:
+        if text is None or not isinstance(code, ErrorCode):
+            if text is None:
+                got = f"message {message!r} of type {type(message).__name__}"
+            else:
+                got = f"code {code!r}; use one of TritonError.INTERNAL, TritonError.NOT_FOUND, ..."
             raise TypeError(
                 "__init__(): incompatible constructor arguments: TritonError(message: str, code = INTERNAL); "
-                f"got message {message!r} of type {type(message).__name__}"
-            )
-        if not isinstance(code, ErrorCode):
-            raise TypeError(
-                "__init__(): incompatible constructor arguments: TritonError(message: str, code = INTERNAL); "
-                f"got code {code!r}; use one of TritonError.INTERNAL, TritonError.NOT_FOUND, ..."
+                f"got {got}"
             )
         self._message = text
         self._code = code

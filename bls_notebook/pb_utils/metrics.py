@@ -10,6 +10,7 @@ import enum
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
+from weakref import ref
 
 from ._runtime import current_caller
 from .errors import TritonModelException
@@ -43,15 +44,6 @@ def _number(function: str, value: object) -> float:
     return float(value)
 
 
-class _Life:
-    """Whether a family still is; shared with its metrics."""
-
-    __slots__ = ("over",)
-
-    def __init__(self) -> None:
-        self.over = False
-
-
 class Metric:
     """One metric of a family: its family's name and a set of labels. Made by `MetricFamily.Metric`.
 
@@ -66,23 +58,23 @@ class Metric:
         By every method: not a number.
     """
 
-    __slots__ = ("_backing", "_life")
+    __slots__ = ("_backing", "_family")
 
     _backing: Any
-    _life: _Life
+    _family: ref[MetricFamily]
 
     def __init__(self) -> None:
         raise TypeError("Metric: No constructor defined! Metrics are made by MetricFamily.Metric(labels)")
 
     @classmethod
-    def _of(cls, backing: Any, life: _Life) -> Metric:
+    def _of(cls, backing: Any, family: MetricFamily) -> Metric:
         metric = cls.__new__(cls)
         metric._backing = backing
-        metric._life = life
+        metric._family = ref(family)
         return metric
 
     def _alive(self, verb: str) -> Any:
-        if self._life.over:
+        if self._family() is None:
             raise TritonModelException(f"Failed to {verb} metric value: {_CLEARED}")
         return self._backing
 
@@ -131,7 +123,7 @@ class MetricFamily:
     GAUGE: ClassVar[MetricKind] = MetricKind.GAUGE
     HISTOGRAM: ClassVar[MetricKind] = MetricKind.HISTOGRAM
 
-    __slots__ = ("__weakref__", "_backing", "_kind", "_life")
+    __slots__ = ("__weakref__", "_backing", "_kind")
 
     def __init__(self, name: str, description: str, kind: MetricKind) -> None:
         if not isinstance(name, str) or not isinstance(description, str):
@@ -141,7 +133,6 @@ class MetricFamily:
         if not isinstance(kind, MetricKind):
             raise TypeError(f"MetricFamily: kind must be MetricFamily.COUNTER, ..., got {kind!r}")
         self._kind = kind
-        self._life = _Life()
         self._backing = current_caller().metric_family(name, description, kind.name.lower())
 
     def Metric(  # noqa: N802 - Triton's own name
@@ -171,7 +162,7 @@ class MetricFamily:
         if buckets is None:
             if self._kind is MetricKind.HISTOGRAM:
                 raise TritonModelException(f"{_CREATING} Missing required buckets.")
-            return Metric._of(self._backing.metric(plain, None), self._life)
+            return Metric._of(self._backing.metric(plain, None), self)
         if not isinstance(buckets, list):
             raise TritonModelException(f"{_CREATING} Buckets must be a list.")
         if self._kind is not MetricKind.HISTOGRAM:
@@ -180,11 +171,9 @@ class MetricFamily:
             bounds = [_number("Metric", bound) for bound in buckets]
         except TypeError as error:
             raise RuntimeError(f"Unable to cast buckets {buckets!r} to numbers") from error
-        return Metric._of(self._backing.metric(plain, bounds), self._life)
+        return Metric._of(self._backing.metric(plain, bounds), self)
 
     def __del__(self) -> None:
-        life, backing = getattr(self, "_life", None), getattr(self, "_backing", None)
-        if life is not None:
-            life.over = True
+        backing = getattr(self, "_backing", None)
         if backing is not None:
             backing.drop()

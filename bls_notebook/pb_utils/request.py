@@ -12,15 +12,13 @@ from bls_notebook.devices.holding import RecordingNumber
 
 from ._runtime import caller_var, current_caller
 from .errors import TritonModelException
-from .memory import PreferredMemory
-from .options import DEFAULT_OPTIONS, Options
-from .parameters import parameters_to_json
+from .options import DEFAULT_OPTIONS, Options, PreferredMemory, parameters_to_json
 from .refusing import is_sequence, unpicklable
 from .sender import Answerable, InferenceResponseSender
 from .tensor import Tensor
 from .trace import NO_TRACE, InferenceTrace
 
-__all__ = ["InferenceRequest"]
+__all__ = ["InferenceRequest", "get_input_tensor_by_name"]
 
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
@@ -120,15 +118,8 @@ class InferenceRequest:
         "_track",
     )
 
-    _answerable: Answerable | None
     _arrived: int  # when its way to the model began; of requests that a model receives
-    _inputs: list[Tensor]
-    _model_name: str
-    _model_version: int
-    _options: Options
     _release_flags: int
-    _requested: tuple[str, ...]
-    _sender: InferenceResponseSender | None
     # Of requests that a model receives: its number in a profile, 0 where it is not recorded; if it is, how it
     # was sent.
     _span: int
@@ -175,8 +166,8 @@ class InferenceRequest:
             if model_version is _MINUS_ONE
             else _whole("model_version", model_version, 64, signed=True)
         )
-        self._answerable = None
-        self._sender = None
+        self._answerable: Answerable | None = None
+        self._sender: InferenceResponseSender | None = None
         self._maker = caller_var.get()
         if (
             parameters is None
@@ -272,7 +263,7 @@ class InferenceRequest:
         caller = caller_var.get()
         if caller is None:
             caller = current_caller(self._maker)
-        return caller.exec(self, decoupled, _getrefcount(self) == _EXEC_UNHELD)
+        return caller.exec(self, decoupled, _getrefcount(self) == _UNHELD)
 
     def async_exec(self, decoupled: bool = False) -> asyncio.Future[Any]:
         """Send the request and return an awaitable that is already under way.
@@ -294,7 +285,7 @@ class InferenceRequest:
         caller = caller_var.get()
         if caller is None:
             caller = current_caller(self._maker)
-        return caller.async_exec(self, decoupled, _getrefcount(self) == _ASYNC_UNHELD)
+        return caller.async_exec(self, decoupled, _getrefcount(self) == _UNHELD)
 
     def get_response_sender(self) -> InferenceResponseSender:
         """Return the sender of this request's responses.
@@ -346,38 +337,36 @@ class _Nobody:
     def exec(self, request: Any, decoupled: bool, given: bool) -> Any:
         """Nothing to do."""
 
-    async_exec = exec
 
-
-def _calibrate(constant: str, method: str) -> int:
-    """How many references a request has inside `method` when its maker does not keep it.
+def _calibrate() -> int:
+    """How many references a request has inside `exec`, and `async_exec`, when its maker does not keep it.
 
     Measured, because it differs between versions of Python; -1 (never) where an object that is
     kept cannot be told from one that is not: then every tensor is copied. So it is on Python 3.10, where
     the caller's stack holds the object of a method call just as a bound method would.
     """
+    global _UNHELD
     recorder = RecordingNumber()
     token = caller_var.set(_Nobody())  # type: ignore[arg-type]
-    globals()[constant] = recorder
+    _UNHELD = recorder  # type: ignore[assignment]
     try:
-        if method == "exec":
-            InferenceRequest("", 0, [], [], "m").exec()
-            kept = InferenceRequest("", 0, [], [], "m")
-            kept.exec()
-            bound = InferenceRequest("", 0, [], [], "m").exec
-            bound()
-        else:
-            InferenceRequest("", 0, [], [], "m").async_exec()
-            kept = InferenceRequest("", 0, [], [], "m")
-            kept.async_exec()
-            bound = InferenceRequest("", 0, [], [], "m").async_exec
-            bound()
+        InferenceRequest("", 0, [], [], "m").exec()
+        kept = InferenceRequest("", 0, [], [], "m")
+        kept.exec()
+        bound = InferenceRequest("", 0, [], [], "m").exec
+        bound()
     finally:
         caller_var.reset(token)
     return recorder.unheld()
 
 
-_EXEC_UNHELD: int = -1
-_ASYNC_UNHELD: int = -1
-_EXEC_UNHELD = _calibrate("_EXEC_UNHELD", "exec")
-_ASYNC_UNHELD = _calibrate("_ASYNC_UNHELD", "async_exec")
+_UNHELD: int = -1
+_UNHELD = _calibrate()
+
+
+def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
+    """Return the input tensor of that name, None where there is none."""
+    for tensor in inference_request._inputs:
+        if tensor._name == name:
+            return tensor
+    return None

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from .errors import TritonError, TritonModelException
-from .parameters import parameters_to_json
+from .options import parameters_to_json
 from .refusing import is_sequence, unpicklable
 from .tensor import Tensor
 
-__all__ = ["InferenceResponse"]
+__all__ = ["InferenceResponse", "get_output_tensor_by_name"]
 
 
 def _type_error(argument: str, value: object, wanted: str) -> TypeError:
@@ -90,3 +90,11 @@ class InferenceResponse:
         if self._error is not None:
             return f"InferenceResponse(error={self._error!r})"
         return f"InferenceResponse({self._outputs!r})"
+
+
+def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:
+    """Return the output tensor of that name, None where there is none."""
+    for tensor in inference_response._outputs:
+        if tensor._name == name:
+            return tensor
+    return None

@@ -10,6 +10,7 @@ from bls_notebook.devices import dlpack
 from bls_notebook.devices.backend import GPUs
 from bls_notebook.devices.device import CPU, Device
 from bls_notebook.devices.errors import DLPackError
+from bls_notebook.devices.moves import device_of
 from bls_notebook.devices.registry import backend_of, gpus, why_no_gpu
 from bls_notebook.devices.tracking import ledger
 
@@ -136,12 +137,7 @@ class Tensor:
     def _device(self) -> Device:
         """Where the tensor is (the engine's way)."""
         array: Any = self._array
-        if isinstance(array, _ndarray):
-            return CPU
-        if isinstance(array, TextOnGPU):
-            array = array.payload
-        there = backend_of(array)
-        return CPU if there is None else there.device_of(array)
+        return device_of(array.payload if isinstance(array, TextOnGPU) else array)
 
     def to_dlpack(self) -> object:
         """Return a DLPack capsule that shares the tensor's memory, wherever that is.
@@ -162,14 +158,11 @@ class Tensor:
         return capsule
 
     def _exported(self) -> np.ndarray[Any, Any]:
-        array = self._writeable()
+        # DLPack (unversioned) cannot say "read only", so NumPy refuses to export such an array.
+        array = self._array if self._array.flags.writeable else self._array.copy()
         out = array.view(_Exported)
         out._tensor, out._array = self, array
         return out
-
-    def _writeable(self) -> np.ndarray[Any, Any]:
-        # DLPack (unversioned) cannot say "read only", so NumPy refuses to export such an array.
-        return self._array if self._array.flags.writeable else self._array.copy()
 
     def __dlpack__(self, stream: Any = None) -> object:
         """Return `to_dlpack()`; nothing waits to be done on a tensor, so that no stream has to wait."""
@@ -207,13 +200,10 @@ class Tensor:
                 "Provided tensor is not supported. Tensor must be a DLPack capsule "
                 "or have `__dlpack__` and `__dlpack_device__` attributes"
             )
-        kind, _ = tensor.__dlpack_device__()
-        if kind in dlpack.CUDA_DEVICES:
+        if _is_cuda(tensor.__dlpack_device__()[0]):
             _need_gpus()
             if isinstance(tensor, Tensor) and tensor._datatype != "BYTES":
                 return Tensor._of(name, tensor._array, tensor._datatype)
-        elif kind not in dlpack.CPU_DEVICES:
-            raise TritonModelException(f"DLDevice type {kind} is not support by Python backend.")
         return _of_capsule(name, tensor.__dlpack__(stream=None))
 
     def __reduce__(self) -> Any:
@@ -232,6 +222,12 @@ class _Exported(np.ndarray[Any, Any]):
     _array: np.ndarray[Any, Any]  # a base may be another one
 
 
+def _is_cuda(kind: int) -> bool:
+    if kind not in (*dlpack.CUDA_DEVICES, *dlpack.CPU_DEVICES):
+        raise TritonModelException(f"DLDevice type {kind} is not support by Python backend.")
+    return kind in dlpack.CUDA_DEVICES
+
+
 def _need_gpus() -> GPUs:
     found = gpus()
     if found is None:
@@ -245,10 +241,7 @@ def _need_gpus() -> GPUs:
 def _over(name: str, array: Any, there: GPUs) -> Tensor:
     """A tensor over an array of a GPU, which it holds itself, so that who else holds it can be told."""
     if not array.flags.c_contiguous:
-        raise TritonModelException(
-            "DLPack tensor is not contiguous. Only contiguous DLPack tensors that are stored in C-Order are "
-            "supported."
-        )
+        raise TritonModelException(dlpack.NOT_CONTIGUOUS)
     datatype = DATATYPE_OF_DTYPE.get(array.dtype)
     if datatype is None:
         raise TritonModelException(f"DLPack data type ({array.dtype}) is not supported by Triton.")
@@ -259,18 +252,11 @@ def _over(name: str, array: Any, there: GPUs) -> Tensor:
 def _of_capsule(name: str, capsule: object) -> Tensor:
     try:
         dlpack.check_capsule(capsule)
-        kind, _ = dlpack.device_of_capsule(capsule)
-        if kind in dlpack.CUDA_DEVICES:
-            there = _need_gpus()
-            is_bfloat16 = dlpack.take_bfloat16(capsule)
-            array = there.array_of(capsule)
-            there.finish(array)
-        else:
-            array, is_bfloat16 = dlpack.array_of_capsule(capsule)
+        there = _need_gpus() if _is_cuda(dlpack.device_of_capsule(capsule)[0]) else None
+        is_bfloat16 = dlpack.take_bfloat16(capsule)
+        array = dlpack.view_of_capsule(capsule) if there is None else there.array_of(capsule)
     except DLPackError as error:
         raise TritonModelException(str(error)) from error
-    return (
-        Tensor._of(name, array, "BF16")
-        if is_bfloat16
-        else Tensor._of(name, array, DATATYPE_OF_DTYPE[array.dtype])
-    )
+    if there is not None:
+        there.finish(array)
+    return Tensor._of(name, array, "BF16" if is_bfloat16 else DATATYPE_OF_DTYPE[array.dtype])

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.devices import gpus
+from bls_notebook.devices.registry import gpus
 from bls_notebook.devices.tracking import book
 from bls_notebook.engine import runner
 from tests.devices import memory_models as models

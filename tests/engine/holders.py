@@ -66,7 +66,7 @@ MAKERS: dict[str, Callable[[int], Array]] = {
     "read only view": lambda n: _read_only(n)[:],
     "ctypes": _of_ctypes,
     "foreign": _foreign,
-    "capsule": lambda n: dlpack.array_of_capsule(fresh(n).__dlpack__())[0],
+    "capsule": lambda n: dlpack.view_of_capsule(fresh(n).__dlpack__()),
     "dlpack": lambda n: np.from_dlpack(fresh(n)),
     "recarray": lambda n: fresh(n).view(np.recarray),
     "masked": lambda n: np.ma.MaskedArray(fresh(n)),
@@ -144,7 +144,7 @@ HOLDERS: dict[str, tuple[Callable[[Array], Any], Callable[[Any], Array | None]]]
     "buffer": (lambda a: np.frombuffer(a, np.float32) if a.flags.c_contiguous else a, lambda k: k),
     "capsule": (
         lambda a: a.__dlpack__() if a.flags.carray else a,
-        lambda k: dlpack.array_of_capsule(k)[0] if dlpack.is_capsule(k) else k,
+        lambda k: dlpack.view_of_capsule(k) if dlpack.is_capsule(k) else k,
     ),
     "dlpack": (lambda a: np.from_dlpack(a) if a.flags.writeable else a, lambda k: k),
     "tensor": (lambda a: Tensor("X", a), lambda k: k.as_numpy()),

@@ -80,7 +80,7 @@ MAKE = """
             responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", array)]))
             del array
 """
-MOVES_REQUESTS = request._EXEC_UNHELD > 0
+MOVES_REQUESTS = request._UNHELD > 0
 
 
 def ask(*arrays: Any, model: str = "writer") -> InferenceRequest:

@@ -328,8 +328,12 @@ from bls_notebook.devices import dlpack
 class TritonPythonModel:
     def execute(self, requests):
         tensor = requests[0].inputs()[0]
-        bits, _ = dlpack.array_of_capsule(tensor.to_dlpack())
-        tensor = pb_utils.Tensor.from_dlpack("OUT", dlpack.capsule_of_bfloat16(bits))
+        capsule = tensor.to_dlpack()
+        dlpack.take_bfloat16(capsule)
+        bits = dlpack.view_of_capsule(capsule)
+        capsule = bits.__dlpack__()
+        dlpack.as_bfloat16(capsule)
+        tensor = pb_utils.Tensor.from_dlpack("OUT", capsule)
         response = pb_utils.InferenceResponse([tensor])
         self.kept, before = bits, getattr(self, "kept", None)
         if before is not None:
@@ -340,11 +344,14 @@ class TritonPythonModel:
         " dims: [-1] }]",
     )
     bits = np.arange(LARGE, dtype=np.uint16)
-    tensor = Tensor.from_dlpack("A", dlpack.capsule_of_bfloat16(bits))
+    capsule = bits.__dlpack__()
+    dlpack.as_bfloat16(capsule)
+    tensor = Tensor.from_dlpack("A", capsule)
     first = repo.infer("brain", {"A": tensor})["OUT"]
     repo.infer("brain", {"A": tensor})
-    read, is_bfloat = dlpack.array_of_capsule(first.to_dlpack())
-    assert is_bfloat
+    capsule = first.to_dlpack()
+    assert dlpack.take_bfloat16(capsule)
+    read = dlpack.view_of_capsule(capsule)
     assert read.tolist() == bits.tolist() == list(range(LARGE))
 
 

@@ -36,6 +36,12 @@ def owned(count: int = 4) -> tuple[np.ndarray[Any, Any], weakref.ref[Any]]:
     return array, weakref.ref(array)
 
 
+def capsule_of_bfloat16(bits: np.ndarray[Any, Any]) -> object:
+    made = bits.__dlpack__()
+    dlpack.as_bfloat16(made)
+    return made
+
+
 def capsule(code: int, bits: int, lanes: int = 1, device: int = 1) -> Any:
     """A capsule that says of 64 bytes whatever is wanted."""
     made = np.zeros(64, np.uint8).__dlpack__()
@@ -245,7 +251,7 @@ def bfloat16(values: list[float]) -> np.ndarray[Any, Any]:
 
 def test_bfloat16_has_dlpack_only() -> None:
     bits = bfloat16([1.0, -2.5, 0.0, np.inf])
-    tensor = Tensor.from_dlpack("T", dlpack.capsule_of_bfloat16(bits))
+    tensor = Tensor.from_dlpack("T", capsule_of_bfloat16(bits))
     assert tensor.triton_dtype().name == "BF16"
     assert tensor.shape() == [4]
     with pytest.raises(
@@ -254,14 +260,15 @@ def test_bfloat16_has_dlpack_only() -> None:
         tensor.as_numpy()
     again = Tensor.from_dlpack("U", tensor)
     assert again.triton_dtype().name == "BF16"
-    read, is_bfloat = dlpack.array_of_capsule(again.to_dlpack())
-    assert is_bfloat
+    made = again.to_dlpack()
+    assert dlpack.take_bfloat16(made)
+    read = dlpack.view_of_capsule(made)
     assert read.tolist() == bits.tolist()
     assert address(read) == address(bits)
 
 
 def test_bfloat16_of_no_elements() -> None:
-    tensor = Tensor.from_dlpack("T", dlpack.capsule_of_bfloat16(np.zeros((0, 2), np.uint16)))
+    tensor = Tensor.from_dlpack("T", capsule_of_bfloat16(np.zeros((0, 2), np.uint16)))
     assert (tensor.triton_dtype().name, tensor.shape()) == ("BF16", [0, 2])
 
 
@@ -363,8 +370,10 @@ def test_ml_dtypes_bfloat16() -> None:
     values = np.array([1.5, -3.0], ml_dtypes.bfloat16)
     with pytest.raises(TritonModelException, match="NumPy dtype is not supported"):
         Tensor("T", values)
-    tensor = Tensor.from_dlpack("T", dlpack.capsule_of_bfloat16(values.view(np.uint16)))
-    bits, _ = dlpack.array_of_capsule(tensor.to_dlpack())
+    tensor = Tensor.from_dlpack("T", capsule_of_bfloat16(values.view(np.uint16)))
+    made = tensor.to_dlpack()
+    assert dlpack.take_bfloat16(made)
+    bits = dlpack.view_of_capsule(made)
     assert bits.view(ml_dtypes.bfloat16).tolist() == [1.5, -3.0]
 
 

@@ -21,8 +21,7 @@ from bls_notebook.devices import dlpack, observer
 from bls_notebook.devices.errors import DLPackError
 
 from .absent import is_absent
-from .machine import current_gpu
-from .memory import SimulatedGPU, SimulatedMemory
+from .machine import SimulatedGPU, SimulatedMemory, current_gpu
 
 __all__ = ["array_of", "ndarray", "on_gpu", "place", "unwrapped", "wrapped"]
 

@@ -12,7 +12,6 @@ from bls_notebook.observe.records.repository import DeviceRecord
 
 from . import machine
 from .array import array_of, ndarray, place
-from .memory import SimulatedGPU
 
 __all__ = ["SimulatedGPUs"]
 
@@ -88,7 +87,7 @@ def _counts(array: Any) -> tuple[int, ...]:
 
 def _calibrate() -> frozenset[tuple[int, ...]]:
     """What `_counts` gives for arrays that nobody else holds; measured, because Pythons differ."""
-    gpu = SimulatedGPU(0, 1 << 20)
+    gpu = machine.SimulatedGPU(0, 1 << 20)
     plain = place(np.zeros(4), gpu)
     view = place(np.zeros(4), gpu).reshape(2, 2)
     return frozenset({_counts(plain), _counts(view)})

@@ -1,18 +1,150 @@
-"""The simulated GPUs that there are, and which of them a thread works on.
+"""The simulated GPUs that there are, which of them a thread works on, and their memory.
 
-Guarantees: which GPU is current is a thread's own, as with CUDA. GPUs that are taken away stay usable for
-arrays that are still on them.
+Guarantees: safe from any thread. Which GPU is current is a thread's own, as with CUDA. GPUs that are taken
+away stay usable for arrays that are still on them. A block of memory counts from before it is usable until
+the last array, view or DLPack capsule over it is gone, and is given back at that moment, not later; `free`
+takes no lock, so that it may run inside a garbage collection.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections import deque
+from typing import Any
 
-from bls_notebook.devices.errors import DeviceError
+import numpy as np
 
-from .memory import SimulatedGPU
+from bls_notebook.devices import observer
+from bls_notebook.devices.device import Device
+from bls_notebook.devices.errors import DeviceError, OutOfMemoryError
 
-__all__ = ["current_gpu", "gpu_at", "gpus", "set_current", "set_gpus"]
+__all__ = ["SimulatedGPU", "SimulatedMemory", "current_gpu", "gpu_at", "gpus", "set_current", "set_gpus"]
+
+_Array = np.ndarray[Any, Any]
+_keys = itertools.count(-1, -1)  # no addresses
+
+
+class SimulatedGPU:
+    """One simulated GPU.
+
+    Parameters
+    ----------
+    index : int
+        Its number.
+    capacity : int
+        In bytes.
+    """
+
+    def __init__(self, index: int, capacity: int) -> None:
+        self.device: Device = Device("gpu", index, simulated=True)
+        self.index = index
+        self.capacity = capacity
+        self._used = 0
+        self._freed: deque[int] = deque()
+        self._lock = threading.RLock()
+        self._settling = False
+
+    @property
+    def used(self) -> int:
+        """Bytes in use."""
+        with self._lock:
+            self._settle()
+            return self._used
+
+    def _settle(self) -> None:
+        # A garbage collection inside this loop may free more, which only appends.
+        if self._settling:
+            return
+        self._settling = True
+        try:
+            while self._freed:
+                self._used -= self._freed.popleft()
+        finally:
+            self._settling = False
+
+    def check(self, size: int) -> None:
+        """Raise OutOfMemoryError where there is not that much left."""
+        used = self.used
+        if used + size > self.capacity:
+            raise OutOfMemoryError(size, used, self.capacity, self.device.label)
+
+    def take(self, size: int) -> None:
+        """Count bytes as in use.
+
+        Raises
+        ------
+        OutOfMemoryError
+            There is not that much left.
+        """
+        with self._lock:
+            self.check(size)
+            self._used += size
+
+    def free(self, size: int) -> None:
+        """Count bytes as free."""
+        self._freed.append(size)
+
+
+class SimulatedMemory:
+    """A block of a simulated GPU's memory. Arrays over it have it as their base, and so keep it.
+
+    Parameters
+    ----------
+    gpu : SimulatedGPU
+    host : numpy.ndarray
+        Memory that nobody else has; it stands in for the GPU's.
+
+    Attributes
+    ----------
+    key : int
+        Below 0, and unique for as long as the process lives.
+    ptr : int
+        The block's address. It is the host's, so whoever takes it for one of CUDA gets CUDA's error.
+    size : int
+        In bytes.
+    """
+
+    __slots__ = ("__array_interface__", "__weakref__", "_host", "_taken", "gpu", "key", "ptr", "size")
+
+    def __init__(self, gpu: SimulatedGPU, host: _Array) -> None:
+        self._taken = False
+        self.gpu = gpu
+        self.key = next(_keys)
+        self.size = int(host.nbytes)
+        gpu.take(self.size)
+        self._taken = True
+        self._host = host
+        self.ptr = int(host.ctypes.data)
+        self.__array_interface__ = {**host.__array_interface__, "data": (self.ptr, False)}
+        watching = observer.current
+        if watching is not None:
+            watching.allocated(gpu.device.name, self.key, self.size)
+
+    @property
+    def device(self) -> Device:
+        """The GPU that it is on."""
+        return self.gpu.device
+
+    @property
+    def device_id(self) -> int:
+        """Number of the GPU that it is on."""
+        return self.gpu.index
+
+    def array(self) -> _Array:
+        """Return the block as a host array that keeps it."""
+        return np.asarray(self)
+
+    def __del__(self) -> None:
+        if self._taken:
+            self.gpu.free(self.size)
+            watching = observer.current
+            if watching is not None:
+                watching.freed(self.gpu.device.name, self.key, self.size)
+
+    def __repr__(self) -> str:
+        return f"<{self.size:,} bytes of {self.gpu.device.label}>"
+
 
 _gpus: tuple[SimulatedGPU, ...] = ()
 

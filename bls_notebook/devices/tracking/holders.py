@@ -7,10 +7,12 @@ of those objects. What it did not get to has no holder in its answer.
 from __future__ import annotations
 
 import gc
+import sys
 import types
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from inspect import CO_OPTIMIZED
 from time import perf_counter
 from typing import Any
 
@@ -23,7 +25,7 @@ from .owners import gpu_block
 from .paths import text_of_path
 from .referrers import unnamed_holders
 
-__all__ = ["ATOMS", "SearchRoot", "find_holders", "kinds", "providers"]
+__all__ = ["ATOMS", "SearchRoot", "find_holders", "frame_roots", "kinds", "providers"]
 
 SECONDS = 0.5  # for the search from names
 UNNAMED_SECONDS = 0.5  # for the one from blocks
@@ -211,3 +213,40 @@ def _holder(root: SearchRoot, way: tuple[Any, ...]) -> Holder:
     if not remedy and root.kind == "variable":
         remedy = f"del {name if deletable else root.name}"
     return Holder(root.kind, name, remedy)
+
+
+def frame_roots(asking: str) -> Iterator[SearchRoot]:
+    """Yield the variables of every function that runs now, in any thread, but those of the module `asking`.
+
+    No variable is kept alive by having been looked at, and none is changed. Before Python 3.13 a frame that
+    is asked for its variables keeps them in a dict of its own, which is emptied at once unless somebody else
+    has it; a frame that is being debugged is not asked.
+    """
+    for frame in list(sys._current_frames().values()):
+        at: types.FrameType | None = frame
+        while at is not None:
+            # Of a module or a class the variables are its namespace itself, which others lead to.
+            module = at.f_globals.get("__name__", "")
+            if at.f_code.co_flags & CO_OPTIMIZED and at.f_trace is None and module not in (asking, __name__):
+                ours = str(module).startswith("bls_notebook.")
+                for name, value in _variables(at):
+                    if not isinstance(value, ATOMS) and not isinstance(value, types.FunctionType):
+                        yield SearchRoot("frame", "" if ours else f"{name} in {at.f_code.co_name}()", value)
+            at = at.f_back
+
+
+def _variables(frame: types.FrameType) -> list[tuple[str, Any]]:
+    found: Any = frame.f_locals
+    variables = list(found.items())
+    if type(found) is dict and sys.getrefcount(found) == _OWN:
+        found.clear()
+    return variables
+
+
+def _count_own() -> int:
+    """How many references `_variables` sees to the dict of a frame that nobody else has."""
+    found: Any = sys._getframe().f_locals
+    return sys.getrefcount(found) if type(found) is dict else 0
+
+
+_OWN = _count_own()

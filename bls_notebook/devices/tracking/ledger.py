@@ -216,11 +216,6 @@ class Recording:
     def _rare(self, what: int, *about: Any) -> None:
         self._note((what, perf_counter_ns(), about, None, None, None, None, *_NOTHING))
 
-    def unwatched(self, array: Any) -> bool:
-        """Whether nobody has a weak reference to an object but the ledger."""
-        known = getweakrefs(array)
-        return not known or (len(known) == 1 and known[0].__callback__ is self._died)
-
     def stop(self) -> None:
         """Watch nothing any more."""
         self.log.clear()
@@ -242,17 +237,14 @@ recording: Recording | None = None
 _cell = ""  # of the notebook, that runs now
 
 
-def _no_request() -> int:
-    return 0
-
-
-# Gives the number of the request that is executed on this thread, 0 for none; the engine sets it.
-current_request: Callable[[], int] = _no_request
+# Gives the number of the request that is executed on this thread, 0 (as here) for none; the engine sets it.
+current_request: Callable[[], int] = int
 
 
 def unwatched(array: Any) -> bool:
     """Whether nobody has a weak reference to an object, but perhaps the ledger."""
-    return getweakrefcount(array) == 0 if recording is None else recording.unwatched(array)
+    known, on = getweakrefs(array), recording
+    return not known or (on is not None and len(known) == 1 and known[0].__callback__ is on._died)
 
 
 def set_cell(name: str) -> None:

@@ -14,15 +14,15 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from time import perf_counter_ns
-from types import FrameType, TracebackType
+from types import TracebackType
 from weakref import ref
 
-from bls_notebook.devices import devices, gpus, observer
+from bls_notebook.devices import observer
+from bls_notebook.devices.registry import devices, gpus
 from bls_notebook.devices.tracking import ledger, pool_hooks
 from bls_notebook.devices.tracking.blocks import Block, Request
 from bls_notebook.devices.tracking.book import Book
-from bls_notebook.devices.tracking.frames import frame_roots
-from bls_notebook.devices.tracking.holders import SearchRoot, find_holders, providers
+from bls_notebook.devices.tracking.holders import SearchRoot, find_holders, frame_roots, providers
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted, would_be_lost_in
 from bls_notebook.engine.waiting.loops import in_every_loop
@@ -42,7 +42,6 @@ from . import model_roots as _model_roots  # noqa: F401 - where the search for h
 __all__ = ["DEFAULT_LIMIT", "MemoryTrack", "track_memory"]
 
 DEFAULT_LIMIT = 50_000
-_OURS = (__name__, "bls_notebook.devices.tracking.holders", "bls_notebook.devices.tracking.frames")
 ITEMS = 20  # of the log, that are kept of each life before it is read
 LEAST_LOG = 20_000
 HELD = 200  # blocks whose holders are looked for, the largest
@@ -368,11 +367,7 @@ def _roots() -> Iterator[SearchRoot]:
     for name, value in variables.items():
         if not name.startswith("_") and "get_ipython" not in variables:  # a notebook's are known better
             yield SearchRoot("variable", name, value)
-    yield from frame_roots(_is_ours, "bls_notebook.")
-
-
-def _is_ours(frame: FrameType) -> bool:
-    return frame.f_globals.get("__name__") in _OURS
+    yield from frame_roots(__name__)
 
 
 def _in_use() -> dict[str, int]:

@@ -18,7 +18,7 @@ from bls_notebook.engine import messages
 from bls_notebook.engine.failures import error_response
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils.gpu_text import TextOnGPU
-from bls_notebook.pb_utils.memory import MemoryType, PreferredMemory
+from bls_notebook.pb_utils.options import MemoryType, PreferredMemory
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
 from bls_notebook.backends.registry import find_backend
-from bls_notebook.devices.device import gpu
+from bls_notebook.devices.device import Device
 from bls_notebook.devices.registry import gpus
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
@@ -125,7 +125,7 @@ def _device_of(instance: InstanceSpec) -> tuple[str, int]:
     if instance.kind != "GPU":
         return "cpu", -1
     simulated = getattr(gpus(), "simulated", False)
-    return gpu(instance.device_id, simulated).label, -1 if simulated else instance.device_id
+    return Device("gpu", instance.device_id, simulated).label, -1 if simulated else instance.device_id
 
 
 class _Finalizing:

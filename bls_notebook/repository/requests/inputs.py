@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices import Device, parse_device
+from bls_notebook.devices.device import Device, parse_device
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.visible import first_line
