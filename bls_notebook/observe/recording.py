@@ -20,7 +20,7 @@ from typing import Any
 
 from bls_notebook.observe.records.session import ModelSeen
 
-__all__ = ["Log", "active", "nbytes", "refused", "span_id", "start", "stop"]
+__all__ = ["Log", "active", "nbytes", "refused", "span_id", "start", "stop", "text_bytes"]
 
 BLOCK = 1024  # numbers that are made at a time
 
@@ -207,14 +207,22 @@ def nbytes(tensors: Iterable[Any]) -> int:
     """Return the size of tensors, in bytes, as they are sent."""
     size = 0
     for tensor in tensors:
-        size += tensor._array.nbytes if tensor._datatype != "BYTES" else _text_bytes(tensor)
+        size += tensor._array.nbytes if tensor._datatype != "BYTES" else text_bytes(tensor._array)
     return size
 
 
-def _text_bytes(tensor: Any) -> int:
-    """The size of a BYTES tensor: four bytes of length before each element."""
-    elements = tensor._array.reshape(-1).tolist()
-    return 4 * len(elements) + sum(len(e) for e in elements if isinstance(e, (bytes, str)))
+def text_bytes(array: Any) -> int:
+    """Return what the elements of a BYTES tensor take: each its length, and four bytes for that.
+
+    So Triton holds them. Elements that are no bytes yet count by their number of characters.
+    """
+    if not hasattr(array, "tolist"):  # on a GPU it is held so
+        return int(array.nbytes)
+    elements = array.tolist() if array.ndim == 1 else array.reshape(-1).tolist()
+    try:
+        return 4 * len(elements) + sum(map(len, elements))
+    except TypeError:
+        return 4 * len(elements) + sum(len(e) for e in elements if isinstance(e, (bytes, str)))
 
 
 def refused(seen: ModelSeen, parent: int, kind: str, request_id: str, response: Any) -> None:

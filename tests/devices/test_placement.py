@@ -193,6 +193,16 @@ PASS_TEXT = PASS_TEXT.replace("request.inputs())", "[renamed(request.inputs()[0]
 )
 
 
+def test_text_on_a_gpu_is_recorded_with_what_it_takes_there(gpu: Kit, repo: bls.ModelRepository) -> None:
+    define(repo, "words", KEEP_TEXT, force_cpu=True, inputs={"IN": "STRING"}, outputs={"OUT": "STRING"})
+    define(repo, "pass", PASS_TEXT, inputs={"IN": "STRING"}, outputs={"OUT": "STRING"})
+    there = repo.infer("words", {"IN": ["a", "bcd"]}, preferred_memory="gpu:0")["OUT"]
+    with bls.profile() as session:
+        assert where(repo.infer("pass", {"IN": there})) == "gpu:0"
+    (span,) = session.record.spans
+    assert (span.bytes_in, span.bytes_out) == (12, 12)
+
+
 def test_the_response_tells_the_truth(gpu: Kit, repo: bls.ModelRepository) -> None:
     define(repo, "keep", KEEP)
     response = repo.infer("keep", {"IN": gpu.array(X)})

@@ -24,7 +24,9 @@ from weakref import getweakrefcount, getweakrefs, ref
 
 import numpy as np
 
-from .owners import bytes_of, elements_bytes, gpu_block, owner_of
+from bls_notebook.observe.recording import text_bytes
+
+from .owners import bytes_of, gpu_block, owner_of
 
 __all__ = ["Recording", "current_request", "recording", "set_cell", "unwatched"]
 
@@ -136,7 +138,7 @@ class Recording:
                 elif datatype != "BYTES":  # a copy, which nobody has seen
                     target, room = _ref(got._array, died), PLAIN
                 elif got._array.__class__ is _ndarray:  # likewise, and its elements are bytes
-                    target, room = _ref(got._array, died), elements_bytes(got._array)
+                    target, room = _ref(got._array, died), text_bytes(got._array)
                     size = room if owner is array else bytes_of(owner, array)
                 else:
                     target, room = self._block_of(got._array)

@@ -8,8 +8,9 @@ from weakref import ref
 import numpy as np
 
 from bls_notebook.devices.moves import device_of
+from bls_notebook.observe.recording import text_bytes
 
-__all__ = ["bytes_of", "elements_bytes", "gpu_block", "owner_of"]
+__all__ = ["bytes_of", "gpu_block", "owner_of"]
 
 _ndarray = np.ndarray
 
@@ -43,22 +44,10 @@ def owner_of(array: np.ndarray[Any, Any]) -> Any:
 def bytes_of(owner: Any, array: np.ndarray[Any, Any]) -> int:
     """Return how large the block is that `array` lies in, as far as that is known."""
     if isinstance(owner, _ndarray):
-        return elements_bytes(owner) if owner.dtype.char == "O" else int(owner.nbytes)
+        return text_bytes(owner) if owner.dtype.char == "O" else int(owner.nbytes)
     while isinstance(array.base, _ndarray):
         array = array.base
     return int(array.nbytes)
-
-
-def elements_bytes(array: np.ndarray[Any, Any]) -> int:
-    """Return what the elements of a BYTES tensor take: each its length, and four bytes for that.
-
-    So Triton holds them. Elements that are no bytes yet count by their number of characters.
-    """
-    elements = array.tolist() if array.ndim == 1 else array.reshape(-1).tolist()
-    try:
-        return 4 * len(elements) + sum(map(len, elements))
-    except TypeError:
-        return 4 * len(elements) + sum(len(e) if isinstance(e, (bytes, str)) else 0 for e in elements)
 
 
 def gpu_block(array: Any) -> tuple[tuple[str, int], int]:

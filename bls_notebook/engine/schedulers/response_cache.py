@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bls_notebook.observe.recording import nbytes
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
@@ -109,7 +110,7 @@ class ResponseCache:
         """Keep a copy of an answer, unless it is an error, on a GPU, or larger than the cache."""
         if not all(t.is_cpu() for t in response._outputs):
             return
-        size = sum(_bytes_of(t) for t in response._outputs)
+        size = nbytes(response._outputs)
         if response._error is not None or size > self.size:
             return
         entry = _Entry(requested, response, size)
@@ -145,10 +146,3 @@ class ResponseCache:
 
 def _copy(tensor: Tensor) -> Tensor:
     return Tensor._of(tensor._name, tensor._array.copy(), tensor._datatype)
-
-
-def _bytes_of(tensor: Tensor) -> int:
-    array = tensor._array
-    if array.dtype == np.object_:
-        return sum(4 + len(e) for e in array.reshape(-1).tolist())
-    return int(array.nbytes)
