@@ -6,7 +6,6 @@ does DLPack. Only a model that takes its inputs on the CPU sees the text again.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -47,11 +46,6 @@ class TextOnGPU:
     def ndim(self) -> int:
         """How many dimensions."""
         return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """How many elements."""
-        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Mapping
 
 from ._runtime import current_caller
-from .errors import TritonModelException
-from .refusing import plain_text
+from .errors import TritonModelException, plain_text
 
 __all__ = ["get_model_dir", "is_model_ready", "load_model", "unload_model"]
 

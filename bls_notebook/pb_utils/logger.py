@@ -7,7 +7,7 @@ import sys
 from typing import ClassVar
 
 from ._runtime import caller_var, find_caller
-from .refusing import plain_text
+from .errors import plain_text
 
 __all__ = ["LogLevel", "Logger"]
 

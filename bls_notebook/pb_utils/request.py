@@ -11,9 +11,8 @@ from typing import Any, Final
 from bls_notebook.devices.holding import RecordingNumber
 
 from ._runtime import caller_var, current_caller
-from .errors import TritonModelException
+from .errors import TritonModelException, is_sequence, unpicklable
 from .options import DEFAULT_OPTIONS, Options, PreferredMemory, parameters_to_json
-from .refusing import is_sequence, unpicklable
 from .sender import Answerable, InferenceResponseSender
 from .tensor import Tensor
 from .trace import NO_TRACE, InferenceTrace

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .errors import TritonError, TritonModelException
+from .errors import TritonError, TritonModelException, is_sequence, unpicklable
 from .options import parameters_to_json
-from .refusing import is_sequence, unpicklable
 from .tensor import Tensor
 
 __all__ = ["InferenceResponse", "get_output_tensor_by_name"]

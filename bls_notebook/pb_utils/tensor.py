@@ -15,9 +15,8 @@ from bls_notebook.devices.registry import backend_of, gpus, why_no_gpu
 from bls_notebook.devices.tracking import ledger
 
 from .dtypes import DATATYPE_OF_DTYPE, DataType
-from .errors import TritonModelException
+from .errors import TritonModelException, unpicklable
 from .gpu_text import TextOnGPU
-from .refusing import unpicklable
 
 __all__ = ["Tensor"]
 

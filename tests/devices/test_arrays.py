@@ -142,6 +142,7 @@ def test_elements_are_set(gpu: Kit) -> None:
     x[0], a[0] = 7, 7
     x[1:, 2], a[1:, 2] = gpu.array([5, 6]), [5, 6]
     x[x < 0], a[a < 0] = 0, 0
+    x[2, 3], a[2, 3] = np.array(8, np.float32), 8
     same(x, a)
     x[:] = B  # CuPy's one way to set from a NumPy array: of the same shape and dtype
     same(x, B)

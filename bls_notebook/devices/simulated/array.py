@@ -158,18 +158,17 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if isinstance(value, np.ndarray):
-            whole = isinstance(key, slice) and key == slice(None)
-            if value.ndim and not whole:
+            if isinstance(key, slice) and key == slice(None):
+                if value.dtype != self.dtype or value.shape != self.shape:
+                    raise ValueError(
+                        "copying a numpy.ndarray to a cupy.ndarray by empty slice assignment must ensure "
+                        "arrays have same shape and dtype"
+                    )
+                self.set(value)
+                return
+            if value.ndim:
                 raise unsupported(value)
-            if whole and (value.dtype != self.dtype or value.shape != self.shape):
-                raise ValueError(
-                    "copying a numpy.ndarray to a cupy.ndarray by empty slice assignment must ensure arrays "
-                    "have same shape and dtype"
-                )
-            started = perf_counter_ns()
-            self._host[...] = value
-            observer.moved("transfer", value, self, perf_counter_ns() - started)
-            return
+            value = value.item()
         self._host[unwrapped(key, indices=True)] = unwrapped(value)
 
     # -- NumPy's functions ---------------------------------------------------------------------------

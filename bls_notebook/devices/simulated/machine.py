@@ -149,11 +149,7 @@ class SimulatedMemory:
 _gpus: tuple[SimulatedGPU, ...] = ()
 
 
-class _Current(threading.local):
-    index = 0
-
-
-_current = _Current()
+_current = threading.local()
 
 
 def gpus() -> tuple[SimulatedGPU, ...]:
@@ -189,11 +185,11 @@ def gpu_at(index: int) -> SimulatedGPU:
 
 def current_gpu() -> SimulatedGPU:
     """Return the GPU that this thread works on."""
-    return gpu_at(_current.index)
+    return gpu_at(getattr(_current, "index", 0))
 
 
 def set_current(index: int) -> int:
     """Make a GPU the one that this thread works on; return the number of the one before."""
     gpu_at(index)
-    before, _current.index = _current.index, index
+    before, _current.index = getattr(_current, "index", 0), index
     return before

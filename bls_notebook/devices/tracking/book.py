@@ -12,24 +12,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from . import ledger
 from .blocks import Block, Request
-from .ledger import (
-    AGAIN,
-    ALLOCATED,
-    ALONE,
-    CELL,
-    EXPORTED,
-    FREED,
-    IN,
-    MOVED,
-    OUT,
-    PLAIN,
-    SOURCE,
-    TARGET,
-    WIDTH,
-    Key,
-    Who,
-)
+from .ledger import IN, OUT, WIDTH, Key, Who
 
 __all__ = ["Book"]
 
@@ -96,15 +81,15 @@ class Book:
                 if request is None:
                     request = self._request(number, other, who, options, span)
                 self._crossed(at, "input", request.parent, request, request, fields)
-            elif word in (OUT, AGAIN):
+            elif word in (OUT, ledger.AGAIN):
                 known = self._known(number)
                 if known is not None and other:
                     known.instance = other
-                if word == AGAIN:
+                if word == ledger.AGAIN:
                     self._crossed(at, "input", known, known, known, fields)
                 else:
                     self._crossed(at, "output", known, known, None if known is None else known.parent, fields)
-            elif word == ALONE:
+            elif word == ledger.ALONE:
                 self._request(number, other, who, options, span)
             else:
                 _RARE[word](self, at, *number)
@@ -134,10 +119,10 @@ class Book:
             have to be read.
         """
         # In slices and without a copy of the log: it is far larger than a processor's cache.
-        kinds, sources, targets = (log[column:most:WIDTH] for column in (0, SOURCE, TARGET))
+        kinds, sources, targets = (log[column:most:WIDTH] for column in (0, ledger.SOURCE, ledger.TARGET))
         if not _SKIMMED.issuperset(kinds) or tuple in {*map(type, sources), *map(type, targets)}:
             return None
-        recent = {*map(id, log[most + SOURCE :: WIDTH]), *map(id, log[most + TARGET :: WIDTH])}
+        recent = {*map(id, log[most + ledger.SOURCE :: WIDTH]), *map(id, log[most + ledger.TARGET :: WIDTH])}
         # Rows stay that say where the notebook is, and what became of a block that lives, or is named later.
         ids = list(map(id, targets))
         stay = {i for i, key in enumerate(targets) if key is None or key() is not None}
@@ -151,7 +136,7 @@ class Book:
         kept: list[Any] = []
         for i in sorted(stay):
             kept += log[i * WIDTH : (i + 1) * WIDTH]
-        named = {id(None), *map(id, kept[SOURCE::WIDTH]), *map(id, kept[TARGET::WIDTH])}
+        named = {id(None), *map(id, kept[ledger.SOURCE :: WIDTH]), *map(id, kept[ledger.TARGET :: WIDTH])}
         gone = {*map(id, sources), *ids} - named - recent
         gone -= self._living.keys()
         gone -= self._uncounted.keys()
@@ -178,7 +163,7 @@ class Book:
             if kinds[i] == IN:
                 parent, who, options, span = log[i * WIDTH + 3 : i * WIDTH + 7]
                 self._skipped[numbers[i]] = parent, who, options, span, cell
-            elif kinds[i] == CELL:
+            elif kinds[i] == ledger.CELL:
                 (cell,) = numbers[i]
         self._prune(self._skipped)
 
@@ -215,14 +200,14 @@ class Book:
         """A tensor went from one to another; `maker` has the copy, if it was copied."""
         name, datatype, shape, source, size, target, room = fields
         plain = 0
-        if PLAIN in (size, room):
+        if ledger.PLAIN in (size, room):
             plain = math.prod(shape) * _ITEM_BYTES.get(datatype, 1)
-        given = self._seen(source, plain if size == PLAIN else size, at, giver)
+        given = self._seen(source, plain if size == ledger.PLAIN else size, at, giver)
         if target is source:
             got = given
         else:
             known = self._next
-            got = self._seen(target, plain if room == PLAIN else room, at, maker)
+            got = self._seen(target, plain if room == ledger.PLAIN else room, at, maker)
             if got is not None and got.id >= known:
                 got.how, got.source = "copy", 0 if given is None else given.id
             if got is not None and not got.stays:
@@ -337,10 +322,10 @@ class Book:
 
 
 _RARE: dict[int, Callable[..., None]] = {
-    CELL: Book._in_cell,
-    ALLOCATED: Book._allocated,
-    FREED: Book._freed,
-    MOVED: Book._moved,
-    EXPORTED: Book._exported,
+    ledger.CELL: Book._in_cell,
+    ledger.ALLOCATED: Book._allocated,
+    ledger.FREED: Book._freed,
+    ledger.MOVED: Book._moved,
+    ledger.EXPORTED: Book._exported,
 }
-_SKIMMED = {IN, OUT, CELL}  # rows that need not be read
+_SKIMMED = {IN, OUT, ledger.CELL}  # rows that need not be read

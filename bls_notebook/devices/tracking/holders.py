@@ -21,7 +21,7 @@ import numpy as np
 from bls_notebook.devices.registry import backend_of
 from bls_notebook.observe.records.lives import Holder
 
-from .owners import gpu_block
+from .ledger import gpu_block
 from .paths import text_of_path
 from .referrers import unnamed_holders
 
