@@ -7,7 +7,7 @@ On a machine with a GPU, CuPy and pytest, but without IPython and pytest-asyncio
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ import bls_notebook as bls
 from bls_notebook.devices import registry
 from bls_notebook.devices.registry import gpus
 from bls_notebook.devices.simulated import machine
+from bls_notebook.pb_utils import Tensor
 
 CAPACITY = 64 << 20
 
@@ -54,6 +55,12 @@ class Kit:
 
     def label(self, index: int = 0) -> str:
         return f"gpu:{index} (simulated)" if self.simulated else f"gpu:{index}"
+
+
+def pointer(tensor: Tensor) -> int:
+    """The address of a tensor's memory on a GPU."""
+    array: Any = tensor._array
+    return int(array.data.ptr)
 
 
 @pytest.fixture(params=["simulated", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -101,9 +108,6 @@ def two(gpu: Kit) -> Kit:
     if gpu.count < 2:
         pytest.skip("needs two GPUs")
     return gpu
-
-
-Define = Callable[..., None]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from bls_notebook.devices import observer
 from bls_notebook.devices.moves import device_of
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.pb_utils import InferenceRequest, Tensor
-from tests.devices.conftest import Kit
+from tests.devices.conftest import Kit, pointer
 from tests.devices.models import HEAD, KEEP, define
 from tests.engine.isolated import MOVES_REQUESTS
 
@@ -28,11 +28,6 @@ BYTES = SIZE * 4
 
 def fresh(gpu: Kit) -> Any:
     return gpu.array(np.arange(SIZE))
-
-
-def pointer(tensor: Tensor) -> int:
-    array: Any = tensor._array
-    return int(array.data.ptr)
 
 
 def test_memory_moves_where_its_giver_has_let_go(gpu: Kit) -> None:

@@ -191,9 +191,10 @@ def test_what_is_said_to_be_alive_is_alive(
     monkeypatch.setattr(book, "MOST_REQUESTS", 100)
     monkeypatch.setattr(runner, "FOLD_AT", 4)
     walker = Walk(repo, seed)
-    for _ in range(100):  # what is made once, by the engine and by NumPy
-        walker.step()
-    walker.finish()
+    with bls.track_memory(limit=100):  # what is made and imported once
+        for _ in range(100):
+            walker.step()
+        walker.finish()
     tracemalloc.start(1)  # from here on: the fewer objects it knows, the quicker it tells of them
     try:
         record = walk(Machine(), walker, CALLS, limit=100)

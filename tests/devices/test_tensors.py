@@ -11,7 +11,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices import dlpack
 from bls_notebook.pb_utils import Tensor, TritonModelException
-from tests.devices.conftest import Kit
+from tests.devices.conftest import Kit, pointer
 
 DTYPES = [
     "bool",
@@ -27,11 +27,6 @@ DTYPES = [
     "float32",
     "float64",
 ]
-
-
-def pointer(tensor: Tensor) -> int:
-    array: Any = tensor._array
-    return int(array.data.ptr)
 
 
 def test_what_it_says_of_itself(gpu: Kit) -> None:

@@ -16,15 +16,12 @@ from hypothesis.extra import numpy as npst
 
 from bls_notebook.devices import dlpack
 from bls_notebook.pb_utils import Tensor, TritonModelException
+from tests.pb_utils.conftest import address
 
 DTYPES = ["?", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8"]
 arrays = st.sampled_from(DTYPES).flatmap(
     lambda d: npst.arrays(d, npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
 )
-
-
-def address(array: np.ndarray[Any, Any]) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 class Owned(np.ndarray):  # type: ignore[type-arg]

@@ -34,10 +34,6 @@ arrays = st.sampled_from(DTYPES).flatmap(
 )
 
 
-def address(array: np.ndarray[Any, Any]) -> int:
-    return int(array.__array_interface__["data"][0])
-
-
 @pytest.mark.parametrize(("dtype", "name"), list(zip(DTYPES, NAMES, strict=True)))
 def test_every_dtype(dtype: str, name: str) -> None:
     tensor = Tensor("T", np.ones((2, 3), dtype))
