@@ -12,8 +12,7 @@ import asyncio
 import inspect
 import threading
 from asyncio.events import _get_running_loop, _set_running_loop
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, MutableSequence
 from contextvars import copy_context
 from itertools import starmap
 from time import perf_counter_ns
@@ -54,10 +53,14 @@ _ONCE: tuple[tuple[()], ...] = ((),)
 class Queue(Protocol):
     """The scheduler that the closure belongs to."""
 
-    _idle: deque[Instance]
-    _queue: deque[Ticket]
     _closed: bool
     _watch: bool  # somebody is told when an instance comes back: closed, or some are to leave
+
+    @property
+    def _idle(self) -> MutableSequence[Instance]: ...
+
+    @property
+    def _queue(self) -> Collection[Ticket]: ...
 
     def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
         """Serve a request that has to wait."""

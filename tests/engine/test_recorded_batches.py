@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.engine.schedulers import base
+from bls_notebook.engine.inline import inline_call
+from bls_notebook.engine.schedulers import base, dynamic
 from tests.engine.batch_scenarios import (
     CONFIGS,
     LIMIT,
@@ -60,6 +61,20 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> I
         return result
 
     monkeypatch.setattr(base.BatchScheduler, "_enter", enter)
+
+    def inline(model: Any, scheduler: Any) -> Any:
+        call = inline_call(model, scheduler)
+
+        def counted(parent: Any, request: Any) -> Any:
+            if scheduler._idle and not scheduler._queue:  # it enters nothing
+                with changed:
+                    entered[0] += 1
+                    changed.notify_all()
+            return call(parent, request)
+
+        return counted
+
+    monkeypatch.setattr(dynamic, "inline_call", inline)
 
     def arrived(count: int) -> None:
         with changed:

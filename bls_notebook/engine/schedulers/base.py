@@ -115,13 +115,17 @@ class BatchScheduler(Lifecycle):
 
     def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
         """Serve a request and wait for its answer."""
-        need_room()
-        parent.note_blocking(self._model.name)
-        arrived = self._clock.now()
         ticket = Ticket(
             self._model, taken_over(request) if ARGUMENTS_STAY else request, parent, copy_context()
         )
         del request  # its end must be noticed while this thread waits
+        return self.call_queued(parent, ticket)
+
+    def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
+        """Serve a request that may have to wait."""
+        need_room()
+        parent.note_blocking(self._model.name)
+        arrived = self._clock.now()
         parent.adopt(ticket)
         answers: Answers = []
         held: list[Instance] = []  # what this thread has to give back, whatever happens
@@ -233,6 +237,10 @@ class BatchScheduler(Lifecycle):
             tell()
 
     # -- instances -------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """See to the queue, and to what is to be done at the end."""
+        self._look()
 
     def _look(self) -> None:
         """Put idle instances to work, answer what has expired, and set the alarm for the rest."""

@@ -14,6 +14,7 @@ from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.failures import error_response
+from bls_notebook.engine.inline import inline_call
 from bls_notebook.engine.messages import queue_full, timeout_expired
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.threads import start_in_thread
@@ -103,6 +104,9 @@ class DynamicBatcher(BatchScheduler):
         self._waiting = BatchQueue(_policy(config.default_queue_policy), policies if self._levels else None)
         self._key = ShapeKey(spec)
         self._ordering = Ordering() if config.preserve_ordering else None
+        # Where a batch never waits for more, a request that is alone goes the shortest way.
+        if not (self._async or model.decoupled or self._ordering or self._rules.delay):
+            self.call = inline_call(model, self)  # type: ignore[assignment,method-assign]
         self._grows_at: int | None = None  # when a batch that waits for more need wait no longer
 
     def _accept(self, ticket: Ticket, now: int) -> InferenceResponse | None:
