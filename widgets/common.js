@@ -56,20 +56,38 @@ export function size(bytes) {
   return `${value.toFixed(digits)} ${units[unit]}`;
 }
 
+/** @param {number} count @param {string} noun */
+export function counted(count, noun) {
+  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+}
+
+/**
+ * The first index whose value is above a number.
+ * @param {ArrayLike<number>} values in order
+ * @param {number} value
+ */
+export function above(values, value) {
+  let [low, high] = [0, values.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle] <= value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
 /**
  * Choose round numbers between two.
  * @param {number} low
  * @param {number} high
  * @param {number} most how many at most
- * @param {number} [base] 10 for times, 2 for bytes
  */
-export function ticks(low, high, most, base = 10) {
+export function ticks(low, high, most) {
   const span = high - low;
   if (!(span > 0)) return [low];
   const rough = span / Math.max(1, most);
-  const power = base ** Math.floor(Math.log(rough) / Math.log(base));
-  const steps = base === 10 ? [1, 2, 5, 10] : [1, 2];
-  const step = power * (steps.find((each) => each * power >= rough * 0.999) ?? base);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * ([1, 2, 5].find((each) => each * power >= rough * 0.999) ?? 10);
   const found = [];
   for (let at = Math.ceil(low / step - 1e-9); at * step <= high + step * 1e-9; at += 1) found.push(at * step);
   return found;

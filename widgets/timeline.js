@@ -1,64 +1,404 @@
-// The timeline of a profile: who ran when, who waited for whom. Python's side is display/timeline/widget.py.
+// The timeline of a profile: who ran when, who waited for whom. Python's side is display/timeline/widget.py,
+// which says where everything stands; here it is shown, searched and selected.
 
-import { columns, make } from "./common.js";
+import { Chart, own } from "./chart.js";
+import { columns, counted, duration, make } from "./common.js";
 import { onTop } from "./on_top.js";
 import { readSession } from "./timeline_data.js";
-import { listen } from "./timeline_input.js";
-import { TimelineView } from "./timeline_view.js";
+import { paintAll, paintSpots } from "./timeline_paint.js";
+import { details, rangeFigures, rangeTable, search, spoken } from "./timeline_words.js";
 
 /** @typedef {import("./on_top.js").Model} Model */
+/** @typedef {import("./timeline_data.js").Session} Session */
+/** @typedef {import("./timeline_data.js").Strip} Strip */
+/** @typedef {import("./chart.js").Spot<Strip>} Spot */
+/** @typedef {{ begin: number, end: number }} Range */
 
-/** @param {{ model: Model, el: HTMLElement }} context */
-function render({ model, el }) {
-  const sessions = model.get("sessions").map(readSession);
-  const root = make("div", { class: "bls-timeline" });
-  root.style.setProperty("--t-labels", `${labelWidth(sessions)}px`);
-  el.append(root);
+const KEYS = [
+  ["Ctrl + wheel, + −", "zoom"], ["drag, Shift + wheel, Shift + ← →", "pan"], ["double click, Enter", "zoom to a request"],
+  ["drag on the axis, Shift + drag", "select a range"], ["[ ]", "begin and end a range at the request"],
+  ["← → ↑ ↓", "go from request to request"], ["p", "go to its caller"], ["/  n  N", "search, next, previous"],
+  ["c", "critical path"], ["0", "show all"], ["Esc", "clear"],
+];
 
-  let wanted = false;
-  const view = new TimelineView(root, sessions, {
-    selected: (selection) => {
-      model.set("selection", selection);
-      model.save_changes();
-    },
-    focused: (focus) => {
-      model.set("focus", focus);
-      model.save_changes();
-    },
-    pathWanted: () => {
-      // Worked out in Python when it is asked for the first time.
-      if (model.get("paths").length) return true;
-      wanted = true;
-      model.set("wants_paths", true);
-      model.save_changes();
-      return false;
-    },
-  }, model.get("titled"));
-  const pathsCame = () => {
-    const paths = model.get("paths").map((/** @type {any} */ raw) => ({ ...columns(raw.data, raw.columns), phases: raw.phases }));
-    if (!paths.length) return;
-    view.setPaths(paths);
-    if (wanted || model.get("lit")) view.light(true);
-    wanted = false;
-  };
-  model.on("change:paths", pathsCame);
-  pathsCame();
-  const silence = listen(view);
-  return () => {
-    model.off("change:paths", pathsCame);
-    silence();
-    view.close();
-  };
+/** @extends {Chart<Strip>} */
+export class Timeline extends Chart {
+  headHeight = 26;
+  /** The requests of each session that are to stand out. @type {Set<number>[] | null} */
+  chosen = null;
+  /** @type {any[]} */
+  paths = [];
+  lit = false;
+  wanted = false; // the critical path, which Python works out when it is asked for the first time
+  alone = ""; // the model that is shown alone
+  /** @type {Range | null} */
+  range = null;
+  /** What shows the colour of a model, which the theme decides. @type {[HTMLElement, any][]} */
+  chips = [];
+  query = /** @type {HTMLInputElement} */ (own(make("input", {
+    type: "search", placeholder: "Search", "aria-label": "Search by model, request ID or error",
+    title: "Model, request ID or error (/)", oninput: () => this.find(),
+    onkeydown: (/** @type {KeyboardEvent} */ event) => this.queryKey(event),
+  })));
+  foundText = make("span", { class: "bls-tl-found" });
+  pathButton = make("button", {
+    type: "button", "aria-pressed": "false", onclick: () => this.light(!this.lit),
+    title: "What the time was spent on: were it faster, all would be (c)",
+  }, "Critical path");
+  helpButton = make("button", {
+    type: "button", "aria-pressed": "false", title: "Keys and mouse (?)", "aria-label": "Keys and mouse",
+    onclick: () => this.help(),
+  }, "?");
+  legend = make("div", { class: "bls-tl-legend" });
+  below = make("div", { class: "bls-tl-below" });
+
+  /** @param {Model} model @param {HTMLElement} el */
+  constructor(model, el) {
+    super(el, "bls-timeline", "bls-tl", { head: "ruler", space: "lanes" });
+    this.model = model;
+    this.sessions = /** @type {Session[]} */ (model.get("sessions").map(readSession));
+    this.wall = Math.max(...this.sessions.map((session) => session.wall));
+    this.whole = this.to = this.wall * 1.015;
+    this.rows = this.sessions.flatMap((session) => session.rows);
+    this.rowsHeight = Math.max(...this.sessions.map(({ raw }) => raw.bottom));
+    const names = this.sessions.flatMap(({ raw }) =>
+      raw.lanes.map((lane) => (raw.models[lane.model]?.name ?? lane.name).length + lane.label.length));
+    this.labels = Math.round(Math.min(250, Math.max(168, 84 + 6.8 * Math.max(0, ...names))));
+    this.root.style.setProperty("--t-labels", `${this.labels}px`);
+    this.select = (/** @type {Range | null} */ range, done = true) => this.selectRange(range, done);
+    this.build();
+    const total = this.sessions.reduce((sum, session) => sum + session.n, 0);
+    const label = `Timeline of ${counted(total, "request")}. Arrow keys go from request to request, question mark lists the keys.`;
+    this.start(this.over, label, "timeline", [this.over, this.head]);
+    const came = () => this.pathsCame();
+    model.on("change:paths", came);
+    this.ends.push(() => model.off("change:paths", came));
+    came();
+  }
+
+  // -- the elements -------------------------------------------------------------------------------
+
+  build() {
+    this.legend.append(...this.makeLegend());
+    this.head.title = "Drag to select a range";
+    for (const session of this.sessions) this.space.append(...this.makeLabels(session));
+    const [{ raw }] = this.sessions;
+    const one = this.model.get("titled") && this.sessions.length === 1;
+    const title = one && raw.name && make("span", { class: "bls-tl-title" }, raw.name);
+    this.root.append(
+      make("div", { class: "bls-tl-head" },
+        ...(one ? [title || "", make("span", { class: "bls-tl-facts" }, raw.facts)] : [this.legend]),
+        make("span", { class: "bls-tl-tools" }, this.foundText, this.query, this.pathButton,
+          make("button", { type: "button", title: "Show all of it (0)", onclick: () => this.fit() }, "Fit"), this.helpButton)),
+      ...(one ? [this.legend] : []), this.frame, this.below, this.live,
+    );
+  }
+
+  makeLegend() {
+    const models = new Map(this.sessions.flatMap(({ raw }) => raw.models.map((model) => [model.name, model])));
+    const buttons = [...models].map(([name, model]) => make("button", {
+      type: "button", "aria-pressed": "false", "data-model": name, title: `Show ${name} alone`,
+      onclick: () => this.showAlone(this.alone === name ? "" : name),
+    }, this.chip(model), name));
+    const any = (/** @type {(session: Session) => boolean} */ test) => this.sessions.some(test);
+    const signs = /** @type {[string, string, boolean][]} */ ([
+      ["queued", "queued", any(({ queued }) => queued.most > 0)], ["calls", "its calls run", any(({ c }) => c.calls.length > 0)],
+      ["mark", "a response", any(({ c }) => c.mark_ns.length > 0)], ["error", "error", any(({ raw }) => raw.states.includes("error"))],
+    ]);
+    return [...buttons, ...signs.filter(([, , seen]) => seen).map(([kind, text]) =>
+      make("span", {}, make("i", { class: `bls-tl-sign bls-tl-sign-${kind}` }), text))];
+  }
+
+  /** @param {any} ink */
+  chip(ink) {
+    const chip = make("i", { class: "bls-tl-chip" });
+    if (ink) this.chips.push([chip, ink]);
+    else chip.style.visibility = "hidden";
+    return chip;
+  }
+
+  /** The names of a session and its lanes, beside them. @param {Session} session */
+  makeLabels({ raw, number, queued }) {
+    const put = (/** @type {HTMLElement} */ element, /** @type {number} */ y) => {
+      element.style.top = `${y}px`;
+      return element;
+    };
+    let last = -2;
+    const lanes = raw.lanes.map((lane) => {
+      const again = lane.model === last && "bls-tl-again";
+      last = lane.model;
+      const name = raw.models[lane.model]?.name ?? lane.name;
+      const which = lane.kind === "gpu" ? "device" : lane.label;
+      return put(make("div", { class: "bls-tl-label", title: lane.name || name }, this.chip(raw.models[lane.model]),
+        make("b", { class: again }, name), which && make("span", { class: "bls-chart-dim" }, `· ${which}`),
+        lane.share && make("span", { class: "bls-tl-share", title: "part of the time that it is busy" }, lane.share)), lane.y);
+    });
+    const two = make("div", { class: "bls-tl-label bls-tl-two" }, make("div", {}, "at work"), queued.most > 0 && make("div", {}, "in a queue"));
+    const title = this.sessions.length > 1 && put(make("div", { class: "bls-tl-session" },
+      make("b", {}, raw.name || `session ${number + 1}`), make("span", { class: "bls-tl-facts" }, raw.facts)), raw.work - 30);
+    return [...(title ? [title] : []), put(two, raw.work + 13), ...lanes];
+  }
+
+  margins() {
+    return [this.labels, 0, 0];
+  }
+
+  /** The colour of a model. @param {{ light: string, dark: string } | undefined} model */
+  ink(model) {
+    if (!model) return this.theme.dim;
+    return this.theme.dark ? model.dark : model.light;
+  }
+
+  themed() {
+    for (const [chip, ink] of this.chips) chip.style.background = this.ink(ink);
+    this.fillCards();
+  }
+
+  // -- drawing ------------------------------------------------------------------------------------
+
+  /** @param {import("./axis.js").Pen} pen @param {number} from @param {number} to */
+  paintRows(pen, from, to) {
+    paintAll(this, pen, from, to);
+  }
+
+  /** @param {import("./axis.js").Pen} pen */
+  paintHead(pen) {
+    pen.fillStyle = this.theme.dim;
+    for (const time of this.times) pen.fillRect(Math.round(this.x(time)), this.headHeight - 4, 1, 4);
+    this.axis(pen, 11);
+    this.paintRange(pen, 0.3, 3, this.headHeight);
+  }
+
+  /** @param {import("./axis.js").Pen} pen */
+  paintOver(pen) {
+    this.paintRange(pen, 0.1, 0, this.rowsHeight, true);
+    paintSpots(this, pen);
+  }
+
+  /** @param {import("./axis.js").Pen} pen @param {number} alpha @param {number} top @param {number} bottom @param {boolean} [edges] */
+  paintRange(pen, alpha, top, bottom, edges = false) {
+    if (!this.range) return;
+    const [left, right] = [this.x(this.range.begin), this.x(this.range.end)];
+    pen.fillStyle = this.theme.brand;
+    for (const [strength, x, width] of [[alpha, left, right - left], [0.7, left, 1], [0.7, right - 1, 1]]) {
+      pen.globalAlpha = strength;
+      if (strength === alpha || edges) pen.fillRect(x, top, width, bottom - top);
+    }
+    pen.globalAlpha = 1;
+  }
+
+  // -- choosing -----------------------------------------------------------------------------------
+
+  keys() {
+    const bound = (/** @type {"begin" | "end"} */ which) => () => {
+      if (!this.focus) return;
+      const { row: { session: { c } }, i } = this.focus;
+      const whole = { begin: c.sent[i], end: c.ended[i] };
+      this.selectRange({ ...(this.range ?? whole), [which]: whole[which] });
+    };
+    const keys = {
+      ...super.keys(),
+      Home: () => this.show(0, this.to - this.from), End: () => this.show(this.whole - (this.to - this.from), this.whole),
+      Enter: () => this.focus && this.zoomTo(this.focus),
+      p: () => this.toCaller(), c: () => this.light(!this.lit), "/": () => this.query.focus(),
+      n: () => this.nextFound(1), N: () => this.nextFound(-1), "[": bound("begin"), "]": bound("end"), "?": () => this.help(),
+      Escape: () => {
+        if (this.focus) this.setFocus(null);
+        else if (this.range) this.selectRange(null);
+        else if (this.query.value || this.alone) this.clear();
+        else if (this.lit) this.light(false);
+      },
+    };
+    return keys;
+  }
+
+  toCaller() {
+    if (!this.focus) return;
+    const { session } = this.focus.row;
+    const caller = session.c.parent[this.focus.i];
+    if (caller < 0) this.say("The notebook sent it");
+    else this.setFocus(this.spot(session, caller));
+  }
+
+  /** @param {Session} session @param {number} i */
+  spot(session, i) {
+    return this.spotOf(i, (row) => row.session === session && row.lane === session.c.lane[i]);
+  }
+
+  /** @param {number} step */
+  beyond(step) {
+    this.say(step > 0 ? "The last of this lane" : "The first of this lane");
+  }
+
+  /** @param {Spot | null} spot @param {number} x */
+  click(spot, x, y = 0) {
+    if (spot?.more) this.zoom(0.2, x);
+    else if (y < 0) this.selectRange(null);
+    else this.setFocus(spot);
+  }
+
+  /** @param {KeyboardEvent} event */
+  queryKey(event) {
+    event.stopPropagation();
+    if (event.key === "Enter") this.nextFound(event.shiftKey ? -1 : 1);
+    if (event.key !== "Escape") return;
+    this.clear();
+    this.over.focus();
+  }
+
+  clear() {
+    this.query.value = "";
+    this.find();
+  }
+
+  find() {
+    const query = this.query.value.trim();
+    this.choose(query ? this.sessions.map((session) => search(session, query)) : null);
+    this.foundText.textContent = this.chosen ? this.found.toLocaleString("en") : "";
+    if (query) this.say(`${counted(this.found, "request")} found`);
+  }
+
+  /** @param {string} name of a model, or nothing */
+  showAlone(name) {
+    this.clear();
+    const its = (/** @type {Session} */ { c, raw }) => new Set([...c.model.keys()].filter((i) => raw.models[c.model[i]].name === name));
+    this.choose(name ? this.sessions.map(its) : null, name);
+    if (name) this.say(`${name}: ${counted(this.found, "request")}`);
+  }
+
+  get found() {
+    return (this.chosen ?? []).reduce((sum, spans) => sum + spans.size, 0);
+  }
+
+  /** @param {Set<number>[] | null} chosen @param {string} [alone] */
+  choose(chosen, alone = "") {
+    this.chosen = chosen;
+    this.alone = alone;
+    for (const button of this.legend.querySelectorAll("button")) {
+      button.setAttribute("aria-pressed", String(button.dataset.model === alone));
+    }
+    this.draw();
+  }
+
+  /** Go to the next request that was found. @param {number} step */
+  nextFound(step) {
+    const all = (this.chosen ?? []).flatMap((spans, number) => [...spans].map((i) => ({ session: this.sessions[number], i })));
+    if (!all.length) return;
+    const at = all.findIndex(({ session, i }) => this.focus?.row.session === session && this.focus.i === i);
+    const { session, i } = all[at < 0 ? (step > 0 ? 0 : all.length - 1) : (at + step + all.length) % all.length];
+    this.setFocus(this.spot(session, i));
+  }
+
+  /** @param {string} trait @param {any} value */
+  tell(trait, value) {
+    this.model.set(trait, value);
+    this.model.save_changes();
+  }
+
+  /** @param {Range | null} range @param {boolean} [done] */
+  selectRange(range, done = true) {
+    const [begin, end] = range ? [Math.max(0, Math.min(range.begin, range.end)), Math.min(this.wall, Math.max(range.begin, range.end))] : [0, 0];
+    this.range = end > begin ? { begin, end } : null;
+    this.draw();
+    if (!done) return;
+    this.fillCards();
+    const figures = this.range ? this.sessions.map((session) => rangeFigures(session, begin, end)) : [];
+    this.tell("selection", this.range ? { begin, end, sessions: figures } : {});
+    const requests = figures.reduce((sum, each) => sum + each.requests, 0);
+    if (this.range) this.say(`Selected ${duration(begin)} to ${duration(end)}: ${counted(requests, "request")}`);
+  }
+
+  /** @param {Spot | null} spot */
+  focused(spot) {
+    const session = spot?.row.session;
+    this.tell("focus", session ? { session: session.number, id: session.c.id[spot.i] } : {});
+    if (session) this.say(`${this.sessions.length > 1 ? `${session.raw.name}: ` : ""}${spoken(session, spot.i)}`);
+  }
+
+  /** @param {Spot} spot */
+  tipOf({ row: { session }, i, more }) {
+    const model = session.raw.models[session.c.model[i]];
+    if (!more) return details(session, i, this.ink(model));
+    return [
+      make("div", {}, `${counted(more, "request")} of `, make("b", {}, model.name), " here"),
+      make("div", { class: "bls-chart-dim" }, "zoom in to tell them apart"),
+    ];
+  }
+
+  // -- below the lanes ----------------------------------------------------------------------------
+
+  pathsCame() {
+    this.paths = this.model.get("paths").map((/** @type {any} */ raw) => ({ ...raw, ...columns(raw.data, raw.columns) }));
+    if (this.paths.length && (this.wanted || this.model.get("lit"))) this.light(true);
+    this.wanted = false;
+  }
+
+  /** @param {boolean} on */
+  light(on) {
+    if (on && !this.paths.length) {
+      this.wanted = true;
+      this.tell("wants_paths", true);
+      this.say("The critical path is being worked out");
+      return;
+    }
+    this.lit = on;
+    this.pathButton.setAttribute("aria-pressed", String(on));
+    this.fillCards();
+    if (on) this.say(`Critical path. ${/** @type {HTMLElement} */ (this.below.firstChild).innerText}`);
+    this.draw();
+  }
+
+  help() {
+    this.helpButton.setAttribute("aria-pressed", String(this.helpButton.getAttribute("aria-pressed") !== "true"));
+    this.fillCards();
+  }
+
+  fillCards() {
+    const card = (/** @type {string} */ name, /** @type {string} */ title, /** @type {(Node | string)[]} */ beside, /** @type {Node[]} */ lines) =>
+      make("div", { class: `bls-tl-card bls-tl-card-${name}` }, make("div", { class: "bls-tl-card-head" }, title, ...beside), ...lines);
+    const dim = (/** @type {string} */ text) => make("span", { class: "bls-chart-dim" }, text);
+    const cards = [];
+    if (this.lit) cards.push(card("path", "Critical path", [dim("what the time was spent on, step by step")], this.pathLines()));
+    if (this.range) {
+      const { begin, end } = this.range;
+      const rows = this.sessions.map((session) => ({ name: session.raw.name, span: end - begin, figures: rangeFigures(session, begin, end) }));
+      const beside = [
+        dim(`${duration(begin)} to ${duration(end)}, ${duration(end - begin)}`),
+        make("button", { type: "button", onclick: () => this.show(begin, end) }, "Zoom to it"),
+        make("button", { type: "button", onclick: () => this.selectRange(null) }, "Clear"),
+      ];
+      cards.push(card("range", "Selected", beside, [rangeTable(rows, (name) => this.inkOf(name))]));
+    }
+    if (this.helpButton.getAttribute("aria-pressed") === "true") {
+      const keys = KEYS.flatMap(([key, what]) => [make("kbd", {}, key), dim(what)]);
+      cards.push(card("help", "Keys and mouse", [], [make("div", { class: "bls-tl-keys" }, ...keys)]));
+    }
+    this.below.replaceChildren(...cards);
+  }
+
+  /** @param {string} name of a model */
+  inkOf(name) {
+    const found = this.sessions.flatMap(({ raw }) => raw.models).find((model) => model.name === name);
+    return found ? this.ink(found) : "var(--c-line)";
+  }
+
+  pathLines() {
+    return this.paths.flatMap(({ shares }, number) => {
+      const bar = make("div", { class: "bls-tl-shares" });
+      for (const [what, model, ns] of shares) {
+        const part = make("i", { title: `${what}: ${duration(ns)}` });
+        part.style.flexGrow = String(ns);
+        part.style.background = this.inkOf(model);
+        bar.append(part);
+      }
+      const words = shares.slice(0, 6).map((/** @type {any[]} */ [what, , ns]) => `${what} ${duration(ns)}`).join(", ");
+      const name = this.sessions.length > 1 && make("b", {}, `${this.sessions[number].raw.name}: `);
+      return [make("div", {}, name, words), bar];
+    });
+  }
 }
 
-/**
- * The room for the names of lanes, in px: as much as they need, within limits.
- * @param {import("./timeline_data.js").Session[]} sessions
- */
-function labelWidth(sessions) {
-  const characters = sessions.flatMap(({ raw }) =>
-    raw.lanes.map((lane) => (lane.model < 0 ? lane.name : raw.models[lane.model].name).length + lane.label.length));
-  return Math.round(Math.min(250, Math.max(168, 84 + 6.8 * Math.max(0, ...characters))));
-}
-
-export default onTop(render);
+export default onTop(({ model, el }) => {
+  const timeline = new Timeline(model, el);
+  return () => timeline.close();
+});

@@ -1,16 +1,12 @@
 // What the timeline says in words: about a request, a range, the critical path. Text only, never markup.
 
-import { duration, make, size } from "./common.js";
+import { counted, duration, make, size } from "./common.js";
+import { callsOf, selfTime } from "./timeline_data.js";
 
 /** @typedef {import("./timeline_data.js").Session} Session */
 
-/** @param {number} count @param {string} noun */
-export function counted(count, noun) {
-  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
-}
-
 /** @param {Session} session @param {number} i */
-export function nameOf(session, i) {
+function nameOf(session, i) {
   const { c, raw } = session;
   const id = session.text(c.request[i]);
   return `${raw.models[c.model[i]].name}${id ? ` “${id}”` : ""}`;
@@ -21,7 +17,7 @@ export function nameOf(session, i) {
  * @param {Session} session
  * @param {number} i
  */
-export function placeOf(session, i) {
+function placeOf(session, i) {
   const lane = session.raw.lanes[session.c.lane[i]];
   if (lane.kind === "refused") return "never ran";
   return lane.label ? `instance ${lane.label}` : "";
@@ -33,7 +29,7 @@ export function placeOf(session, i) {
  * @param {number} i
  * @returns {[name: string, ns: number][]}
  */
-export function phasesOf(session, i) {
+function phasesOf(session, i) {
   const { c } = session;
   return [
     ["input", c.queued[i] - c.sent[i]],
@@ -43,25 +39,12 @@ export function phasesOf(session, i) {
   ];
 }
 
-/** @param {Session} session @param {number} i */
-function ownWork(session, i) {
-  let total = 0;
-  const lead = session.first[i];
-  for (let k = session.ownAt[lead]; k < session.ownAt[lead + 1]; k += 1) total += session.ownTo[k] - session.ownFrom[k];
-  return total;
-}
-
-/**
- * Whom a request called, by model.
- * @param {Session} session
- * @param {number} i
- */
-function callsOf(session, i) {
+/** Whom a request called, by model. @param {Session} session @param {number} i */
+function called(session, i) {
   /** @type {Map<string, number>} */
   const found = new Map();
-  const lead = session.first[i];
-  for (let k = session.callsAt[lead]; k < session.callsAt[lead + 1]; k += 1) {
-    const name = session.raw.models[session.c.model[session.calls[k]]].name;
+  for (const call of callsOf(session, i)) {
+    const { name } = session.raw.models[session.c.model[call]];
     found.set(name, (found.get(name) ?? 0) + 1);
   }
   return [...found].map(([name, count]) => (count > 1 ? `${name} × ${count}` : name)).join(", ");
@@ -72,19 +55,19 @@ function callsOf(session, i) {
  * @param {Session} session
  * @param {number} i
  */
-export function factsOf(session, i) {
+function factsOf(session, i) {
   const { c, raw, marksAt } = session;
   const lines = [];
   const caller = c.parent[i];
   const kind = raw.kinds[c.kind[i]];
   const how = { sync: "exec", async: "async_exec", stream: "a stream", ensemble: "a step of the ensemble" }[kind] ?? kind;
   lines.push(caller >= 0 ? `called by ${nameOf(session, caller)} (${how})` : "sent by the notebook");
-  const calls = callsOf(session, i);
+  const calls = called(session, i);
   if (calls) {
-    const own = ownWork(session, i);
+    const own = session.own[i];
     lines.push(`called ${calls}`, `own work ${duration(own)}, calls under way ${duration(c.ended[i] - c.started[i] - own)}`);
   }
-  const members = session.batches.get(session.first[i]);
+  const members = session.batches.get(c.first[i]);
   if (members) lines.push(`in a batch of ${counted(members.length, "request")}`);
   const moved = c.crossings[i] ? `, ${counted(c.crossings[i], "tensor")} moved between devices` : "";
   lines.push(`${size(c.bytes_in[i])} in, ${size(c.bytes_out[i])} out${moved}`);
@@ -105,7 +88,7 @@ export function factsOf(session, i) {
 }
 
 /** @param {Session} session @param {number} i */
-export function stateOf(session, i) {
+function stateOf(session, i) {
   const { c, raw } = session;
   const error = session.text(c.error[i]);
   if (error) return error;
@@ -117,11 +100,10 @@ export function stateOf(session, i) {
  * The details of a request as elements.
  * @param {Session} session
  * @param {number} i
- * @param {(model: number) => string} ink
+ * @param {string} colour of its model
  */
-export function details(session, i, ink) {
+export function details(session, i, colour) {
   const { c } = session;
-  const colour = ink(c.model[i]);
   const phases = phasesOf(session, i);
   const whole = Math.max(1, c.ended[i] - c.sent[i]);
   const swatch = (/** @type {string} */ name) => {
@@ -136,14 +118,14 @@ export function details(session, i, ink) {
     bar.append(part);
   }
   const table = make("table", {}, ...phases.filter(([, ns], k) => ns > 0 || k === 2).map(([name, ns]) =>
-    make("tr", {}, make("td", {}, swatch(name), name), make("td", { class: "bls-tl-num" }, duration(ns)))));
+    make("tr", {}, make("td", {}, swatch(name), name), make("td", { class: "bls-chart-num" }, duration(ns)))));
   const state = stateOf(session, i);
   return [
     make("div", { class: "bls-tl-tip-title" }, make("b", {}, nameOf(session, i)), ` ${placeOf(session, i)}`),
     bar, table,
     make("div", {}, `${duration(whole)} in all, from ${duration(c.sent[i])} to ${duration(c.ended[i])}`),
-    ...factsOf(session, i).map((line) => make("div", { class: "bls-tl-dim" }, line)),
-    state && make("div", { class: "bls-tl-alarm" }, state),
+    ...factsOf(session, i).map((line) => make("div", { class: "bls-chart-dim" }, line)),
+    ...(state ? [make("div", { class: "bls-chart-alarm" }, state)] : []),
   ];
 }
 
@@ -170,39 +152,62 @@ export function spoken(session, i) {
 export function rangeTable(rows, ink) {
   const failed = rows.some(({ figures }) => figures.failed);
   const heads = ["", "requests", "busy", "queued", ...(failed ? ["failed"] : [])];
-  const cell = (/** @type {string} */ text, more = "") => make("td", { class: `bls-tl-num${more}` }, text);
+  const cell = (/** @type {string} */ text, more = "") => make("td", { class: `bls-chart-num${more}` }, text);
   const time = (/** @type {number} */ ns) => cell(ns ? duration(ns) : "");
   return make("table", { class: "bls-tl-range" },
-    make("thead", {}, make("tr", {}, ...heads.map((head, k) => make("th", { class: k ? "bls-tl-num" : null, scope: "col" }, head)))),
+    make("thead", {}, make("tr", {}, ...heads.map((head, k) => make("th", { class: k ? "bls-chart-num" : null, scope: "col" }, head)))),
     ...rows.map(({ name, figures, span }) => make("tbody", {},
       make("tr", { class: "bls-tl-sum" }, make("th", { scope: "row" }, name || "all"),
         cell(figures.requests.toLocaleString("en")),
         cell(`${(figures.work / Math.max(span, 1)).toFixed(2)} at once`),
-        time(figures.queued), failed && cell(String(figures.failed || ""), " bls-tl-alarm")),
+        time(figures.queued), failed && cell(String(figures.failed || ""), " bls-chart-alarm")),
       ...figures.models.map((/** @type {any} */ model) => {
         const chip = make("i", { class: "bls-tl-chip" });
         chip.style.background = ink(model.model);
         return make("tr", {}, make("th", { scope: "row" }, chip, model.model),
           cell(model.requests.toLocaleString("en")), time(model.busy), time(model.queued),
-          failed && cell(String(model.failed || ""), " bls-tl-alarm"));
+          failed && cell(String(model.failed || ""), " bls-chart-alarm"));
       }))));
 }
 
 /**
- * What a critical path is spent on, the most first.
+ * The spans that a word is in: the model's name, the request's ID, the error, or the word error itself.
  * @param {Session} session
- * @param {{ span: Int32Array, begin: Float64Array, end: Float64Array, phase: Uint8Array, phases: string[] }} path
- * @returns {[what: string, ns: number][]}
+ * @param {string} query
  */
-export function pathShares(session, path) {
-  /** @type {Map<string, number>} */
-  const spent = new Map();
-  for (let k = 0; k < path.span.length; k += 1) {
-    const i = path.span[k];
-    const phase = path.phases[path.phase[k]];
-    const model = i < 0 ? "the notebook" : session.raw.models[session.c.model[i]].name;
-    const what = i < 0 || phase === "compute_infer" ? model : `${model} (${phase.replace("compute_", "")})`;
-    spent.set(what, (spent.get(what) ?? 0) + path.end[k] - path.begin[k]);
+export function search(session, query) {
+  const word = query.toLowerCase();
+  const { c, raw } = session;
+  const models = raw.models.map((model) => model.name.toLowerCase().includes(word));
+  const texts = Uint8Array.from(c.text_end, (_, i) => (i && session.text(i).toLowerCase().includes(word) ? 1 : 0));
+  const found = (/** @type {number} */ i) =>
+    models[c.model[i]] || texts[c.request[i]] || texts[c.error[i]] || raw.states[c.state[i]] === word;
+  return new Set([...c.sent.keys()].filter(found));
+}
+
+/**
+ * What happened between two moments, in figures; display/timeline/ranges.py has the same.
+ * @param {Session} session
+ * @param {number} begin
+ * @param {number} end
+ */
+export function rangeFigures(session, begin, end) {
+  const { c, n, raw } = session;
+  const cut = (/** @type {number} */ from, /** @type {number} */ to) => Math.max(0, Math.min(to, end) - Math.max(from, begin));
+  const models = raw.models.map((model) => ({ model: model.name, requests: 0, failed: 0, busy: 0, queued: 0 }));
+  let work = 0;
+  for (let i = 0; i < n; i += 1) {
+    if (c.sent[i] > end || c.ended[i] < begin) continue;
+    const model = models[c.model[i]];
+    model.requests += 1;
+    if (raw.states[c.state[i]] === "error") model.failed += 1;
+    model.queued += cut(c.queued[i], c.started[i]);
+    work += cut(c.sent[i], c.queued[i]); // checked and handed over, on the caller's thread
+    if (c.first[i] !== i || raw.lanes[c.lane[i]].kind !== "instance") continue;
+    model.busy += cut(c.started[i], c.ended[i]);
+    for (const piece of selfTime(session, i)) work += cut(...piece);
   }
-  return [...spent].sort((a, b) => b[1] - a[1]);
+  const seen = models.filter((model) => model.requests);
+  const total = (/** @type {"requests" | "failed" | "queued"} */ name) => seen.reduce((sum, model) => sum + model[name], 0);
+  return { requests: total("requests"), failed: total("failed"), queued: total("queued"), work, models: seen };
 }

@@ -24,7 +24,11 @@ from tests.display.test_comparison import comparison
 from tests.display.test_session import pipeline
 
 # The parts of the stylesheet, and the widgets' files, whose classes have a prefix each.
-WIDGETS = {"lifetimes.css": ("bls-life",), "timeline.css": ("bls-timeline", "bls-tl")}
+WIDGETS = {
+    "chart.css": ("bls-chart",),
+    "lifetimes.css": ("bls-life",),
+    "timeline.css": ("bls-timeline", "bls-tl"),
+}
 # Of other people: these keep notebooks from reading formulas.
 OTHERS = {"mathjax_ignore", "tex2jax_ignore"}
 WITHIN = {"bls-name", "bls-dim"}  # common ones, which parts may say more of inside their own

@@ -22,6 +22,7 @@ from bls_notebook.display.timeline.lanes import Layout, lay_out
 from bls_notebook.display.timeline.picture import timeline_alt, timeline_figure, timeline_svg
 from bls_notebook.display.timeline.ranges import range_figures
 from bls_notebook.display.timeline.text import timeline_text
+from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.session import Session, Span
 from tests.display.samples import HOSTILE
 from tests.display.sessions import MS, Made, everything, many, pipeline
@@ -134,6 +135,35 @@ def test_columns_hold_every_span() -> None:
     assert encoded["dropped"] == 12
 
 
+def test_strips_hold_every_run_and_wait_and_the_self_time_of_callers() -> None:
+    session = everything()
+    encoded = session_columns(session, model_inks(span.model for span in session.spans))
+    found, tree = columns(encoded), SpanTree(session)
+    held: dict[str, list[int]] = {}
+    for k, strip in enumerate(encoded["strips"]):
+        at, end = int(found["strip_at"][k]), int(found["strip_at"][k + 1])
+        held.setdefault(strip["what"], []).extend(map(int, found["strip_of"][at:end]))
+        lane = encoded["lanes"][strip["lane"]]
+        assert lane["top"] <= strip["top"] < lane["bottom"] <= encoded["bottom"]
+    first = [tree.execution(span.id) == span.id for span in session.spans]
+    assert sorted(held["run"]) == [i for i, span in enumerate(session.spans) if span.ran and first[i]]
+    assert sorted(held["refused"]) == [i for i, span in enumerate(session.spans) if not span.ran]
+    assert sorted(held["gpu"]) == [i for i, span in enumerate(session.spans) if span.device_ns >= 0]
+    for i, span in enumerate(session.spans):
+        own = slice(int(found["own_at"][i]), int(found["own_at"][i + 1]))
+        pieces = list(zip(found["own_from"][own], found["own_to"][own], strict=True))
+        assert pieces == (tree.self_time(span.id) if first[i] and tree.children.get(span.id) else [])
+        assert session.spans[int(found["first"][i])].id == tree.execution(span.id)
+
+
+def test_the_figures_of_a_session_in_a_line() -> None:
+    inks = model_inks(span.model for span in everything().spans)
+    assert session_columns(everything(), inks)["facts"] == (
+        "16 requests · 78.0 ms · 1.4 at work on average, 3 at most · 24.0 ms queued in all · "
+        "12 requests not recorded"
+    )
+
+
 def test_the_path_names_spans_by_their_place() -> None:
     session = pipeline(True)
     steps = session.critical_path()
@@ -142,6 +172,13 @@ def test_the_path_names_spans_by_their_place() -> None:
     ids = [session.spans[int(i)].id if i >= 0 else 0 for i in found["span"]]
     assert ids == [step.span for step in steps]
     assert [encoded["phases"][int(k)] for k in found["phase"]] == [step.phase for step in steps]
+    shares = {what: (model, ns) for what, model, ns in encoded["shares"]}
+    assert shares["resize"] == (
+        "resize",
+        sum(
+            step.end - step.begin for step in steps if (step.model, step.phase) == ("resize", "compute_infer")
+        ),
+    )
 
 
 def test_versions_of_a_model_are_told_apart() -> None:

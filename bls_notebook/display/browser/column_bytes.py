@@ -6,7 +6,9 @@ import sys
 from array import array
 from collections.abc import Iterable, Mapping
 
-__all__ = ["pack_columns"]
+from bls_notebook.observe.visible import visible
+
+__all__ = ["Names", "pack_columns"]
 
 _TYPES = {"f8": "d", "f4": "f", "u4": "I", "i4": "i", "u2": "H", "u1": "B"}
 
@@ -45,3 +47,26 @@ def pack_columns(
         layout.append((name, kind, len(data), len(column)))
         data += column.tobytes()
     return bytes(data), layout
+
+
+class Names:
+    """Numbers for texts, in the order in which they come: a column has the numbers, each text goes once.
+
+    Attributes
+    ----------
+    numbers : dict of str to int
+        The number of each text.
+    """
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def of(self, texts: Iterable[str]) -> list[int]:
+        """Return the numbers of texts."""
+        numbers = self.numbers
+        return [numbers.setdefault(text, len(numbers)) for text in texts]
+
+    @property
+    def shown(self) -> list[str]:
+        """The texts, made visible, by their number."""
+        return [visible(text) for text in self.numbers]

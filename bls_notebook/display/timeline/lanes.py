@@ -67,8 +67,9 @@ class Layout:
         Where each span runs.
     wait : sequence of int
         The row of its queueing, counted upwards from the blocks; -1 if it waited next to nothing.
-    part, parts : sequence of int
-        Which share of its row a span has, of how many: those of a batch share one.
+    first, part, parts : sequence of int
+        The index of the first span of its batch; which share of its row a span has, of how many: those of a
+        batch share one.
     device, device_row : sequence of int
         The lane of the GPU with its device time, -1 for none, and the row there.
     parent : sequence of int
@@ -79,6 +80,7 @@ class Layout:
     lane: Sequence[int]
     row: Sequence[int]
     wait: Sequence[int]
+    first: Sequence[int]
     part: Sequence[int]
     parts: Sequence[int]
     device: Sequence[int]
@@ -119,7 +121,8 @@ def lay_out(session: Session) -> Layout:
         Lane(kind, name, model, version, rows[i], waits[i])
         for i, (kind, name, model, version) in enumerate(keys)
     )
-    return Layout(lanes, lane, places.row, places.wait, places.part, places.parts, device, places.on, parent)
+    row, wait, first, part, parts = places.row, places.wait, places.first, places.part, places.parts
+    return Layout(lanes, lane, row, wait, first, part, parts, device, places.on, parent)
 
 
 _Key = tuple[str, str, str, int]
@@ -195,7 +198,8 @@ class _Places:
     def __init__(self, spans: Sequence[Span], wall: int) -> None:
         self._spans, count = spans, len(spans)
         self.row, self.wait = [0] * count, [-1] * count
-        self.part, self.parts, self.on = [0] * count, [1] * count, [0] * count
+        self.first, self.part, self.parts = list(range(count)), [0] * count, [1] * count
+        self.on = [0] * count
         self._sent = [span.sent for span in spans]
         self._started = [span.started for span in spans]
         self._until = [span.ended for span in spans]
@@ -217,7 +221,8 @@ class _Places:
             elif self.parts[i] == 1:
                 place = rows.take(started[i], max(until[j] for j in batch))
                 for k, j in enumerate(batch):
-                    self.row[j], self.part[j], self.parts[j] = place, k, len(batch)
+                    self.row[j], self.first[j] = place, batch[0]
+                    self.part[j], self.parts[j] = k, len(batch)
         return max(rows.count, 1)
 
     def waits(self, members: Iterable[int]) -> int:

@@ -3,97 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil
 
 from bls_notebook.display.palette import ALARM, Ink
 from bls_notebook.display.pictures.pen import DIM, INK, Box, Look, Pen, readable, steps_area, width_of
 from bls_notebook.display.text import clip
 from bls_notebook.display.timeline.bins import Bins
-from bls_notebook.display.timeline.lanes import Lane, Layout
+from bls_notebook.display.timeline.lanes import Lane
+from bls_notebook.display.timeline.places import PICTURE, Panel
 from bls_notebook.display.units import duration
 from bls_notebook.observe.analysis.critical_path import Step
 from bls_notebook.observe.analysis.intervals import Interval
 from bls_notebook.observe.analysis.span_tree import SpanTree, serving
-from bls_notebook.observe.records.session import Session, Span
+from bls_notebook.observe.records.session import Span
 
-__all__ = ["Panel", "draw_panel", "lane_words"]
+__all__ = ["draw_panel", "lane_words"]
 
-_TITLE, _WORK, _ROW, _IDLE, _THIN, _WAIT, _QUEUE = 24.0, 34.0, 18.0, 14.0, 10.0, 5.0, 32.0  # px
-_LANES = 40
 _CALLS = 150  # requests up to which the lines of calls are drawn
 _ALONE = 1_200  # requests up to which each is drawn by itself
 _COLUMNS = 240  # of shades and curves, where there are more
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a lane is, in px from the top: its queue from `waits` to `blocks`, its blocks from there."""
-
-    lane: Lane
-    waits: float
-    wait: float
-    blocks: float
-    row: float
-
-    @property
-    def bottom(self) -> float:
-        return self.blocks + self.lane.rows * self.row
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A session and the places of its lanes."""
-
-    session: Session
-    layout: Layout
-    number: int
-    titled: bool
-    top: float
-    work: float
-    places: tuple[Place, ...]
-    height: float
-
-    @classmethod
-    def of(cls, session: Session, layout: Layout, top: float, *, titled: bool, number: int) -> Panel:
-        """Find a place for every lane."""
-        work = top + _TITLE * titled
-        y = work + _WORK
-        places = []
-        model = None
-        for lane in layout.lanes[:_LANES]:
-            y += 3 if (lane.model, lane.version) == model else 9
-            model = (lane.model, lane.version)
-            wait = min(_WAIT, _QUEUE / lane.waits) if lane.waits else 0.0
-            row = _ROW if lane.rows == 1 else min(_THIN, 96 / lane.rows)
-            row = _IDLE if lane.kind == "idle" else row
-            blocks = y + lane.waits * wait + (2 if lane.waits else 0)
-            places.append(Place(lane, y, wait, blocks, row))
-            y = places[-1].bottom
-        left_out = len(layout.lanes) - len(places)
-        return cls(
-            session, layout, number, titled, top, work, tuple(places), y + 10 + 18 * (left_out > 0) - top
-        )
-
-    def block(self, i: int) -> tuple[float, float]:
-        """Return the top and the height of a span's run."""
-        place = self.places[self.layout.lane[i]]
-        share = place.row / self.layout.parts[i]
-        return place.blocks + self.layout.row[i] * place.row + self.layout.part[i] * share, share - min(
-            1.0, share / 8
-        )
-
-    def arrival(self, i: int) -> tuple[float, float]:
-        """Return the top and the height of where a span arrives: in the queue, or at its run."""
-        if self.layout.wait[i] < 0:
-            return self.block(i)
-        place = self.places[self.layout.lane[i]]
-        base = place.waits + place.lane.waits * place.wait
-        return base - (self.layout.wait[i] + 1) * place.wait, place.wait * 0.85
-
-    def shows(self, i: int) -> bool:
-        """Whether a span's lane is drawn."""
-        return self.layout.lane[i] < len(self.places)
 
 
 Boxes = dict[str, list[Box]]
@@ -115,7 +43,7 @@ def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink], path: list[Step] | 
         _critical(pen, panel, inks, path)
     elif len(panel.session.spans) <= _CALLS:
         _calls(pen, panel, inks)
-    bottom = max([panel.work + _WORK, *(place.bottom for place in panel.places)])
+    bottom = max([panel.work + PICTURE.work, *(place.bottom for place in panel.places)])
     pen.stems([(panel.session.wall, panel.work + 2, bottom)], Look(DIM))
 
 
@@ -127,7 +55,7 @@ def lane_words(lane: Lane) -> str:
 
 def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
     if panel.titled:
-        y = panel.top + _TITLE / 2
+        y = panel.top + PICTURE.title / 2
         pen.words(
             clip(panel.session.name, 18) or f"session {panel.number + 1}",
             0,
@@ -147,11 +75,10 @@ def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
     for place in panel.places:
         lane = place.lane
         same, model = (lane.model, lane.version) == model, (lane.model, lane.version)
-        middle = place.blocks + min(lane.rows * place.row, _ROW) / 2
         if lane.model in inks:
-            pen.chip(-13, middle - 3.5, 7, 7, Look(inks[lane.model].light))
+            pen.chip(-13, place.middle - 3.5, 7, 7, Look(inks[lane.model].light))
         quiet = same or lane.kind == "idle"
-        pen.words(lane_words(lane), 0, middle, right=-19, align="end", colour=DIM if quiet else INK)
+        pen.words(lane_words(lane), 0, place.middle, right=-19, align="end", colour=DIM if quiet else INK)
     if len(panel.layout.lanes) > len(panel.places):
         more = f"and {len(panel.layout.lanes) - len(panel.places)} more lanes"
         pen.words(more, 0, panel.top + panel.height - 14, right=-19, align="end", colour=DIM)

@@ -6,8 +6,8 @@ two sessions share the time axis. What would be narrower than a dot is drawn tog
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bls_notebook.display.html import Html
 from bls_notebook.display.palette import ALARM, model_inks
@@ -15,7 +15,8 @@ from bls_notebook.display.pictures.pen import DIM, Look, Pen, legend_signs, widt
 from bls_notebook.display.pictures.svg import SvgPen, picture_html
 from bls_notebook.display.text import clip
 from bls_notebook.display.timeline.lanes import lay_out
-from bls_notebook.display.timeline.panel import Panel, draw_panel, lane_words
+from bls_notebook.display.timeline.panel import draw_panel, lane_words
+from bls_notebook.display.timeline.places import PICTURE, Panel
 from bls_notebook.display.units import count, duration
 from bls_notebook.observe.analysis.critical_path import Step
 from bls_notebook.observe.records.session import Session
@@ -30,6 +31,7 @@ _AXIS = 22.0
 _MODELS = 8
 
 Critical = Sequence[Iterable[Step]]
+AnyPen = TypeVar("AnyPen", bound=Pen)
 
 
 def timeline_figure(
@@ -56,16 +58,14 @@ def timeline_figure(
     """
     from bls_notebook.display.pictures.plot import PlotPen
 
-    sessions = _both(session, other)
-    pen = PlotPen(_end(sessions), _left(sessions), _RIGHT)
-    return pen.figure(*_draw(pen, sessions, critical))
+    pen, height, bottom = _draw(PlotPen, _both(session, other), critical)
+    return pen.figure(height, bottom)
 
 
 def timeline_svg(session: Session, other: Session | None = None, *, critical: Critical | None = None) -> str:
     """Draw the same as an SVG document, as wide as there is room: equal sessions give equal text."""
-    sessions = _both(session, other)
-    pen = SvgPen(_end(sessions), _left(sessions), _RIGHT)
-    return pen.document(*_draw(pen, sessions, critical))
+    pen, height, bottom = _draw(SvgPen, _both(session, other), critical)
+    return pen.document(height, bottom)
 
 
 def timeline_picture(
@@ -94,28 +94,23 @@ def _both(session: Session, other: Session | None) -> list[Session]:
     return [session] if other is None else [session, other]
 
 
-def _end(sessions: Sequence[Session]) -> int:
-    return max((session.wall for session in sessions), default=0) or 1
-
-
-def _left(sessions: Sequence[Session]) -> float:
-    """How many pixels the names beside the lanes take."""
-    lanes = [lane for session in sessions for lane in lay_out(session).lanes]
+def _draw(
+    make: Callable[[float, float, float], AnyPen], sessions: Sequence[Session], critical: Critical | None
+) -> tuple[AnyPen, float, float]:
+    """Draw everything, and say how high it is, and how far down the lines of the time axis go."""
+    layouts = [lay_out(session) for session in sessions]
     names = [width_of(clip(session.name, 18), 13) for session in sessions] if len(sessions) > 1 else []
-    return 27 + max([56.0, *names, *(width_of(lane_words(lane)) for lane in lanes)])
-
-
-def _draw(pen: Pen, sessions: Sequence[Session], critical: Critical | None) -> tuple[float, float]:
-    """Draw everything, and return how high it is, and how far down the lines of the time axis go."""
+    labels = [width_of(lane_words(lane)) for layout in layouts for lane in layout.lanes]
+    pen = make(max(session.wall for session in sessions) or 1, 27 + max([56.0, *names, *labels]), _RIGHT)
     inks = model_inks({span.model for session in sessions for span in session.spans})
     height = 4.0
-    for number, session in enumerate(sessions):
-        panel = Panel.of(session, lay_out(session), height, titled=len(sessions) > 1, number=number)
+    for number, (session, layout) in enumerate(zip(sessions, layouts, strict=True)):
+        panel = Panel.of(session, layout, height, PICTURE, titled=len(sessions) > 1, number=number)
         draw_panel(pen, panel, inks, list(critical[number]) if critical is not None else None)
         height += panel.height
     for x, words in pen.ticks:
         pen.words(words, x, height + 8, align="middle" if x else "start", size=10, colour="#555555")
-    return legend_signs(pen, height + _AXIS, _signs(sessions, inks, critical is not None)), height
+    return pen, legend_signs(pen, height + _AXIS, _signs(sessions, inks, critical is not None)), height
 
 
 def _signs(sessions: Sequence[Session], inks: dict[str, Any], lit: bool) -> list[tuple[Look | str, str]]:

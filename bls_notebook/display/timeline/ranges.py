@@ -1,7 +1,9 @@
-"""The figures of a part of a session's time; ``widgets/timeline_data.js`` works them out in the browser."""
+"""The figures of a part of a session's time; ``widgets/timeline_words.js`` works them out in the browser."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from bls_notebook.observe.analysis.intervals import Interval, total
@@ -9,7 +11,7 @@ from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.visible import visible
 
-__all__ = ["range_figures"]
+__all__ = ["range_figures", "titles"]
 
 
 def range_figures(session: Session, begin: float, end: float) -> dict[str, Any]:
@@ -35,12 +37,11 @@ def range_figures(session: Session, begin: float, end: float) -> dict[str, Any]:
         return total((max(a, int(begin)), min(b, int(end))) for a, b in pieces if a < end and b > begin)
 
     models: dict[str, dict[str, Any]] = {}
-    versions = {(span.model, span.version) for span in session.spans}
-    several = {name for name, version in versions if any(n == name and v != version for n, v in versions)}
+    title = titles(session)
     for span in session.spans:
         if span.sent > end or span.ended < begin:
             continue
-        name = visible(f"{span.model} v{span.version}" if span.model in several else span.model)
+        name = visible(title(span))
         model = models.setdefault(name, {"model": name, "requests": 0, "failed": 0, "busy": 0, "queued": 0})
         model["requests"] += 1
         model["failed"] += span.state == "error"
@@ -55,3 +56,14 @@ def range_figures(session: Session, begin: float, end: float) -> dict[str, Any]:
         "work": within(tree.working()),
         "models": figures,
     }
+
+
+def titles(session: Session) -> Callable[[Any], str]:
+    """Return what names the model of a span or lane: by its version too where the session has several."""
+    served = {(span.model, span.version) for span in session.spans}
+    several = {name for name, count in Counter(name for name, _ in served).items() if count > 1}
+
+    def title(of: Any) -> str:
+        return f"{of.model} v{of.version}" if of.model in several else str(of.model)
+
+    return title

@@ -53,7 +53,7 @@ class Timeline(anywidget.AnyWidget):
     """
 
     _esm = widget_source("timeline.js")
-    _css = widget_source("timeline.css")
+    _css = widget_source("chart.css") + widget_source("timeline.css")
 
     place = traitlets.Unicode().tag(sync=True)
     sessions: traitlets.List[dict[str, Any]] = traitlets.List().tag(sync=True)
@@ -77,12 +77,11 @@ class Timeline(anywidget.AnyWidget):
         inks = model_inks({span.model for record in records for span in record.spans})
         self._records: tuple[Session, ...] = tuple(records)
         self._critical = critical
-        super().__init__(
-            place=new_place(),
-            sessions=[session_columns(record, inks) for record in records],
-            lit=lit,
-            titled=titled,
-        )
+        drawn: list[dict[str, Any]] = []
+        for record in records:
+            top = drawn[-1]["bottom"] if drawn else 0.0
+            drawn.append(session_columns(record, inks, top, titled=len(records) > 1))
+        super().__init__(place=new_place(), sessions=drawn, lit=lit, titled=titled)
         if lit or critical is not None or sum(len(record.spans) for record in records) <= _AT_ONCE:
             self._find_paths()
 

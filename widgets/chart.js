@@ -1,0 +1,448 @@
+// What the charts do alike: a time axis that zooms and moves, rows in which the pointer and the keys find
+// things, the tooltip, the theme. A chart itself says what is in its rows, paints it, and tells of it.
+
+import { Axis, CLOSEST } from "./axis.js";
+import { above, make, onTheme, ticks } from "./common.js";
+
+/**
+ * What lies side by side: things that do not overlap, `of` are their numbers. Keys pass by a row that is `quiet`.
+ * One thing may stand for several, its `batches`; `first` is then which one stands for each.
+ * @typedef {{ top: number, height: number, of: ArrayLike<number>, begin: ArrayLike<number>, end: ArrayLike<number>,
+ *   quiet?: boolean, first?: ArrayLike<number>, batches?: Map<number, number[]> }} Row
+ * @typedef {import("./axis.js").Pen} Pen
+ */
+
+const FAR = 6; // px beyond which nothing is at the pointer, to either side
+
+/** A thing in a row; `more` are so many that they cannot be told apart. @template {Row} R @typedef {{ row: R, i: number, more?: number }} Spot */
+
+/** @template {Row} R */
+export class Chart extends Axis {
+  // What a chart has to have of its own.
+  /** @type {R[]} */
+  rows = [];
+  headHeight = 0;
+  rowsHeight = 0;
+  tallest = 640; // px of the rows that are seen; more of them scroll
+  /** Px left of the canvases, and within them left and right of the axis. @returns {number[]} @param {number} _width */
+  margins(_width) { return [0, 0, 0]; }
+  /** @param {Pen} _pen */
+  paintHead(_pen) {}
+  /** @param {Pen} _pen @param {number} _from @param {number} _to px that are seen */
+  paintRows(_pen, _from, _to) {}
+  /** @param {Pen} _pen */
+  paintOver(_pen) {}
+  /** @param {Spot<R>} _spot @returns {(Node | string)[]} */
+  tipOf(_spot) { return []; }
+  /** The pointer moved. @param {number} x @param {number} y */
+  hover(x, y) {
+    if (this.hovered) this.showTip(this.tipOf(this.hovered), x, y);
+    else this.hideTip();
+  }
+  /** @param {Spot<R> | null} spot @param {number} _x @param {number} _y */
+  click(spot, _x, _y) { this.setFocus(spot); }
+  /** @param {Spot<R> | null} _spot */
+  focused(_spot) {}
+  /** @type {((range: { begin: number, end: number } | null, done?: boolean) => void) | null} */
+  select = null;
+
+  /**
+   * @param {HTMLElement} el
+   * @param {string} root the class of all of it
+   * @param {string} prefix of the classes of its parts
+   * @param {Record<string, string>} names of parts that have names of their own
+   */
+  constructor(el, root, prefix, names) {
+    super(make("div", { class: `bls-chart ${root}` }));
+    const part = (/** @type {string} */ name) => `bls-chart-${name} ${prefix}-${names[name] ?? name}`;
+    const canvas = (/** @type {string} */ name) =>
+      /** @type {HTMLCanvasElement} */ (make("canvas", { class: part(name), "aria-hidden": "true" }));
+    this.head = canvas("head");
+    this.base = canvas("base");
+    this.over = canvas("over");
+    this.stage = make("div", { class: part("stage") }, this.base, this.over);
+    this.space = make("div", { class: part("space") }, this.stage);
+    this.scroll = make("div", { class: part("scroll"), onscroll: () => this.draw() }, this.space);
+    this.hint = make("div", { class: part("hint"), "aria-hidden": "true" });
+    this.frame = make("div", { class: part("frame") }, this.head, this.scroll, this.hint);
+    this.live = make("div", { class: part("live"), "aria-live": "polite" });
+    this.tip = make("div", { class: `bls-chart ${part("tip")}`, role: "presentation", hidden: true });
+    this.height = 0; // of the rows that are seen, px
+    /** @type {Spot<R> | null} what the pointer is at */
+    this.hovered = null;
+    /** @type {Spot<R> | null} what the keys are at */
+    this.focus = null;
+    this.asked = this.timer = 0;
+    this.stale = true;
+    /** @type {(() => void)[]} */
+    this.ends = [];
+    el.append(this.root);
+    document.body.append(this.tip); // a cell's output would cut it off
+  }
+
+  /**
+   * Begin, when all of it is on the page.
+   * @param {HTMLElement} plot what has the keys @param {string} label @param {string} role in words
+   * @param {HTMLElement[]} drags on what the pointer acts
+   */
+  start(plot, label, role, drags) {
+    this.plot = plot;
+    const attributes = { tabindex: "0", role: "application", "aria-roledescription": role, "aria-label": label };
+    for (const [name, value] of Object.entries(attributes)) plot.setAttribute(name, value);
+    plot.removeAttribute("aria-hidden");
+    own(plot);
+    plot.addEventListener("keydown", (event) => this.key(event));
+    plot.addEventListener("blur", () => this.hideTip());
+    this.frame.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
+    for (const element of drags) this.pointer(element);
+    const sizes = new ResizeObserver(() => this.resize());
+    sizes.observe(this.frame);
+    this.ends.push(() => sizes.disconnect(), onTheme(() => this.readTheme()));
+    this.readTheme();
+    this.resize();
+  }
+
+  close() {
+    cancelAnimationFrame(this.asked);
+    clearTimeout(this.timer);
+    for (const end of this.ends) end();
+    this.tip.remove();
+    this.root.remove();
+  }
+
+  // -- drawing ------------------------------------------------------------------------------------
+
+  readTheme() {
+    super.readTheme();
+    this.tip.classList.toggle("bls-chart-dark", this.theme.dark);
+    this.themed();
+    this.draw();
+  }
+
+  /** The theme has changed. */
+  themed() {}
+
+  resize() {
+    const wide = this.scroll.clientWidth;
+    const [beside, left, right] = this.margins(wide);
+    this.left = left;
+    this.width = Math.max(60, wide - beside - left - right);
+    this.canvasWidth = this.width + left + right;
+    this.space.style.height = `${this.rowsHeight}px`;
+    this.height = Math.min(this.rowsHeight, this.tallest);
+    this.scroll.style.height = this.stage.style.height = `${this.height}px`;
+    this.draw(true);
+  }
+
+  /** @param {boolean} [now] */
+  draw(now = false) {
+    this.stale = true;
+    if (now) this.paint();
+    else this.drawOver();
+  }
+
+  drawOver() {
+    this.asked ||= requestAnimationFrame(() => this.paint());
+  }
+
+  paint() {
+    cancelAnimationFrame(this.asked);
+    this.asked = 0;
+    if (!this.scroll.clientWidth) return;
+    const top = this.scroll.scrollTop;
+    if (this.stale) {
+      this.times = ticks(this.from, Math.min(this.to, this.whole), Math.max(2, this.width / 105));
+      const pen = this.fresh(this.base, this.height);
+      pen.translate(0, -top);
+      this.grid(pen, top, this.height);
+      this.paintRows(pen, top, top + this.height);
+      this.paintHead(this.fresh(this.head, this.headHeight));
+      this.stale = false;
+    }
+    const over = this.fresh(this.over, this.height);
+    over.translate(0, -top);
+    this.paintOver(over);
+  }
+
+  /** @param {Spot<R>} spot */
+  zoomTo(spot) {
+    const [begin, end] = this.extent(spot);
+    this.show(begin - (end - begin) * 0.15, end + (end - begin) * 0.15);
+  }
+
+  // -- what is where ------------------------------------------------------------------------------
+
+  /** Where in a row a thing is, or what stands for it. @param {R} row @param {number} i */
+  slot(row, i) {
+    return Array.prototype.indexOf.call(row.of, row.first ? row.first[i] : i);
+  }
+
+  /** @param {R} row @param {number} k @returns {number[]} */
+  members(row, k) {
+    return row.batches?.get(row.of[k]) ?? [row.of[k]];
+  }
+
+  /** The place where keys find a thing. @param {number} i @param {(row: R) => boolean} [test] @returns {Spot<R> | null} */
+  spotOf(i, test = () => true) {
+    const row = this.rows.find((each) => !each.quiet && test(each) && this.slot(each, i) >= 0);
+    return row ? { row, i } : null;
+  }
+
+  /** @param {Spot<R>} spot @returns {[number, number]} */
+  extent({ row, i }) {
+    const k = this.slot(row, i);
+    return [row.begin[k], row.end[k]];
+  }
+
+  /** The box of a spot: left, top, width, height. @param {Spot<R>} spot */
+  box(spot) {
+    const [begin, end] = this.extent(spot).map((time) => this.x(time));
+    return [begin, spot.row.top, Math.max(2, end - begin), spot.row.height];
+  }
+
+  /** @param {number} x @param {number} y px from the top of what is seen @returns {Spot<R> | null} */
+  at(x, y) {
+    const deep = y + this.scroll.scrollTop;
+    const row = this.rows.find(({ top, height }) => deep >= top - 0.5 && deep < top + height + 0.5);
+    if (!row || y < 0) return null;
+    const [time, near] = [this.time(x), FAR / 2 / this.scale];
+    const first = above(row.end, time - near);
+    const last = above(row.begin, time + near);
+    if (last <= first) return null;
+    let best = first;
+    const away = (/** @type {number} */ k) => Math.max(0, row.begin[k] - time, time - row.end[k]);
+    for (let k = first; k < Math.min(last, first + 50); k += 1) if (away(k) < away(best)) best = k;
+    const narrow = (row.end[best] - row.begin[best]) * this.scale < 2;
+    const members = this.members(row, best);
+    const which = Math.floor(((deep - row.top) / row.height) * members.length);
+    const i = members[Math.max(0, Math.min(members.length - 1, which))];
+    return { row, i, more: narrow && last - first > 3 ? last - first : 0 };
+  }
+
+  // -- pointing -----------------------------------------------------------------------------------
+
+  /**
+   * Drag moves the axis, or selects a range on the head or with Shift where ranges can be; a click chooses.
+   * @param {HTMLElement} element
+   */
+  pointer(element) {
+    /** @type {{ x: number, time: number, moved: boolean, selects: boolean } | null} */
+    let drag = null;
+    const where = (/** @type {MouseEvent} */ event) => {
+      const box = this.base.getBoundingClientRect();
+      return [event.clientX - box.left, event.clientY - box.top];
+    };
+    const quiet = () => {
+      this.hovered = null;
+      this.hover(NaN, NaN);
+      this.drawOver();
+    };
+    const listeners = {
+      pointerdown: (/** @type {PointerEvent} */ event) => {
+        const [x] = where(event);
+        const selects = this.select !== null && (element === this.head || event.shiftKey);
+        if (event.button === 0) drag = { x, time: this.time(x), moved: false, selects };
+      },
+      pointermove: (/** @type {PointerEvent} */ event) => {
+        const [x, y] = where(event);
+        if (!drag) {
+          this.hovered = this.at(x, y);
+          this.hover(x, y);
+          this.drawOver();
+        } else if (drag.moved || Math.abs(x - drag.x) >= 3) {
+          if (!drag.moved) {
+            element.setPointerCapture(event.pointerId);
+            this.frame.classList.add(drag.selects ? "bls-chart-selecting" : "bls-chart-dragging");
+            quiet();
+          }
+          drag.moved = true;
+          if (drag.selects) this.select?.({ begin: drag.time, end: this.time(x) }, false);
+          else this.pan(drag.x - x);
+          if (!drag.selects) drag.x = x;
+        }
+      },
+      pointerup: (/** @type {PointerEvent} */ event) => {
+        const was = drag;
+        drag = null;
+        this.frame.classList.remove("bls-chart-dragging", "bls-chart-selecting");
+        const [x, y] = where(event);
+        if (!was) return;
+        if (was.moved && was.selects) this.select?.({ begin: was.time, end: this.time(x) });
+        else if (!was.moved) this.click(this.at(x, y), x, y);
+      },
+      pointercancel: () => {
+        drag = null;
+      },
+      pointerleave: () => {
+        if (!drag) quiet();
+      },
+      dblclick: (/** @type {MouseEvent} */ event) => {
+        const [x, y] = where(event);
+        const spot = this.at(x, y);
+        if (spot) this.zoomTo(spot);
+        else if (y < 0 || x >= this.left) this.fit();
+      },
+    };
+    for (const [name, listener] of Object.entries(listeners)) {
+      element.addEventListener(name, /** @type {EventListener} */ (listener));
+    }
+  }
+
+  /** Ctrl, or two fingers pinching, zooms; Shift or sideways moves; anything else scrolls. @param {WheelEvent} event */
+  wheel(event) {
+    const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? 400 : 1;
+    if (event.ctrlKey || event.metaKey) {
+      const x = event.clientX - this.base.getBoundingClientRect().left;
+      this.zoom(
+        1.0018 ** Math.max(-400, Math.min(400, event.deltaY * unit)),
+        Math.max(this.left, Math.min(x, this.left + this.width)),
+      );
+    } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      if (this.to - this.from >= this.whole) return;
+      this.pan((event.deltaX || event.deltaY) * unit);
+    } else {
+      this.hint.textContent = navigator.platform.startsWith("Mac") ? "⌘ + wheel zooms" : "Ctrl + wheel zooms";
+      this.hint.classList.add("bls-chart-on");
+      clearTimeout(this.timer);
+      this.timer = window.setTimeout(() => this.hint.classList.remove("bls-chart-on"), 1200);
+      return;
+    }
+    event.preventDefault();
+    this.hint.classList.remove("bls-chart-on");
+    this.hideTip();
+  }
+
+  // -- keys ---------------------------------------------------------------------------------------
+
+  /** What keys do. @returns {Record<string, (event: KeyboardEvent) => void>} */
+  keys() {
+    const across = (/** @type {number} */ step) => (/** @type {KeyboardEvent} */ event) =>
+      event.shiftKey ? this.pan((step * this.width) / 8) : this.walk(step);
+    const zoom = (/** @type {number} */ factor) => () => {
+      const [begin, end] = this.focus ? this.extent(this.focus) : [this.from, this.to];
+      this.zoom(factor, Math.max(this.left, Math.min(this.left + this.width, this.x((begin + end) / 2))));
+    };
+    return {
+      ArrowRight: across(1), ArrowLeft: across(-1), ArrowDown: () => this.climb(1), ArrowUp: () => this.climb(-1),
+      "+": zoom(0.7), "=": zoom(0.7), "-": zoom(1 / 0.7), 0: () => this.fit(),
+    };
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const act = this.keys()[event.key];
+    if (!act) return;
+    event.preventDefault();
+    event.stopPropagation(); // the notebook has keys of its own
+    act(event);
+  }
+
+  /** The rows that keys go through, and where in them the focus is. */
+  here() {
+    const rows = this.rows.filter((row) => !row.quiet && row.of.length);
+    const at = this.focus ? rows.indexOf(this.focus.row) : -1;
+    return { rows, at };
+  }
+
+  /** Go to the next thing of the row. @param {number} step */
+  walk(step) {
+    const { rows, at } = this.here();
+    if (at < 0 || !this.focus) {
+      if (rows.length) this.setFocus({ row: rows[0], i: rows[0].of[0] });
+      return;
+    }
+    const row = rows[at];
+    const all = Array.from(row.of).flatMap((_, k) => this.members(row, k));
+    const i = all[all.indexOf(this.focus.i) + step];
+    if (i !== undefined) this.setFocus({ row, i });
+    else this.beyond(step);
+  }
+
+  /** There is nothing more in the row. @param {number} step */
+  beyond(step) {
+    this.say(step > 0 ? "The last of this row" : "The first of this row");
+  }
+
+  /** Go to the row above or below, to what is nearest in time. @param {number} step */
+  climb(step) {
+    const { rows, at } = this.here();
+    const row = rows[at + step];
+    if (at < 0 || !this.focus) this.walk(1);
+    else if (row) {
+      const [begin, end] = this.extent(this.focus);
+      const time = (Math.max(begin, this.from) + Math.min(end, this.to)) / 2;
+      const away = (/** @type {number} */ k) => Math.max(0, row.begin[k] - time, time - row.end[k]);
+      let best = 0;
+      for (let k = 1; k < row.of.length; k += 1) if (away(k) < away(best)) best = k;
+      this.setFocus({ row, i: row.of[best] });
+    }
+  }
+
+  /** @param {Spot<R> | null} spot */
+  setFocus(spot) {
+    this.focus = spot;
+    if (spot) {
+      this.reveal(spot);
+      this.tipAt(spot);
+    } else this.hideTip();
+    this.focused(spot);
+    this.drawOver();
+  }
+
+  /** Move so that a spot is in view. @param {Spot<R>} spot */
+  reveal(spot) {
+    const [begin, end] = this.extent(spot);
+    if (end < this.from || begin > this.to || (end - begin) * this.scale < 1.5) {
+      const span = Math.min(this.to - this.from, Math.max((end - begin) * 40, CLOSEST));
+      this.show((begin + end - span) / 2, (begin + end + span) / 2);
+    }
+    const { top, height } = spot.row;
+    const lowest = top + height + 4 - this.height;
+    this.scroll.scrollTop = Math.max(lowest, Math.min(this.scroll.scrollTop, Math.max(0, top - 24)));
+    this.draw(true);
+  }
+
+  /** @param {string} text */
+  say(text) {
+    this.live.textContent = text;
+  }
+
+  // -- the tooltip --------------------------------------------------------------------------------
+
+  /** Show the tooltip of a spot below it. @param {Spot<R>} spot */
+  tipAt(spot) {
+    const [left, top, width, height] = this.box(spot);
+    const [from, to] = [Math.max(left, this.left), Math.min(left + width, this.left + this.width)];
+    this.showTip(this.tipOf(spot), (from + to) / 2, top + height - this.scroll.scrollTop);
+  }
+
+  /** @param {(Node | string)[]} lines @param {number} x @param {number} y px of what is seen of the rows */
+  showTip(lines, x, y) {
+    this.tip.hidden = !lines.length;
+    if (!lines.length) return;
+    this.tip.replaceChildren(...lines);
+    const box = this.base.getBoundingClientRect();
+    const { offsetWidth, offsetHeight } = this.tip;
+    const [left, top] = [box.left + x + 12, box.top + y + 16];
+    this.tip.style.left = `${Math.max(4, Math.min(left, window.innerWidth - offsetWidth - 4))}px`;
+    // Below the pointer, or above it where the page ends.
+    const room = top + offsetHeight < window.innerHeight;
+    this.tip.style.top = `${room ? top : Math.max(4, top - 28 - offsetHeight)}px`;
+  }
+
+  hideTip() {
+    this.tip.hidden = true;
+  }
+}
+
+/**
+ * Keep the keys of what can have the focus from JupyterLab, whose notebook has commands on plain letters. It
+ * looks for this on the element itself.
+ * @template {Element} E
+ * @param {E} element
+ */
+export function own(element) {
+  element.setAttribute("data-lm-suppress-shortcuts", "true");
+  return element;
+}
