@@ -44,7 +44,11 @@ export class Chart extends Axis {
   /** @param {Spot<R> | null} _spot */
   focused(_spot) {}
   /** @type {((range: { begin: number, end: number } | null, done?: boolean) => void) | null} */
-  select = null;
+  toRange = null;
+  /** @type {Spot<R> | null} what the pointer is at */
+  hovered = null;
+  /** @type {Spot<R> | null} what the keys are at */
+  focus = null;
 
   /**
    * @param {HTMLElement} el
@@ -68,10 +72,6 @@ export class Chart extends Axis {
     this.live = make("div", { class: part("live"), "aria-live": "polite" });
     this.tip = make("div", { class: `bls-chart ${part("tip")}`, role: "presentation", hidden: true });
     this.height = 0; // of the rows that are seen, px
-    /** @type {Spot<R> | null} what the pointer is at */
-    this.hovered = null;
-    /** @type {Spot<R> | null} what the keys are at */
-    this.focus = null;
     this.asked = this.timer = 0;
     this.stale = true;
     /** @type {(() => void)[]} */
@@ -188,6 +188,11 @@ export class Chart extends Axis {
     return row ? { row, i } : null;
   }
 
+  /** The rows are others: the focus stays on its thing. */
+  refocus() {
+    if (this.focus) this.focus = this.spotOf(this.focus.i);
+  }
+
   /** @param {Spot<R>} spot @returns {[number, number]} */
   extent({ row, i }) {
     const k = this.slot(row, i);
@@ -240,7 +245,7 @@ export class Chart extends Axis {
     const listeners = {
       pointerdown: (/** @type {PointerEvent} */ event) => {
         const [x] = where(event);
-        const selects = this.select !== null && (element === this.head || event.shiftKey);
+        const selects = this.toRange !== null && (element === this.head || event.shiftKey);
         if (event.button === 0) drag = { x, time: this.time(x), moved: false, selects };
       },
       pointermove: (/** @type {PointerEvent} */ event) => {
@@ -256,7 +261,7 @@ export class Chart extends Axis {
             quiet();
           }
           drag.moved = true;
-          if (drag.selects) this.select?.({ begin: drag.time, end: this.time(x) }, false);
+          if (drag.selects) this.toRange?.({ begin: drag.time, end: this.time(x) }, false);
           else this.pan(drag.x - x);
           if (!drag.selects) drag.x = x;
         }
@@ -267,7 +272,7 @@ export class Chart extends Axis {
         this.frame.classList.remove("bls-chart-dragging", "bls-chart-selecting");
         const [x, y] = where(event);
         if (!was) return;
-        if (was.moved && was.selects) this.select?.({ begin: was.time, end: this.time(x) });
+        if (was.moved && was.selects) this.toRange?.({ begin: was.time, end: this.time(x) });
         else if (!was.moved) this.click(this.at(x, y), x, y);
       },
       pointercancel: () => {

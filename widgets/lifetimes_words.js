@@ -1,11 +1,11 @@
 // What is said about blocks: in the tooltip, in the panel of a block, to a screen reader.
 
-import { duration, make, size } from "./common.js";
+import { counted, duration, make, size } from "./common.js";
 
 /**
- * @typedef {import("./lifetimes_rows.js").Columns} Columns
+ * @typedef {import("./lifetimes.js").Columns} Columns
  * @typedef {{ title: string, facts: string[], end: number, words: string[], models: string[], alarm: Ink,
- *   warnings: string[], devices: (Ink & { label: string, total: number, used: number })[] }} Info
+ *   lanes: { label: string, deep: number, rank: number, size: string, peak: string }[], warnings: string[], devices: (Ink & { label: string, total: number, used: number })[] }} Info
  * @typedef {{ light: string, dark: string, hatch: string }} Ink
  */
 
@@ -36,8 +36,8 @@ export function shortly(c, info, life) {
     info.words[c.what_[life]],
     `made by ${info.words[c.maker_[life]]}`,
     lived(c, info, life),
-    c.died[life] < 0 && (held.length ? `held by ${held.join(", ")}` : "no holder was found"),
-  ].filter(Boolean);
+    ...(c.died[life] < 0 ? [held.length ? `held by ${held.join(", ")}` : "no holder was found"] : []),
+  ];
 }
 
 /**
@@ -49,10 +49,7 @@ export function describe(c, info, life, go) {
   const { words, devices } = info;
   const stops = [step(c.born[life], beginning(c, info, life, go))];
   for (let i = c.stay_at[life]; i < c.stay_at[life + 1]; i += 1) {
-    const role = words[c.stay_role_[i]];
-    const as = words[c.stay_tensor_[i]] === words[c.name_[life]] ? "" : ` as ${words[c.stay_tensor_[i]]}`;
-    const given = role === "view" ? "seen through a view by" : role === "output" ? "answer to" : "input of";
-    stops.push(step(c.stay_ns[i], [`${given} ${words[c.stay_maker_[i]]}${as}`]));
+    stops.push(step(c.stay_ns[i], [words[c.stay_[i]]]));
   }
   for (let other = 0; other < c.id.length; other += 1) {
     if (c.source[other] !== life) continue;
@@ -66,7 +63,7 @@ export function describe(c, info, life, go) {
       make("b", {}, words[c.name_[life]]),
       ` ${words[c.what_[life]]} · ${size(c.bytes[life])} · ${devices[c.device[life]].label}`),
     make("ol", {}, ...stops),
-    c.died[life] < 0 && heldBy(c, info, life),
+    ...(c.died[life] < 0 ? [heldBy(c, info, life)] : []),
   ];
 }
 
@@ -81,7 +78,7 @@ function beginning(c, info, life, go) {
 
 /** @param {number} ns @param {(string | Node)[]} what */
 function step(ns, what) {
-  return make("li", { "data-ns": ns }, make("span", { class: "bls-life-time" }, duration(ns)), make("span", {}, ...what));
+  return make("li", { "data-ns": ns }, make("span", { class: "bls-life-time bls-chart-dim" }, duration(ns)), make("span", {}, ...what));
 }
 
 /** @param {Columns} c @param {Info} info @param {number} life @param {(life: number) => void} go */
@@ -120,9 +117,9 @@ export function aliveTable(c, info, most, go) {
   });
   const more = alive.length - rows.length;
   return make("details", { class: "bls-life-table" },
-    make("summary", {}, `alive at the end: ${alive.length.toLocaleString("en")} ${alive.length === 1 ? "block" : "blocks"}`),
+    make("summary", {}, `alive at the end: ${counted(alive.length, "block")}`),
     make("div", {}, make("table", {},
       make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
       make("tbody", {}, ...rows))),
-    more > 0 && make("div", { class: "bls-life-dim" }, `and ${more.toLocaleString("en")} more`));
+    more > 0 && make("div", { class: "bls-chart-dim" }, `and ${more.toLocaleString("en")} more`));
 }

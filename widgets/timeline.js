@@ -65,7 +65,7 @@ export class Timeline extends Chart {
       raw.lanes.map((lane) => (raw.models[lane.model]?.name ?? lane.name).length + lane.label.length));
     this.labels = Math.round(Math.min(250, Math.max(168, 84 + 6.8 * Math.max(0, ...names))));
     this.root.style.setProperty("--t-labels", `${this.labels}px`);
-    this.select = (/** @type {Range | null} */ range, done = true) => this.selectRange(range, done);
+    this.toRange = (/** @type {Range | null} */ range, done = true) => this.selectRange(range, done);
     this.build();
     const total = this.sessions.reduce((sum, session) => sum + session.n, 0);
     const label = `Timeline of ${counted(total, "request")}. Arrow keys go from request to request, question mark lists the keys.`;

@@ -16,7 +16,7 @@ SETUP = (
     "from tests.display import lifetimes_samples as samples\n"
     "from bls_notebook.display.lifetimes.widget import lifetimes_widget"
 )
-# As widgets/lifetimes_draw.js places things in a wide notebook.
+# As widgets/lifetimes_paint.js places things in a wide notebook.
 LEFT, RIGHT, PANEL, AXIS, HEAD, ROW = 180, 150, 74, 24, 24, 18
 
 # The colours in a box of a canvas: rgb -> how many pixels.

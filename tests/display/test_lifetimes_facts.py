@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bls_notebook.display.lifetimes.columns import packed
 from bls_notebook.display.lifetimes.facts import alive_kinds, device_facts, held, sums_text
-from bls_notebook.display.lifetimes.lanes import highest, layout, pack, profile
+from bls_notebook.display.lifetimes.lanes import heaviest_first, highest, layout, life_lanes, pack, profile
 from bls_notebook.display.lifetimes.left_behind import left_behind
 from bls_notebook.observe.records.lifetimes import Holder, Life, Lifetimes, Maker
 from tests.display import lifetimes_samples as samples
@@ -175,3 +176,14 @@ def test_sums_are_short() -> None:
     facts = device_facts(samples.many(500))[0]
     assert sums_text(facts.at_peak, 2).count(",") == 2
     assert "more" in sums_text(facts.at_peak, 2)
+
+
+@given(tracks())
+def test_the_browser_gets_every_block_in_its_lane(record: Lifetimes) -> None:
+    lanes = life_lanes(record)
+    info = packed(record).info
+    assert [(lane["label"], lane["deep"]) for lane in info["lanes"]] == [
+        (lane.label, len(lane.rows)) for lane in lanes
+    ]
+    in_order = sorted(range(len(lanes)), key=lambda k: int(info["lanes"][k]["rank"]))
+    assert [lanes[k] for k in in_order] == heaviest_first(lanes)

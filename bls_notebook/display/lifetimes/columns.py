@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
-from bls_notebook.display.browser.column_bytes import pack_columns
+from bls_notebook.display.browser.column_bytes import Names, pack_columns
 from bls_notebook.display.lifetimes.facts import device_facts, end_of, holder_text, name_of, owner
+from bls_notebook.display.lifetimes.lanes import LifeLane, heaviest_first, life_lanes, profile
 from bls_notebook.display.lifetimes.left_behind import left_behind
 from bls_notebook.display.lifetimes.report import summary
 from bls_notebook.display.palette import ALARM, Ink, device_ink
-from bls_notebook.display.units import shape
+from bls_notebook.display.units import shape, size
 from bls_notebook.observe.analysis.memory_use import is_left_behind
-from bls_notebook.observe.records.lifetimes import Life, Lifetimes, Maker
+from bls_notebook.observe.records.lifetimes import Life, Lifetimes, Maker, Stay
 from bls_notebook.observe.visible import visible
 
 __all__ = ["Packed", "packed"]
@@ -30,20 +32,6 @@ class Packed:
     info: dict[str, Any]
 
 
-class _Words:
-    """Texts, each once; a column has their numbers."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._numbers: dict[str, int] = {}
-
-    def __call__(self, text: str) -> int:
-        number = self._numbers.setdefault(text, len(self.texts))
-        if number == len(self.texts):
-            self.texts.append(visible(text))
-        return number
-
-
 def packed(record: Lifetimes) -> Packed:
     """Pack a memory track.
 
@@ -56,15 +44,17 @@ def packed(record: Lifetimes) -> Packed:
     Packed
         A row for each life in the order of birth. ``source`` is the row of the block that it is a copy of,
         -1 for none. Stays and holders follow one another; those of row ``i`` are from ``stay_at[i]`` to
-        ``stay_at[i + 1]``, and ``holder_at`` likewise. Columns whose names end in an underscore are numbers
-        of words in ``info["words"]``.
+        ``stay_at[i + 1]``, and ``holder_at`` likewise. ``lane`` and ``row`` say where its bar is: in which of
+        ``info["lanes"]``, and in which of its rows if it is not folded. Columns whose names end in an
+        underscore are numbers of words in ``info["words"]``.
     """
     lives = sorted(record.lives, key=lambda life: (life.born, life.id))
-    words = _Words()
+    words = Names()
     devices = device_facts(record)
     models = list(dict.fromkeys(life.maker.model for life in lives))
+    lanes = life_lanes(record)
     data, columns = pack_columns({
-        **_of_lives(lives, words, [facts.name for facts in devices], models),
+        **_of_lives(lives, words, [facts.name for facts in devices], models, lanes),
         **_of_stays(lives, words),
         **_of_holders(lives, words),
     })  # fmt: skip
@@ -73,7 +63,8 @@ def packed(record: Lifetimes) -> Packed:
         "title": visible(title),
         "facts": [visible(fact) for fact in facts],
         "end": end_of(record),
-        "words": words.texts,
+        "words": words.shown,
+        "lanes": [_lane(lane, rank) for lane, rank in zip(lanes, _ranks(lanes), strict=True)],
         "models": [visible(model or "notebook") for model in models],
         "devices": [
             {
@@ -94,8 +85,16 @@ def _ink(ink: Ink) -> dict[str, str]:
     return {"light": ink.light, "dark": ink.dark, "hatch": ink.hatch[:1]}
 
 
-def _of_lives(lives: Sequence[Life], words: _Words, devices: list[str], models: list[str]) -> dict[str, Any]:
+def _of_lives(
+    lives: Sequence[Life], words: Names, devices: list[str], models: list[str], lanes: Sequence[LifeLane]
+) -> dict[str, Any]:
     rows = {life.id: row for row, life in enumerate(lives)}
+    places = {
+        life.id: (number, row)
+        for number, lane in enumerate(lanes)
+        for row, together in enumerate(lane.rows)
+        for life in together
+    }
     device_numbers = {name: number for number, name in enumerate(devices)}
     model_numbers = {name: number for number, name in enumerate(models)}
     return {
@@ -106,46 +105,61 @@ def _of_lives(lives: Sequence[Life], words: _Words, devices: list[str], models: 
         "transfer": ("f8", [life.transfer_ns for life in lives]),
         "device": ("u2", [device_numbers[life.device] for life in lives]),
         "model": ("u2", [model_numbers[life.maker.model] for life in lives]),
-        "name_": ("u4", [words(name_of(life)) for life in lives]),
-        "what_": ("u4", [words(_what(life)) for life in lives]),
-        "maker_": ("u4", [words(_maker(life.maker)) for life in lives]),
+        "lane": ("u4", [places[life.id][0] for life in lives]),
+        "row": ("u4", [places[life.id][1] for life in lives]),
+        "name_": ("u4", words.of(name_of(life) for life in lives)),
+        "what_": ("u4", words.of(_what(life) for life in lives)),
+        "maker_": ("u4", words.of(_maker(life.maker) for life in lives)),
         "source": ("i4", [rows.get(life.source, -1) for life in lives]),
         "how": ("u1", [_HOW.get(life.how, 0) for life in lives]),
         "left": ("u1", [is_left_behind(life) for life in lives]),
     }
 
 
-def _of_stays(lives: Sequence[Life], words: _Words) -> dict[str, Any]:
+def _ranks(lanes: Sequence[LifeLane]) -> list[int]:
+    """The place of each lane among them where they are too many for a bar each."""
+    ranks = {id(lane): rank for rank, lane in enumerate(heaviest_first(lanes))}
+    return [ranks[id(lane)] for lane in lanes]
+
+
+def _lane(lane: LifeLane, rank: int) -> dict[str, Any]:
+    sizes = {life.bytes for life in lane.lives}
+    peak = max(bytes_ for _, bytes_ in profile(lane.lives))
+    return {
+        "label": visible(lane.label),
+        "deep": len(lane.rows),
+        "rank": rank,
+        "size": f"{'≤ ' if len(sizes) > 1 else ''}{size(max(sizes))}",
+        "peak": f"≤ {size(peak)}",
+    }
+
+
+def _of_stays(lives: Sequence[Life], words: Names) -> dict[str, Any]:
     stays = [stay for life in lives for stay in life.stays]
     return {
-        "stay_at": ("u4", _starts([len(life.stays) for life in lives])),
+        "stay_at": ("u4", accumulate((len(life.stays) for life in lives), initial=0)),
         "stay_ns": ("f8", [stay.ns for stay in stays]),
-        "stay_owner_": ("u4", [words(owner(stay.at)) for stay in stays]),
-        "stay_maker_": ("u4", [words(_maker(stay.at)) for stay in stays]),
-        "stay_tensor_": ("u4", [words(stay.tensor) for stay in stays]),
-        "stay_role_": ("u4", [words(stay.role) for stay in stays]),
+        "stay_owner_": ("u4", words.of(owner(stay.at) for stay in stays)),
+        "stay_": ("u4", words.of(_stay(life, stay) for life in lives for stay in life.stays)),
     }
 
 
-def _of_holders(lives: Sequence[Life], words: _Words) -> dict[str, Any]:
+def _of_holders(lives: Sequence[Life], words: Names) -> dict[str, Any]:
     holders = [holder for life in lives for holder in life.holders]
     return {
-        "holder_at": ("u4", _starts([len(life.holders) for life in lives])),
-        "holder_": ("u4", [words(holder_text(holder)) for holder in holders]),
-        "holder_kind_": ("u4", [words(holder.kind) for holder in holders]),
-        "remedy_": ("u4", [words(holder.remedy) for holder in holders]),
+        "holder_at": ("u4", accumulate((len(life.holders) for life in lives), initial=0)),
+        "holder_": ("u4", words.of(holder_text(holder) for holder in holders)),
+        "remedy_": ("u4", words.of(holder.remedy for holder in holders)),
     }
-
-
-def _starts(counts: Sequence[int]) -> list[int]:
-    starts = [0]
-    for number in counts:
-        starts.append(starts[-1] + number)
-    return starts
 
 
 def _what(life: Life) -> str:
     return f"{life.datatype} {shape(life.shape) if life.shape else ''}".strip()
+
+
+def _stay(life: Life, stay: Stay) -> str:
+    given = {"view": "seen through a view by", "output": "answer to"}.get(stay.role, "input of")
+    return f"{given} {_maker(stay.at)}" + (f" as {stay.tensor}" if stay.tensor != name_of(life) else "")
 
 
 def _maker(maker: Maker) -> str:

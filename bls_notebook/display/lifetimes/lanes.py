@@ -16,7 +16,10 @@ from bls_notebook.display.units import count
 from bls_notebook.observe.analysis.memory_use import is_left_behind
 from bls_notebook.observe.records.lifetimes import Life, Lifetimes
 
-__all__ = ["LifeGroup", "LifeRow", "highest", "layout", "pack", "profile"]
+__all__ = [
+    "LifeGroup", "LifeLane", "LifeRow", "heaviest_first", "highest", "layout", "life_lanes", "pack",
+    "profile",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,9 @@ class LifeGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lane:
+class LifeLane:
+    """All blocks of one name, maker and device, and the rows in which no two of them overlap."""
+
     model: str
     label: str
     device: str
@@ -67,20 +72,24 @@ def layout(record: Lifetimes, most: int) -> list[LifeGroup]:
         In the order of their first birth while every block has a bar; where some are folded, those that left
         most behind come first, then the largest.
     """
+    lanes = _fold_names(life_lanes(record), most)
+    shares = dict(zip(map(id, lanes), _shares([len(lane.rows) for lane in lanes], most), strict=True))
+    if any(shares[id(lane)] < len(lane.rows) for lane in lanes):
+        lanes = heaviest_first(lanes)
+    return _groups(lanes, [shares[id(lane)] for lane in lanes])
+
+
+def life_lanes(record: Lifetimes) -> list[LifeLane]:
+    """Return the lives of a track by names, those of one model together, in the order of first birth."""
     found: dict[str, dict[tuple[str, str], list[Life]]] = {}
     for life in sorted(record.lives, key=lambda each: (each.born, each.id)):
         names = found.setdefault(life.maker.model, {})
         names.setdefault((name_of(life), life.device), []).append(life)
-    lanes = [
-        _Lane(model, name, device, pack(lives), tuple(lives))
+    return [
+        LifeLane(model, name, device, pack(lives), tuple(lives))
         for model, names in found.items()
         for (name, device), lives in names.items()
     ]
-    lanes = _fold_names(lanes, most)
-    shares = dict(zip(map(id, lanes), _shares([len(lane.rows) for lane in lanes], most), strict=True))
-    if any(shares[id(lane)] < len(lane.rows) for lane in lanes):
-        lanes = _heaviest_first(lanes)
-    return _groups(lanes, [shares[id(lane)] for lane in lanes])
 
 
 def pack(lives: Iterable[Life]) -> list[list[Life]]:
@@ -130,11 +139,11 @@ def highest(steps: Sequence[tuple[int, ...]], end: int, most: int) -> list[tuple
     return kept if kept[-1] == steps[-1] else [*kept, steps[-1]]
 
 
-def _fold_names(lanes: list[_Lane], most: int) -> list[_Lane]:
+def _fold_names(lanes: list[LifeLane], most: int) -> list[LifeLane]:
     """Join the smallest names until every lane can have a row: by model and device, by model, or all."""
     if len(lanes) <= most:
         return lanes
-    scopes: tuple[Callable[[_Lane], tuple[str, ...]], ...] = (
+    scopes: tuple[Callable[[LifeLane], tuple[str, ...]], ...] = (
         lambda lane: (lane.model, lane.device),
         lambda lane: (lane.model,),
     )
@@ -154,12 +163,12 @@ def _fold_names(lanes: list[_Lane], most: int) -> list[_Lane]:
     return sorted(result, key=lambda lane: models.index(lane.model) if lane.model in models else len(models))
 
 
-def _joined(model: str, lanes: Sequence[_Lane]) -> _Lane:
+def _joined(model: str, lanes: Sequence[LifeLane]) -> LifeLane:
     lives = tuple(
         sorted((life for lane in lanes for life in lane.lives), key=lambda each: (each.born, each.id))
     )
     devices = {lane.device for lane in lanes}
-    return _Lane(
+    return LifeLane(
         model,
         f"+{count(len({(lane.model, lane.label) for lane in lanes}), 'name')}",
         devices.pop() if len(devices) == 1 else "",
@@ -168,7 +177,8 @@ def _joined(model: str, lanes: Sequence[_Lane]) -> _Lane:
     )
 
 
-def _heaviest_first(lanes: Sequence[_Lane]) -> list[_Lane]:
+def heaviest_first(lanes: Sequence[LifeLane]) -> list[LifeLane]:
+    """Order lanes by what their models, then they themselves, left behind and had at most."""
     weights = {id(lane): _weight(lane) for lane in lanes}
     models: dict[str, tuple[int, int]] = {}
     for lane in lanes:
@@ -181,7 +191,7 @@ def _heaviest_first(lanes: Sequence[_Lane]) -> list[_Lane]:
     )
 
 
-def _weight(lane: _Lane) -> tuple[int, int]:
+def _weight(lane: LifeLane) -> tuple[int, int]:
     """Return the bytes that a lane left behind, and had at most."""
     left = sum(life.bytes for life in lane.lives if is_left_behind(life))
     return left, max((bytes_ for _, bytes_ in profile(lane.lives)), default=0)
@@ -198,7 +208,7 @@ def _shares(wanted: list[int], most: int) -> list[int]:
     return shares
 
 
-def _groups(lanes: list[_Lane], shares: list[int]) -> list[LifeGroup]:
+def _groups(lanes: list[LifeLane], shares: list[int]) -> list[LifeGroup]:
     rows: dict[str, list[LifeRow]] = {}
     for lane, share in zip(lanes, shares, strict=True):
         own = rows.setdefault(lane.model, [])

@@ -59,7 +59,7 @@ def _widget_class() -> Any:
         """The chart of a memory track; see `lifetimes_widget`."""
 
         _esm = widget_source("lifetimes.js")
-        _css = widget_source("lifetimes.css")
+        _css = widget_source("chart.css") + widget_source("lifetimes.css")
 
         data = traitlets.Bytes().tag(sync=True)
         columns: Any = traitlets.List().tag(sync=True)
