@@ -33,7 +33,7 @@ export class LifetimesChart extends Chart {
   /** @type {Panel[]} */
   panels = [];
   chosen = -1; // the block that is selected
-  /** Where the pointer is in time. @type {number | undefined} */
+  /** Where the pointer is in bytes, px from the left. @type {number | undefined} */
   cursor = undefined;
 
   /** @param {Model} model @param {HTMLElement} el */
@@ -243,7 +243,7 @@ export class LifetimesChart extends Chart {
   paintOver(pen) {
     const { theme } = this;
     pen.fillStyle = theme.dim;
-    if (this.cursor !== undefined) pen.fillRect(Math.round(this.x(this.cursor)), 0, 1, this.rowsHeight);
+    if (this.cursor !== undefined) pen.fillRect(this.cursor, 0, 1, this.rowsHeight);
     pen.lineWidth = 2;
     for (const [life, colour] of /** @type {[number, string][]} */ ([[this.chosen, theme.fg], [this.focus?.i ?? -1, theme.brand]])) {
       const row = this.placed.get(life);
@@ -282,7 +282,7 @@ export class LifetimesChart extends Chart {
     const panel = inside && y < 0 ? this.panels[Math.floor((y + this.headHeight) / PANEL)] : undefined;
     const ns = this.time(x);
     const bytes = (/** @type {Steps} */ steps) => size(steps.level[Math.max(0, above(steps.at, ns) - 1)]);
-    this.cursor = panel || (inside && fold) ? ns : undefined;
+    this.cursor = panel || (inside && fold) ? Math.round(x) : undefined;
     let lines = this.hovered ? this.tipOf(this.hovered) : [];
     if (panel) lines = tip([`${bytes(panel.steps)} on ${this.info.devices[panel.number].label}`, this.alive(panel.lives, ns, 6)]);
     else if (fold?.steps && inside) lines = tip([`${bytes(fold.steps)} in blocks of this row`, `${counted(fold.lives.length, "block")}; click to see each`]);

@@ -18,7 +18,7 @@ export function paintHead(chart, pen) {
   pen.fillRect(chart.left, bottom, chart.width, 1);
   chart.axis(pen, bottom + AXIS / 2);
   pen.fillStyle = chart.theme.dim;
-  if (chart.cursor !== undefined) pen.fillRect(Math.round(chart.x(chart.cursor)), 0, 1, bottom);
+  if (chart.cursor !== undefined) pen.fillRect(chart.cursor, 0, 1, bottom);
 }
 
 /** The fill of a device: with lines, so that devices differ without colour too. @param {LifetimesChart} chart @param {number} number */

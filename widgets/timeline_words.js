@@ -6,94 +6,54 @@ import { callsOf, selfTime } from "./timeline_data.js";
 /** @typedef {import("./timeline_data.js").Session} Session */
 
 /** @param {Session} session @param {number} i */
-function nameOf(session, i) {
-  const { c, raw } = session;
-  const id = session.text(c.request[i]);
+function nameOf({ c, raw, text }, i) {
+  const id = text(c.request[i]);
   return `${raw.models[c.model[i]].name}${id ? ` “${id}”` : ""}`;
 }
 
 /**
- * Where a request ran.
+ * What is known of a request: its phases with their ns, and further facts, a line each.
  * @param {Session} session
  * @param {number} i
  */
-function placeOf(session, i) {
-  const lane = session.raw.lanes[session.c.lane[i]];
-  if (lane.kind === "refused") return "never ran";
-  return lane.label ? `instance ${lane.label}` : "";
-}
-
-/**
- * The phases of a request: name, ns.
- * @param {Session} session
- * @param {number} i
- * @returns {[name: string, ns: number][]}
- */
-function phasesOf(session, i) {
-  const { c } = session;
-  return [
-    ["input", c.queued[i] - c.sent[i]],
-    ["queue", c.started[i] - c.queued[i]],
-    ["execute", c.inferred[i] - c.started[i]],
-    [session.raw.kinds[c.kind[i]] === "stream" ? "responses" : "output", c.ended[i] - c.inferred[i]],
-  ];
-}
-
-/** Whom a request called, by model. @param {Session} session @param {number} i */
-function called(session, i) {
-  /** @type {Map<string, number>} */
-  const found = new Map();
-  for (const call of callsOf(session, i)) {
-    const { name } = session.raw.models[session.c.model[call]];
-    found.set(name, (found.get(name) ?? 0) + 1);
-  }
-  return [...found].map(([name, count]) => (count > 1 ? `${name} × ${count}` : name)).join(", ");
-}
-
-/**
- * What else is known of a request, a line each.
- * @param {Session} session
- * @param {number} i
- */
-function factsOf(session, i) {
+function about(session, i) {
   const { c, raw, marksAt } = session;
-  const lines = [];
-  const caller = c.parent[i];
   const kind = raw.kinds[c.kind[i]];
   const how = { sync: "exec", async: "async_exec", stream: "a stream", ensemble: "a step of the ensemble" }[kind] ?? kind;
-  lines.push(caller >= 0 ? `called by ${nameOf(session, caller)} (${how})` : "sent by the notebook");
-  const calls = called(session, i);
-  if (calls) {
+  const facts = [c.parent[i] < 0 ? "sent by the notebook" : `called by ${nameOf(session, c.parent[i])} (${how})`];
+  /** @type {Map<string, number>} */
+  const called = new Map();
+  for (const call of callsOf(session, i)) {
+    const { name } = raw.models[c.model[call]];
+    called.set(name, (called.get(name) ?? 0) + 1);
+  }
+  if (called.size) {
     const own = session.own[i];
-    lines.push(`called ${calls}`, `own work ${duration(own)}, calls under way ${duration(c.ended[i] - c.started[i] - own)}`);
+    facts.push(
+      `called ${[...called].map(([name, count]) => (count > 1 ? `${name} × ${count}` : name)).join(", ")}`,
+      `own work ${duration(own)}, calls under way ${duration(c.ended[i] - c.started[i] - own)}`,
+    );
   }
   const members = session.batches.get(c.first[i]);
-  if (members) lines.push(`in a batch of ${counted(members.length, "request")}`);
+  if (members) facts.push(`in a batch of ${counted(members.length, "request")}`);
   const moved = c.crossings[i] ? `, ${counted(c.crossings[i], "tensor")} moved between devices` : "";
-  lines.push(`${size(c.bytes_in[i])} in, ${size(c.bytes_out[i])} out${moved}`);
-  if (c.rows[i] > 1) lines.push(counted(c.rows[i], "row"));
-  if (c.device_ns[i] >= 0) lines.push(`${duration(c.device_ns[i])} on ${raw.devices[c.device[i]]}`);
-  const marks = marksAt[i + 1] - marksAt[i];
-  if (marks) {
-    let responses = 0;
-    let first = -1;
-    for (let k = marksAt[i]; k < marksAt[i + 1]; k += 1) {
-      if (c.mark_kind[k] !== 0) continue;
-      responses += 1;
-      if (first < 0) first = c.mark_ns[k];
-    }
-    if (responses) lines.push(`${counted(responses, "response")}, the first after ${duration(first - c.sent[i])}`);
-  }
-  return lines;
-}
-
-/** @param {Session} session @param {number} i */
-function stateOf(session, i) {
-  const { c, raw } = session;
-  const error = session.text(c.error[i]);
-  if (error) return error;
+  facts.push(`${size(c.bytes_in[i])} in, ${size(c.bytes_out[i])} out${moved}`);
+  if (c.rows[i] > 1) facts.push(counted(c.rows[i], "row"));
+  if (c.device_ns[i] >= 0) facts.push(`${duration(c.device_ns[i])} on ${raw.devices[c.device[i]]}`);
+  const [at, end] = [marksAt[i], marksAt[i + 1]];
+  const responses = c.mark_ns.subarray(at, end).filter((/** @type {number} */ _, /** @type {number} */ k) => c.mark_kind[at + k] === 0);
+  if (responses.length) facts.push(`${counted(responses.length, "response")}, the first after ${duration(responses[0] - c.sent[i])}`);
+  const lane = raw.lanes[c.lane[i]];
   const state = raw.states[c.state[i]];
-  return state === "ok" ? "" : state === "open" ? "not answered yet when the profile ended" : state;
+  const states = /** @type {Record<string, string>} */ ({ ok: "", open: "not answered yet when the profile ended" });
+  return {
+    facts, name: nameOf(session, i), place: lane.kind === "refused" ? "never ran" : lane.label && `instance ${lane.label}`,
+    state: session.text(c.error[i]) || (states[state] ?? state),
+    phases: /** @type {[string, number][]} */ ([
+      ["input", c.queued[i] - c.sent[i]], ["queue", c.started[i] - c.queued[i]], ["execute", c.inferred[i] - c.started[i]],
+      [kind === "stream" ? "responses" : "output", c.ended[i] - c.inferred[i]],
+    ]),
+  };
 }
 
 /**
@@ -104,43 +64,32 @@ function stateOf(session, i) {
  */
 export function details(session, i, colour) {
   const { c } = session;
-  const phases = phasesOf(session, i);
+  const { name, place, phases, facts, state } = about(session, i);
   const whole = Math.max(1, c.ended[i] - c.sent[i]);
-  const swatch = (/** @type {string} */ name) => {
-    const mark = make("i", { class: `bls-tl-phase bls-tl-${name}` });
-    mark.style.color = colour;
+  const swatch = (/** @type {string} */ phase, width = "") => {
+    const mark = make("i", { class: `bls-tl-phase bls-tl-${phase}` });
+    Object.assign(mark.style, { color: colour, width });
     return mark;
   };
-  const bar = make("div", { class: "bls-tl-bar" });
-  for (const [name, ns] of phases) {
-    const part = swatch(name);
-    part.style.width = `${(100 * ns) / whole}%`;
-    bar.append(part);
-  }
-  const table = make("table", {}, ...phases.filter(([, ns], k) => ns > 0 || k === 2).map(([name, ns]) =>
-    make("tr", {}, make("td", {}, swatch(name), name), make("td", { class: "bls-chart-num" }, duration(ns)))));
-  const state = stateOf(session, i);
+  const rows = phases.filter(([, ns], k) => ns > 0 || k === 2).map(([phase, ns]) =>
+    make("tr", {}, make("td", {}, swatch(phase), phase), make("td", { class: "bls-chart-num" }, duration(ns))));
   return [
-    make("div", { class: "bls-tl-tip-title" }, make("b", {}, nameOf(session, i)), ` ${placeOf(session, i)}`),
-    bar, table,
+    make("div", { class: "bls-tl-tip-title" }, make("b", {}, name), ` ${place}`),
+    make("div", { class: "bls-tl-bar" }, ...phases.map(([phase, ns]) => swatch(phase, `${(100 * ns) / whole}%`))),
+    make("table", {}, ...rows),
     make("div", {}, `${duration(whole)} in all, from ${duration(c.sent[i])} to ${duration(c.ended[i])}`),
-    ...factsOf(session, i).map((line) => make("div", { class: "bls-chart-dim" }, line)),
+    ...facts.map((line) => make("div", { class: "bls-chart-dim" }, line)),
     ...(state ? [make("div", { class: "bls-chart-alarm" }, state)] : []),
   ];
 }
 
-/**
- * The details of a request in one sentence, for a screen reader.
- * @param {Session} session
- * @param {number} i
- */
+/** The details of a request in one sentence, for a screen reader. @param {Session} session @param {number} i */
 export function spoken(session, i) {
-  const { c } = session;
-  const phases = phasesOf(session, i).filter(([, ns]) => ns > 0).map(([name, ns]) => `${name} ${duration(ns)}`);
-  const state = stateOf(session, i);
+  const { name, place, phases, facts, state } = about(session, i);
   return [
-    `${nameOf(session, i)}, ${placeOf(session, i)}`, `from ${duration(c.sent[i])} to ${duration(c.ended[i])}`,
-    phases.join(", "), ...factsOf(session, i), state && `state: ${state}`,
+    `${name}, ${place}`, `from ${duration(session.c.sent[i])} to ${duration(session.c.ended[i])}`,
+    phases.filter(([, ns]) => ns > 0).map(([phase, ns]) => `${phase} ${duration(ns)}`).join(", "), ...facts,
+    state && `state: ${state}`,
   ].filter(Boolean).join("; ");
 }
 

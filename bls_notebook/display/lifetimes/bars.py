@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bls_notebook.display.lifetimes.facts import holder_of, holder_text, owner
-from bls_notebook.display.lifetimes.lanes import LifeGroup, LifeRow, highest, profile
+from bls_notebook.display.lifetimes.facts import holder_of, holder_text, owner, profile
+from bls_notebook.display.lifetimes.lanes import LifeGroup, LifeRow, highest
 from bls_notebook.display.palette import NOTEBOOK, Ink, device_ink
 from bls_notebook.display.pictures.pen import INK, LEFT_BEHIND, Box, Look, Pen, steps_area, width_of
 from bls_notebook.display.text import clip
@@ -66,7 +66,7 @@ def draw_lives(pen: Pen, groups: Sequence[LifeGroup], top: float) -> None:
 
 def _label(row: LifeRow) -> str:
     if row.folded:
-        most = max(bytes_ for _, bytes_ in profile(row.lives))
+        most = max(bytes_ for _, bytes_, _ in profile(row.lives))
         return f"{clip(row.label, 12)} ×{len(row.lives):,} ≤ {size(most)}"
     sizes = {life.bytes for life in row.lives}
     return f"{clip(row.label, 14)}  {'≤ ' if len(sizes) > 1 else ''}{size(max(sizes))}"
@@ -113,7 +113,7 @@ def _draw_stays(pen: Pen, place: _Place) -> None:
 def _draw_band(pen: Pen, place: _Place) -> None:
     """Draw the blocks of a folded row as one band, as high as their bytes."""
     steps = profile(place.row.lives)
-    scale = _ROW * 0.88 / (max(bytes_ for _, bytes_ in steps) or 1)
+    scale = _ROW * 0.88 / (max(bytes_ for _, bytes_, _ in steps) or 1)
     shown = [(step[0], place.high - scale * step[1]) for step in highest(steps, int(pen.end), _PIECES)]
     pen.area(steps_area(shown, place.high, pen.end), Look(row_ink(place.row).light))
 

@@ -10,8 +10,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 from bls_notebook.display import text
-from bls_notebook.display.lifetimes.facts import device_label
-from bls_notebook.display.lifetimes.lanes import LifeRow, layout, profile
+from bls_notebook.display.lifetimes.facts import device_label, profile
+from bls_notebook.display.lifetimes.lanes import LifeRow, layout
 from bls_notebook.display.units import size
 from bls_notebook.observe.records.lifetimes import Lifetimes
 
@@ -68,7 +68,7 @@ def _band(row: LifeRow, columns: int, column: Callable[[int], int]) -> str:
     steps = profile(row.lives)
     highest = [0] * columns
     now, at = 0, 0
-    for ns, bytes_ in steps:
+    for ns, bytes_, _ in steps:
         start = column(ns)
         for i in range(at, start + 1):
             highest[i] = max(highest[i], now)

@@ -8,8 +8,8 @@ from itertools import accumulate
 from typing import Any
 
 from bls_notebook.display.browser.column_bytes import Names, pack_columns
-from bls_notebook.display.lifetimes.facts import device_facts, end_of, holder_text, name_of, owner
-from bls_notebook.display.lifetimes.lanes import LifeLane, heaviest_first, life_lanes, profile
+from bls_notebook.display.lifetimes.facts import device_facts, end_of, holder_text, name_of, owner, profile
+from bls_notebook.display.lifetimes.lanes import LifeLane, heaviest_first, life_lanes
 from bls_notebook.display.lifetimes.left_behind import left_behind
 from bls_notebook.display.lifetimes.report import summary
 from bls_notebook.display.palette import ALARM, Ink, device_ink
@@ -124,7 +124,7 @@ def _ranks(lanes: Sequence[LifeLane]) -> list[int]:
 
 def _lane(lane: LifeLane, rank: int) -> dict[str, Any]:
     sizes = {life.bytes for life in lane.lives}
-    peak = max(bytes_ for _, bytes_ in profile(lane.lives))
+    peak = max(bytes_ for _, bytes_, _ in profile(lane.lives))
     return {
         "label": visible(lane.label),
         "deep": len(lane.rows),

@@ -12,7 +12,7 @@ from bls_notebook.observe.records.lifetimes import DeviceSeen, Holder, Life, Lif
 
 __all__ = [
     "Alive", "DeviceFacts", "Held", "Sum", "alive_kinds", "device_facts", "device_label", "end_of",
-    "held", "holder_of", "holder_text", "name_of", "owner", "sums", "sums_text",
+    "held", "holder_of", "holder_text", "name_of", "owner", "profile", "sums", "sums_text",
 ]  # fmt: skip
 
 # Who is named first where several hold a block: the one that a person can do something about.
@@ -156,20 +156,8 @@ def device_facts(record: Lifetimes) -> list[DeviceFacts]:
 
 
 def _facts(record: Lifetimes, device: DeviceSeen, lives: list[Life]) -> DeviceFacts:
-    # A death comes before a birth at the same moment: the two were never there together.
-    events = sorted(
-        [(life.born, 1, life.bytes, life.bytes * is_left_behind(life)) for life in lives]
-        + [(life.died, 0, -life.bytes, 0) for life in lives if life.died >= 0]
-    )
-    steps = [(0, 0, 0)]
-    bytes_ = left = peak = peak_ns = 0
-    for ns, _, change, stays in events:
-        bytes_, left = bytes_ + change, left + stays
-        if bytes_ > peak:
-            peak, peak_ns = bytes_, ns
-        if steps[-1][0] == ns:
-            steps.pop()
-        steps.append((ns, bytes_, left))
+    steps = profile(lives)
+    peak_ns, peak, _ = max(steps, key=lambda step: step[1])
     there = [each for each in lives if each.born <= peak_ns and (each.died < 0 or each.died > peak_ns)]
     return DeviceFacts(
         device.name,
@@ -179,11 +167,28 @@ def _facts(record: Lifetimes, device: DeviceSeen, lives: list[Life]) -> DeviceFa
         len(lives),
         peak,
         peak_ns,
-        left,
+        steps[-1][2],
         sum(map(is_left_behind, lives)),
         tuple(steps),
         tuple(sums(there)) if peak else (),
     )
+
+
+def profile(lives: Sequence[Life]) -> list[tuple[int, int, int]]:
+    """Return (ns, bytes, bytes of those left behind) of some blocks together, each from its time on."""
+    # A death comes before a birth at the same moment: the two were never there together.
+    events = sorted(
+        [(life.born, 1, life.bytes, life.bytes * is_left_behind(life)) for life in lives]
+        + [(life.died, 0, -life.bytes, 0) for life in lives if life.died >= 0]
+    )
+    steps = [(0, 0, 0)]
+    bytes_ = left = 0
+    for ns, _, change, stays in events:
+        bytes_, left = bytes_ + change, left + stays
+        if steps[-1][0] == ns:
+            steps.pop()
+        steps.append((ns, bytes_, left))
+    return steps
 
 
 def holder_of(life: Life) -> Holder:

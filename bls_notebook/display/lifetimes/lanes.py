@@ -11,9 +11,8 @@ import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from bls_notebook.display.lifetimes.facts import name_of, owner
+from bls_notebook.display.lifetimes.facts import name_of, owner, profile
 from bls_notebook.display.units import count
-from bls_notebook.observe.analysis.memory_use import is_left_behind
 from bls_notebook.observe.records.lifetimes import Life, Lifetimes
 
 __all__ = [
@@ -110,22 +109,6 @@ def pack(lives: Iterable[Life]) -> list[list[Life]]:
     return rows
 
 
-def profile(lives: Iterable[Life]) -> list[tuple[int, int]]:
-    """Return (ns, bytes) of some blocks together, each from its time on."""
-    events = sorted(
-        [(life.born, life.bytes) for life in lives]
-        + [(life.died, -life.bytes) for life in lives if life.died >= 0]
-    )
-    steps: list[tuple[int, int]] = []
-    total = 0
-    for ns, change in events:
-        total += change
-        if steps and steps[-1][0] == ns:
-            steps.pop()
-        steps.append((ns, total))
-    return steps
-
-
 def highest(steps: Sequence[tuple[int, ...]], end: int, most: int) -> list[tuple[int, ...]]:
     """Thin out (ns, bytes, ...): of each of `most` pieces of time until `end` the step with most bytes."""
     if len(steps) <= most:
@@ -193,8 +176,8 @@ def heaviest_first(lanes: Sequence[LifeLane]) -> list[LifeLane]:
 
 def _weight(lane: LifeLane) -> tuple[int, int]:
     """Return the bytes that a lane left behind, and had at most."""
-    left = sum(life.bytes for life in lane.lives if is_left_behind(life))
-    return left, max((bytes_ for _, bytes_ in profile(lane.lives)), default=0)
+    steps = profile(lane.lives)
+    return steps[-1][2], max(bytes_ for _, bytes_, _ in steps)
 
 
 def _shares(wanted: list[int], most: int) -> list[int]:

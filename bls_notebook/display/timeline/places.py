@@ -29,7 +29,7 @@ class Sizes:
 
 
 PICTURE = Sizes(24, 34, near=3, far=9, thin=10, least=0, rows=96, wait=5, queue=32, lanes=40)
-WIDGET = Sizes(30, 46, near=7, far=12, thin=13, least=3, rows=110, wait=7, queue=36, lanes=None)
+WIDGET = Sizes(30, 41, near=7, far=12, thin=13, least=3, rows=110, wait=7, queue=36, lanes=None)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from bls_notebook.display.text import cells, clip
 from bls_notebook.display.timeline.bins import Bins
 from bls_notebook.display.timeline.lanes import Lane, Layout, lay_out
 from bls_notebook.display.units import duration
-from bls_notebook.observe.analysis.intervals import Interval
-from bls_notebook.observe.analysis.span_tree import SpanTree, serving
+from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.visible import visible
 
@@ -94,7 +93,7 @@ def _lanes(session: Session, layout: Layout, wall: int, room: int) -> list[tuple
             busy[lane].add(span.sent, span.ended)
         elif layout.part[i] == 0:
             busy[lane].add(span.started, span.ended)
-            for piece in _own(tree, span.id, serving(span)):
+            for piece in tree.self_time(tree.execution(span.id)):
                 own[lane].add(*piece)
         if layout.device[i] >= 0:
             for bins in (own, busy):
@@ -108,10 +107,6 @@ def _lanes(session: Session, layout: Layout, wall: int, room: int) -> list[tuple
         )
         for k, lane in enumerate(layout.lanes[:_LANES])
     ]
-
-
-def _own(tree: SpanTree, span: int, whole: Interval) -> list[Interval]:
-    return tree.self_time(tree.execution(span)) if tree.children.get(span) else [whole]
 
 
 def _depth(waiting: float) -> str:
