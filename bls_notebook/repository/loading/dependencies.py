@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from bls_notebook.repository.source.model_source import ModelSource
 
@@ -18,7 +18,7 @@ class Dependencies:
         self._ensembles: dict[str, tuple[ModelSource, frozenset[str]]] = {}
         self._explicit: set[str] = set()
 
-    def want(self, source: ModelSource, members: Mapping[str, object]) -> None:
+    def want(self, source: ModelSource, members: Collection[str]) -> None:
         """Remember an ensemble; a model without members is no ensemble, and is forgotten as one."""
         with self._lock:
             if members:

@@ -42,20 +42,17 @@ def refuse_ensemble(
     raise kind(message, ensemble, f"load failed for model '{ensemble}': {words}\n")
 
 
-def members_of(config: ModelConfigMessage) -> dict[str, set[int]]:
-    """Return the models of an ensemble's steps, with the versions that it needs; empty for other models."""
-    out: dict[str, set[int]] = {}
-    for step in config.ensemble_scheduling.step:
-        out.setdefault(step.model_name, set()).add(step.model_version)
-    return out
+def members_of(config: ModelConfigMessage) -> list[str]:
+    """Return the models of an ensemble's steps, each once; none for other models."""
+    return list(dict.fromkeys(step.model_name for step in config.ensemble_scheduling.step))
 
 
-def members_of_source(source: ModelSource) -> dict[str, set[int]]:
-    """Return the same for a model that is to be loaded; empty where its configuration is wrong."""
+def members_of_source(source: ModelSource) -> list[str]:
+    """Return the same for a model that is to be loaded; none where its configuration is wrong."""
     try:
-        return members_of(source.parsed_config()) if "ensemble" in str(source.config) else {}
+        return members_of(source.parsed_config()) if "ensemble" in str(source.config) else []
     except (BLSError, RecursionError):
-        return {}  # the load will say what is wrong with it
+        return []  # the load will say what is wrong with it
 
 
 def refuse_missing(ensemble: str, member: str) -> NoReturn:
