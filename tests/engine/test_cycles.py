@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
+from typing import Any
 
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.engine.waiting import waiting
 from tests.engine import gates
 from tests.engine.harness import (
     DOUBLE,
@@ -406,3 +409,25 @@ def test_many_circles_at_once(repo: bls.ModelRepository) -> None:
     for caller in [Caller(call, n) for n in range(4)]:
         caller.result()
     assert_all_idle(repo)
+
+
+def test_a_circle_is_named_whatever_else_is_answered_meanwhile(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The circle is found and named in one view of who waits for whom."""
+    define(repo, "a", "gather of two", 1)
+    repo.define("fine", model('''
+def execute(self, requests):
+    gates.pass_gate("answer")
+    return [answer(1)]
+'''), pbtxt())  # fmt: skip
+    is_waiting = waiting._is_waiting
+
+    def after_an_answer(node: Any) -> bool:
+        gates.open_gate("answer")  # what this wakes is the loop of the circle
+        while is_waiting(node) and not node.parent.task.get_loop()._ready:
+            time.sleep(0.001)
+        return is_waiting(node)
+
+    monkeypatch.setattr(waiting, "_is_waiting", after_an_answer)
+    assert "circular BLS: a -> a." in message(repo.infer("a", ints(0)))

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bls_notebook.engine.waiting.deadlock import ALL, ANY, LIVE, is_stuck
+from bls_notebook.engine.waiting.deadlock import ALL, ANY, LIVE, deadlocked
 
 Graph = list[tuple[str, list[int]]]
 
@@ -51,7 +51,10 @@ def trapped(graph: Graph) -> set[int]:
 def test_against_every_possible_trap(graph: Graph) -> None:
     expected = trapped(graph)
     for node in range(len(graph)):
-        assert is_stuck(node, graph.__getitem__) == (node in expected)  # type: ignore[arg-type]
+        stuck = deadlocked(node, graph.__getitem__)  # type: ignore[arg-type]
+        assert bool(stuck) == (node in stuck) == (node in expected)
+        for each, needed in stuck.items():
+            assert needed == [n for n in dict.fromkeys(graph[each][1]) if n in expected]
 
 
 @given(graphs())
@@ -62,14 +65,14 @@ def test_asks_each_node_once(graph: Graph) -> None:
         asked.append(node)
         return graph[node]
 
-    is_stuck(0, needs)
+    deadlocked(0, needs)
     assert len(asked) == len(set(asked))
 
 
 def test_a_long_chain_is_no_problem() -> None:
     end = 50_000
-    assert not is_stuck(0, lambda n: (ALL, [n + 1]) if n < end else (LIVE, ()))
-    assert is_stuck(0, lambda n: (ALL, [n + 1]) if n < end else (ANY, [0]))
+    assert not deadlocked(0, lambda n: (ALL, [n + 1]) if n < end else (LIVE, ()))
+    assert deadlocked(0, lambda n: (ALL, [n + 1]) if n < end else (ANY, [0]))
 
 
 # -- systems of models ---------------------------------------------------------------------------------
@@ -175,4 +178,4 @@ def test_requests_that_can_be_answered_are_never_stuck(system: System) -> None:
         return mode, [("request", r) for r in sent]
 
     for request in [*system.serving, *queue_of]:
-        assert is_stuck(("request", request), needs) != answerable(system, request)
+        assert bool(deadlocked(("request", request), needs)) != answerable(system, request)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Literal, TypeVar
 
-__all__ = ["ALL", "ANY", "LIVE", "Need", "is_stuck"]
+__all__ = ["ALL", "ANY", "LIVE", "Need", "deadlocked"]
 
 Node = TypeVar("Node", bound=Hashable)
 Mode = Literal["live", "any", "all"]
@@ -23,8 +23,8 @@ ANY: Mode = "any"
 ALL: Mode = "all"
 
 
-def is_stuck(start: Node, needs: Callable[[Node], Need[Node]]) -> bool:
-    """Return whether a node can never move.
+def deadlocked(start: Node, needs: Callable[[Node], Need[Node]]) -> dict[Node, list[Node]]:
+    """Return the nodes that can never move, of one and all that it needs, each with those of them it needs.
 
     Parameters
     ----------
@@ -33,40 +33,43 @@ def is_stuck(start: Node, needs: Callable[[Node], Need[Node]]) -> bool:
     needs : callable
         Gives, for a node, ``("live", ())`` for one that may move by itself, ``("any", nodes)`` for one
         that moves once any of the nodes does, ``("all", nodes)`` for one that needs them all. "any" of
-        nothing is stuck; "all" of nothing is live.
+        nothing is stuck; "all" of nothing is live. Each node is asked about once.
+
+    Returns
+    -------
+    dict
+        Empty where `start` may move.
 
     Notes
     -----
     Least fixpoint of liveness over the nodes that can be reached: linear in the edges.
     """
-    modes: dict[Node, Mode] = {}
+    found: dict[Node, list[Node]] = {}
     waiting: dict[Node, int] = {}
     users: dict[Node, list[Node]] = {}
     live: list[Node] = []
     todo = [start]
     while todo:
         node = todo.pop()
-        if node in modes:
+        if node in found:
             continue
         mode, needed = needs(node)
-        modes[node] = mode
-        children = list(dict.fromkeys(needed)) if mode != LIVE else []
+        found[node] = children = list(dict.fromkeys(needed)) if mode != LIVE else []
         if mode == LIVE or (mode == ALL and not children):
-            modes[node] = LIVE
             live.append(node)
             continue
         waiting[node] = len(children) if mode == ALL else 1
         for child in children:
             users.setdefault(child, []).append(node)
             todo.append(child)
-    alive: set[Node] = set()
     while live:
         node = live.pop()
-        if node in alive:
+        if found.pop(node, None) is None:
             continue
-        alive.add(node)
         for user in users.get(node, ()):
             waiting[user] -= 1
             if waiting[user] == 0:
                 live.append(user)
-    return start not in alive
+    if start not in found:
+        return {}
+    return {node: [n for n in children if n in found] for node, children in found.items()}

@@ -39,7 +39,7 @@ blocked: dict[int, Ticket | WatchedSelector] = {}
 
 
 def needs(node: Node) -> Need[Node]:
-    """What a node needs before it can move (see `waits.is_stuck`). Lock held."""
+    """What a node needs before it can move (see `deadlocked`). Lock held."""
     if isinstance(node, Ticket):
         return _needs_of_ticket(node)
     if isinstance(node, asyncio.Future):

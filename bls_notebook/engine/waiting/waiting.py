@@ -21,7 +21,7 @@ from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.messages import running
 from bls_notebook.engine.ticket import Ticket
 
-from .deadlock import ANY, LIVE, Need, is_stuck
+from .deadlock import ANY, LIVE, Need, deadlocked
 from .idle_loops import WatchedSelector, watch_callers
 from .thread_waits import waits_for_threads
 from .wait_graph import Node, blocked, candidates, forget, look_closer, needs, needs_at_most
@@ -221,47 +221,31 @@ def _victim(start: Node) -> Ticket | None:
         return None
     # Who else may answer a running request takes a walk over the heap, so it is asked last.
     forget()
-    if not is_stuck(start, needs_at_most):
+    if not deadlocked(start, needs_at_most):
         return None
     look_closer()
-    if not is_stuck(start, needs):
-        return None
-    seen: set[int] = set()
-    todo: list[Node] = [start]
-    waiting: list[Ticket] = []
-    while todo:
-        node = todo.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if _is_waiting(node):
-            waiting.append(node)
-        mode, needed = needs(node)
-        if mode != LIVE:
-            todo.extend(n for n in needed if is_stuck(n, needs))
+    stuck = deadlocked(start, needs)  # one view: what still moves beside it may change what is seen next
+    waiting = [node for node in _reached([start], stuck) if _is_waiting(node)] if stuck else []
     if not waiting:
         return None
-    in_circle = next((ticket for ticket in waiting if _needs_itself(ticket)), None)
-    victim = in_circle or waiting[0]  # one of a circle, and not one that waits behind it
-    victim.circle = () if in_circle is None else _cycle(victim)
+    # One of a circle, and not one that waits behind it.
+    in_circle = next((ticket for ticket in waiting if ticket in _reached(stuck[ticket], stuck)), None)
+    victim: Ticket = in_circle or waiting[0]
+    victim.circle = () if in_circle is None else _cycle(victim, stuck)
     victim.refused = True  # from here on it can move, and so can who waits for it
     return victim
 
 
-def _needs_itself(ticket: Ticket) -> bool:
-    """Whether a request that is stuck is part of a circle, and does not only wait behind what is stuck."""
-    if any(execution.model is ticket.model for execution in _senders(ticket)):
-        return True  # who waits for it holds what it needs
-    seen: set[int] = set()
-    todo: list[Node] = list(needs(ticket)[1])
+def _reached(start: list[Node], needed: dict[Node, list[Node]]) -> Iterator[Node]:
+    """Yield some nodes and all that they need, each once."""
+    seen: set[Node] = set()
+    todo = list(start)
     while todo:
         node = todo.pop()
-        if node is ticket:
-            return True
-        if id(node) not in seen:
-            seen.add(id(node))
-            todo.extend(needs(node)[1])
-    return False
+        if node not in seen:
+            seen.add(node)
+            yield node
+            todo.extend(needed[node])
 
 
 def _is_waiting(node: Node) -> bool:
@@ -281,7 +265,7 @@ def _senders(ticket: Ticket) -> Iterator[Execution]:
         execution = execution.parent
 
 
-def _cycle(ticket: Ticket) -> list[str]:
+def _cycle(ticket: Ticket, stuck: dict[Node, list[Node]]) -> list[str]:
     """Names of the models of the circle that a queued request closes, its own model last."""
     names = [ticket.model.name]
     for execution in _senders(ticket):
@@ -292,15 +276,12 @@ def _cycle(ticket: Ticket) -> list[str]:
     sender = ticket.parent
     names = [sender.model_name] if sender is not None and (sender.model or sender.bare) else []
     node: Node = ticket
-    seen: set[int] = set()
-    while id(node) not in seen:
-        seen.add(id(node))
+    seen: set[Node] = set()
+    while node not in seen:
+        seen.add(node)
         if _is_waiting(node):
             names.append(node.model.name)
-        needed = [n for n in needs(node)[1] if is_stuck(n, needs)]
-        if not needed:
-            break
-        node = needed[0]
+        node = next(iter(stuck[node]), node)
     return names
 
 
@@ -362,7 +343,7 @@ def _look_circular() -> list[Ticket]:
         found = sent.get(node, []) + sent.get(node.model_name, [])
         return (ANY, found) if found and not node.finished else (LIVE, ())
 
-    found = [t for t in known if t.queued and t not in _reported and is_stuck(t, may_need)]
+    found = [t for t in known if t.queued and t not in _reported and deadlocked(t, may_need)]
     _reported.update(found)
     return found
 
