@@ -11,19 +11,17 @@ import inspect
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .calling import SendingExecution
+from .core.server import Server
 from .initializing import as_model
 from .waiting.ctrl_c import CtrlC, may_be_interrupted
 from .waiting.loops import ModelLoop
 from .waiting.parking import Parker
-
-if TYPE_CHECKING:
-    from .core.server import Server
 
 __all__ = ["run_body"]
 

@@ -19,7 +19,7 @@ from .calling import SendingExecution
 from .core.execution import Execution
 from .description import ReturnError, is_a
 from .failures import cancelled_response, error_response, failed_response
-from .lost import log_if_lost, log_lost
+from .logs import log_if_lost, log_lost
 from .messages import execute_failed
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain
 from .ticket import SECOND_RESPONSE, Ticket
@@ -83,7 +83,7 @@ def _check(execution: SendingExecution, returned: Any, see_again: SeeAgain | Non
         if returned is not None:
             if not all(t.done for t in tickets):
                 raise ReturnError(problem)
-            log_lost(execution, tickets[0], execute_failed(who, problem))
+            log_lost(tickets[0], execute_failed(who, problem))
         returned = None
     if returned is not None:
         check_returned(returned, len(tickets))

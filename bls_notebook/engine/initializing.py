@@ -6,25 +6,21 @@ own (in Jupyter, the notebook's loop runs on the main thread).
 
 from __future__ import annotations
 
-import asyncio
 from asyncio.events import _get_running_loop, _set_running_loop
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from bls_notebook.pb_utils._runtime import Caller, caller_var
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 
 from .calling import SendingExecution
+from .core.server import Server
 from .waiting.ctrl_c import may_be_interrupted
-
-if TYPE_CHECKING:
-    from .core.server import Server
 
 __all__ = ["Initializing", "as_model"]
 
 _Result = TypeVar("_Result")
-_NO_BLS = "BLS is only supported during the 'execute' function."
 
 
 class Initializing(SendingExecution):
@@ -41,39 +37,20 @@ class Initializing(SendingExecution):
         Name of the model.
     """
 
+    instance_name = directory = ""
+    modules: Any = None  # where the modules of the model's code live
+
     def __init__(self, server: Server, name: str, directory: str, model: str = "") -> None:
         super().__init__(server, None, None)
-        self._name = name
+        self.instance_name = name
+        self.directory = directory
         self._of = model or name
-        self._directory = directory
-        self._modules: Any = None
-
-    @property
-    def modules(self) -> Any:
-        """Where the modules of the model's code live."""
-        return self._modules
-
-    @modules.setter
-    def modules(self, home: Any) -> None:
-        self._modules = home
-
-    @property
-    def instance_name(self) -> str:
-        """Name of the instance."""
-        return self._name
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
         """Refuse, as Triton does."""
-        raise TritonModelException(_NO_BLS)
+        raise TritonModelException("BLS is only supported during the 'execute' function.")
 
-    def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
-        """Refuse, as Triton does."""
-        raise TritonModelException(_NO_BLS)
-
-    @property
-    def directory(self) -> str:
-        """Folder of the model's version."""
-        return self._directory
+    async_exec = exec
 
 
 def as_model(caller: Caller, call: Callable[[], _Result]) -> _Result:

@@ -31,7 +31,7 @@ from .core.statistics import FOLD_AT
 from .delivering import failure
 from .description import ReturnError
 from .failures import error_response
-from .lost import log_lost
+from .logs import log_lost
 from .messages import execute_failed
 from .recording import spans
 from .tensors.inbound import ARGUMENTS_STAY, rows_of, taken_over
@@ -208,7 +208,7 @@ def _odd(execution: SendingExecution, box: list[Any]) -> InferenceResponse | Non
         response = answer(returned, 0, requested, True, model.outputs, instance.name, execution.track)
         return with_warnings(response, model, execution, execution.parent)
     if answered:
-        log_lost(execution, execution.ticket, execute_failed(instance.name, SECOND_RESPONSE))
+        log_lost(execution.ticket, execute_failed(instance.name, SECOND_RESPONSE))
     return None
 
 

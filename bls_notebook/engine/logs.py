@@ -2,17 +2,23 @@
 
 Guarantees: Python's logging gets every message, whatever those who show them do; one that raises is
 reported once and asked no more. A message is shown in the context (`contextvars`) of the request that caused
-it, on the thread that logged it.
+it, on the thread that logged it. So is, as on the real server, what a model raises or returns once its requests
+have been answered: nobody can be told but by the log.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextvars import copy_context
 
 from bls_notebook.observe.records.logs import LogLine
+from bls_notebook.pb_utils.response import InferenceResponse
 
-__all__ = ["LOGGER", "add_display", "remove_display", "write"]
+from .core.execution import Execution
+from .ticket import Ticket
+
+__all__ = ["LOGGER", "add_display", "log_if_lost", "log_lost", "remove_display", "write"]
 
 LOGGER = "bls_notebook.model"  # and below it, one for each model
 _LEVELS = {
@@ -48,3 +54,21 @@ def write(line: LogLine) -> None:
         except Exception:
             remove_display(show)
             logging.getLogger("bls_notebook").exception("messages of models are shown no more")
+
+
+def log_if_lost(execution: Execution, failed: InferenceResponse) -> None:
+    """Log the error of an `execute` if one of its requests has been answered already."""
+    late = () if execution.ticket is None else (execution.ticket,)
+    for ticket in execution.tickets or late:
+        if ticket.done and not ticket.cancelled and failed._error is not None:
+            frames = failed._error._origin.frames if failed._error._origin is not None else ()
+            own = next((f for f in reversed(frames) if f.model), None)
+            where = ("", 0) if own is None else (own.file, own.line)
+            log_lost(ticket, failed._error.message(), *where)
+            return
+
+
+def log_lost(ticket: Ticket, message: str, file: str = "", line: int = 0) -> None:
+    """Log an error of a request that has been answered."""
+    context = copy_context() if ticket.context is None else ticket.context.copy()
+    context.run(write, LogLine("error", ticket.model.name, message, file, line))

@@ -16,10 +16,11 @@ from contextvars import Context, copy_context
 from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bls_notebook.devices.tracking import ledger
 from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.failures import cancelled_response, error_response
 from bls_notebook.engine.messages import in_ensemble, without_running
 from bls_notebook.engine.recording.batches import record_ensemble, record_ensemble_over
@@ -41,9 +42,6 @@ from bls_notebook.pb_utils.tensor import Tensor
 from .execution import EnsembleExecution
 from .flow import EnsembleFlow, Launch, Membership
 from .plan import EnsemblePlan
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.model import LoadedModel
 
 __all__ = ["EnsembleRun"]
 

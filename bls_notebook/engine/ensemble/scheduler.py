@@ -11,9 +11,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import TYPE_CHECKING
 
 from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.messages import in_ensemble, not_ready
 from bls_notebook.engine.recording.spans import record_at_once
@@ -25,10 +26,6 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from .plan import EnsemblePlan, Step
 from .run import EnsembleRun
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.instance import Instance
-    from bls_notebook.engine.core.model import LoadedModel
 
 __all__ = ["EnsembleScheduler"]
 

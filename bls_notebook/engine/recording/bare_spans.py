@@ -11,14 +11,12 @@ import inspect
 import sys
 from collections.abc import Iterable
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bls_notebook.engine.core.instance import Instance
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.sender import InferenceResponseSender
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.instance import Instance
 
 __all__ = ["span_of_frame"]
 

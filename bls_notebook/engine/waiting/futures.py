@@ -6,12 +6,11 @@ Guarantees: the future is completed in its own loop's thread; cancelling it canc
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from bls_notebook.engine.ticket import Ticket
 
 from .loops import Mailbox, mailbox
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.ticket import Ticket
 
 __all__ = ["RequestFuture", "response_of"]
 

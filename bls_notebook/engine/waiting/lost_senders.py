@@ -12,15 +12,12 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from bls_notebook.engine.schedulers.clock import Alarm, system_clock
+from bls_notebook.engine.ticket import Ticket
 
 from .threads import start_in_thread
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.ticket import Ticket
 
 __all__ = ["leave_to_senders"]
 

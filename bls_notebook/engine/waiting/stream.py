@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.iterator import ResponseStream, StreamEnded
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .loops import mailbox
 from .waiting import wait_for
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.execution import Execution
-    from bls_notebook.engine.ticket import Ticket
 
 __all__ = ["AnsweredStream", "Stream", "TicketStream"]
 

@@ -12,23 +12,21 @@ import gc
 import sys
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.instance import Instance
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.description import home_of
 from bls_notebook.engine.ticket import Ticket
+from bls_notebook.pb_utils.request import InferenceRequest
 
 from .deadlock import ALL, ANY, LIVE, Need
 from .frames import NoFrameError, walk_back
 from .futures import RequestFuture
 from .idle_loops import Job, WatchedSelector, job_of
 from .reachability import can_be_reached
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.execution import Execution
-    from bls_notebook.engine.core.instance import Instance
-    from bls_notebook.engine.core.model import LoadedModel
-    from bls_notebook.pb_utils.request import InferenceRequest
 
 __all__ = ["Node", "blocked", "candidates", "forget", "look_closer", "needs", "needs_at_most"]
 

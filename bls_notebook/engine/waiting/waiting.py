@@ -14,21 +14,19 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakSet
 
+from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.messages import running
 from bls_notebook.engine.ticket import Ticket
+from bls_notebook.pb_utils.response import InferenceResponse
 
 from .deadlock import ANY, LIVE, Need, deadlocked
 from .idle_loops import WatchedSelector, watch_callers
 from .thread_waits import waits_for_threads
 from .wait_graph import Node, blocked, candidates, forget, look_closer, needs, needs_at_most
-
-if TYPE_CHECKING:
-    from bls_notebook.engine.core.execution import Execution
-    from bls_notebook.pb_utils.response import InferenceResponse
 
 __all__ = ["describe_wait", "first_response", "look_at", "wait_for"]
 
