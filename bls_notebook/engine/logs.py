@@ -2,8 +2,8 @@
 
 Guarantees: Python's logging gets every message, whatever those who show them do; one that raises is
 reported once and asked no more. A message is shown in the context (`contextvars`) of the request that caused
-it, on the thread that logged it. So is, as on the real server, what a model raises or returns once its requests
-have been answered: nobody can be told but by the log.
+it, on the thread that logged it. So is, as on the real server, what a model raises or returns once its
+requests have been answered: nobody can be told but by the log.
 """
 
 from __future__ import annotations

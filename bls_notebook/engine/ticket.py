@@ -25,7 +25,7 @@ from .core.instance import Instance
 from .core.model import LoadedModel
 from .failures import cancelled_response, error_response, originating, over_bls
 from .messages import execute_failed, never_finalised, not_ready
-from .recording.tickets import record_response, record_sent
+from .recording.spans import record_response, record_sent
 from .tensors.outputs import answer, returned_none
 from .tensors.reshape import reshape_all
 from .waiting.parking import Parker

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bls_notebook.engine.core.spec import ModelSpec
-from bls_notebook.engine.tensors.reshape import output_reshapes, reshape_all
+from bls_notebook.engine.tensors.reshape import reshape_all
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.tensor import Tensor
 
@@ -45,16 +45,14 @@ class Launch:
     sequence: Membership
 
 
+@dataclass(slots=True)
 class _Value:
     """A tensor of the ensemble; None in `tensor` for one that was left out."""
 
-    __slots__ = ("batch", "readers", "sequence", "tensor")
-
-    def __init__(self, tensor: Tensor | None, batch: int, sequence: Membership | None, readers: int) -> None:
-        self.tensor = tensor
-        self.batch = batch
-        self.sequence = sequence
-        self.readers = readers
+    tensor: Tensor | None
+    batch: int
+    sequence: Membership | None
+    readers: int
 
 
 class EnsembleFlow:
@@ -63,8 +61,6 @@ class EnsembleFlow:
     Parameters
     ----------
     plan : EnsemblePlan
-    spec : ModelSpec
-        Of the ensemble.
     members : sequence of ModelSpec
         Of the model of each step.
     requested : tuple of str
@@ -76,15 +72,13 @@ class EnsembleFlow:
     def __init__(
         self,
         plan: EnsemblePlan,
-        spec: ModelSpec,
         members: Sequence[ModelSpec],
         requested: tuple[str, ...],
         sequence: Membership,
     ) -> None:
         self._plan = plan
-        self._spec = spec
+        self._spec = plan.spec
         self._members = members
-        self._reshapes = output_reshapes(spec.outputs)
         self._wanted = frozenset(requested)
         self._needed = plan.needed(self._wanted)
         self._sequence = sequence
@@ -104,8 +98,7 @@ class EnsembleFlow:
         if self._spec.max_batch_size:
             self.batch = next((t._array.shape[0] for t in given.values()), 0)
         for name in self._spec.inputs:
-            tensor = given.pop(name, None)
-            self._put(name, 0, tensor, self.batch, None)
+            self._put(name, 0, given.get(name), self.batch, None)
         return self._ready(self._spec.inputs, 0)
 
     def answered(
@@ -130,7 +123,7 @@ class EnsembleFlow:
         given = {t._name: t for t in outputs}
         batch = self._batches.get((launch.step, launch.iteration), 0)
         for name, tensor_name in step.outputs.items():
-            self._put(tensor_name, iteration, given.pop(name, None), batch, sequence)
+            self._put(tensor_name, iteration, given.get(name), batch, sequence)
         return self._ready(step.outputs.values(), iteration)
 
     def fail(self, error: TritonError) -> None:
@@ -160,14 +153,13 @@ class EnsembleFlow:
             self._read(name, iteration)
             if value.tensor is None:
                 continue
-            out.append(
-                _fitted(name, value, declared.model_shape[bool(self._spec.max_batch_size) :], self.batch)
-            )
+            dims = declared.model_shape[bool(self._spec.max_batch_size) :]
+            out.append(_fitted(name, value, dims, self.batch))
             if value.sequence is not None:
                 parameters["sequence_id"] = value.sequence.correlation_id
                 parameters["sequence_start"] = bool(value.sequence.flags & SEQUENCE_START)
                 parameters["sequence_end"] = bool(value.sequence.flags & SEQUENCE_END)
-        reshape_all(out, self._reshapes)
+        reshape_all(out, self._plan.reshapes)
         self.responses += 1
         return out, parameters
 

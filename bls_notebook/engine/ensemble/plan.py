@@ -5,9 +5,11 @@ Made once a model version and never changed, so it may be used from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+
+from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.tensors.reshape import output_reshapes
 
 __all__ = ["EnsemblePlan", "Step"]
 
@@ -38,39 +40,35 @@ class EnsemblePlan:
 
     Parameters
     ----------
-    steps : iterable of Step
+    spec : ModelSpec
+        Of the ensemble.
 
     Attributes
     ----------
     steps : tuple of Step
+    models : tuple of (str, int)
+        The models and versions of the steps, each once.
     readers : mapping of str to tuple of int
         The steps that read each tensor.
+    reshapes : mapping
+        Of the outputs, for `reshape_all`.
     """
 
-    def __init__(self, steps: Iterable[Step]) -> None:
-        self.steps = tuple(steps)
-        readers: dict[str, tuple[int, ...]] = {}
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+        self.steps = tuple(
+            Step(s.model_name, s.model_version, dict(s.input_map), dict(s.output_map))
+            for s in spec.config.ensemble_scheduling.step
+        )
+        self.models = tuple(dict.fromkeys((step.model, step.version) for step in self.steps))
+        self.reshapes = output_reshapes(spec.outputs)
+        self.readers: dict[str, tuple[int, ...]] = {}
         self._writer: dict[str, int] = {}
         for number, step in enumerate(self.steps):
             for tensor in dict.fromkeys(step.inputs.values()):
-                readers[tensor] = (*readers.get(tensor, ()), number)
-            for tensor in step.outputs.values():
-                self._writer[tensor] = number
-        self.readers = readers
+                self.readers[tensor] = (*self.readers.get(tensor, ()), number)
+            self._writer.update(dict.fromkeys(step.outputs.values(), number))
         self._needed: dict[frozenset[str], frozenset[int]] = {}
-
-    @staticmethod
-    def of(config: Any) -> EnsemblePlan:
-        """Return the plan of a completed configuration."""
-        return EnsemblePlan(
-            Step(s.model_name, s.model_version, dict(s.input_map), dict(s.output_map))
-            for s in config.ensemble_scheduling.step
-        )
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """Names of the models of the steps, each once."""
-        return tuple(dict.fromkeys(step.model for step in self.steps))
 
     def needed(self, outputs: frozenset[str]) -> frozenset[int]:
         """Return the steps without which these outputs cannot be made."""

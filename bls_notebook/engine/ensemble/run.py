@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
 from dataclasses import replace
 from functools import partial
@@ -19,6 +19,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from bls_notebook.devices.tracking import ledger
+from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.failures import cancelled_response, error_response
@@ -30,7 +31,6 @@ from bls_notebook.engine.tensors.placement import placed
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.waiting import first_response, look_at
 from bls_notebook.engine.warnings import with_warnings
-from bls_notebook.observe import recording
 from bls_notebook.observe.records.repository import ErrorRecord
 from bls_notebook.observe.visible import encodable
 from bls_notebook.pb_utils.errors import TritonError
@@ -39,17 +39,35 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
-from .execution import EnsembleExecution
 from .flow import EnsembleFlow, Launch, Membership
 from .plan import EnsemblePlan
 
-__all__ = ["EnsembleRun"]
+__all__ = ["EnsembleRun", "Members"]
+
+Members = dict[tuple[str, int], LoadedModel]  # by name and version, as the steps say them
 
 _NO_SEQUENCE = Membership(0, 0)
 _PLAIN = '{"sequence_id": 0, "sequence_start": false, "sequence_end": false}'
 _new = InferenceRequest.__new__
 _get_ident = threading.get_ident
 _logger = logging.getLogger("bls_notebook")
+
+
+class EnsembleExecution(SendingExecution):
+    """What the requests of the steps hang on."""
+
+    combined = True
+    inline_thread = 0  # runs a step itself, at this moment
+
+    @property
+    def instance_name(self) -> str:
+        """Name of the ensemble; it has no instances."""
+        return self.model_name
+
+    def waits_for(self, blocked: Mapping[int, Any]) -> list[Any]:
+        """Return the requests that must all be answered before the ensemble is; the wait graph asks."""
+        waiting = blocked.get(self.inline_thread)
+        return [*self.children, *([] if waiting is None else [waiting])]
 
 
 class EnsembleRun:
@@ -60,7 +78,7 @@ class EnsembleRun:
     model : LoadedModel
         The ensemble.
     plan : EnsemblePlan
-    members : list of LoadedModel
+    held : dict of LoadedModel
         The models of the steps, held until `ended`.
     parent : Execution
         Who sent the request.
@@ -69,7 +87,7 @@ class EnsembleRun:
     ticket : Ticket or None
         Where its responses go; None for `serve`.
     ended : callable
-        Called once, with `members`, when no step is under way any more.
+        Called once, with `held`, when no step is under way any more.
     """
 
     context: Context | None = None
@@ -78,20 +96,20 @@ class EnsembleRun:
         self,
         model: LoadedModel,
         plan: EnsemblePlan,
-        members: list[LoadedModel],
+        held: Members,
         parent: Execution,
         request: InferenceRequest,
         ticket: Ticket | None,
-        ended: Callable[[list[LoadedModel]], None],
+        ended: Callable[[Members], None],
     ) -> None:
-        self._model, self._plan, self._members, self._ended = model, plan, members, ended
+        self._model, self._plan, self._ended = model, plan, partial(ended, held)
+        self._members = [held[step.model, step.version] for step in plan.steps]
         options = request._options
         self._options = options
         plain = options is DEFAULT_OPTIONS
         self._sequence = _NO_SEQUENCE if plain else Membership(options.correlation_id, options.flags)
-        self._flow = EnsembleFlow(
-            plan, model.spec, [m.spec for m in members], request._requested, self._sequence
-        )
+        specs = [member.spec for member in self._members]
+        self._flow = EnsembleFlow(plan, specs, request._requested, self._sequence)
         self._request = request
         self._arrived = request._arrived
         self._ticket = ticket
@@ -186,7 +204,8 @@ class EnsembleRun:
         member = self._members[launch.step]
         request = self._request_of(launch)
         if isinstance(request, InferenceResponse):
-            self._refused(launch, request)
+            for ready in self._take(launch, request, True):
+                self._submit(ready)
             return
         assert self.context is not None
         ticket = Ticket(member, request, self.execution, self.context.copy())
@@ -211,19 +230,13 @@ class EnsembleRun:
         request._model_version = member.version
         request._options = self._options_of(launch)
         problem = member.check.problem(request)
-        if problem is not None:
-            return self._unsent(member, request, problem)
-        try:
-            return received(member, request, True, "ensemble", self.execution)
-        except NotReceivedError as error:
-            return self._unsent(member, request, str(error))
-
-    def _unsent(self, member: LoadedModel, request: InferenceRequest, problem: str) -> InferenceResponse:
-        """The error of a step that could not be sent."""
-        response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (member.name,)))
-        who = request._options.request_id
-        recording.refused(member.seen, self.execution.span, "ensemble", who, response)
-        return response
+        if problem is None:
+            try:
+                return received(member, request, True, "ensemble", self.execution)
+            except NotReceivedError as error:
+                problem = str(error)
+        refused: InferenceResponse = self.execution._refused(request, problem, False, "ensemble")
+        return refused
 
     def _options_of(self, launch: Launch) -> Options:
         options = self._options
@@ -256,11 +269,6 @@ class EnsembleRun:
             took = perf_counter_ns() - ticket.queued_at if final else 0
             for ready in self._take(launch, response, final, took):
                 self._submit(ready)
-
-    def _refused(self, launch: Launch, response: InferenceResponse) -> None:
-        """A step in the background could not be sent."""
-        for ready in self._take(launch, response, True):
-            self._submit(ready)
 
     def _take(
         self, launch: Launch, response: InferenceResponse, final: bool, took_ns: int = 0
@@ -336,14 +344,9 @@ class EnsembleRun:
     def _error(self, error: TritonError) -> InferenceResponse:
         """The error of a step as the ensemble's."""
         message = in_ensemble(self._model.name, without_running(error._message))
-        cause: Any = error._origin
-        record = ErrorRecord(
-            message,
-            error._code.name,
-            (self._model.name, *(cause.chain if cause is not None else ())),
-            cause.kind if cause is not None else "",
-            cause.frames if cause is not None else (),
-        )
+        cause: Any = error._origin or ErrorRecord("", "")
+        chain = (self._model.name, *cause.chain)
+        record = ErrorRecord(message, error._code.name, chain, cause.kind, cause.frames)
         return error_response(message, error._code, record)
 
     def _give(self, responses: list[tuple[InferenceResponse, bool]], over: bool) -> None:
@@ -369,7 +372,7 @@ class EnsembleRun:
                 self._answer = response
         if over:
             self.execution.finished = True
-            self._ended(self._members)
+            self._ended()
 
     # -- for a profile -------------------------------------------------------------------------------
 

@@ -8,38 +8,33 @@ response comes when no step is under way any more; the wait graph sees through i
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
 from contextvars import copy_context
 
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.messages import in_ensemble, not_ready
 from bls_notebook.engine.recording.spans import record_at_once
 from bls_notebook.engine.root import root_of
+from bls_notebook.engine.schedulers.lifecycle import Lifecycle
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.stack_room import need_room
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .plan import EnsemblePlan, Step
-from .run import EnsembleRun
+from .plan import EnsemblePlan
+from .run import EnsembleRun, Members
 
 __all__ = ["EnsembleScheduler"]
 
 
-class EnsembleScheduler:
-    """Scheduler of one version of an ensemble."""
+class EnsembleScheduler(Lifecycle):
+    """Scheduler of one version of an ensemble, which has no instances of its own."""
 
     def __init__(self, model: LoadedModel) -> None:
-        self._model = model
-        self._plan = EnsemblePlan.of(model.spec.config)
-        self._lock = threading.Lock()
-        self._open = 0
-        self._closed = False
-        self._on_drained: Callable[[], None] | None = None
+        super().__init__(model)
+        self._idle, self._queue = [], ()
+        self._plan = EnsemblePlan(model.spec)
 
     # -- serving -------------------------------------------------------------------------------------
 
@@ -47,22 +42,23 @@ class EnsembleScheduler:
         """Serve a request and wait for its answer."""
         need_room()
         parent.note_blocking(self._model.name)
-        members = self._enter()
-        if isinstance(members, InferenceResponse):
-            record_at_once(self._model, parent, request, members)
-            return members
-        return EnsembleRun(self._model, self._plan, members, parent, request, None, self._ended).serve()
+        held = self._enter()
+        if isinstance(held, InferenceResponse):
+            record_at_once(self._model, parent, request, held)
+            return held
+        return EnsembleRun(self._model, self._plan, held, parent, request, None, self._ended).serve()
 
     def submit(self, ticket: Ticket) -> None:
         """Serve a request in the background."""
         need_room()
         request, ticket.request = ticket.request, None
-        members = self._enter()
-        if isinstance(members, InferenceResponse) or request is None:
-            ticket.finish(members if isinstance(members, InferenceResponse) else InferenceResponse())
+        held = self._enter()
+        if isinstance(held, InferenceResponse):
+            ticket.finish(held)
             return
+        assert request is not None
         parent = ticket.parent or root_of(self._model.server)
-        run = EnsembleRun(self._model, self._plan, members, parent, request, ticket, self._ended)
+        run = EnsembleRun(self._model, self._plan, held, parent, request, ticket, self._ended)
         run.context = ticket.context or copy_context()
         run.start()
 
@@ -85,67 +81,43 @@ class EnsembleScheduler:
 
     # -- the models of the steps ---------------------------------------------------------------------
 
-    def _enter(self) -> list[LoadedModel] | InferenceResponse:
+    def _enter(self) -> Members | InferenceResponse:
         """Hold the models of the steps, or say why it cannot be done."""
+        held: Members = {}
         with self._lock:
             if self._closed:
                 return error_response(not_ready(self._model.name))
-            self._open += 1
-        members: list[LoadedModel] = []
-        held: dict[tuple[str, int], LoadedModel] = {}
-        for step in self._plan.steps:
-            member = held.get((step.model, step.version)) or self._hold(step)
+            self._open.add(id(held))
+        for name, version in self._plan.models:
+            member = self._hold(name, version)
             if member is None:
-                self._ended(list(held.values()))
-                name = step.model
+                self._ended(held)
                 problem = (
                     f"'{name}' has no available versions"
-                    if step.version == -1
-                    else f"'{name}' version {step.version} is not at ready state"
+                    if version == -1
+                    else f"'{name}' version {version} is not at ready state"
                 )
                 return error_response(in_ensemble(self._model.name, problem))
-            if (step.model, step.version) not in held and member in held.values():
-                member.release()  # the newest version is also asked for by its number: one hold is enough
-            held[step.model, step.version] = member
-            members.append(member)
-        return members
+            held[name, version] = member
+        return held
 
-    def _hold(self, step: Step) -> LoadedModel | None:
+    def _hold(self, name: str, version: int) -> LoadedModel | None:
         while True:
-            member: LoadedModel | None = self._model.server.find(step.model, step.version)
+            member: LoadedModel | None = self._model.server.find(name, version)
             if member is None or member.hold():
                 return member
-            if self._model.server.find(step.model, step.version) is member:
+            if self._model.server.find(name, version) is member:
                 return None
 
-    def _ended(self, members: list[LoadedModel]) -> None:
+    def _ended(self, held: Members) -> None:
         """A request has left, and lets go of these models."""
-        for member in dict.fromkeys(members):
+        for member in held.values():
             member.release()
         with self._lock:
-            self._open -= 1
-            drained = self._drained()
-        if drained is not None:
-            drained()
+            self._open.discard(id(held))
+            told = self._told() if self._watch else ()
+        for tell in told:
+            tell()
 
-    # -- closing -------------------------------------------------------------------------------------
-
-    def resize(
-        self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
-    ) -> None:
-        """Do nothing: an ensemble has no instances of its own."""
-
-    def close(self, on_drained: Callable[[], None]) -> None:
-        """Accept no more requests; call `on_drained` once when all has been answered."""
-        with self._lock:
-            self._closed = True
-            self._on_drained = on_drained
-            drained = self._drained()
-        if drained is not None:
-            drained()
-
-    def _drained(self) -> Callable[[], None] | None:
-        if not self._closed or self._open:
-            return None
-        callback, self._on_drained = self._on_drained, None
-        return callback
+    def _look(self) -> None:
+        """Nothing to do: no instance waits for work."""

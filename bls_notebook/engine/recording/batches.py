@@ -12,6 +12,8 @@ from bls_notebook.observe import recording
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
+from .spans import begin
+
 __all__ = [
     "record_batch",
     "record_batch_over",
@@ -47,14 +49,13 @@ def record_batch_over(execution: Execution, inferred: int, ended: int) -> None:
 
 def record_ensemble(execution: Execution, request: InferenceRequest, arrived: int, waits: bool) -> None:
     """Record that an ensemble begins; `waits` says that its caller does, so that nothing was recorded yet."""
-    log, model, parent = recording.active, execution.model, execution.parent
+    log, model = recording.active, execution.model
     if log is None or model is None:
         return
-    span, seen, now = execution.span, model.seen, execution.started
-    if waits and parent is not None:
-        who = request._options.request_id
-        log.begin(span, parent.span, seen, request._kind, who, request._inputs, arrived, now)
-    log.place(span, (seen, model.name, "cpu"), 1, now)
+    span, now = execution.span, execution.started
+    if waits:
+        begin(log, span, execution.parent, model, request, arrived, now)
+    log.place(span, (model.seen, model.name, "cpu"), 1, now)
 
 
 def record_ensemble_over(execution: Execution, response: InferenceResponse, waits: bool) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime, timezone
 from time import perf_counter_ns
 from types import TracebackType
@@ -87,23 +87,6 @@ class MemoryTrack(LifetimesAnalysis):
     `record` is a `Lifetimes`: as it is at that moment while the block runs, what has come of it afterwards.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_began",
-        "_book",
-        "_end",
-        "_limit",
-        "_lock",
-        "_most",
-        "_record",
-        "_recording",
-        "_sentinel",
-        "_start",
-        "_switching",
-        "_used",
-        "name",
-    )
-
     def __init__(self, limit: int, name: str = "") -> None:
         self.name = name
         self._limit = limit
@@ -139,7 +122,7 @@ class MemoryTrack(LifetimesAnalysis):
             raise BLSError("track_memory: this track has been used; make a new one for each block")
         if ledger.recording is None:
             return
-        on = _on()
+        on = None if _on is None else _on()
         if on is None or on._recording is not ledger.recording or on._switching:
             _quiet(ledger.recording)  # Ctrl-C as that one began or ended
             return
@@ -299,14 +282,7 @@ class MemoryTrack(LifetimesAnalysis):
             block.how,
             block.transfer_ns,
             tuple(
-                Stay(
-                    at(ns),
-                    role,
-                    tensor,
-                    datatype,
-                    tuple(shape),
-                    _maker(taker, cell),
-                )
+                Stay(at(ns), role, tensor, datatype, tuple(shape), _maker(taker, cell))
                 for ns, role, tensor, datatype, shape, taker, cell in block.stays
             ),
             holders,
@@ -342,11 +318,7 @@ class _Sentinel:
         _quiet(self._recording)
 
 
-def _no_track() -> MemoryTrack | None:
-    return None
-
-
-_on: Callable[[], MemoryTrack | None] = _no_track  # a weak reference to the track that was the last to begin
+_on: ref[MemoryTrack] | None = None  # the track that was the last to begin
 
 
 def _shorten(track: ref[MemoryTrack]) -> None:

@@ -153,13 +153,16 @@ def held_part(run: Callable[[], object]) -> float:
     stop = threading.Event()
 
     def sample() -> None:
-        with _Own() as own:
-            now, waited = time.perf_counter(), own.waited()
+        with contextlib.ExitStack() as stack:
+            own = -1
+            with contextlib.suppress(OSError):
+                own = stack.enter_context(_OWN.open("rb")).fileno()
+            now, waited = time.perf_counter(), _has_waited(own)
             while not stop.is_set():
                 time.sleep(_SLEEP)
                 # The clock and the wait of the same moment, as asking may itself have to wait for the lock.
                 before, had_waited = now, waited
-                now, waited = time.perf_counter(), own.waited()
+                now, waited = time.perf_counter(), _has_waited(own)
                 took = now - before - (waited - had_waited)
                 samples.append((took, took > _LATE))
 
@@ -183,22 +186,6 @@ def held_part(run: Callable[[], object]) -> float:
     return sum(took for took, late in seen if late) / sum(took for took, _ in seen)
 
 
-class _Own:
-    """How long the thread that enters this has waited for processors; 0 where the system does not say."""
-
-    _file: int | None = None
-
-    def __enter__(self) -> _Own:
-        with contextlib.suppress(OSError):
-            self._file = os.open(_OWN, os.O_RDONLY)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._file is not None:
-            os.close(self._file)
-
-    def waited(self) -> float:
-        """Return how long until now, s."""
-        if self._file is None:
-            return 0.0
-        return int(os.pread(self._file, 80, 0).split()[1]) / 1e9
+def _has_waited(schedstat: int) -> float:
+    """How long the thread of an open file has waited for processors, s; 0 where there is none."""
+    return 0.0 if schedstat < 0 else int(os.pread(schedstat, 80, 0).split()[1]) / 1e9

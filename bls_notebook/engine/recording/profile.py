@@ -13,6 +13,7 @@ from time import perf_counter_ns
 from types import TracebackType
 
 from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.model import in_memory
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, would_be_lost_in
 from bls_notebook.observe import recording
@@ -20,7 +21,7 @@ from bls_notebook.observe.freezing import session_of
 from bls_notebook.observe.records.session import Session, SessionAnalysis
 
 from .gpu_time import device_timer
-from .in_flight import record_running
+from .spans import begin
 
 __all__ = ["DEFAULT_LIMIT", "Profile", "profile"]
 
@@ -91,7 +92,7 @@ class Profile(SessionAnalysis):
         with CtrlC():
             self._end = perf_counter_ns()
             try:
-                record_running(log)
+                _record_running(log)
                 self._dropped = log.dropped - self._dropped
             finally:
                 self._sentinel = None
@@ -119,7 +120,7 @@ class Profile(SessionAnalysis):
             end, dropped = self._end, self._dropped
             if not end:
                 end, dropped = perf_counter_ns(), log.dropped - dropped
-                record_running(log)
+                _record_running(log)
             session = session_of(
                 log, self._start, end, self._limit, self._began, self.name, dropped, self._sender
             )
@@ -162,3 +163,20 @@ def profile(limit: int = DEFAULT_LIMIT, name: str = "") -> Profile:
     >>> session.save("four.json")
     """
     return Profile(limit, name)
+
+
+def _record_running(log: recording.Log) -> None:
+    """Record that the requests that run now are running: the shortest ways record one when it is over.
+
+    Nothing is waited for; what ends just now may be missed by this, and is then recorded by itself.
+    """
+    for model in list(in_memory):
+        for instance in (*model.instances, *model.leaving):
+            execution = instance.holder
+            if isinstance(execution, Execution) and execution.span and execution.started:
+                request = execution.request
+                if request is not None:  # on its caller's thread: nothing was recorded yet
+                    begin(log, execution.span, execution.parent, model, request, request._arrived, 0)
+                if request is not None or execution.tickets:
+                    where = (instance.place, execution.thread, 1)
+                    log.placed.extend((execution.span, *where, execution.started, 0))

@@ -1,6 +1,7 @@
 """Recording for a profile, off the hot path: what the engine says of a request that is not plain.
 
-Every function does nothing where no profile is on any more. See `observe.recording`.
+Every function does nothing where no profile is on any more. See `observe.recording`. Below `Ticket`, which is
+untyped here.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from bls_notebook.pb_utils.tensor import Tensor
 
 __all__ = [
     "InlineRecord",
+    "begin",
     "note_crossings",
     "record_answer",
     "record_at_once",
     "record_refused",
+    "record_response",
+    "record_sent",
 ]
 
 
@@ -47,6 +51,20 @@ def record_refused(
     recording.refused(seen, sender.span, kind, request._options.request_id, response)
 
 
+def begin(
+    log: Log,
+    span: int,
+    parent: Execution | None,
+    model: LoadedModel,
+    request: InferenceRequest,
+    sent: int,
+    queued: int,
+) -> None:
+    """Record that a request was sent, and queued (0: that is told by when it ran)."""
+    sender, who = 0 if parent is None else parent.span, request._options.request_id
+    log.begin(span, sender, model.seen, request._kind, who, request._inputs, sent, queued)
+
+
 def record_at_once(
     model: LoadedModel,
     parent: Execution,
@@ -59,13 +77,35 @@ def record_at_once(
     if log is None or not request._span:
         return
     now = perf_counter_ns()
-    who = request._options.request_id
-    log.begin(
-        request._span, parent.span, model.seen, request._kind, who, request._inputs, request._arrived, now
-    )
+    begin(log, request._span, parent, model, request, request._arrived, now)
     log.answer(request._span, now, response)
     if cached:
         log.cached.append(request._span)
+
+
+def record_sent(ticket: Any, request: InferenceRequest) -> None:
+    """Record that a request is on its way."""
+    log = recording.active
+    if log is not None:
+        begin(log, ticket.span, ticket.parent, ticket.model, request, ticket.arrived, ticket.queued_at)
+
+
+def record_response(ticket: Any, response: InferenceResponse, final: bool) -> None:
+    """Record a response; the ticket's lock is held."""
+    log = recording.active
+    if log is None:
+        return
+    now = perf_counter_ns()
+    decoupled = ticket.model.decoupled
+    empty = decoupled and final and not response._outputs
+    if response._error is None:
+        ticket.sent_bytes += nbytes(response._outputs)
+    if decoupled:
+        log.mark(ticket.span, now, "final" if final else "response")
+    if final:
+        count = ticket._sent - empty if decoupled else response._error is None
+        given_up = ticket.cancelled and response._error is None
+        log.end(ticket.span, now, None if given_up else response, max(0, int(count)), ticket.sent_bytes)
 
 
 def record_answer(span: int, response: InferenceResponse) -> None:

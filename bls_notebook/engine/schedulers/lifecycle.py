@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, MutableSequence, Sequence
 from functools import partial
+from typing import Any
 
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
@@ -32,7 +33,7 @@ class Lifecycle:
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
         self._lock = threading.Lock()
-        self._open: set[Ticket] = set()  # to be answered before it is drained, beside those in the queue
+        self._open: set[Any] = set()  # tickets, say: to end before it is drained, beside those in the queue
         self._closed = False
         self._watch = False  # somebody is to be told: it is closed, or instances are to leave
         self._count = len(model.instances)
