@@ -24,7 +24,7 @@ from .core.model import in_memory
 from .core.server import Server, servers
 from .errors import ForkedError
 from .schedulers.clock import system_clock
-from .waiting import loops, threads, wait_graph
+from .waiting import idle_loops, loops, threads
 
 __all__ = ["ForkedServer", "in_child", "in_own_process"]
 
@@ -83,7 +83,7 @@ def in_child() -> None:
         server.__class__ = ForkedServer
     threads.forget()
     system_clock.__init__()  # type: ignore[misc]
-    wait_graph.blocked.clear()
+    idle_loops.blocked.clear()
     readiness._open.clear()
     loops._loops.clear()
     ledger.recording = observer.current = None

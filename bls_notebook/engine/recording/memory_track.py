@@ -184,8 +184,7 @@ class MemoryTrack(LifetimesAnalysis):
         """
         if self._record is not None:
             return self._record
-        recording = self._recording
-        if recording is None:
+        if self._recording is None:
             raise BLSError(
                 "track_memory: nothing is tracked yet: use it as `with bls.track_memory() as ...:`"
             )
@@ -195,9 +194,8 @@ class MemoryTrack(LifetimesAnalysis):
         """Return how many bytes are alive; see `Lifetimes.bytes`."""
         if self._record is not None or ns >= 0 or self._recording is None:
             return super().bytes(device, ns)
-        self._fold(wait=True)
         with self._lock:
-            in_use = self._book.in_use
+            in_use = self._fold().in_use
             return in_use[device] if device else sum(in_use.values())
 
     def __repr__(self) -> str:
@@ -210,15 +208,11 @@ class MemoryTrack(LifetimesAnalysis):
 
     # -- the book ------------------------------------------------------------------------------------
 
-    def _fold(self, wait: bool = False) -> None:
-        """Read the log; not now where somebody else does, unless it is to `wait`."""
-        recording = self._recording
-        if recording is None or not self._lock.acquire(wait):
-            return
-        try:
-            self._read(recording)
-        finally:
-            self._lock.release()
+    def _fold(self) -> Book:
+        """Read the log; the book's lock is held."""
+        if self._recording is not None:
+            self._read(self._recording)
+        return self._book
 
     def _read(self, recording: ledger.Recording) -> None:
         # Deaths first: what has died by now is named by a row that is there already.
@@ -246,12 +240,11 @@ class MemoryTrack(LifetimesAnalysis):
             self._lock.release()
 
     def _now(self) -> Lifetimes:
-        self._fold(wait=True)
         with self._lock:
+            book = self._fold()
             wall = (self._end or perf_counter_ns()) - self._start
-            blocks = list(self._book.blocks())
-            dropped, dropped_bytes = self._book.dropped, self._book.dropped_bytes
-            older = dict(self._book.older)
+            blocks, older = list(book.blocks()), dict(book.older)
+            dropped, dropped_bytes = book.dropped, book.dropped_bytes
         holders = self._holders(blocks)
         return Lifetimes(
             tuple(self._life(block, wall, holders.get(block.id, ())) for block in blocks),

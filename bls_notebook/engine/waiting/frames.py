@@ -7,9 +7,13 @@ at all. So this is for what has no other way to be known, and is asked last.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures.thread import _WorkItem
 from types import FrameType
+from typing import Any
 
-__all__ = ["NoFrameError", "walk_back"]
+__all__ = ["NoFrameError", "call_in", "walk_back"]
+
+_RUNS_A_CALL = _WorkItem.run.__code__
 
 
 class NoFrameError(Exception):
@@ -28,3 +32,12 @@ def walk_back(frame: FrameType | None) -> Iterator[FrameType]:
             raise NoFrameError
         yield frame
         frame = frame.f_back
+
+
+def call_in(frame: FrameType | None) -> Any:
+    """Return the future of the pool's call that a thread is in; None for none, or if it cannot be known."""
+    try:
+        found = (each.f_locals["self"] for each in walk_back(frame) if each.f_code is _RUNS_A_CALL)
+        return getattr(next(found, None), "future", None)
+    except NoFrameError:
+        return None

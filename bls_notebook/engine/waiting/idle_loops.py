@@ -13,7 +13,6 @@ import contextlib
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures.thread import _WorkItem
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
@@ -21,11 +20,12 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 from bls_notebook.devices.tracking import pool_hooks
 
 from .ctrl_c import may_be_interrupted
-from .frames import NoFrameError, walk_back
+from .frames import NoFrameError, call_in, walk_back
 
 __all__ = [
     "Job",
     "WatchedSelector",
+    "blocked",
     "job_of",
     "run_in_executor",
     "wake_loop_of",
@@ -64,14 +64,11 @@ class WatchedSelector:
         """Wait, as the selector does."""
         if (timeout is not None and timeout <= 0) or not self.executions:
             return self._inner.select(timeout)
-        thread = threading.get_ident()
         self.idle = True
-        _asleep[thread] = self
         try:
             return WatchedSelector.sleep(self, timeout)
         finally:
             self.idle = False
-            _asleep.pop(thread, None)
 
     @property
     def listens(self) -> bool:
@@ -89,13 +86,15 @@ class WatchedSelector:
 
 
 may_be_interrupted(WatchedSelector.wait.__code__, waits=True)
-_asleep: dict[int, WatchedSelector] = {}  # by thread
+
+# Threads that sleep in a wait: the `Ticket` whose response (or turn) they wait for, or the loop that sleeps.
+blocked: dict[int, Any] = {}
 
 
 def wake_loop_of(thread: int) -> None:
     """Wake the loop in which a thread sleeps, if any: what has been raised there is received then."""
-    watched = _asleep.get(thread)
-    loop = None if watched is None else watched.loop
+    watched = blocked.get(thread)
+    loop = watched.loop if isinstance(watched, WatchedSelector) else None
     if loop is not None:
         with contextlib.suppress(RuntimeError):  # closed just now
             loop.call_soon_threadsafe(int)
@@ -114,7 +113,6 @@ def watch_loop(loop: Any, execution: Any) -> None:
 
 
 _runs_a_loop = asyncio.BaseEventLoop.run_forever.__code__
-_runs_a_call = _WorkItem.run.__code__
 
 
 def watch_callers(execution: Any) -> None:
@@ -142,14 +140,10 @@ def _watch_loop_of_thread(execution: Any, worker: int) -> None:
 
 def _name_call(worker: int) -> None:
     """Take note of the call of an executor that a thread is in, if any."""
-    for each in walk_back(sys._current_frames().get(worker)):
-        if each.f_code is _runs_a_call:
-            future = each.f_locals["self"].future
-            if future not in _calls:
-                job = Job(WeakSet())
-                job.thread, job.state = worker, "running"
-                _calls[future] = job
-            return
+    future = call_in(sys._current_frames().get(worker))
+    if future is not None and future not in _calls:
+        job = _calls[future] = Job(WeakSet())
+        job.thread, job.state = worker, "running"
 
 
 class Job:

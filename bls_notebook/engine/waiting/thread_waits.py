@@ -10,28 +10,26 @@ import concurrent.futures
 import sys
 import threading
 from collections.abc import Collection
-from concurrent.futures.thread import _WorkItem
 from types import FrameType
 from typing import Any
 
-from .frames import NoFrameError, walk_back
+from .frames import NoFrameError, call_in, walk_back
 
 __all__ = ["waits_for_threads"]
 
 _JOIN = threading.Thread.join.__code__
 _RESULTS = (concurrent.futures.Future.result.__code__, concurrent.futures.Future.exception.__code__)
-_RUNS_A_CALL = _WorkItem.run.__code__
 _WAITING = ("threading", "concurrent.futures._base")
 
 
 def waits_for_threads(asleep: Collection[int]) -> dict[int, int]:
     """Return, by thread, the one it waits for: one of those `asleep`, or one that waits for these in turn."""
     frames = sys._current_frames()
-    calls = {id(_call_in(frames.get(thread))): thread for thread in asleep}
+    calls = {id(call_in(frames.get(thread))): thread for thread in asleep}
     wanted: dict[int, Any] = {t: _waits_for(f) for t, f in frames.items() if t not in asleep}
     found: dict[int, int] = {}
     while True:
-        calls.update({id(_call_in(frames[thread])): thread for thread in found})
+        calls.update({id(call_in(frames[thread])): thread for thread in found})
         calls.pop(id(None), None)
         new = {}
         for thread, wait in wanted.items():
@@ -51,17 +49,6 @@ def _waits_for(frame: FrameType | None) -> Any:
                 return each.f_locals["self"] if each.f_locals["timeout"] is None else None
             if each.f_globals.get("__name__") not in _WAITING:
                 return None
-    except NoFrameError:
-        return None
-    return None
-
-
-def _call_in(frame: FrameType | None) -> Any:
-    """The future of the pool's call that a thread is in."""
-    try:
-        for each in walk_back(frame):
-            if each.f_code is _RUNS_A_CALL:
-                return each.f_locals["self"].future
     except NoFrameError:
         return None
     return None

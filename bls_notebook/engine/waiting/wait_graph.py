@@ -25,23 +25,24 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from .deadlock import ALL, ANY, LIVE, Need
 from .frames import NoFrameError, walk_back
 from .futures import RequestFuture
-from .idle_loops import Job, WatchedSelector, job_of
+from .idle_loops import Job, WatchedSelector, blocked, job_of
 from .reachability import can_be_reached
 
-__all__ = ["Node", "blocked", "candidates", "forget", "look_closer", "needs", "needs_at_most"]
+__all__ = ["Node", "candidates", "forget", "look_closer", "needs", "needs_at_most"]
 
 Node = Any  # a Ticket, an Execution, a loop that sleeps, a future, a task or an executor's job
 
-# Threads that sleep in a wait: the request whose response (or turn) they wait for, or the loop that sleeps.
-blocked: dict[int, Ticket | WatchedSelector] = {}
 
+def needs(node: Node, closer: bool = True) -> Need[Node]:
+    """What a node needs before it can move (see `deadlocked`). Lock held.
 
-def needs(node: Node) -> Need[Node]:
-    """What a node needs before it can move (see `deadlocked`). Lock held."""
+    The quick look (not `closer`) is as if only its execution could answer a running request, or cancel those
+    it sent, and only its loop could complete a future.
+    """
     if isinstance(node, Ticket):
-        return _needs_of_ticket(node)
+        return _needs_of_ticket(node, closer)
     if isinstance(node, asyncio.Future):
-        return _needs_of_future(node)
+        return _needs_of_future(node, closer)
     if isinstance(node, Job):
         return _needs_of_job(node)
     if isinstance(node, WatchedSelector):
@@ -50,26 +51,18 @@ def needs(node: Node) -> Need[Node]:
 
 
 def needs_at_most(node: Node) -> Need[Node]:
-    """As `needs`, as if only its execution could answer a running request, or cancel those it sent, and only
-    its loop could complete a future.
-    """
-    if isinstance(node, Ticket) and node.execution is not None and not node.queued:
-        if node.ready or node.cancelled or node.refused:
-            return LIVE, ()
-        if node.execution.task is not None:
-            _questions.append(ref(node))
-        return ALL, [node.execution]
-    if isinstance(node, Ticket):
-        return _needs_of_waiting(node, False)
-    return _needs_of_future(node, False) if isinstance(node, asyncio.Future) else needs(node)
+    """As `needs`, by a quick look."""
+    return needs(node, False)
 
 
-def _needs_of_ticket(ticket: Ticket) -> Need[Node]:
+def _needs_of_ticket(ticket: Ticket, closer: bool) -> Need[Node]:
     if ticket.ready or ticket.cancelled or ticket.refused:
         return LIVE, ()
     if ticket.execution is None or ticket.queued:
-        return _needs_of_waiting(ticket)
-    if not ticket.execution.combined and _answerable_elsewhere(ticket):
+        return _needs_of_waiting(ticket, closer)
+    if not closer and ticket.execution.task is not None:
+        _questions.append(ref(ticket))
+    if closer and not ticket.execution.combined and _answerable_elsewhere(ticket):
         return LIVE, ()
     return ALL, [ticket.execution]
 
@@ -79,11 +72,11 @@ def candidates(ticket: Ticket) -> tuple[Instance, ...]:
     return ticket.bound or ticket.model.instances
 
 
-def _needs_of_waiting(ticket: Ticket, all_of_it: bool = True) -> Need[Node]:
+def _needs_of_waiting(ticket: Ticket, closer: bool) -> Need[Node]:
     """A request that no instance has begun: one in a queue, or one that is just being handed over."""
     if ticket.queued and ticket.expires:
         return LIVE, ()
-    reader = ticket.parent.model if all_of_it and ticket.model.decoupled and ticket.parent else None
+    reader = ticket.parent.model if closer and ticket.model.decoupled and ticket.parent else None
     if _bare_thread_of(reader):
         return LIVE, ()  # it may cancel the iterator
     if ticket.ready or ticket.cancelled:  # or it just has
@@ -317,7 +310,7 @@ def _is_timed(future: asyncio.Future[Any], loop: Any) -> bool:
     return any(future in (handle._args or ()) for handle in list(loop._scheduled) if not handle.cancelled())
 
 
-def _needs_of_future(future: asyncio.Future[Any], all_of_it: bool = True) -> Need[Node]:
+def _needs_of_future(future: asyncio.Future[Any], closer: bool) -> Need[Node]:
     if future.done():
         return LIVE, ()
     if isinstance(future, RequestFuture):
@@ -337,7 +330,7 @@ def _needs_of_future(future: asyncio.Future[Any], all_of_it: bool = True) -> Nee
     watched = getattr(loop, "bls_selector", None)
     if watched is None or not watched.idle or loop._ready or watched.listens or _is_timed(future, loop):
         return LIVE, ()
-    if not all_of_it:
+    if not closer:
         _questions.append(ref(future))
     elif walked.get(id(future), True):
         return LIVE, ()

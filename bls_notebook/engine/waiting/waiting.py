@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from bls_notebook.engine.core.execution import Execution
@@ -24,9 +24,9 @@ from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .deadlock import ANY, LIVE, Need, deadlocked
-from .idle_loops import WatchedSelector, watch_callers
+from .idle_loops import WatchedSelector, blocked, watch_callers
 from .thread_waits import waits_for_threads
-from .wait_graph import Node, blocked, candidates, forget, look_closer, needs, needs_at_most
+from .wait_graph import Node, candidates, forget, look_closer, needs, needs_at_most
 
 __all__ = ["describe_wait", "first_response", "look_at", "wait_for"]
 
@@ -34,6 +34,7 @@ SOON = 1 / 64
 REPORT_AFTER = 1.0
 LONGEST_PAUSE = 60.0
 
+_Result = TypeVar("_Result")
 log = logging.getLogger("bls_notebook")
 _lock = threading.Lock()
 _get_ident = threading.get_ident
@@ -51,28 +52,39 @@ def wait_for(ticket: Ticket) -> None:
     parker = ticket.parker()
     if parker is None:
         return
+
+    def wait() -> None:
+        thread, pause = _get_ident(), REPORT_AFTER
+        if any(_runs_unseen(e, thread) for e in _senders(ticket) if not e.bare):
+            watch_callers(ticket.parent)
+            pause = SOON
+        while not parker.park(pause):
+            if pause < REPORT_AFTER:
+                watch_callers(ticket.parent)  # of a thread that runs the whole stack is not always seen
+            else:
+                _look_again(ticket)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    try:
+        _known_to_wait(ticket, wait)
+    except BaseException:
+        ticket.interrupt()
+        raise
+
+
+def _known_to_wait(waiting: Ticket | WatchedSelector, wait: Callable[[], _Result]) -> _Result:
+    """Wait, registered, once the request has been refused that has to be so that the wait can end."""
     thread = _get_ident()
     outer = _waiting(thread)
+    outer = None if outer is waiting else outer
     try:
         try:
             with _lock:
-                blocked[thread] = ticket
-                victim = _victim(ticket)
-                unseen = any(_runs_unseen(e, thread) for e in _senders(ticket) if not e.bare)
+                blocked[thread] = waiting
+                victim = _victim_of(waiting)
             if victim is not None:
                 _refuse(victim)
-            elif unseen:
-                watch_callers(ticket.parent)
-            pause = SOON if unseen else REPORT_AFTER
-            while not parker.park(pause):
-                if pause < REPORT_AFTER:
-                    watch_callers(ticket.parent)  # of a thread that runs the whole stack is not always seen
-                else:
-                    _look_again(ticket)
-                pause = min(pause * 2, LONGEST_PAUSE)
-        except BaseException:
-            ticket.interrupt()
-            raise
+            return wait()
         finally:
             _no_longer(thread, outer)
     finally:  # once more: an exception may have struck just there
@@ -113,29 +125,19 @@ def first_response(ticket: Ticket) -> InferenceResponse:
 
 def _sleep(watched: WatchedSelector, timeout: float | None) -> Any:
     """Let a loop sleep, once the requests that it cannot get have been refused."""
-    thread = _get_ident()
-    outer = _waiting(thread)
-    outer = None if outer is watched else outer
-    try:
-        try:
-            with _lock:
-                blocked[thread] = watched
-                victim = _victim_of_loop(watched)
-            if victim is not None:
-                _refuse(victim)
-            pause = REPORT_AFTER
-            end = None if timeout is None else time.monotonic() + timeout
-            while True:
-                left = pause if end is None else end - time.monotonic()
-                events = watched.wait(min(pause, max(left, 0.0)))
-                if events or (left <= pause and end is not None):
-                    return events
-                _look_again(watched)
-                pause = min(pause * 2, LONGEST_PAUSE)
-        finally:
-            _no_longer(thread, outer)
-    finally:  # once more: an exception may have struck just there
-        _no_longer(thread, outer)
+    end = None if timeout is None else time.monotonic() + timeout
+
+    def wait() -> Any:
+        pause = REPORT_AFTER
+        while True:
+            left = pause if end is None else end - time.monotonic()
+            events = watched.wait(min(pause, max(left, 0.0)))
+            if events or (left <= pause and end is not None):
+                return events
+            _look_again(watched)
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    return _known_to_wait(watched, wait)
 
 
 WatchedSelector.sleep = staticmethod(_sleep)
@@ -148,7 +150,7 @@ def _look_again(waiting: Ticket | WatchedSelector) -> None:
         for thread, other in joining.items():  # those that wait for others come after them
             blocked[thread] = blocked[other]
         try:
-            victim = _victim(waiting) if isinstance(waiting, Ticket) else _victim_of_loop(waiting)
+            victim = _victim_of(waiting)
         finally:
             for thread in joining:
                 blocked.pop(thread, None)
@@ -204,12 +206,14 @@ def _each_kind(waiting: Iterable[Ticket]) -> Iterator[Ticket]:
             yield ticket
 
 
-def _victim_of_loop(watched: WatchedSelector) -> Ticket | None:
-    """The request to refuse so that a loop which sleeps can go on; None where it will. Lock held."""
-    executions = list(watched.executions)
+def _victim_of(waiting: Ticket | WatchedSelector) -> Ticket | None:
+    """The request to refuse so that who waits, or a loop that sleeps, can go on; None for none. Lock held."""
+    if isinstance(waiting, Ticket):
+        return _victim(waiting)
+    executions = list(waiting.executions)
     sent = list(_each_kind(t for e in executions for t in list(e.children)))
     # One that is plainly served wakes the loop, which then falls asleep again.
-    others = [] if any(map(_served_soon, sent)) else [watched, *executions]
+    others = [] if any(map(_served_soon, sent)) else [waiting, *executions]
     return next((v for v in map(_victim, [*sent, *others]) if v is not None), None)
 
 
