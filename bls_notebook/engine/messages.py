@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 __all__ = [
+    "NO_INPUTS",
+    "SEQUENCE_TIMEOUT_EXPIRED",
+    "TIMEOUT_EXPIRED",
     "batch_mismatch",
     "batch_too_large",
     "blocking_exec",
@@ -17,17 +20,14 @@ __all__ = [
     "never_finalised",
     "no_batch_dimension",
     "no_gpu",
-    "no_inputs",
     "no_rows",
     "not_placed",
     "not_ready",
     "queue_full",
     "running",
     "sequence_batch_too_large",
-    "sequence_timeout_expired",
     "sequence_without_id",
     "sequence_without_start",
-    "timeout_expired",
     "unexpected_input",
     "unexpected_output",
     "without_running",
@@ -35,6 +35,14 @@ __all__ = [
     "wrong_datatype",
     "wrong_shape",
 ]
+
+
+# No inputs for a Python model that batches: it looks for the number of rows in the first.
+NO_INPUTS = "out of bounds index 0: request has 0 inputs"
+# A request waited longer in the dynamic batcher's queue than its policy allows.
+TIMEOUT_EXPIRED = "Request timeout expired"
+# A sequence waited longer for a slot than one of its requests allows.
+SEQUENCE_TIMEOUT_EXPIRED = "timeout of the corresponding sequence has been expired"
 
 
 def running(model: str, message: str) -> str:
@@ -73,8 +81,8 @@ def execute_failed(instance: str, message: str) -> str:
     return f"Failed to process the request(s) for model '{instance}', message: {message}"
 
 
-def _named(request_id: str, message: str) -> str:
-    return f"[request id: {request_id or '<id_unknown>'}] {message}"
+def _of_request(model: str, request_id: str, message: str) -> str:
+    return running(model, f"[request id: {request_id or '<id_unknown>'}] {message}")
 
 
 def unexpected_input(model: str, name: str) -> str:
@@ -96,40 +104,26 @@ def wrong_count(
     listed = "[" + ",".join(f"'{n}'" for n in reversed(got)) + "]"
     absent = ",".join(f"'{n}'" for n in missing)
     absent = f"[{absent}]" if absent else "]"  # the real server's bracket goes missing like this
-    return running(
-        model,
-        _named(
-            request_id,
-            f"expected {wanted} but got {len(got)} inputs for model '{model}'. Got "
-            f"input(s) {listed}, "
-            f"but missing required input(s) {absent}. Please provide all required input(s).",
-        ),
+    problem = (
+        f"expected {wanted} but got {len(got)} inputs for model '{model}'. Got input(s) {listed}, "
+        f"but missing required input(s) {absent}. Please provide all required input(s)."
     )
+    return _of_request(model, request_id, problem)
 
 
 def duplicate_input(model: str, request_id: str, name: str) -> str:
     """The same input twice."""
-    return running(model, _named(request_id, f"input '{name}' already exists in request"))
+    return _of_request(model, request_id, f"input '{name}' already exists in request")
 
 
 def wrong_datatype(model: str, request_id: str, name: str, got: str, expected: str) -> str:
     """An input of another data type than the model's."""
-    return running(
-        model,
-        _named(
-            request_id,
-            f"inference input '{name}' data-type is '{got}', but model '{model}' expects '{expected}'",
-        ),
-    )
+    problem = f"inference input '{name}' data-type is '{got}', but model '{model}' expects '{expected}'"
+    return _of_request(model, request_id, problem)
 
 
 def wrong_shape(
-    model: str,
-    request_id: str,
-    name: str,
-    got: Sequence[int],
-    expected: Sequence[int],
-    batched: bool,
+    model: str, request_id: str, name: str, got: Sequence[int], expected: Sequence[int], batched: bool
 ) -> str:
     """An input of a shape that the model does not take."""
     note = (
@@ -137,93 +131,67 @@ def wrong_shape(
         "prepended to each input shape. If you want to specify the full shape including the batch dim in "
         "your input dims config, try setting max_batch_size to zero. See the model configuration docs for "
         "more info on max_batch_size."
-        if batched
-        else ""
     )
     dims, shape = (",".join(map(str, s)) for s in (expected, got))
-    return running(
-        model,
-        _named(
-            request_id,
-            f"unexpected shape for input '{name}' for model '{model}'. "
-            f"Expected [{dims}], got [{shape}]. {note}",
-        ),
-    )
+    problem = f"unexpected shape for input '{name}' for model '{model}'. Expected [{dims}], got [{shape}]. "
+    return _of_request(model, request_id, problem + note * batched)
 
 
 def no_batch_dimension(model: str, request_id: str, name: str) -> str:
     """An input without any dimension, where the model batches."""
-    return running(
-        model,
-        _named(request_id, f"input '{name}' has no shape but model requires batch dimension for '{model}'"),
-    )
+    problem = f"input '{name}' has no shape but model requires batch dimension for '{model}'"
+    return _of_request(model, request_id, problem)
 
 
 def batch_mismatch(model: str, request_id: str, name: str) -> str:
     """Inputs of one request with different numbers of rows."""
-    return running(
-        model,
-        _named(request_id, f"input '{name}' batch size does not match other inputs for '{model}'"),
-    )
+    problem = f"input '{name}' batch size does not match other inputs for '{model}'"
+    return _of_request(model, request_id, problem)
 
 
 def batch_too_large(model: str, request_id: str, limit: int) -> str:
     """More rows than max_batch_size."""
-    return running(
-        model,
-        _named(request_id, f"inference request batch-size must be <= {limit} for '{model}'"),
-    )
+    return _of_request(model, request_id, f"inference request batch-size must be <= {limit} for '{model}'")
 
 
 def byte_size_mismatch(model: str, request_id: str, name: str, expected: int, text: bool) -> str:
     """An input of no rows, where a row is not empty; `expected` counts bytes, or elements of text."""
-    if text:
-        problem = (
-            f"expected {expected} string elements for inference input '{name}' for model '{model}', got 0"
-        )
-    else:
-        problem = (
-            f"input byte size mismatch for input '{name}' for model '{model}'. Expected {expected}, got 0"
-        )
-    return running(model, _named(request_id, problem))
+    problem = (
+        f"expected {expected} string elements for inference input '{name}' for model '{model}', got 0"
+        if text
+        else f"input byte size mismatch for input '{name}' for model '{model}'. Expected {expected}, got 0"
+    )
+    return _of_request(model, request_id, problem)
 
 
 def no_rows(model: str, request_id: str, name: str, shape: Sequence[int]) -> str:
     """A batch of no rows that the server lets pass, and then answers wrongly or never."""
-    return running(
-        model,
-        _named(
-            request_id,
-            f"input '{name}' for model '{model}' has shape [{','.join(map(str, shape))}]: a batch needs one "
-            "row at least. (The real server would keep the caller waiting forever, or drop the batch "
-            "dimension.)",
-        ),
+    problem = (
+        f"input '{name}' for model '{model}' has shape [{','.join(map(str, shape))}]: a batch needs one row "
+        "at least. (The real server would keep the caller waiting forever, or drop the batch dimension.)"
     )
+    return _of_request(model, request_id, problem)
 
 
-def no_inputs() -> str:
-    """No inputs for a Python model that batches: it looks for the number of rows in the first."""
-    return "out of bounds index 0: request has 0 inputs"
+def _not_created(problem: str, remedy: str) -> str:
+    return (
+        "BackendMemory::Create, all allocation types failed:\n"
+        f"\tGPU: {problem}\n"
+        f"\tGPU_POOL: CudaMemoryManager has no preallocated CUDA memory ({remedy})"
+    )
 
 
 def no_gpu(why: str) -> str:
     """Outputs were asked for on a GPU that is not there; `why` says how to have it."""
-    return (
-        "BackendMemory::Create, all allocation types failed:\n"
-        "\tGPU: failed to get device: CUDA driver version is insufficient for CUDA runtime version\n"
-        "\tGPU_POOL: CudaMemoryManager has no preallocated CUDA memory"
-        f" ({why}; or leave preferred_memory out, or ask for the CPU)"
+    return _not_created(
+        "failed to get device: CUDA driver version is insufficient for CUDA runtime version",
+        f"{why}; or leave preferred_memory out, or ask for the CPU",
     )
 
 
 def not_placed(device: int, why: str) -> str:
     """Outputs do not fit into the GPU that they were asked for on."""
-    return (
-        "BackendMemory::Create, all allocation types failed:\n"
-        f"\tGPU: {why}\n"
-        "\tGPU_POOL: CudaMemoryManager has no preallocated CUDA memory"
-        f" (the outputs were asked for on gpu:{device})"
-    )
+    return _not_created(why, f"the outputs were asked for on gpu:{device}")
 
 
 def inputs_not_placed(why: str) -> str:
@@ -240,19 +208,9 @@ def only_passive(model: str) -> str:
     )
 
 
-def timeout_expired() -> str:
-    """A request waited longer in the dynamic batcher's queue than its policy allows."""
-    return "Request timeout expired"
-
-
 def queue_full(model: str, request_id: str) -> str:
     """As many requests wait as the queue's policy allows."""
-    return running(model, _named(request_id, "Exceeds maximum queue size"))
-
-
-def sequence_timeout_expired() -> str:
-    """A sequence waited longer for a slot than one of its requests allows."""
-    return "timeout of the corresponding sequence has been expired"
+    return _of_request(model, request_id, "Exceeds maximum queue size")
 
 
 def sequence_batch_too_large(model: str) -> str:

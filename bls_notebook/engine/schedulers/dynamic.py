@@ -15,7 +15,7 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.inline import inline_call
-from bls_notebook.engine.messages import queue_full, timeout_expired
+from bls_notebook.engine.messages import TIMEOUT_EXPIRED, queue_full
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils.errors import ErrorCode
@@ -144,7 +144,7 @@ class DynamicBatcher(BatchScheduler):
         late = self._waiting.reject(now)
         self._leave([entry.item for entry in late])
         for entry in late:
-            answers.append((entry.item, error_response(timeout_expired(), ErrorCode.UNAVAILABLE)))
+            answers.append((entry.item, error_response(TIMEOUT_EXPIRED, ErrorCode.UNAVAILABLE)))
 
     def _wake_at(self, now: int) -> int | None:
         # Without a queue it is that of a batch that has been answered otherwise.

@@ -297,7 +297,7 @@ class SequenceBatcher(BatchScheduler):
         for step in self._sequences.expire(now):
             self._forget(step.item)
             self._leave((step.item,))
-            problem = error_response(messages.sequence_timeout_expired(), ErrorCode.UNAVAILABLE)
+            problem = error_response(messages.SEQUENCE_TIMEOUT_EXPIRED, ErrorCode.UNAVAILABLE)
             answers.append((step.item, problem))
         self._drop(answers)
 

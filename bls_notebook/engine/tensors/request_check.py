@@ -129,7 +129,7 @@ class RequestCheck:
                     return messages.no_rows(model, request_id, tensor._name, tensor._array.shape)
             # The controls of a sequence are inputs too.
             if not inputs and spec.in_python and spec.scheduler != "sequence":
-                return messages.no_inputs()
+                return messages.NO_INPUTS
         return messages.only_passive(model) if self._unserved else None
 
     def _rows_problem(self, tensor: Tensor, wanted: TensorSpec, rows: int, request_id: str) -> str | None:
