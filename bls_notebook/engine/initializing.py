@@ -56,21 +56,24 @@ class Initializing(SendingExecution):
 def as_model(caller: Caller, call: Callable[[], _Result]) -> _Result:
     """Return what `call()` returns, run as a model's code on this thread.
 
-    Whatever strikes and wherever, the thread's running loop is what it was before: without it the kernel of a
-    notebook is lost.
+    Whatever strikes and wherever, the thread's caller and its running loop are what they were before: without
+    them the kernel of a notebook is lost.
     """
     loop, before = _get_running_loop(), caller_var.get()
     try:
-        if loop is not None:
-            _set_running_loop(None)
-        caller_var.set(caller)
-        return call()
-    finally:
         try:
-            caller_var.set(before)  # and not `reset`: see caller_var
+            if loop is not None:
+                _set_running_loop(None)
+            caller_var.set(caller)
+            return call()
         finally:
+            caller_var.set(before)  # and not `reset`: see caller_var
             if loop is not None:
                 _set_running_loop(loop)
+    finally:  # once more: an exception may have struck just there
+        caller_var.set(before)
+        if loop is not None:
+            _set_running_loop(loop)
 
 
 may_be_interrupted(as_model.__code__)

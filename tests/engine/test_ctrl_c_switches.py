@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import signal
 import sys
+from asyncio import events
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,8 +19,10 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.devices import observer
 from bls_notebook.devices.tracking import ledger
+from bls_notebook.engine.initializing import as_model
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.observe import recording
+from bls_notebook.pb_utils._runtime import caller_var
 from tests.engine.harness import DOUBLE, infer, no_more_ctrl_c, pbtxt
 
 HOME = str(Path(bls.__file__).parent)
@@ -85,6 +89,22 @@ def test_nothing_stays_on(
         assert observer.current is None
 
     assert at_every_line(on_and_off, nothing_is_on) > 30
+
+
+def test_who_calls_and_the_running_loop_are_what_they_were(ctrl_c: None) -> None:
+    """Else all that the notebook sends from then on would be sent by a model that initializes."""
+    before, loop, other = caller_var.get(), asyncio.new_event_loop(), cast(Any, object())
+
+    def nothing_has_changed() -> None:
+        assert caller_var.get() is before
+        assert events._get_running_loop() is loop
+
+    events._set_running_loop(loop)
+    try:
+        assert at_every_line(lambda: as_model(other, int), nothing_has_changed) > 10
+    finally:
+        events._set_running_loop(None)
+        loop.close()
 
 
 def test_it_is_not_lost_where_python_drops_exceptions(ctrl_c: None) -> None:
