@@ -18,10 +18,8 @@ _of_models: WeakSet[threading.Thread] = WeakSet()
 
 def to_be_started(thread: threading.Thread) -> None:
     """Take note of a thread that a model is about to start."""
-    ready = (
-        getattr(thread, "_initialized", False) and thread.ident is None
-    )  # else it cannot be started at all
-    if ready and not thread.daemon:
+    to_come = getattr(thread, "_initialized", False) and thread.ident is None  # else it cannot be started
+    if to_come and not thread.daemon:
         thread.daemon = True
         _of_models.add(thread)
 

@@ -71,7 +71,7 @@ def execute(self, requests):
     assert not caller.done
     assert infer(repo, "send") == 1
     assert [value(r) for r in caller.result()] == [4]
-    until(lambda: left_to_senders._alarm is None)
+    until(lambda: left_to_senders._alarm._alarm is None)
     assert not list(left_to_senders._left)
     assert len(collections) <= 4
 

@@ -173,7 +173,6 @@ class EnsembleFlow:
             self._values.setdefault(name, {})[iteration] = _Value(tensor, batch, sequence, readers)
 
     def _read(self, name: str, iteration: int) -> None:
-        """Let go of a tensor once its last reader has it."""
         value = self._values[name][iteration]
         value.readers -= 1
         if not value.readers:

@@ -200,7 +200,6 @@ class EnsembleRun:
         return self._take(launch, response, True, perf_counter_ns() - begun)
 
     def _submit(self, launch: Launch) -> None:
-        """Have a step run in the background."""
         member = self._members[launch.step]
         request = self._request_of(launch)
         if isinstance(request, InferenceResponse):
@@ -342,7 +341,6 @@ class EnsembleRun:
         return out, True
 
     def _error(self, error: TritonError) -> InferenceResponse:
-        """The error of a step as the ensemble's."""
         message = in_ensemble(self._model.name, without_running(error._message))
         cause: Any = error._origin or ErrorRecord("", "")
         chain = (self._model.name, *cause.chain)

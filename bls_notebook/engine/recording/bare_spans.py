@@ -47,7 +47,6 @@ def span_of_frame(frame: FrameType | None, instance: Instance | None) -> int:
 
 
 def _values(frame: FrameType) -> list[Any]:
-    """The values of a function's variables."""
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         return []  # a module or a class
     values = list(frame.f_locals.values())

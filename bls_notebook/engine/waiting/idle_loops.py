@@ -27,7 +27,6 @@ __all__ = [
     "WatchedSelector",
     "blocked",
     "job_of",
-    "run_in_executor",
     "wake_loop_of",
     "watch_callers",
     "watch_loop",
@@ -54,6 +53,7 @@ class WatchedSelector:
         self.jobs: dict[int, WeakSet[Job]] = {}  # by executor
         self._inner = loop._selector
         loop._selector = loop.bls_selector = self
+        loop.run_in_executor = partial(_run_in_executor, ref(loop))
 
     @property
     def loop(self) -> Any:
@@ -107,7 +107,6 @@ def watch_loop(loop: Any, execution: Any) -> None:
         if not hasattr(getattr(loop, "_selector", None), "select"):
             return  # one of another make
         watched = WatchedSelector(loop)
-        loop.run_in_executor = partial(_run_in_executor, ref(loop))
         watch_callers(execution)
     watched.executions.add(execution)
 
@@ -139,7 +138,6 @@ def _watch_loop_of_thread(execution: Any, worker: int) -> None:
 
 
 def _name_call(worker: int) -> None:
-    """Take note of the call of an executor that a thread is in, if any."""
     future = call_in(sys._current_frames().get(worker))
     if future is not None and future not in _calls:
         job = _calls[future] = Job(WeakSet())
@@ -173,8 +171,9 @@ def job_of(future: Any) -> Job | None:
     return known
 
 
-def run_in_executor(loop: Any, inner: Callable[..., Any], executor: Any, func: Any, *args: Any) -> Any:
-    """Run a call in an executor as `inner` does, and remember which thread runs it."""
+def _run_in_executor(weak: ref[Any], executor: Any, func: Any, *args: Any) -> Any:
+    """Run a call in an executor as the loop's class does, and remember which thread runs it."""
+    loop: Any = weak()
     job = Job(loop.bls_selector.jobs.setdefault(id(executor), WeakSet()))
 
     def call(*arguments: Any) -> Any:
@@ -186,11 +185,6 @@ def run_in_executor(loop: Any, inner: Callable[..., Any], executor: Any, func: A
         finally:
             job.thread, job.state = 0, "over"
 
-    future = inner(executor, call, *args)
+    future = type(loop).run_in_executor(loop, executor, call, *args)
     future._bls_job = job
     return future
-
-
-def _run_in_executor(weak: ref[Any], *args: Any) -> Any:
-    loop: Any = weak()
-    return run_in_executor(loop, partial(type(loop).run_in_executor, loop), *args)

@@ -22,7 +22,7 @@ from bls_notebook.engine.description import THREAD_HOME, ModelHome, describe, is
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .ctrl_c import may_be_interrupted
-from .idle_loops import WatchedSelector, run_in_executor
+from .idle_loops import WatchedSelector
 from .interrupt import Interrupted
 from .threads import Wakeup
 
@@ -85,7 +85,7 @@ def mailbox(loop: asyncio.AbstractEventLoop) -> Mailbox:
 
 
 class _ModelEventLoop(asyncio.SelectorEventLoop):
-    """Remembers which execution its tasks and executor calls belong to."""
+    """Remembers which execution its tasks belong to."""
 
     def create_task(self, coro: Any, **options: Any) -> Any:
         """Create a task, as the base class does."""
@@ -96,12 +96,6 @@ class _ModelEventLoop(asyncio.SelectorEventLoop):
         if tasks is not None:
             tasks.add(task)
         return task
-
-    def run_in_executor(  # type: ignore[override]
-        self, executor: Any, func: Any, *args: Any
-    ) -> Any:
-        """Run a call in an executor, as the base class does."""
-        return run_in_executor(self, super().run_in_executor, executor, func, *args)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
         """Log an exception that nobody caught, as the base class does where the exception lets it."""

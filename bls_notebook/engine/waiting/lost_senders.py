@@ -14,7 +14,7 @@ import threading
 import time
 from weakref import WeakSet
 
-from bls_notebook.engine.schedulers.clock import Alarm, system_clock
+from bls_notebook.engine.schedulers.clock import NextAlarm, system_clock
 from bls_notebook.engine.ticket import Ticket
 
 from .threads import start_in_thread
@@ -27,40 +27,37 @@ SHARE = 20
 
 _lock = threading.Lock()
 _left: WeakSet[Ticket] = WeakSet()
-_alarm: Alarm | None = None
-_due = 0.0
+_pause = FIRST_AFTER
 _took = 0.0
 
 
 def leave_to_senders(ticket: Ticket) -> None:
     """Take note that a request's `execute` is over, and that it has not been answered."""
+    global _pause
     with _lock:
         _left.add(ticket)
-        _collect_after(FIRST_AFTER)
+        _pause = FIRST_AFTER
+        _set_alarm()
 
 
-def _collect_after(pause: float) -> None:
-    """Collect garbage then, or earlier if that has been asked for. Lock held."""
-    global _alarm, _due
-    due = time.monotonic() + max(pause, SHARE * _took)
-    if _alarm is not None:
-        if _due <= due:
-            return
-        _alarm.cancel()
-    _due = due
-    when = system_clock.now() + int((due - time.monotonic()) * 1e9)
-    _alarm = system_clock.call_at(when, lambda: start_in_thread(lambda: _collect(2 * pause)))
+def _set_alarm() -> None:
+    """Collect garbage after the pause, or earlier if that has been asked for. Lock held."""
+    _alarm.at_latest(system_clock.now() + int(max(_pause, SHARE * _took) * 1e9))
 
 
-def _collect(pause: float) -> None:
-    global _alarm, _took
+def _collect() -> None:
+    global _pause, _took
     if any(not ticket.done for ticket in list(_left)):
         began = time.monotonic()
         gc.collect()
         _took = time.monotonic() - began
     with _lock:
-        _alarm = None
+        _alarm.rung()
         for ticket in [t for t in _left if t.done]:
             _left.discard(ticket)
         if _left:
-            _collect_after(min(pause, LONGEST_PAUSE))
+            _pause = min(2 * _pause, LONGEST_PAUSE)
+            _set_alarm()
+
+
+_alarm = NextAlarm(system_clock, lambda: start_in_thread(_collect))

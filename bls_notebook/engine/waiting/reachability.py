@@ -62,7 +62,6 @@ def can_be_reached(targets: Iterable[int], inside: list[Any], holders: Iterable[
 
 
 def _fill(inside: list[Any], places: dict[int, int], counts: Counter[int]) -> None:
-    """Add what the objects lead to, and count the references."""
     for one in inside:  # which grows
         for each in _referents(one):
             counts[id(each)] += 1

@@ -306,7 +306,6 @@ def _timer_may_act(loop: Any) -> bool:
 
 
 def _is_timed(future: asyncio.Future[Any], loop: Any) -> bool:
-    """Whether a timer of the loop completes a future."""
     return any(future in (handle._args or ()) for handle in list(loop._scheduled) if not handle.cancelled())
 
 

@@ -24,8 +24,8 @@ from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .deadlock import ANY, LIVE, Need, deadlocked
+from .frames import waits_for_threads
 from .idle_loops import WatchedSelector, blocked, watch_callers
-from .thread_waits import waits_for_threads
 from .wait_graph import Node, candidates, forget, look_closer, needs, needs_at_most
 
 __all__ = ["describe_wait", "first_response", "look_at", "wait_for"]
@@ -251,7 +251,6 @@ def _reached(start: list[Node], needed: dict[Node, list[Node]]) -> Iterator[Node
 
 
 def _is_waiting(node: Node) -> bool:
-    """Whether a node is a request that no instance has begun."""
     return isinstance(node, Ticket) and (node.queued or node.execution is None)
 
 
@@ -288,7 +287,6 @@ def _cycle(ticket: Ticket, stuck: dict[Node, list[Node]]) -> list[str]:
 
 
 def _refuse(ticket: Ticket) -> None:
-    """Answer a queued request that can never be served."""
     model = ticket.model
     count = len(model.instances)
     circle = " -> ".join(ticket.circle)
