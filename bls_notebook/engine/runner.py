@@ -30,7 +30,7 @@ from .core.model import LoadedModel
 from .core.statistics import FOLD_AT
 from .delivering import Answers, SeeAgain, deliver, failure
 from .failures import cancelled_response
-from .recording.batches import record_batch, record_batch_over
+from .recording.spans import record_batch, record_batch_over
 from .tensors.inbound import rows_of
 from .ticket import Ticket
 from .waiting.ctrl_c import may_be_interrupted

@@ -24,7 +24,7 @@ from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.failures import cancelled_response, error_response
 from bls_notebook.engine.messages import in_ensemble, without_running
-from bls_notebook.engine.recording.batches import record_ensemble, record_ensemble_over
+from bls_notebook.engine.recording.spans import record_ensemble, record_ensemble_over
 from bls_notebook.engine.tensors.handover import hand_over
 from bls_notebook.engine.tensors.inbound import NotReceivedError, received
 from bls_notebook.engine.tensors.placement import placed
