@@ -32,7 +32,7 @@ from .tensors.placement import memory_problem
 from .ticket import Ticket
 from .waiting.futures import response_of
 from .waiting.idle_loops import watch_loop
-from .waiting.stream import AnsweredStream, Stream, TicketStream
+from .waiting.stream import AnsweredStream, AsyncResponseStream, TicketStream
 
 __all__ = ["MAX_DEPTH", "SendingExecution", "bare_caller"]
 
@@ -132,7 +132,7 @@ class SendingExecution(Execution):
         model.scheduler.submit(ticket)
         return self.responses_of(TicketStream(ticket, self))
 
-    def responses_of(self, stream: Stream) -> Any:
+    def responses_of(self, stream: AsyncResponseStream) -> Any:
         """Return what the sender of a decoupled request gets."""
         return ResponseIterator(stream)
 

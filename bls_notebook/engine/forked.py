@@ -81,7 +81,7 @@ def in_child() -> None:
     for server in list(servers):
         _free_locks(vars(server))
         server.__class__ = ForkedServer
-    threads.forget()
+    threads.forget_workers()
     system_clock.__init__()  # type: ignore[misc]
     idle_loops.blocked.clear()
     readiness._open.clear()

@@ -16,7 +16,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .calling import SendingExecution
 from .core.server import Server
 from .waiting.ctrl_c import CtrlC
-from .waiting.stream import Stream
+from .waiting.stream import AsyncResponseStream
 
 __all__ = ["Root", "root_of"]
 
@@ -42,7 +42,7 @@ class Root(SendingExecution):
         with CtrlC():
             return super().async_exec(request, decoupled, given)
 
-    def responses_of(self, stream: Stream) -> Stream:
+    def responses_of(self, stream: AsyncResponseStream) -> AsyncResponseStream:
         """Return what the sender of a decoupled request gets."""
         return _Stream(stream, self)
 
@@ -50,7 +50,7 @@ class Root(SendingExecution):
 class _Stream:
     """A stream that is read outside any model; nothing is done when it is dropped."""
 
-    def __init__(self, stream: Stream, root: Root) -> None:
+    def __init__(self, stream: AsyncResponseStream, root: Root) -> None:
         self._stream, self._root = stream, root
 
     def next_response(self) -> tuple[InferenceResponse, bool]:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.tensors.reshape import output_reshapes
 
-__all__ = ["EnsemblePlan", "Step"]
+__all__ = ["EnsemblePlan", "EnsembleStep"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EnsembleStep:
     """One model of an ensemble.
 
     Attributes
@@ -45,7 +45,7 @@ class EnsemblePlan:
 
     Attributes
     ----------
-    steps : tuple of Step
+    steps : tuple of EnsembleStep
     models : tuple of (str, int)
         The models and versions of the steps, each once.
     readers : mapping of str to tuple of int
@@ -57,7 +57,7 @@ class EnsemblePlan:
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
         self.steps = tuple(
-            Step(s.model_name, s.model_version, dict(s.input_map), dict(s.output_map))
+            EnsembleStep(s.model_name, s.model_version, dict(s.input_map), dict(s.output_map))
             for s in spec.config.ensemble_scheduling.step
         )
         self.models = tuple(dict.fromkeys((step.model, step.version) for step in self.steps))

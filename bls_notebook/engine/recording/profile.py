@@ -21,7 +21,7 @@ from bls_notebook.observe.freezing import session_of
 from bls_notebook.observe.records.session import Session, SessionAnalysis
 
 from .gpu_time import device_timer
-from .spans import begin
+from .spans import record_begun
 
 __all__ = ["DEFAULT_LIMIT", "Profile", "profile"]
 
@@ -176,7 +176,7 @@ def _record_running(log: recording.Log) -> None:
             if isinstance(execution, Execution) and execution.span and execution.started:
                 request = execution.request
                 if request is not None:  # on its caller's thread: nothing was recorded yet
-                    begin(log, execution.span, execution.parent, model, request, request._arrived, 0)
+                    record_begun(log, execution.span, execution.parent, model, request, request._arrived, 0)
                 if request is not None or execution.tickets:
                     where = (instance.place, execution.thread, 1)
                     log.placed.extend((execution.span, *where, execution.started, 0))

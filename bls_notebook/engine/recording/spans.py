@@ -23,12 +23,12 @@ from bls_notebook.pb_utils.tensor import Tensor
 
 __all__ = [
     "InlineRecord",
-    "begin",
     "note_crossings",
     "record_answer",
     "record_at_once",
     "record_batch",
     "record_batch_over",
+    "record_begun",
     "record_ensemble",
     "record_ensemble_over",
     "record_refused",
@@ -56,7 +56,7 @@ def record_refused(
     recording.refused(seen, sender.span, kind, request._options.request_id, response)
 
 
-def begin(
+def record_begun(
     log: Log,
     span: int,
     parent: Execution | None,
@@ -82,7 +82,7 @@ def record_at_once(
     if log is None or not request._span:
         return
     now = perf_counter_ns()
-    begin(log, request._span, parent, model, request, request._arrived, now)
+    record_begun(log, request._span, parent, model, request, request._arrived, now)
     log.answer(request._span, now, response)
     if cached:
         log.cached.append(request._span)
@@ -92,7 +92,7 @@ def record_sent(ticket: Any, request: InferenceRequest) -> None:
     """Record that a request is on its way."""
     log = recording.active
     if log is not None:
-        begin(log, ticket.span, ticket.parent, ticket.model, request, ticket.arrived, ticket.queued_at)
+        record_begun(log, ticket.span, ticket.parent, ticket.model, request, ticket.arrived, ticket.queued_at)
 
 
 def record_response(ticket: Any, response: InferenceResponse, final: bool) -> None:
@@ -202,7 +202,7 @@ def record_ensemble(execution: Execution, request: InferenceRequest, arrived: in
         return
     span, now = execution.span, execution.started
     if waits:
-        begin(log, span, execution.parent, model, request, arrived, now)
+        record_begun(log, span, execution.parent, model, request, arrived, now)
     log.place(span, (model.seen, model.name, "cpu"), 1, now)
 
 

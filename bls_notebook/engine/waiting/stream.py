@@ -14,10 +14,10 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .loops import mailbox
 from .waiting import wait_for
 
-__all__ = ["AnsweredStream", "Stream", "TicketStream"]
+__all__ = ["AnsweredStream", "AsyncResponseStream", "TicketStream"]
 
 
-class Stream(ResponseStream, Protocol):
+class AsyncResponseStream(ResponseStream, Protocol):
     """What reads the responses of a request, in a model or outside."""
 
     async def next_response_async(self) -> tuple[InferenceResponse, bool]:

@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 
 from bls_notebook.devices.tracking import pool_hooks
 
-__all__ = ["Wakeup", "forget", "later", "ready", "start_in_thread"]
+__all__ = ["Wakeup", "forget_workers", "later", "ready", "start_in_thread"]
 
 IDLE_SECONDS = 10.0
 
@@ -82,7 +82,7 @@ def _work() -> None:
             _idle += 1
 
 
-def forget() -> None:
+def forget_workers() -> None:
     """Begin anew, in a forked child."""
     global _idle
     _idle = 0

@@ -28,7 +28,7 @@ from .futures import RequestFuture
 from .idle_loops import Job, WatchedSelector, blocked, job_of
 from .reachability import can_be_reached
 
-__all__ = ["Node", "candidates", "forget", "look_closer", "needs", "needs_at_most"]
+__all__ = ["Node", "candidates", "forget_answers", "look_closer", "needs", "needs_at_most"]
 
 Node = Any  # a Ticket, an Execution, a loop that sleeps, a future, a task or an executor's job
 
@@ -112,7 +112,7 @@ _questions: list[ref[Any]] = []
 walked: dict[int, bool] = {}
 
 
-def forget() -> None:
+def forget_answers() -> None:
     """Begin anew, with a quick look. Lock held."""
     _questions.clear()
     walked.clear()

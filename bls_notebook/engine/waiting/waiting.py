@@ -26,7 +26,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .deadlock import ANY, LIVE, Need, deadlocked
 from .frames import waits_for_threads
 from .idle_loops import WatchedSelector, blocked, watch_callers
-from .wait_graph import Node, candidates, forget, look_closer, needs, needs_at_most
+from .wait_graph import Node, candidates, forget_answers, look_closer, needs, needs_at_most
 
 __all__ = ["describe_wait", "first_response", "look_at", "wait_for"]
 
@@ -222,7 +222,7 @@ def _victim(start: Node) -> Ticket | None:
     if isinstance(start, Ticket) and _served_soon(start):
         return None
     # Who else may answer a running request takes a walk over the heap, so it is asked last.
-    forget()
+    forget_answers()
     if not deadlocked(start, needs_at_most):
         return None
     look_closer()
