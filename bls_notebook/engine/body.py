@@ -6,7 +6,6 @@ started; a coroutine runs in a loop of its own, never in the notebook's.
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
 from collections.abc import Callable
@@ -58,25 +57,20 @@ def _run_coroutine(execution: SendingExecution, coroutine: Any) -> Any:
     loop = ModelLoop("notebook")
     context = copy_context()
     parker = Parker()
-    outcome: list[Any] = []
     execution.tasks = WeakSet()
     execution.thread = loop.thread
 
     def begin() -> None:
         context.run(caller_var.set, execution)
-        task = context.run(loop.loop.create_task, coroutine)
-        execution.task = task
+        execution.task = task = context.run(loop.loop.create_task, coroutine)
         loop.executions.add(execution)
-        task.add_done_callback(done)
-
-    def done(task: asyncio.Task[Any]) -> None:
-        outcome.append(task)
-        parker.unpark()
+        task.add_done_callback(lambda _: parker.unpark())
 
     try:
         loop.post(begin)
         parker.park()
-        return outcome[0].result()
+        assert execution.task is not None
+        return execution.task.result()
     except KeyboardInterrupt:
         execution.interrupt()
         raise
