@@ -15,12 +15,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from time import perf_counter_ns
 from typing import Any
 
 from bls_notebook.observe.records.session import ModelSeen
 
-__all__ = ["Log", "active", "nbytes", "refused", "span_id", "start", "stop", "text_bytes"]
+__all__ = ["Log", "active", "nbytes", "span_id", "start", "stop", "text_bytes"]
 
 BLOCK = 1024  # numbers that are made at a time
 
@@ -111,20 +110,6 @@ class Log:
 
     # -- entries, but for those of the hot path, which the engine writes itself ------------------------
 
-    def begin(
-        self,
-        number: int,
-        parent: int,
-        seen: ModelSeen,
-        kind: str,
-        request_id: str,
-        inputs: Iterable[Any],
-        sent: int,
-        queued: int,
-    ) -> None:
-        """Record that a request was sent, and queued (0: that is told by when it ran)."""
-        self.begun.extend((number, parent, seen, kind, request_id, nbytes(inputs), sent, queued))
-
     def place(self, number: int, place: Place, rows: int, started: int, batch: int = 0) -> None:
         """Record that an instance began with a request, on this thread."""
         self.placed.extend((number, place, threading.get_ident(), rows, started, batch))
@@ -132,13 +117,10 @@ class Log:
     def end(self, number: int, ended: int, response: Any, responses: int, bytes_out: int) -> None:
         """Record the last response of a request; None where it was given up."""
         error = None if response is None else response._error
-        if response is None:
-            self.ended.extend((number, ended, "cancelled", "", responses, bytes_out))
-        elif error is None:
-            self.ended.extend((number, ended, "ok", "", responses, bytes_out))
-        else:
-            state = "cancelled" if error._code.name == "CANCELLED" else "error"
-            self.ended.extend((number, ended, state, error._message, responses, bytes_out))
+        given_up = response is None or (error is not None and error._code.name == "CANCELLED")
+        state = "cancelled" if given_up else "ok" if error is None else "error"
+        words = "" if error is None else error._message
+        self.ended.extend((number, ended, state, words, responses, bytes_out))
 
     def answer(self, number: int, ended: int, response: Any) -> None:
         """Record the only response of a request; None where it was given up."""
@@ -223,13 +205,3 @@ def text_bytes(array: Any) -> int:
         return 4 * len(elements) + sum(map(len, elements))
     except TypeError:
         return 4 * len(elements) + sum(len(e) for e in elements if isinstance(e, (bytes, str)))
-
-
-def refused(seen: ModelSeen, parent: int, kind: str, request_id: str, response: Any) -> None:
-    """Record a request that was answered at once, with an error."""
-    log = active
-    number = 0 if log is None else log.take()
-    if log is not None and number:
-        now = perf_counter_ns()
-        log.begin(number, parent, seen, kind, request_id, (), now, now)
-        log.answer(number, now, response)

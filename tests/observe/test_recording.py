@@ -51,7 +51,7 @@ def test_a_request_at_once(log: Log) -> None:
 
 def in_parts(log: Log) -> int:
     number = log.take()
-    log.begin(number, 0, SEEN, "async", "", (), 10, 15)
+    log.begun.extend((number, 0, SEEN, "async", "", 0, 10, 15))
     log.place(number, PLACE, 1, 20)
     log.ran.extend((number, 30, 40))
     log.answer(number, 35, GOOD)
@@ -93,7 +93,7 @@ def test_what_was_sent_before_or_after_is_not_in_it(log: Log) -> None:
 def test_states(log: Log) -> None:
     for response in (GOOD, bad("INTERNAL"), bad("CANCELLED"), None):
         number = log.take()
-        log.begin(number, 0, SEEN, "sync", "", (), 10, 10)
+        log.begun.extend((number, 0, SEEN, "sync", "", 0, 10, 10))
         log.answer(number, 20, response)
     spans = frozen(log).spans
     assert [(s.state, s.error) for s in spans] == [
@@ -104,9 +104,9 @@ def test_states(log: Log) -> None:
 
 def test_parents_batches_marks_and_the_rest(log: Log) -> None:
     parent, child, other = log.take(), log.take(), log.take()
-    log.begin(parent, log.base + 50, SEEN, "stream", "", (), 10, 10)
-    log.begin(child, parent, SEEN, "async", "", (), 12, 12)
-    log.begin(other, parent, SEEN, "async", "", (), 11, 12)
+    log.begun.extend((parent, log.base + 50, SEEN, "stream", "", 0, 10, 10))
+    log.begun.extend((child, parent, SEEN, "async", "", 0, 12, 12))
+    log.begun.extend((other, parent, SEEN, "async", "", 0, 11, 12))
     for number in (child, other):
         log.place(number, PLACE, 1, 13, child)
     log.mark(parent, 30, "final")
@@ -129,7 +129,7 @@ def test_parents_batches_marks_and_the_rest(log: Log) -> None:
 
 def test_an_iterative_sequence_began_when_it_first_ran(log: Log) -> None:
     number = log.take()
-    log.begin(number, 0, SEEN, "sync", "", (), 10, 10)
+    log.begun.extend((number, 0, SEEN, "sync", "", 0, 10, 10))
     for started in (20, 30):
         log.place(number, PLACE, 1, started)
         log.ran.extend((number, started + 5, started + 6))
@@ -208,7 +208,7 @@ def test_times_are_in_order_whatever_the_clock_said(raw: list[tuple[Any, ...]], 
     recording.stop("p")
     for sent, queued, started, inferred, released, ended, answered in raw:
         number = log.take()
-        log.begin(number, 0, SEEN, "sync", "", (), sent, queued)
+        log.begun.extend((number, 0, SEEN, "sync", "", 0, sent, queued))
         log.place(number, PLACE, 1, started)
         log.ran.extend((number, inferred, released))
         if answered:

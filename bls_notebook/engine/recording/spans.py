@@ -51,9 +51,13 @@ def record_refused(
     sender: Execution, request: InferenceRequest, kind: str, response: InferenceResponse
 ) -> None:
     """Record a request that was not sent at all."""
-    model = sender.server.find(request._model_name, request._model_version)
-    seen = ModelSeen(request._model_name, 0) if model is None else model.seen
-    recording.refused(seen, sender.span, kind, request._options.request_id, response)
+    log = recording.active
+    number = 0 if log is None else log.take()
+    if log is not None and number:
+        model, now = sender.server.find(request._model_name, request._model_version), perf_counter_ns()
+        seen = ModelSeen(request._model_name, 0) if model is None else model.seen
+        log.begun.extend((number, sender.span, seen, kind, request._options.request_id, 0, now, now))
+        log.answer(number, now, response)
 
 
 def record_begun(
@@ -67,7 +71,8 @@ def record_begun(
 ) -> None:
     """Record that a request was sent, and queued (0: that is told by when it ran)."""
     sender, who = 0 if parent is None else parent.span, request._options.request_id
-    log.begin(span, sender, model.seen, request._kind, who, request._inputs, sent, queued)
+    size = nbytes(request._inputs)
+    log.begun.extend((span, sender, model.seen, request._kind, who, size, sent, queued))
 
 
 def record_at_once(
