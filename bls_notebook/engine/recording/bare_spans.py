@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterable
 from types import FrameType
 from typing import Any
 
@@ -39,9 +38,9 @@ def span_of_frame(frame: FrameType | None, instance: Instance | None) -> int:
     if recording.active is None:
         return 0
     while frame is not None:
-        found = _span_among(_values(frame))
-        if found:
-            return found
+        for value in _values(frame):
+            if span := _span_of(value):
+                return span
         frame = frame.f_back
     return 0 if instance is None else _span_served(instance)
 
@@ -55,19 +54,12 @@ def _values(frame: FrameType) -> list[Any]:
     return values
 
 
-def _span_among(values: Iterable[Any]) -> int:
-    for value in values:
-        if isinstance(value, InferenceRequest):
-            found = getattr(value, "_span", 0)
-        elif isinstance(value, InferenceResponseSender):
-            found = getattr(value._request, "span", 0)
-        elif isinstance(value, (list, tuple)) and len(value) == 1:
-            found = getattr(value[0], "_span", 0) if isinstance(value[0], InferenceRequest) else 0
-        else:
-            found = 0
-        if found:
-            return int(found)
-    return 0
+def _span_of(value: Any) -> int:
+    if isinstance(value, (list, tuple)) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, InferenceRequest):
+        return getattr(value, "_span", 0)
+    return getattr(value._request, "span", 0) if isinstance(value, InferenceResponseSender) else 0
 
 
 def _span_served(instance: Instance) -> int:

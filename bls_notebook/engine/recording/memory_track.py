@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from time import perf_counter_ns
-from types import TracebackType
 from weakref import ref
 
 from bls_notebook.devices import observer
@@ -26,15 +25,8 @@ from bls_notebook.devices.tracking.holders import SearchRoot, find_holders, fram
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted, would_be_lost_in
 from bls_notebook.engine.waiting.loops import in_every_loop
-from bls_notebook.observe.records.lifetimes import (
-    DeviceSeen,
-    Holder,
-    Life,
-    Lifetimes,
-    LifetimesAnalysis,
-    Maker,
-    Stay,
-)
+from bls_notebook.observe.records.lifetimes import Lifetimes, LifetimesAnalysis
+from bls_notebook.observe.records.lives import DeviceSeen, Holder, Life, Maker, Stay
 from bls_notebook.pb_utils._runtime import caller_var
 
 from . import model_roots as _model_roots  # noqa: F401 - where the search for holders begins
@@ -148,9 +140,7 @@ class MemoryTrack(LifetimesAnalysis):
             in_every_loop(pool_hooks.follow)
         self._switching = False
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with CtrlC():
             recording = self._recording
             if recording is None:

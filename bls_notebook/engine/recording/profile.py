@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from datetime import datetime, timezone
 from time import perf_counter_ns
-from types import TracebackType
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import in_memory
@@ -84,9 +83,7 @@ class Profile(SessionAnalysis):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         log = self._log
         assert log is not None
         with CtrlC():

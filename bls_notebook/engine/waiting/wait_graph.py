@@ -28,7 +28,7 @@ from .futures import RequestFuture
 from .idle_loops import Job, WatchedSelector, blocked, job_of
 from .reachability import can_be_reached
 
-__all__ = ["Node", "candidates", "forget_answers", "look_closer", "needs", "needs_at_most"]
+__all__ = ["Node", "candidates", "forget_answers", "look_closer", "needs"]
 
 Node = Any  # a Ticket, an Execution, a loop that sleeps, a future, a task or an executor's job
 
@@ -48,11 +48,6 @@ def needs(node: Node, closer: bool = True) -> Need[Node]:
     if isinstance(node, WatchedSelector):
         return _needs_of_loop(node.loop, _movers(node)) if node.idle else (LIVE, ())
     return _needs_of_execution(node)
-
-
-def needs_at_most(node: Node) -> Need[Node]:
-    """As `needs`, by a quick look."""
-    return needs(node, False)
 
 
 def _needs_of_ticket(ticket: Ticket, closer: bool) -> Need[Node]:

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -26,7 +27,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .deadlock import ANY, LIVE, Need, deadlocked
 from .frames import waits_for_threads
 from .idle_loops import WatchedSelector, blocked, watch_callers
-from .wait_graph import Node, candidates, forget_answers, look_closer, needs, needs_at_most
+from .wait_graph import Node, candidates, forget_answers, look_closer, needs
 
 __all__ = ["describe_wait", "first_response", "look_at", "wait_for"]
 
@@ -223,7 +224,7 @@ def _victim(start: Node) -> Ticket | None:
         return None
     # Who else may answer a running request takes a walk over the heap, so it is asked last.
     forget_answers()
-    if not deadlocked(start, needs_at_most):
+    if not deadlocked(start, partial(needs, closer=False)):
         return None
     look_closer()
     stuck = deadlocked(start, needs)  # one view: what still moves beside it may change what is seen next
