@@ -208,7 +208,7 @@ def main() -> int:
     except NoDeviceError as error:
         print(f"Nothing was measured: {error}.\nTo try this script out: --simulated")
         return 0
-    name = gpus.usage(0).name
+    name = gpus.usage(0).hardware
     print(f"gpu:0: {name}" + (" - a simulated GPU: these figures mean nothing" if gpus.simulated else ""))
     with bls.ModelRepository() as repo:
         found = {

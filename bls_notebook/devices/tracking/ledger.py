@@ -6,7 +6,7 @@ which happens wherever Python frees memory, inside a garbage collection too. Not
 alive, and the weak references that the ledger holds, one for each block, change nothing about what the engine
 copies. What was noted becomes lives later, in `book`.
 
-It costs about 1 µs for each tensor that is handed over: little of a call that takes a millisecond, and a
+It costs 1.0 to 1.2 µs for each tensor that is handed over: little of a call that takes a millisecond, and a
 third of one that takes 8 µs. Half of it is making a weak reference with a callback, and calling that: in
 Python there is no way to 5% of so short a call (`benchmarks/memory_tracking.py`).
 
