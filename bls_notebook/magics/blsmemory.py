@@ -6,7 +6,6 @@ import argparse
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import bls_notebook as bls
@@ -16,70 +15,59 @@ from bls_notebook.devices.tracking.holders import SearchRoot, providers
 from .cell_body import cell_body
 from .failing import reported
 from .notebook import Notebook
-from .parsing.arguments import Parser, identifier, whole_number, words_of
-from .parsing.expressions import Variables, expanded
+from .parsing.arguments import Parser, identifier, whole_number
+from .parsing.expressions import Variables
 from .saving import check_file, save
 
-__all__ = ["bls_memory", "parser"]
+__all__ = ["PARSER", "bls_memory"]
 
-_EXAMPLES = """\
+PARSER = Parser(
+    "%%blsmemory",
+    "Runs the cell, which may send requests in any way, await included, and shows the life of every "
+    "tensor that passed through one and of every block of GPU memory: bytes over time on each device "
+    "with what was alive at the peak, a bar for each block, and what the cell left behind, who holds it, "
+    "and what to type to let go. A cell that fails shows what was recorded until then. "
+    "In scripts: with bls.track_memory().",
+    """\
   %%blsmemory
   answer = %bls leaky IN=images --device gpu:0
 
   %%blsmemory --into before --save before.json
   for image in images:
       %bls leaky IN=image -q
-"""
-
-
-@cache
-def parser() -> Parser:
-    """Return the parser of ``%%blsmemory``."""
-    parser = Parser(
-        "%%blsmemory",
-        "Runs the cell, which may send requests in any way, await included, and shows the life of every "
-        "tensor that passed through one and of every block of GPU memory: bytes over time on each device "
-        "with what was alive at the peak, a bar for each block, and what the cell left behind, who holds it, "
-        "and what to type to let go. A cell that fails shows what was recorded until then. "
-        "In scripts: with bls.track_memory().",
-        _EXAMPLES,
-    )
-    add = parser.add_argument
-    add("--into", type=identifier, metavar="NAME", help="a variable for what was recorded")
-    add(
-        "--save", metavar="FILE", help="a file for it, for bls.load_lifetimes; compressed if it ends with .gz"
-    )
-    add(
-        "--limit", type=whole_number(1), metavar="N", help="blocks that are kept; older dead ones are dropped"
-    )
-    add("--static", action="store_true", help="a figure, also where a widget can be shown")
-    add("--widget", type=identifier, metavar="NAME", help="a variable for the widget; see its life, selected")
-    add("-q", "--quiet", action="store_true", help="show nothing")
-    return parser
+""",
+)
+_add = PARSER.add_argument
+_add("--into", type=identifier, metavar="NAME", help="a variable for what was recorded")
+_add("--save", metavar="FILE", help="a file for it, for bls.load_lifetimes; compressed if it ends with .gz")
+_add("--limit", type=whole_number(1), metavar="N", help="blocks that are kept; older dead ones are dropped")
+_add("--static", action="store_true", help="a figure, also where a widget can be shown")
+_add("--widget", type=identifier, metavar="NAME", help="a variable for the widget; see its life, selected")
+_add("-q", "--quiet", action="store_true", help="show nothing")
 
 
 def bls_memory(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
     """Run a cell, and show where its tensors lived, moved and died."""
     __tracebackhide__ = True
-    arguments = parser().parse([expanded(word.plain, variables) for word in words_of(parser(), line)])
-    _check(arguments)
+    arguments = PARSER.parse_line(line, variables)
+    if arguments.static and arguments.widget:
+        PARSER.error("--static and --widget exclude each other")
+    if arguments.widget and importlib.util.find_spec("anywidget") is None:
+        PARSER.error("--widget needs anywidget: pip install anywidget")
+    check_file(PARSER, arguments.save)
     body = cell_body(notebook, "%%blsmemory", cell)
     limit = {} if arguments.limit is None else {"limit": arguments.limit}
     track = bls.track_memory(name=f"In [{notebook.cell_number}]", **limit)
     with reported(notebook):
         track.__enter__()
-    silenced = cell.rstrip().endswith(";")
     try:
         with _ended(notebook, track) as shown:
             value = body()
-            if silenced:
+            if cell.rstrip().endswith(";"):
                 value = None
             shown.append(value)
-    except BaseException:
-        # Of the two, what went wrong in the cell is what matters: it is what is raised.
+    finally:
         _finish(notebook, track, arguments)
-        raise
-    _finish(notebook, track, arguments)
     return value
 
 
@@ -98,15 +86,6 @@ def _ended(notebook: Notebook, track: Any) -> Iterator[list[Any]]:
     finally:
         track.__exit__(None, None, None)
         providers.remove(roots)
-
-
-def _check(arguments: argparse.Namespace) -> None:
-    """Refuse, before the cell has run, what could not be done afterwards."""
-    if arguments.static and arguments.widget:
-        parser().error("--static and --widget exclude each other")
-    if arguments.widget and importlib.util.find_spec("anywidget") is None:
-        parser().error("--widget needs anywidget: pip install anywidget")
-    check_file(parser(), arguments.save)
 
 
 def _finish(notebook: Notebook, track: Any, arguments: argparse.Namespace) -> None:

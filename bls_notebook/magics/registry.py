@@ -4,49 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_silenced
 
-from . import blsmemory, blsprofile, body, request, tritonconfig, tritonmodel
-from .completion import magic_matcher
+from .completion.suggest import magic_matcher
 from .failing import add_handler
 from .memory_watch import MemoryWatch
 from .notebook import Notebook
 from .output.cell_log import CellLog
 from .output.formatters import add_formatters, remove_formatters
 from .parsing.arguments import HelpWanted
-from .parsing.expressions import Variables
-from .repo import help_text, tritonrepo
 from .settings import BLSNotebook
+from .table import MAGICS, Magic
 
-__all__ = ["MAGICS", "Extension"]
-
-Run = Callable[[Notebook, str, str, Variables], object]
-
-
-@dataclass(frozen=True)
-class Magic:
-    """A magic: its name, whether it is of a line or a cell, what it does, its help."""
-
-    name: str
-    kind: str
-    run: Run
-    help: Callable[[], str]
-
-
-MAGICS = (
-    Magic("tritonmodel", "cell", tritonmodel.tritonmodel, lambda: tritonmodel.parser().format_help()),
-    Magic("tritonconfig", "cell", tritonconfig.tritonconfig, lambda: tritonconfig.parser().format_help()),
-    Magic("tritonrepo", "line", tritonrepo, help_text),
-    Magic("bls", "line", request.bls_line, lambda: request.parser().format_help()),
-    Magic("bls", "cell", body.bls_cell, lambda: body.parser().format_help()),
-    Magic("blsprofile", "line", blsprofile.blsprofile_line, lambda: blsprofile.parser().format_help()),
-    Magic("blsprofile", "cell", blsprofile.blsprofile_cell, lambda: blsprofile.cell_parser().format_help()),
-    Magic("blsmemory", "cell", blsmemory.bls_memory, lambda: blsmemory.parser().format_help()),
-)
+__all__ = ["Extension"]
 
 
 class Extension:
@@ -99,5 +72,5 @@ def _function(notebook: Notebook, magic: Magic) -> Callable[..., Any]:
             print(help_text)
             return None
 
-    function.__doc__ = magic.help()
+    function.__doc__ = magic.parser.format_help()
     return output_can_be_silenced(needs_local_scope(no_var_expand(function)))

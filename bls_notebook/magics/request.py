@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from functools import cache
+import asyncio
+from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import Response
 
-from .failing import debug_later, reported
+from .failing import CellInterrupted, debug_later, reported
 from .notebook import Notebook
 from .output.live import LiveTable
 from .output.results import Responses
@@ -16,64 +17,56 @@ from .parsing.arguments import Parser, identifier, names, whole_number
 from .parsing.expressions import Variables, evaluate
 from .parsing.request_line import RequestLine, read_line
 from .parsing.request_options import parameters_of, sequence
-from .sending import Call, send_many, send_one, send_stream, send_together
 
-__all__ = ["bls_line", "parser"]
+__all__ = ["PARSER", "bls_line"]
 
-_EXAMPLES = """\
+Call = dict[str, Any]
+
+PARSER = Parser(
+    "%bls",
+    "Sends a request to a model and gives its response, or a list of them with -n or --stream. "
+    "INPUT=EXPRESSION is an input by its name; the expression sees the notebook's variables. Arrays are "
+    "sent as they are; lists, numbers and text take the data type that the model's config asks for. "
+    "An error response is shown, not raised; %debug then opens in the frame of the model that failed. "
+    "%%bls runs a whole cell that sends requests of its own.",
+    """\
   %bls add_sub INPUT0=[1, 2, 3] INPUT1=np.ones(3)
   answer = %bls add_sub INPUT0=a INPUT1=a + b --outputs OUTPUT0
   %bls square_int32 IN=[4] --stream
   %bls add_sub INPUT0=a INPUT1=b -n 64 --async --into answers
   %bls counter IN=[1] --sequence 7:start
-"""
-
-
-@cache
-def parser() -> Parser:
-    """Return the parser of ``%bls``."""
-    parser = Parser(
-        "%bls",
-        "Sends a request to a model and gives its response, or a list of them with -n or --stream. "
-        "INPUT=EXPRESSION is an input by its name; the expression sees the notebook's variables. Arrays are "
-        "sent as they are; lists, numbers and text take the data type that the model's config asks for. "
-        "An error response is shown, not raised; %debug then opens in the frame of the model that failed. "
-        "%%bls runs a whole cell that sends requests of its own.",
-        _EXAMPLES,
-    )
-    add = parser.add_argument
-    parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
-    add("model", metavar="MODEL", help="the model's name")
-    add("--outputs", type=names, metavar="A,B", help="only these outputs")
-    add("--device", metavar="WHERE", help="where the outputs should be: cpu, gpu:0")
-    add("--async", dest="in_loop", action="store_true", help="by async_exec; with -n all requests at once")
-    add("--stream", action="store_true", help="collect all responses of a decoupled model")
-    add("-n", dest="count", type=whole_number(1), metavar="N", help="send it N times")
-    add("--timeout", type=whole_number(0, "microseconds"), default=0, metavar="US", help="in microseconds")
-    add("--sequence", type=sequence, metavar="ID", help="correlation ID, then :start, :end or :start,end")
-    add("--parameters", metavar="A=1,B=2", help="request parameters: name=value, or an expression for a dict")
-    add("--version", type=whole_number(1), default=-1, metavar="V", help="of the model (default: the newest)")
-    add("--trace", action="store_true", help="begin a trace: request.trace() has a context then")
-    add("--request-id", default="", metavar="ID", help="any text")
-    add("--into", type=identifier, metavar="NAME", help="a variable for the response, or the list of them")
-    add("-q", "--quiet", action="store_true", help="show nothing")
-    return parser
+""",
+)
+PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
+_add = PARSER.add_argument
+_add("model", metavar="MODEL", help="the model's name")
+_add("--outputs", type=names, metavar="A,B", help="only these outputs")
+_add("--device", metavar="WHERE", help="where the outputs should be: cpu, gpu:0")
+_add("--async", dest="in_loop", action="store_true", help="by async_exec; with -n all requests at once")
+_add("--stream", action="store_true", help="collect all responses of a decoupled model")
+_add("-n", dest="count", type=whole_number(1), metavar="N", help="send it N times")
+_add("--timeout", type=whole_number(0, "microseconds"), default=0, metavar="US", help="in microseconds")
+_add("--sequence", type=sequence, metavar="ID", help="correlation ID, then :start, :end or :start,end")
+_add("--parameters", metavar="A=1,B=2", help="request parameters: name=value, or an expression for a dict")
+_add("--version", type=whole_number(1), default=-1, metavar="V", help="of the model (default: the newest)")
+_add("--trace", action="store_true", help="begin a trace: request.trace() has a context then")
+_add("--request-id", default="", metavar="ID", help="any text")
+_add("--into", type=identifier, metavar="NAME", help="a variable for the response, or the list of them")
+_add("-q", "--quiet", action="store_true", help="show nothing")
 
 
 def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> Response | Responses | None:
     """Send a request to a model."""
-    read = read_line(parser(), line, variables)
-    arguments = parser().parse(read.words)
+    read = read_line(PARSER, line, variables)
+    arguments = PARSER.parse(read.words)
     if arguments.stream and arguments.count is not None:
-        parser().error("-n and --stream exclude each other; a stream is of one request")
+        PARSER.error("-n and --stream exclude each other; a stream is of one request")
     call = _call(read, arguments, variables)
     with reported(notebook):
         # Clearer than Triton's words for a model that is not ready, or is asked for one response only.
         model = bls.current_repository().record(arguments.model)
         if model.decoupled and not arguments.stream:
-            parser().error(
-                f"model {model.name!r} is decoupled, it gives any number of responses; add --stream"
-            )
+            PARSER.error(f"model {model.name!r} is decoupled, it gives any number of responses; add --stream")
         result = _send(notebook, call, arguments)
     _debug_first_error(notebook, result)
     notebook.assign(arguments.into, result)
@@ -101,24 +94,67 @@ def _call(read: RequestLine, arguments: argparse.Namespace, variables: Variables
 
 
 def _send(notebook: Notebook, call: Call, arguments: argparse.Namespace) -> Response | Responses:
-    if arguments.count is None and not arguments.stream:
-        return send_one(call, arguments.in_loop)
+    """Send one request, or one that streams, or several: in a row, or all at once in an event loop."""
+    repository, count = bls.current_repository(), arguments.count
     arrived = Responses(stream=arguments.stream)
+
+    async def together() -> None:
+        arrived.extend(await asyncio.gather(*(repository.infer_async(**call) for _ in range(count))))
+
     try:
         if arguments.stream:
-            table = LiveTable(notebook, arrived, quiet=arguments.quiet)
-            try:
-                send_stream(call, arguments.in_loop, arrived, table.arrived)
-            finally:
-                table.finish()
+            _stream(notebook, call, arguments, arrived)
+        elif count is None and arguments.in_loop:
+            response: Response = repository.run(lambda: repository.infer_async(**call))
+            return response
+        elif count is None:
+            return repository.infer(**call)
         elif arguments.in_loop:
-            send_together(call, arguments.count, arrived)
+            repository.run(together)
         else:
-            send_many(call, arguments.count, arrived)
-    except BaseException:
-        notebook.assign(arguments.into, arrived)  # what came before Ctrl-C is not lost
+            for _ in range(count):
+                arrived.append(repository.infer(**call))
+    except BaseException as error:
+        if count is not None or arguments.stream:
+            notebook.assign(arguments.into, arrived)  # what came before Ctrl-C is not lost
+        if isinstance(error, KeyboardInterrupt):
+            raise CellInterrupted(_interrupted(arguments, len(arrived))) from None
         raise
     return arrived
+
+
+def _stream(notebook: Notebook, call: Call, arguments: argparse.Namespace, arrived: Responses) -> None:
+    """Send a request to a decoupled model, and show its responses as they arrive."""
+    repository = bls.current_repository()
+    table = LiveTable(notebook, arrived, quiet=arguments.quiet)
+
+    async def walk() -> None:
+        async for response in repository.stream_async(**call):
+            table.take(response)
+
+    arrived.running = True
+    try:
+        if arguments.in_loop:
+            repository.run(walk)
+        else:
+            for response in repository.stream(**call):
+                table.take(response)
+        arrived.complete = True
+    finally:
+        arrived.running = False
+        table.finish()
+
+
+def _interrupted(arguments: argparse.Namespace, arrived: int) -> str:
+    if arguments.stream:
+        state = f"{arrived} responses had arrived"
+    elif arguments.count is None:
+        return "interrupted while waiting for the response; the request was cancelled"
+    elif arguments.in_loop:
+        state = f"{arguments.count} requests were under way"
+    else:
+        state = f"{arrived} of {arguments.count} requests were answered"
+    return f"interrupted: {state}; what was under way was cancelled"
 
 
 def _debug_first_error(notebook: Notebook, result: Response | Responses) -> None:

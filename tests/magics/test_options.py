@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from IPython.core.error import UsageError
 
-from bls_notebook.magics.parsing.arguments import words_of
 from bls_notebook.magics.parsing.expressions import evaluate, expanded
 from bls_notebook.magics.parsing.model_options import config_of
 from bls_notebook.magics.parsing.request_options import parameters_of, sequence
-from bls_notebook.magics.tritonmodel import parser
+from bls_notebook.magics.tritonmodel import PARSER
 from bls_notebook.repository.config import parse_config
 
 
@@ -73,8 +72,8 @@ def test_bad_parameters_get_one_line(text: str, message: str) -> None:
 
 
 def config(line: str, variables: dict[str, Any] | None = None) -> Any:
-    arguments = parser().parse([word.plain for word in words_of(parser(), line)])
-    return config_of(parser(), arguments, variables or {})
+    arguments = PARSER.parse([word.plain for word in PARSER.words_of(line)])
+    return config_of(PARSER, arguments, variables or {})
 
 
 def test_options_make_a_config_that_parses() -> None:

@@ -4,7 +4,7 @@ import pytest
 from IPython.core.error import UsageError
 
 from bls_notebook.magics.parsing.request_line import read_line
-from bls_notebook.magics.request import parser
+from bls_notebook.magics.request import PARSER
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from bls_notebook.magics.request import parser
     ],
 )
 def test_a_line_is_read(line: str, words: list[str], inputs: dict[str, str]) -> None:
-    read = read_line(parser(), line, {"model": "m"})
+    read = read_line(PARSER, line, {"model": "m"})
     assert (read.words, read.inputs) == (words, inputs)
 
 
@@ -51,5 +51,5 @@ def test_a_line_is_read(line: str, words: list[str], inputs: dict[str, str]) -> 
 )
 def test_a_bad_line_gets_one_line(line: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        read_line(parser(), line, {})
+        read_line(PARSER, line, {})
     assert str(caught.value) == message

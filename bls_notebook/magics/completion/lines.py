@@ -6,11 +6,13 @@ import re
 from dataclasses import dataclass
 
 from bls_notebook.magics.parsing.words import UnfinishedError, split_words
+from bls_notebook.magics.table import MAGICS
 
 __all__ = ["MagicLine", "magic_line"]
 
-_LINE = re.compile(r"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%(?:bls|blsprofile|tritonrepo))\s(?P<rest>.*)$")
-_CELL = re.compile(r"^(?P<magic>%%(?:bls|blsmemory|blsprofile|tritonmodel|tritonconfig))\s(?P<rest>.*)$")
+_NAMES = {kind: "|".join(m.name for m in MAGICS if m.kind == kind) for kind in ("line", "cell")}
+_LINE = re.compile(rf"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%(?:{_NAMES['line']}))\s(?P<rest>.*)$")
+_CELL = re.compile(rf"^(?P<magic>%%(?:{_NAMES['cell']}))\s(?P<rest>.*)$")
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,45 @@
-"""What may come next in a magic's line, by the models that are known now."""
+"""What may come next in a magic's line, by the models that are known now: one of IPython's matchers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from IPython.core.completer import (
+    CompletionContext,
+    SimpleCompletion,
+    SimpleMatcherResult,
+    completion_matcher,
+)
+
 import bls_notebook as bls
-from bls_notebook.magics import blsmemory, blsprofile, body, request, tritonconfig, tritonmodel
 from bls_notebook.magics.parsing.arguments import Parser
 from bls_notebook.magics.parsing.request_line import input_name
-from bls_notebook.magics.repo import VERBS
+from bls_notebook.magics.repo.router import VERBS
 from bls_notebook.magics.repo.verb import Verb
+from bls_notebook.magics.table import MAGICS
 from bls_notebook.observe.records.repository import ModelRecord
 
-from .lines import MagicLine
+from .lines import MagicLine, magic_line
 from .paths import paths
 
-__all__ = ["suggest"]
+__all__ = ["magic_matcher", "suggest"]
 
-_PARSERS = {
-    "%bls": request.parser, "%blsprofile": blsprofile.parser, "%%bls": body.parser,
-    "%%blsmemory": blsmemory.parser, "%%blsprofile": blsprofile.cell_parser,
-    "%%tritonmodel": tritonmodel.parser, "%%tritonconfig": tritonconfig.parser,
-}  # fmt: skip
+_PARSERS = {magic.parser.prog: magic.parser for magic in MAGICS}
+
+
+# Before all other matchers, so that what it finds hides files and Python names.
+@completion_matcher(identifier="bls_notebook", priority=1000.0, api_version=2)  # type: ignore[untyped-decorator]
+def magic_matcher(context: CompletionContext) -> SimpleMatcherResult:
+    """Return what may stand at the cursor; where that is nothing, Python's names come as usual."""
+    line = magic_line(context.text_until_cursor, context.cursor_line == 0)
+    if line is None:
+        return {"completions": [], "suppress": False}
+    fragment, found = suggest(line, bls.current_repository().index())
+    return {
+        "completions": [SimpleCompletion(text=text, type="param") for text in found],
+        "matched_fragment": fragment,
+        "suppress": True,
+    }
 
 
 def suggest(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[str]]:
@@ -29,7 +47,7 @@ def suggest(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[s
     verb = VERBS.get(line.words[0]) if line.magic == "%tritonrepo" and line.words else None
     if line.magic == "%tritonrepo" and verb is None:
         return line.fragment, [] if line.words else _begin(line.fragment, VERBS)
-    parser = verb.parser() if verb is not None else _PARSERS[line.magic]()
+    parser = verb.parser if verb is not None else _PARSERS[line.magic]
     option = _awaited_option(parser, line)
     expected = parser.expects(option)
     if expected in ("FILE", "FOLDER") and not line.fragment.startswith("-"):
@@ -70,7 +88,7 @@ def _request(
 def _repository(verb: Verb, line: MagicLine, models: Sequence[ModelRecord]) -> list[str]:
     fitting = [m for m in models if verb.suggests(m) and m.name not in line.words]
     offered = _begin(line.fragment, (word for word in verb.offers() if word not in line.words))
-    return _names(fitting, line.fragment) or offered or _options(verb.parser(), line)
+    return _names(fitting, line.fragment) or offered or _options(verb.parser, line)
 
 
 def _model(parser: Parser, words: Iterable[str]) -> str | None:

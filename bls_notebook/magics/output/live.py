@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from time import monotonic
 
+from bls_notebook import Response
 from bls_notebook.magics.notebook import Notebook
 
 from .results import Responses
@@ -35,8 +36,9 @@ class LiveTable:
         self._id = ""
         self._next = monotonic() + FIRST_AFTER
 
-    def arrived(self) -> None:
-        """Show another response, unless the last update was a moment ago."""
+    def take(self, response: Response) -> None:
+        """Add a response and show it, unless the last update was a moment ago."""
+        self._responses.append(response)
         if self._shows and monotonic() >= self._next:
             self._update()
             self._next = monotonic() + BETWEEN

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
+from .expressions import Variables, expanded
 from .words import UnfinishedError, Word, split_words
 
-__all__ = ["HelpWanted", "Parser", "identifier", "names", "whole_number", "words_of"]
-
+__all__ = ["HelpWanted", "Parser", "identifier", "names", "whole_number"]
 
 _WIDTH = 92
 
@@ -81,6 +81,17 @@ class Parser(argparse.ArgumentParser):
             self.refuse(word)
         return arguments
 
+    def words_of(self, line: str) -> list[Word]:
+        """Return the words of a line, or raise UsageError where a quote or bracket is left open."""
+        try:
+            return split_words(line)
+        except UnfinishedError as error:
+            self.error(f"{error} in {line[error.start :]!r}")
+
+    def parse_line(self, line: str, variables: Variables) -> argparse.Namespace:
+        """Return the arguments of a whole line, variables of the notebook put in; raises as `parse` does."""
+        return self.parse([expanded(word.plain, variables) for word in self.words_of(line)])
+
     def refuse(self, word: str) -> NoReturn:
         """Say that a word is not understood."""
         option = word.partition("=")[0]
@@ -107,20 +118,6 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str, **keywords: Any) -> None:
         super().__init__(prog, max_help_position=26, width=_WIDTH)
-
-
-def words_of(parser: Parser, line: str) -> list[Word]:
-    """Return the words of a line.
-
-    Raises
-    ------
-    UsageError
-        A quote or bracket is left open.
-    """
-    try:
-        return split_words(line)
-    except UnfinishedError as error:
-        parser.error(f"{error} in {line[error.start :]!r}")
 
 
 def whole_number(least: int, unit: str = "") -> Callable[[str], int]:

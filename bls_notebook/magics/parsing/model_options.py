@@ -19,28 +19,20 @@ _SIMPLE = ("inputs", "outputs", "max_batch_size", "instances", "kind", "decouple
 
 def add_config_options(parser: Parser) -> None:
     """Add the options that describe a configuration."""
-    parser.add_argument(
-        "--config",
-        metavar="WHAT",
+    add = parser.add_argument
+    add(
+        "--config", metavar="WHAT",
         help="a variable that holds config.pbtxt's text or a dict, or the path of a config.pbtxt",
-    )
+    )  # fmt: skip
     for option, dest in (("--input", "inputs"), ("--output", "outputs")):
-        parser.add_argument(
-            option,
-            dest=dest,
-            action="append",
-            nargs="+",
-            metavar=("NAME", "TYPE [DIMS]"),
+        add(
+            option, dest=dest, action="append", nargs="+", metavar=("NAME", "TYPE [DIMS]"),
             help=f"an {option[2:]}, such as: {option} NAME FP32 [-1,3]  (may be repeated)",
-        )
-    parser.add_argument(
-        "--max-batch-size", type=whole_number(0), metavar="N", help="0 (the default) for no batching"
-    )
-    parser.add_argument("--instances", type=whole_number(1), metavar="N", help="how many run side by side")
-    parser.add_argument("--kind", choices=sorted(_KINDS), help="where the instances run")
-    parser.add_argument(
-        "--decoupled", action="store_true", help="answers a request with any number of responses"
-    )
+        )  # fmt: skip
+    add("--max-batch-size", type=whole_number(0), metavar="N", help="0 (the default) for no batching")
+    add("--instances", type=whole_number(1), metavar="N", help="how many run side by side")
+    add("--kind", choices=sorted(_KINDS), help="where the instances run")
+    add("--decoupled", action="store_true", help="answers a request with any number of responses")
 
 
 def config_of(parser: Parser, arguments: argparse.Namespace, variables: Variables) -> Any:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .arguments import Parser, words_of
+from .arguments import Parser
 from .expressions import Variables, expanded
 from .words import Word
 
@@ -45,7 +44,7 @@ def option_in(parser: Parser, word: str) -> str:
     return found[1] if found and (found[1].startswith("--") or found[1] in parser.options) else ""
 
 
-def read_line(parser: Parser, line: str, variables: Mapping[str, object]) -> RequestLine:
+def read_line(parser: Parser, line: str, variables: Variables) -> RequestLine:
     """Read a line.
 
     An expression ends where the next input or option begins, so `a + b` needs no brackets.
@@ -56,13 +55,13 @@ def read_line(parser: Parser, line: str, variables: Mapping[str, object]) -> Req
         What it is and what was expected.
     """
     result = RequestLine()
-    words = words_of(parser, line)
+    words = parser.words_of(line)
     position = 0
     while position < len(words):
         word = words[position]
         position += 1
         if option_in(parser, word.text):
-            position = _read_option(parser, words, position, result.words, dict(variables))
+            position = _read_option(parser, words, position, result.words, variables)
         elif name := input_name(word.text):
             while position < len(words) and not _begins_something(parser, words[position].text):
                 position += 1
@@ -75,7 +74,7 @@ def read_line(parser: Parser, line: str, variables: Mapping[str, object]) -> Req
         elif any(not w.startswith("-") for w in result.words):
             parser.error(f"got {word.text!r}, expected INPUT=expression, such as INPUT0=[1, 2]")
         else:
-            result.words.append(expanded(word.plain, dict(variables)))
+            result.words.append(expanded(word.plain, variables))
     return result
 
 

@@ -54,7 +54,7 @@ def _load(notebook: Notebook, arguments: argparse.Namespace) -> ModelRecord | Mo
     repository = bls.current_repository()
     names = arguments.names
     if bool(names) == arguments.all:
-        LOAD.parser().error("expected names of models, or --all")
+        LOAD.parser.error("expected names of models, or --all")
     if arguments.all:
         names = [record.name for record in repository.index()]
     return _each_model(notebook, names, repository.load)

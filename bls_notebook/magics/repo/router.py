@@ -7,7 +7,7 @@ import difflib
 from IPython.core.error import UsageError
 
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.parsing.arguments import words_of
+from bls_notebook.magics.parsing.arguments import HelpWanted, Parser
 from bls_notebook.magics.parsing.expressions import Variables, expanded
 
 from .choosing import CLEAR, USE
@@ -15,30 +15,33 @@ from .loading import LOAD, RELOAD, UNLOAD
 from .showing import CONFIG, DEVICES, LIST, METRICS, STATS
 from .verb import Verb
 
-__all__ = ["VERBS", "help_text", "tritonrepo"]
+__all__ = ["PARSER", "VERBS", "tritonrepo"]
 
 VERBS: dict[str, Verb] = {
     v.name: v for v in (LIST, LOAD, UNLOAD, RELOAD, CONFIG, STATS, METRICS, DEVICES, USE, CLEAR)
 }
 
 
-def help_text() -> str:
-    """Return the help of ``%tritonrepo``: its verbs, then each verb's own help."""
-    lines = ["usage: %tritonrepo [VERB] [arguments]", ""]
-    lines += ["Looks after the current model repository. Without a verb: list.", "", "verbs:"]
-    lines += [f"  {verb.name:8} {verb.summary}" for verb in VERBS.values()]
-    return "\n".join(lines) + "\n\n" + "\n".join(verb.parser().format_help() for verb in VERBS.values())
+class _Repository(Parser):
+    def format_help(self) -> str:
+        """Return the verbs, then each verb's own help."""
+        lines = ["usage: %tritonrepo [VERB] [arguments]", ""]
+        lines += ["Looks after the current model repository. Without a verb: list.", "", "verbs:"]
+        lines += [f"  {verb.name:8} {verb.summary}" for verb in VERBS.values()]
+        return "\n".join(lines) + "\n\n" + "\n".join(verb.parser.format_help() for verb in VERBS.values())
+
+
+PARSER = _Repository("%tritonrepo", "")
 
 
 def tritonrepo(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
     """Look after the current repository."""
-    words = [expanded(word.plain, variables) for word in words_of(LIST.parser(), line)] or ["list"]
+    words = [expanded(word.plain, variables) for word in LIST.parser.words_of(line)] or ["list"]
     if words[0] in ("-h", "--help"):
-        print(help_text())
-        return None
+        raise HelpWanted(PARSER.format_help())
     verb = VERBS.get(words[0])
     if verb is None:
         close = difflib.get_close_matches(words[0], VERBS, 1)
         guess = f" (did you mean {close[0]}?)" if close else ""
         raise UsageError(f"%tritonrepo: unknown verb {words[0]!r}{guess}; the verbs are {', '.join(VERBS)}.")
-    return verb.run(notebook, verb.parser().parse(words[1:]))
+    return verb.run(notebook, verb.parser.parse(words[1:]))

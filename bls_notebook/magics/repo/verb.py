@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser
@@ -45,14 +45,10 @@ class Verb:
     suggests: Callable[[ModelRecord], bool] = lambda record: False
     offers: Callable[[], Iterable[str]] = tuple
 
+    @cached_property
     def parser(self) -> Parser:
-        """Return the parser of its arguments."""
-        return _parser(self)
-
-
-@cache
-def _parser(verb: Verb) -> Parser:
-    description = f"{verb.summary}. {verb.details}" if verb.details else verb.summary
-    parser = Parser(f"%tritonrepo {verb.name}", description, verb.examples)
-    verb.arguments(parser)
-    return parser
+        """The parser of its arguments."""
+        description = f"{self.summary}. {self.details}" if self.details else self.summary
+        parser = Parser(f"%tritonrepo {self.name}", description, self.examples)
+        self.arguments(parser)
+        return parser

@@ -1,0 +1,43 @@
+"""The magics: how each reads its line, and what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from . import blsmemory, blsprofile, body, request, tritonconfig, tritonmodel
+from .notebook import Notebook
+from .parsing.arguments import Parser
+from .parsing.expressions import Variables
+from .repo import router
+
+__all__ = ["MAGICS", "Magic"]
+
+
+class Magic(NamedTuple):
+    """A magic: its parser, which has its name and its help, and what it does."""
+
+    parser: Parser
+    run: Callable[[Notebook, str, str, Variables], object]
+
+    @property
+    def name(self) -> str:
+        """Without its signs."""
+        return self.parser.prog.lstrip("%")
+
+    @property
+    def kind(self) -> str:
+        """Whether it is of a line or a cell."""
+        return "cell" if self.parser.prog.startswith("%%") else "line"
+
+
+MAGICS = (
+    Magic(tritonmodel.PARSER, tritonmodel.tritonmodel),
+    Magic(tritonconfig.PARSER, tritonconfig.tritonconfig),
+    Magic(router.PARSER, router.tritonrepo),
+    Magic(request.PARSER, request.bls_line),
+    Magic(body.PARSER, body.bls_cell),
+    Magic(blsprofile.PARSER, blsprofile.blsprofile_line),
+    Magic(blsprofile.CELL_PARSER, blsprofile.blsprofile_cell),
+    Magic(blsmemory.PARSER, blsmemory.bls_memory),
+)
