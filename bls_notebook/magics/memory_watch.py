@@ -22,12 +22,7 @@ kinds[Responses] = "response"
 
 
 class MemoryWatch:
-    """Tells the ledger of a shell, until it is removed.
-
-    Parameters
-    ----------
-    notebook : Notebook
-    """
+    """Tells the ledger of a shell, until it is removed."""
 
     def __init__(self, notebook: Notebook) -> None:
         self._notebook = notebook

@@ -9,12 +9,10 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 
 from bls_notebook import display as displays
-from bls_notebook.observe.records.metrics import FamilyRecord
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.repository import MessageRecord, ModelRecord, ResponseRecord
-from bls_notebook.observe.records.statistics import StatisticsRecord
+from bls_notebook.observe.records.repository import MessageRecord
 
-from .output.results import Families, Models, Responses, Statistics
+from .output.results import Records, Responses
 from .settings import BLSNotebook
 
 __all__ = ["Notebook"]
@@ -48,24 +46,20 @@ class Notebook:
     def draw(self, value: object) -> displays.Display:
         """Draw a record, a response, or several, by the settings."""
         value = getattr(value, "record", value)
+        width = self.settings.width
         if isinstance(value, Responses):
             records = [self._chosen(record) for record in value.records]
             stream = value.stream or not records
-            return displays.render(records, stream=stream, running=value.running, width=self.settings.width)
-        if isinstance(value, Models):
-            return displays.render([self._chosen(record) for record in value], width=self.settings.width)
-        if isinstance(value, Statistics):
-            return displays.render(list(value), width=self.settings.width, empty=StatisticsRecord)
-        if isinstance(value, Families):
-            return displays.render(list(value), width=self.settings.width, empty=FamilyRecord)
-        if isinstance(value, (ModelRecord, ResponseRecord)):
-            value = self._chosen(value)
+            return displays.render(records, stream=stream, running=value.running, width=width)
+        if isinstance(value, Records):
+            return displays.render([self._chosen(record) for record in value], width=width, empty=value.of)
         if not isinstance(value, Record):
             raise TypeError(f"cannot draw {type(value).__name__}")
-        return displays.render(value, width=self.settings.width, live=self.settings.widgets)
+        return displays.render(self._chosen(value), width=width, live=self.settings.widgets)
 
     def _chosen(self, record: Any) -> Any:
-        return record if self.settings.show_warnings else replace(record, warnings=())
+        warned = getattr(record, "warnings", ()) and not self.settings.show_warnings
+        return replace(record, warnings=()) if warned else record
 
     # -- showing ------------------------------------------------------------------------------------
 

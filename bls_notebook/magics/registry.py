@@ -23,12 +23,7 @@ __all__ = ["Extension"]
 
 
 class Extension:
-    """What bls_notebook adds to one shell.
-
-    Parameters
-    ----------
-    shell : InteractiveShell
-    """
+    """What bls_notebook adds to one shell."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = cast(Any, shell)  # much of it is untyped

@@ -11,8 +11,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.engine import logs
-from bls_notebook.magics.output.cell_log import CellLog
-from bls_notebook.magics.output.log_limit import BURST, MOST, PER_SECOND, Limit
+from bls_notebook.magics.output.cell_log import BURST, MOST, PER_SECOND, CellLog, Limit
 from bls_notebook.observe.records.logs import LogLine
 from tests.engine import gates
 from tests.engine.harness import until

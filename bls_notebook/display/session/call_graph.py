@@ -54,10 +54,6 @@ def call_graph_text(graph: CallGraph, *, width: int = 100) -> str:
 def call_graph_mermaid(graph: CallGraph) -> str:
     """Return a call graph in the language of Mermaid; circles are red.
 
-    Parameters
-    ----------
-    graph : CallGraph
-
     Returns
     -------
     str

@@ -34,10 +34,6 @@ def by_time(changes: Iterable[_Changed]) -> list[_Changed]:
 def difference_picture(difference: Difference) -> Html:
     """Draw what changed for a display whose styles have ``figure``.
 
-    Parameters
-    ----------
-    difference : Difference
-
     Returns
     -------
     Html

@@ -52,10 +52,6 @@ def session_document(session: Session, *, widget: Any = None) -> Document:
     session : Session
     widget : Timeline, optional
         What covers the picture of the timeline while a kernel is there.
-
-    Returns
-    -------
-    Document
     """
     picture = [timeline_block([session], widget=widget)] if session.spans else []
     return figures_document(session.statistics(), name=session.name, picture=picture, errors=_errors(session))

@@ -2,7 +2,8 @@
 
 Guarantees: a message of a request appears in the output of the cell that sent it, whichever thread or task
 it is logged on, also when the cell has ended or another one runs; one of a thread of which nobody knows the
-cell appears where the notebook is, and says so. Safe from any thread.
+cell appears where the notebook is, and says so. What is left out of many is counted, and the count is told.
+Safe from any thread.
 """
 
 from __future__ import annotations
@@ -21,12 +22,45 @@ from bls_notebook.engine import logs
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.observe.records.logs import LEVELS, LogLine
 
-from .log_limit import Limit
-
 __all__ = ["CellLog"]
 
 LOUD = ("warning", "error")
 LATER = 1.0  # seconds until it is told what was left out after the end of a cell
+BURST = 50  # messages at once
+PER_SECOND = 5  # messages from then on
+MOST = 2000  # messages of a cell, ever
+
+
+class Limit:
+    """Says which messages of one cell are shown: a burst, and then a trickle, so that a notebook stays small.
+
+    Attributes
+    ----------
+    left_out : int
+        Messages that were not shown, and have not been told of.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.left_out = 0
+        self._shown = 0
+        self._room = float(BURST)
+        self._then = now
+
+    def take(self, now: float) -> bool:
+        """Whether to show a message that comes now; counts it if not."""
+        self._room = min(float(BURST), self._room + (now - self._then) * PER_SECOND)
+        self._then = now
+        if self._room < 1 or self._shown >= MOST:
+            self.left_out += 1
+            return False
+        self._room -= 1
+        self._shown += 1
+        return True
+
+    def told(self) -> int:
+        """Return how many were left out since the last time."""
+        count, self.left_out = self.left_out, 0
+        return count
 
 
 class Cell:

@@ -8,34 +8,41 @@ from typing import TypeVar
 
 from bls_notebook import Response
 from bls_notebook.observe.records.metrics import FamilyRecord
+from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.repository import ModelRecord, ResponseRecord
 from bls_notebook.observe.records.statistics import StatisticsRecord
 
-__all__ = ["Families", "Models", "Responses", "Statistics"]
+__all__ = ["Families", "Models", "Records", "Responses", "Statistics"]
 
 T = TypeVar("T")
 
 
-class _Table(list[T]):
+class Records(list[T]):
     """Shown as one table where it is the value of a cell; inside something else it is told how many."""
+
+    of: type[Record] = ModelRecord
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self):,}>"
 
 
-class Models(_Table[ModelRecord]):
+class Models(Records[ModelRecord]):
     """Records of models, shown as one table."""
 
 
-class Statistics(_Table[StatisticsRecord]):
+class Statistics(Records[StatisticsRecord]):
     """What models have done, shown as one table."""
 
+    of = StatisticsRecord
 
-class Families(_Table[FamilyRecord]):
+
+class Families(Records[FamilyRecord]):
     """Families of metrics, shown as one table."""
 
+    of = FamilyRecord
 
-class Responses(_Table[Response]):
+
+class Responses(Records[Response]):
     """Responses, shown as one table.
 
     Attributes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -91,18 +91,18 @@ def call_graph(session: SessionData) -> CallGraph:
     """Return the call graph of a session."""
     tree = SpanTree(session)
     several = of_several_versions(session.spans)
-    edges: dict[tuple[str, str], list[Span]] = {}
+    edges: defaultdict[tuple[str, str], list[Span]] = defaultdict(list)
     parallel: set[int] = set()
     for execution, children in tree.children.items():
         caller = label(tree.spans[execution], several) if execution else ""
         beside = overlapping([(c.sent, c.ended) for c in children])
         parallel.update(c.id for c, is_so in zip(children, beside, strict=True) if is_so)
         for child in children:
-            edges.setdefault((caller, label(child, several)), []).append(child)
+            edges[caller, label(child, several)].append(child)
     cycles = _on_cycles(edges)
-    nodes: dict[str, list[Span]] = {}
+    nodes: defaultdict[str, list[Span]] = defaultdict(list)
     for span in session.spans:
-        nodes.setdefault(label(span, several), []).append(span)
+        nodes[label(span, several)].append(span)
     return CallGraph(
         tuple(_node(n, spans, tree, n in cycles) for n, spans in sorted(nodes.items())),
         tuple(
@@ -165,40 +165,20 @@ def _waiting(span: Span, tree: SpanTree) -> int:
 
 
 def _on_cycles(edges: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:
-    """Return, for each model on a cycle of calls, those that it shares cycles with; Tarjan's way."""
-    after: dict[str, list[str]] = {}
+    """Return, for each model on a cycle of calls, those that it shares cycles with."""
+    after: defaultdict[str, list[str]] = defaultdict(list)
     for caller, callee in edges:
-        after.setdefault(caller, []).append(callee)
-        after.setdefault(callee, [])
-    number: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    on_stack: set[str] = set()
-    out: dict[str, frozenset[str]] = {}
-    for root in after:
-        todo = [(root, 0)] if root not in number else []
+        after[caller].append(callee)
+    reached: dict[str, set[str]] = {}
+    for name in after:
+        found = reached[name] = set[str]()
+        todo = [name]
         while todo:
-            name, at = todo.pop()
-            if not at:
-                number[name] = low[name] = len(number)
-                stack.append(name)
-                on_stack.add(name)
-            if at:  # back from a callee
-                low[name] = min(low[name], low[after[name][at - 1]])
-            while at < len(after[name]):
-                callee = after[name][at]
-                at += 1
-                if callee not in number:
-                    todo += [(name, at), (callee, 0)]
-                    break
-                if callee in on_stack:
-                    low[name] = min(low[name], number[callee])
-            else:
-                if low[name] == number[name]:
-                    group = set()
-                    while name not in group:
-                        group.add(stack.pop())
-                    on_stack -= group
-                    if len(group) > 1 or name in after[name]:
-                        out.update(dict.fromkeys(group, frozenset(group)))
-    return out
+            new = set(after.get(todo.pop(), ())) - found
+            found |= new
+            todo += new
+    return {
+        name: frozenset(other for other in found if name in reached.get(other, ()))
+        for name, found in reached.items()
+        if name in found
+    }

@@ -14,6 +14,7 @@ The steps found cover the wall time once, without gaps. Of a stream, an answer o
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from dataclasses import dataclass
 
 from bls_notebook.observe.analysis.span_tree import SpanTree, holds
@@ -46,16 +47,9 @@ Fields = tuple[int, int, int, str, str, int, str, int]
 """The fields of a step, in order."""
 
 
-def critical_path(session: SessionData, tree: SpanTree | None = None) -> tuple[Step, ...]:
-    """Return the steps that bounded the wall time of a session, in order.
-
-    Parameters
-    ----------
-    session : SessionData
-    tree : SpanTree, optional
-        Its tree, where they are known already.
-    """
-    return tuple(Step(*fields) for fields in path(session, tree or SpanTree(session)))
+def critical_path(session: SessionData) -> tuple[Step, ...]:
+    """Return the steps that bounded the wall time of a session, in order."""
+    return tuple(Step(*fields) for fields in path(session, SpanTree(session)))
 
 
 def path(session: SessionData, tree: SpanTree) -> list[Fields]:
@@ -76,16 +70,12 @@ class _Search:
         self._ids = max(tree.spans, default=0) + 1
         self._answered: dict[int, list[int]] = {}
         # Of each instance, who left it when: in order.
-        self._left: dict[tuple[str, int, str], list[int]] = {}
+        self._left: defaultdict[tuple[str, int, str], list[int]] = defaultdict(list)
         for members in tree.members.values():
             span = members[0]
             if span.instance and not tree.is_ensemble(span):
-                place = (span.model, span.version, span.instance)
                 moment = holds(span)[1] * self._ids + span.id
-                if place in self._left:
-                    self._left[place].append(moment)
-                else:
-                    self._left[place] = [moment]
+                self._left[span.model, span.version, span.instance].append(moment)
         for left in self._left.values():
             left.sort()
 
@@ -95,10 +85,11 @@ class _Search:
         while self._todo:
             span, begin, end, behind, holder = self._todo.pop()
             assert span is not None
-            if holder:
-                self._holder(span, begin, end, behind)
-            else:
-                self._request(span, begin, end, behind)
+            # A holder worked for a request while another one was queued for its instance.
+            self._served(span, begin, end, behind, end if holder else span.ended)
+            if not holder:
+                self._queue(span, max(begin, span.queued), min(end, span.started), behind)
+                self._add(span, "compute_input", begin, min(end, span.queued), behind)
         return _joined(sorted(self._found))
 
     def _add(self, span: Span | None, phase: str, begin: int, end: int, behind: int) -> None:
@@ -108,16 +99,6 @@ class _Search:
             self._found.append((begin, end, 0, "notebook", "", 0, "", 0))
         else:
             self._found.append((begin, end, span.id, phase, span.model, span.version, span.instance, behind))
-
-    def _request(self, span: Span, begin: int, end: int, behind: int) -> None:
-        """Look into a request, between two moments of its life."""
-        self._served(span, begin, end, behind, span.ended)
-        self._queue(span, max(begin, span.queued), min(end, span.started), behind)
-        self._add(span, "compute_input", begin, min(end, span.queued), behind)
-
-    def _holder(self, span: Span, begin: int, end: int, behind: int) -> None:
-        """Look into what an instance did for a request while another one was queued for it."""
-        self._served(span, begin, end, behind, end)
 
     def _served(self, span: Span, begin: int, end: int, behind: int, last: int) -> None:
         """Look into `execute` and what follows, until `last`."""

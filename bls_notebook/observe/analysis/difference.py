@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -102,15 +103,15 @@ class _Side:
     def __init__(self, session: SessionData) -> None:
         tree = SpanTree(session)
         several = of_several_versions(session.spans)
-        self.models: dict[str, list[Span]] = {}
-        self.edges: dict[tuple[str, str], list[Span]] = {}
+        self.models: defaultdict[str, list[Span]] = defaultdict(list)
+        self.edges: defaultdict[tuple[str, str], list[Span]] = defaultdict(list)
         self.self_time: dict[int, int] = {}
         for span in session.spans:
             name = label(span, several)
             parent = tree.spans.get(span.parent)
             caller = label(parent, several) if parent is not None else ""
-            self.models.setdefault(name, []).append(span)
-            self.edges.setdefault((caller, name), []).append(span)
+            self.models[name].append(span)
+            self.edges[caller, name].append(span)
             under_way = tree.in_flight(tree.execution(span.id))
             self.self_time[span.id] = total(minus([serving(span)], under_way))
         self.seen = {m.name if m.name not in several else f"{m.name}/{m.version}": m for m in session.models}
@@ -137,25 +138,17 @@ def difference(before: SessionData, after: SessionData) -> Difference:
     )
 
 
-def _change(old: list[Span], new: list[Span], of: Callable[[Span], int], to: Callable[[Span], int]) -> Change:
-    before, after = quartiles(of(s) for s in old), quartiles(to(s) for s in new)
+def _change(old: Iterable[int], new: Iterable[int]) -> Change:
+    before, after = quartiles(old), quartiles(new)
     return Change(before, after, verdict(before, after))
 
 
-def _duration(span: Span) -> int:
-    return span.duration
-
-
-def _queue(span: Span) -> int:
-    return span.queue
-
-
-def _device(span: Span) -> str:
-    return span.device if span.ran else ""
-
-
-def _kind(span: Span) -> str:
-    return span.kind
+def _changes(old: list[Span], new: list[Span]) -> tuple[Change, Change]:
+    """How the time of requests changed, and their time in the queue."""
+    return (
+        _change((s.duration for s in old), (s.duration for s in new)),
+        _change((s.queue for s in old), (s.queue for s in new)),
+    )
 
 
 def _model(name: str, old: _Side, new: _Side) -> ModelChange:
@@ -166,9 +159,8 @@ def _model(name: str, old: _Side, new: _Side) -> ModelChange:
         moved += (f"{len(was.instances)} to {len(is_now.instances)} instances",)
     return ModelChange(
         name,
-        _change(before, after, _duration, _duration),
-        _change(before, after, _queue, _queue),
-        _change(before, after, lambda s: old.self_time[s.id], lambda s: new.self_time[s.id]),
+        *_changes(before, after),
+        _change((old.self_time[s.id] for s in before), (new.self_time[s.id] for s in after)),
         _same(was.code if was else "", is_now.code if is_now else ""),
         _same(was.config if was else "", is_now.config if is_now else ""),
         moved,
@@ -179,8 +171,7 @@ def _edge(key: tuple[str, str], old: _Side, new: _Side) -> EdgeChange:
     before, after = old.edges.get(key, []), new.edges.get(key, [])
     return EdgeChange(
         *key,
-        _change(before, after, _duration, _duration),
-        _change(before, after, _queue, _queue),
+        *_changes(before, after),
         _moved(before, after),
     )
 
@@ -198,8 +189,9 @@ def _moved(before: list[Span], after: list[Span]) -> tuple[str, ...]:
         return ()
     if len(before) != len(after):
         out.append(f"{len(before)} to {len(after)} calls")
-    for of in (_device, _kind):
-        was, is_now = (sorted({of(s) for s in spans} - {""}) for spans in (before, after))
+    devices = ({s.device for s in spans if s.ran} for spans in (before, after))
+    kinds = ({s.kind for s in spans} for spans in (before, after))
+    for was, is_now in (map(sorted, devices), map(sorted, kinds)):
         if was != is_now and was and is_now:
             out.append(f"{' and '.join(was)} to {' and '.join(is_now)}")
     alone, together = (sum(s.batch > 0 for s in spans) for spans in (before, after))

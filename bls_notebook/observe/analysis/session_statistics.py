@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -127,19 +127,13 @@ class SessionStatistics(Record):
 
 def concurrency(session: SessionData) -> tuple[Level, ...]:
     """Return how many requests were worked on, and how many waited, from moment to moment."""
-    working = levels(SpanTree(session).working())
-    waiting = levels([(s.queued, s.started) for s in session.spans])
+    working = dict(levels(SpanTree(session).working()))
+    queued = dict(levels([(s.queued, s.started) for s in session.spans]))
     out: list[Level] = []
-    w = q = i = j = 0
-    while i < len(working) or j < len(waiting):
-        now = min(p[k][0] for p, k in ((working, i), (waiting, j)) if k < len(p))
-        if i < len(working) and working[i][0] == now:
-            w = working[i][1]
-            i += 1
-        if j < len(waiting) and waiting[j][0] == now:
-            q = waiting[j][1]
-            j += 1
-        out.append(Level(now, w, q))
+    w = q = 0
+    for ns in sorted(working.keys() | queued.keys()):
+        w, q = working.get(ns, w), queued.get(ns, q)
+        out.append(Level(ns, w, q))
     return tuple(out)
 
 
@@ -173,17 +167,13 @@ def session_statistics(session: SessionData) -> SessionStatistics:
 
 
 def _instances(session: SessionData, tree: SpanTree) -> tuple[InstanceStatistics, ...]:
-    seen: dict[tuple[str, int, str], list[Span]] = {}
+    seen: defaultdict[tuple[str, int, str], list[Span]] = defaultdict(list)
     for model in session.models:
         for name in model.instances:
-            seen.setdefault((model.name, model.version, name), [])
+            seen[model.name, model.version, name] = []
     for span in session.spans:
         if span.instance and not tree.is_ensemble(span):
-            place = (span.model, span.version, span.instance)
-            if place in seen:
-                seen[place].append(span)
-            else:
-                seen[place] = [span]
+            seen[span.model, span.version, span.instance].append(span)
     out = []
     for (model_name, version, name), spans in sorted(seen.items()):
         busy = occupied(events([(s.started, s.ended) for s in spans])).once
@@ -195,14 +185,11 @@ def _instances(session: SessionData, tree: SpanTree) -> tuple[InstanceStatistics
 
 
 def _models(
-    session: SessionData,
-    tree: SpanTree,
-    steps: list[Fields],
-    instances: tuple[InstanceStatistics, ...],
+    session: SessionData, tree: SpanTree, steps: list[Fields], instances: tuple[InstanceStatistics, ...]
 ) -> tuple[ModelStatistics, ...]:
-    spans: dict[tuple[str, int], list[Span]] = {}
+    spans: defaultdict[tuple[str, int], list[Span]] = defaultdict(list)
     for span in session.spans:
-        spans.setdefault((span.model, span.version), []).append(span)
+        spans[span.model, span.version].append(span)
     seen = {(m.name, m.version): m for m in session.models}
     busy: Counter[tuple[str, int]] = Counter()
     for instance in instances:
@@ -236,9 +223,9 @@ def _model(
     measured = []
     for execution in executions:
         first = tree.members[execution][0]
-        begin, end = first.started, first.ended
-        served += end - begin
-        self_time += total(tree.self_time(execution)) if execution in tree.children else end - begin
+        length = first.ended - first.started
+        served += length
+        self_time += total(tree.self_time(execution)) if execution in tree.children else length
         measured.append(first.device_ns)
     states = Counter([s.state for s in spans])
     return ModelStatistics(

@@ -6,6 +6,7 @@ first span; 0 is the notebook.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from bls_notebook.observe.analysis.intervals import Interval, events, gaps
@@ -33,10 +34,6 @@ def holds(span: Span) -> Interval:
 class SpanTree:
     """The spans of a session, by the execution that sent them.
 
-    Parameters
-    ----------
-    session : SessionData
-
     Attributes
     ----------
     spans : dict of int to Span
@@ -53,21 +50,15 @@ class SpanTree:
         first: dict[int, int] = {}
         execution: dict[int, int] = {}
         self._execution = execution
-        self.members: dict[int, list[Span]] = {}
+        members: defaultdict[int, list[Span]] = defaultdict(list)
         for span in session.spans:
             key = first.setdefault(span.batch, span.id) if span.batch else span.id
             execution[span.id] = key
-            if key in self.members:
-                self.members[key].append(span)
-            else:
-                self.members[key] = [span]
-        self.children: dict[int, list[Span]] = {}
+            members[key].append(span)
+        children: defaultdict[int, list[Span]] = defaultdict(list)
         for span in session.spans:
-            key = execution.get(span.parent, 0)
-            if key in self.children:
-                self.children[key].append(span)
-            else:
-                self.children[key] = [span]
+            children[execution.get(span.parent, 0)].append(span)
+        self.members, self.children = dict(members), dict(children)
         self._self_times: dict[int, list[Interval]] = {}
 
     def execution(self, span: int) -> int:
@@ -92,12 +83,7 @@ class SpanTree:
         found = self._self_times.get(execution)
         if found is None:
             begin, end = serving(self.members[execution][0])
-            children = self.children.get(execution)
-            if children:
-                found = gaps(begin, end, [(c.sent, c.ended) for c in children])
-            else:
-                found = [(begin, end)] if begin < end else []
-            self._self_times[execution] = found
+            found = self._self_times[execution] = gaps(begin, end, self.in_flight(execution))
         return found
 
     def working(self) -> list[Interval]:

@@ -53,10 +53,6 @@ def verdict(
     measured : Measured
     counts : iterable of int
         Instance counts to predict.
-
-    Returns
-    -------
-    Verdict
     """
     for session in gathered, sequential:
         if failures(session):

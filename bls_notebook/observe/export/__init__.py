@@ -29,10 +29,6 @@ _WRITERS: dict[str, Callable[[SessionData], bytes]] = {
 def save(session: SessionData, path: str | Path) -> Path:
     """Write a session to a file, in the form that the end of its name stands for.
 
-    Returns
-    -------
-    Path
-
     Raises
     ------
     BLSError
