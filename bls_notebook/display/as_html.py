@@ -4,32 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from bls_notebook.display.document import (
-    Block,
-    Both,
-    Box,
-    Column,
-    Document,
-    Fold,
-    Forms,
-    Group,
-    Line,
-    Note,
-    Row,
-    Said,
-    Table,
-    Tiles,
-    Warnings,
-    Words,
-    piece,
-)
+from bls_notebook.display import document as doc
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.style import stylesheet
 
 __all__ = ["document_html", "output"]
 
 
-def document_html(document: Document) -> Html:
+def document_html(document: doc.Document) -> Html:
     """Write a document as one ``div`` with its stylesheet."""
     return output(*_blocks(document.blocks), styles=document.styles)
 
@@ -40,40 +22,40 @@ def output(*children: str, styles: str = "") -> Html:
     return tag("div", style, *children, **{"class": "bls-out mathjax_ignore tex2jax_ignore"})
 
 
-def _blocks(blocks: Sequence[Block]) -> Iterator[Html]:
+def _blocks(blocks: Sequence[doc.Block]) -> Iterator[Html]:
     return map(_block, blocks)
 
 
-def _line(*said: Said, cls: str = "head") -> Html:
+def _line(*said: doc.Said, cls: str = "head") -> Html:
     """One line; spaces stay between its pieces where there is no stylesheet."""
-    return tag("div", join(*(piece(each).html for each in said), by=" "), cls=cls)
+    return tag("div", join(*(doc.piece(each).html for each in said), by=" "), cls=cls)
 
 
-def _block(block: Block) -> Html:
+def _block(block: doc.Block) -> Html:
     match block:
-        case Line():
+        case doc.Line():
             return _line(*block.pieces)
-        case Words():
+        case doc.Words():
             return _line(block.said, cls=block.cls)
-        case Note():
+        case doc.Note():
             return block.html
-        case Warnings():
+        case doc.Warnings():
             items = (tag("li", tag("b", block.label), Html(" "), prose(value)) for value in block.values)
             return tag("ul", *items, cls=block.cls) if block.values else Html()
-        case Tiles():
+        case doc.Tiles():
             return tag(
                 "div", join(*(_tile(*figure) for figure in block.figures), by=" "), cls="session-tiles"
             )
-        case Table():
+        case doc.Table():
             return _table(block)
-        case Fold():
+        case doc.Fold():
             shown = tag("summary", block.title)
             return tag("details", shown, *_blocks(block.blocks), open="" if block.is_open else None)
-        case Forms():
+        case doc.Forms():
             return join(*_blocks(block.html))
-        case Box():
+        case doc.Box():
             return tag("div", *_blocks(block.blocks), cls=block.cls)
-        case Both():
+        case doc.Both():
             return block.html
 
 
@@ -83,26 +65,26 @@ def _tile(label: str, value: str, what: str) -> Html:
     return tag("span", *said, cls="session-tile", title=what or None)
 
 
-def _table(block: Table) -> Html:
+def _table(block: doc.Table) -> Html:
     """An accessible table in a box that scrolls sideways by itself."""
     columns = [column for column in block.columns if column.in_html]
-    grouped = any(isinstance(row, Group) for row in block.rows)
-    beside = any(isinstance(row, Group) and row.beside for row in block.rows)
+    grouped = any(isinstance(row, doc.Group) for row in block.rows)
+    beside = any(isinstance(row, doc.Group) and row.beside for row in block.rows)
     heads = [tag("th", "", scope="col")] * beside
-    heads += (tag("th", piece(c.head).html, cls=_kind(c), scope="col") for c in columns)
+    heads += (tag("th", doc.piece(c.head).html, cls=_kind(c), scope="col") for c in columns)
     top = tag("thead", tag("tr", *heads))
-    rows = (_row(row, block) if isinstance(row, Row) else _group(row, block) for row in block.rows)
+    rows = (_row(row, block) if isinstance(row, doc.Row) else _group(row, block) for row in block.rows)
     body = join(*rows) if grouped else tag("tbody", *rows)
     inner = tag("table", tag("caption", block.caption), top, body, cls="groups" if grouped else "")
     return tag("div", inner, cls="scroll")
 
 
-def _kind(column: Column) -> str:
+def _kind(column: doc.Column) -> str:
     return "num" if column.how else ""
 
 
-def _group(group: Group, block: Table) -> Html:
-    said = piece(group.title)
+def _group(group: doc.Group, block: doc.Table) -> Html:
+    said = doc.piece(group.title)
     if group.beside:
         first = tag("th", said.html, scope="rowgroup", rowspan=len(group.rows))
         rows = [_row(row, block, (first,) if i == 0 else ()) for i, row in enumerate(group.rows)]
@@ -112,11 +94,11 @@ def _group(group: Group, block: Table) -> Html:
     return tag("tbody", head, *(_row(row, block) for row in group.rows))
 
 
-def _row(row: Row, block: Table, first: Sequence[Html] = ()) -> Html:
+def _row(row: doc.Row, block: doc.Table, first: Sequence[Html] = ()) -> Html:
     if row.only == "text":
         return Html()
     cells, at = list(first), 0
-    for number, cell in enumerate(map(piece, row.cells)):
+    for number, cell in enumerate(map(doc.piece, row.cells)):
         columns = [column for column in block.columns[at : at + cell.wide] if column.in_html]
         at += cell.wide
         if not columns:

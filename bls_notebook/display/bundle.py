@@ -12,50 +12,26 @@ from bls_notebook.display.as_text import document_text
 from bls_notebook.display.browser.on_top import covered, with_view
 from bls_notebook.display.document import Document
 from bls_notebook.display.html import Html
-from bls_notebook.observe.analysis.call_graph import CallGraph
-from bls_notebook.observe.analysis.difference import Difference
-from bls_notebook.observe.analysis.session_statistics import SessionStatistics
-from bls_notebook.observe.records.comparison import Comparison
-from bls_notebook.observe.records.lifetimes import Lifetimes
-from bls_notebook.observe.records.metrics import FamilyRecord
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.repository import (
-    DeviceTable,
-    ErrorRecord,
-    MessageRecord,
-    ModelRecord,
-    ResponseRecord,
-)
-from bls_notebook.observe.records.session import Session
-from bls_notebook.observe.records.statistics import StatisticsRecord
-
-Drawable = (
-    Record
-    | Sequence[ModelRecord]
-    | Sequence[ResponseRecord]
-    | Sequence[StatisticsRecord]
-    | Sequence[FamilyRecord]
-)
-
 
 # The function that draws each kind of record, by its module: imported when the first one is shown.
-_ONE: dict[type[Record], str] = {
-    ModelRecord: "records.models.model_document",
-    ResponseRecord: "records.responses.response_document",
-    ErrorRecord: "records.errors.error_document",
-    MessageRecord: "records.messages.message_document",
-    Lifetimes: "lifetimes.report.lifetimes_document",
-    Session: "session.summary.session_document",
-    SessionStatistics: "session.summary.figures_document",
-    Difference: "session.difference.difference_document",
-    Comparison: "session.comparison.comparison_document",
-    DeviceTable: "records.devices.devices_document",
+_ONE = {
+    "ModelRecord": "records.models.model_document",
+    "ResponseRecord": "records.responses.response_document",
+    "ErrorRecord": "records.errors.error_document",
+    "MessageRecord": "records.messages.message_document",
+    "Lifetimes": "lifetimes.report.lifetimes_document",
+    "Session": "session.summary.session_document",
+    "SessionStatistics": "session.summary.figures_document",
+    "Difference": "session.difference.difference_document",
+    "Comparison": "session.comparison.comparison_document",
+    "DeviceTable": "records.devices.devices_document",
 }
-_MANY: dict[type[Record], str] = {
-    ModelRecord: "records.models.models_document",
-    ResponseRecord: "records.many.responses_document",
-    StatisticsRecord: "records.statistics.statistics_document",
-    FamilyRecord: "records.metrics.metrics_document",
+_MANY = {
+    "ModelRecord": "records.models.models_document",
+    "ResponseRecord": "records.many.responses_document",
+    "StatisticsRecord": "records.statistics.statistics_document",
+    "FamilyRecord": "records.metrics.metrics_document",
 }
 _HERE = __name__.rpartition(".")[0]
 
@@ -79,12 +55,12 @@ class Display:
 
 
 def render(
-    value: Drawable,
+    value: Record | Sequence[Record],
     *,
     stream: bool = False,
     running: bool = False,
     width: int = 100,
-    empty: type[Record] = ModelRecord,
+    empty: type[Record] | None = None,
     live: bool = False,
 ) -> Display:
     """Draw a record, or a sequence of them, as text and HTML.
@@ -100,7 +76,7 @@ def render(
     width : int
         Terminal cells in a line of the text.
     empty : type
-        What an empty sequence is a sequence of; of responses if `stream`.
+        What an empty sequence is a sequence of; by default of responses if `stream`, else of models.
     live : bool
         Whether a widget may cover the picture of a record that has one, where a kernel and anywidget are
         there.
@@ -115,22 +91,22 @@ def render(
     TypeError
         If there is no display for such a value.
     """
-    if isinstance(value, CallGraph):
+    if not isinstance(value, Record):
+        kind = "ResponseRecord" if stream else _kind(value, empty)
+        given = {"stream": stream, "running": running} if kind == "ResponseRecord" else {}
+        return _shown(_MANY[kind], value, width, **given)
+    kind = type(value).__name__
+    if kind == "CallGraph":
         graph = import_module(f"{_HERE}.session.call_graph")
         return Display(graph.call_graph_text(value, width=width), mermaid=graph.call_graph_mermaid(value))
-    if not isinstance(value, Record):
-        kind = ResponseRecord if stream else _kind(value, empty)
-        given = {"stream": stream, "running": running} if kind is ResponseRecord else {}
-        return _shown(_MANY[kind], value, width, **given)
-    if type(value) not in _ONE:
-        expected = ", ".join(kind.__name__ for kind in _ONE)
-        raise TypeError(f"no display for {type(value).__name__}; expected {expected}")
-    widget = _widget(value, width) if live else None
+    if kind not in _ONE:
+        raise TypeError(f"no display for {kind}; expected {', '.join(_ONE)}")
+    widget = _widget(kind, value, width) if live else None
     if widget is None:
-        return _shown(_ONE[type(value)], value, width)
-    if not isinstance(value, Lifetimes):
-        return replace(_shown(_ONE[type(value)], value, width, widget=widget), widget=widget)
-    shown = _shown(_ONE[Lifetimes], value, width)
+        return _shown(_ONE[kind], value, width)
+    if kind != "Lifetimes":
+        return replace(_shown(_ONE[kind], value, width, widget=widget), widget=widget)
+    shown = _shown(_ONE[kind], value, width)
     return replace(shown, html=covered(Html(shown.html), widget), widget=widget)
 
 
@@ -160,21 +136,20 @@ def _shown(drawn_by: str, value: Any, width: int, **given: Any) -> Display:
     return Display(document_text(document, width), document_html(document))
 
 
-def _widget(value: Record, width: int) -> Any:
+def _widget(kind: str, value: Any, width: int) -> Any:
     """What may cover the picture of a record: there is a kernel, and something to see."""
-    if isinstance(value, Lifetimes) and value.lives:
+    if kind == "Lifetimes" and value.lives:
         return import_module(f"{_HERE}.lifetimes.widget").live_lifetimes(value, width=width)
-    if isinstance(value, Comparison) and value.gathered.spans:
+    if kind == "Comparison" and value.gathered.spans:
         return import_module(f"{_HERE}.timeline.live").live_timeline(value.sequential, value.gathered)
-    if isinstance(value, Session) and value.spans:
+    if kind == "Session" and value.spans:
         return import_module(f"{_HERE}.timeline.live").live_timeline(value, titled=False)
     return None
 
 
-def _kind(values: Sequence[Any], empty: type[Record]) -> type[Record]:
-    kinds = {type(value) for value in values} or {empty}
+def _kind(values: Sequence[Record], empty: type[Record] | None) -> str:
+    kinds = {type(value).__name__ for value in values} or {empty.__name__ if empty else "ModelRecord"}
     if len(kinds) == 1 and kinds <= _MANY.keys():
         return kinds.pop()
-    found = ", ".join(sorted(each.__name__ for each in kinds))
-    expected = ", or ".join(f"all {each.__name__}" for each in _MANY)
-    raise TypeError(f"no display for a sequence of {found}; expected {expected}")
+    expected = ", or ".join(f"all {each}" for each in _MANY)
+    raise TypeError(f"no display for a sequence of {', '.join(sorted(kinds))}; expected {expected}")

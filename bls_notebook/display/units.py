@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 TIME_PATTERN = r"[ \t]*\b\d+(?:\.\d+)? (?:µs|ms|s)\b"
 """A regular expression for every time that a display shows, with the padding before it."""
@@ -50,10 +49,30 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def median(values: Sequence[float]) -> float:
-    """Return the middle value; NaN if there is none."""
-    ordered = sorted(values)
-    if not ordered:
-        return math.nan
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+def ns(value: float) -> str:
+    """Spell nanoseconds as a time."""
+    return duration(value / 1e9)
+
+
+def some_ns(value: float) -> str:
+    """Spell nanoseconds as a time, and none as nothing."""
+    return duration(value / 1e9) if value > 0 else ""
+
+
+def percent(part: float, whole: float) -> str:
+    """Spell a part of a whole: ``45%``, ``<1%``; nothing of nothing is ``0%``."""
+    share = part / whole if whole else 0.0
+    if 0 < share < 0.005:
+        return "<1%"
+    return f"{share:.0%}"
+
+
+def factor(value: float) -> str:
+    """Spell how many times as fast something became: ``3.9× faster``, ``1.2× slower``."""
+    if value <= 0:
+        return ""
+    return f"{_times(value)} faster" if value >= 1 else f"{_times(1 / value)} slower"
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}×" if value < 9.995 else f"{value:.0f}×"

@@ -37,24 +37,9 @@ class Log:
     """
 
     __slots__ = (
-        "base",
-        "begun",
-        "cached",
-        "capacity",
-        "crossed",
-        "device_timer",
-        "device_times",
-        "dropped",
-        "ended",
-        "given",
-        "held",
-        "marks",
-        "numbers",
-        "owners",
-        "placed",
-        "ran",
-        "whole",
-    )
+        "base", "begun", "cached", "capacity", "crossed", "device_timer", "device_times", "dropped", "ended",
+        "given", "held", "marks", "numbers", "owners", "placed", "ran", "whole",
+    )  # fmt: skip
 
     def __init__(self, base: int) -> None:
         self.base = base

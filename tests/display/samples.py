@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bls_notebook.observe import (
+from bls_notebook.observe.records.metrics import BucketSeen, FamilyRecord, MetricRecord
+from bls_notebook.observe.records.repository import (
     DeviceRecord,
     DeviceTable,
     ErrorRecord,
@@ -15,7 +16,6 @@ from bls_notebook.observe import (
     TensorRecord,
     TensorSpecRecord,
 )
-from bls_notebook.observe.records.metrics import BucketSeen, FamilyRecord, MetricRecord
 from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times
 
 HOSTILE = (

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bls_notebook.display import Display, render, render_config
-from bls_notebook.observe import MessageRecord
 from bls_notebook.observe.records.metrics import FamilyRecord
+from bls_notebook.observe.records.repository import MessageRecord
 from bls_notebook.observe.records.statistics import StatisticsRecord
 from tests.display.samples import error, family, histogram, model, response, statistics, tensor
 

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.display import Display, render, render_config
-from bls_notebook.observe import ModelRecord, ResponseRecord, visible
 from bls_notebook.observe.records.metrics import FamilyRecord
+from bls_notebook.observe.records.repository import ModelRecord, ResponseRecord
 from bls_notebook.observe.records.statistics import StatisticsRecord
+from bls_notebook.observe.visible import visible
 from tests.display.page import Page
 from tests.display.samples import HOSTILE, hostile, hostile_lists
 

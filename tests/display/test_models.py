@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bls_notebook.observe import TensorSpecRecord
+from bls_notebook.observe.records.repository import TensorSpecRecord
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import model
 

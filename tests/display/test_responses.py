@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bls_notebook.display import render
-from bls_notebook.observe import ResponseRecord
+from bls_notebook.observe.records.repository import ResponseRecord
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import error, response, tensor
 

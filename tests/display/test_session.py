@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
+from bls_notebook.display import units
 from bls_notebook.display.bundle import render
-from bls_notebook.display.session import words
 from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
 from bls_notebook.display.session.difference import code_sentence
 from bls_notebook.display.session.difference_picture import (
@@ -220,7 +220,7 @@ def test_every_session_can_be_shown(record: Session) -> None:
     [(4.0, "4.00× faster"), (1.0, "1.00× faster"), (0.5, "2.00× slower"), (25.0, "25× faster"), (0.0, "")],
 )
 def test_factors(value: float, spelled: str) -> None:
-    assert words.factor(value) == spelled
+    assert units.factor(value) == spelled
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_factors(value: float, spelled: str) -> None:
     [(1, 2, "50%"), (0, 0, "0%"), (1, 1000, "<1%"), (0, 5, "0%"), (5, 5, "100%")],
 )
 def test_percents(part: float, whole: float, spelled: str) -> None:
-    assert words.percent(part, whole) == spelled
+    assert units.percent(part, whole) == spelled
 
 
 def test_what_requests_failed_with_is_told_once_each() -> None:

@@ -11,10 +11,15 @@ import pytest
 from bls_notebook.display import bundle, render, render_config
 from bls_notebook.display.browser.widget_files import widget_file
 from bls_notebook.display.style import _COMMON, _PARTS, stylesheet
-from bls_notebook.observe import MessageRecord, ModelRecord, ResponseRecord
 from bls_notebook.observe.analysis.difference import difference
 from bls_notebook.observe.records.metrics import FamilyRecord, MetricRecord
-from bls_notebook.observe.records.repository import DeviceRecord, DeviceTable
+from bls_notebook.observe.records.repository import (
+    DeviceRecord,
+    DeviceTable,
+    MessageRecord,
+    ModelRecord,
+    ResponseRecord,
+)
 from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.records.statistics import StatisticsRecord, Times
 from tests.display import lifetimes_samples
@@ -49,13 +54,12 @@ MANY: list[list[Any]] = [
     [statistics(), statistics(success=Times(), fail=Times())],
     [family(), histogram(), family(name="nv_own")], [family(metrics=(MetricRecord(),) * 60)],
 ]  # fmt: skip
+KINDS = (ModelRecord, ResponseRecord, StatisticsRecord, FamilyRecord)
 
 
 def displays() -> list[str]:
     shown = [*(render(each) for each in [*ONE, *MANY]), render([response()], stream=True)]
-    shown += [render([], empty=kind) for kind in bundle._MANY] + [
-        render_config("m", 'a: { b: "c" } # d\ne: 1')
-    ]
+    shown += [render([], empty=kind) for kind in KINDS] + [render_config("m", 'a: { b: "c" } # d\ne: 1')]
     return [display.html for display in shown]
 
 
@@ -109,9 +113,9 @@ def test_every_rule_is_scoped_and_self_contained() -> None:
 
 
 def test_every_kind_of_display_is_looked_at() -> None:
-    assert {type(each) for each in ONE} == set(bundle._ONE)
-    assert {type(each[0]) for each in MANY} == set(bundle._MANY)
-    assert set(bundle._MANY) == {ModelRecord, ResponseRecord, StatisticsRecord, FamilyRecord}
+    assert {type(each).__name__ for each in ONE} == set(bundle._ONE)
+    assert {type(each[0]) for each in MANY} == set(KINDS)
+    assert set(bundle._MANY) == {kind.__name__ for kind in KINDS}
 
 
 def test_every_display_brings_the_rules_of_its_classes() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bls_notebook.display import TIME_PATTERN
 from bls_notebook.display.text import cells, clip, note, table
-from bls_notebook.display.units import TIME_WIDTH, count, duration, median, shape, size
+from bls_notebook.display.units import TIME_WIDTH, count, duration, shape, size
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,6 @@ def test_small_units() -> None:
     assert shape((1, -1)) == "[1, -1]"
     assert shape((), batch=True) == "[batch]"
     assert (count(1, "error"), count(1200, "error")) == ("1 error", "1,200 errors")
-    assert (median([3, 1, 2]), median([4, 1, 2, 3])) == (2, 2.5)
-    assert math.isnan(median([]))
 
 
 def test_wide_and_combining_characters_keep_columns_straight() -> None:

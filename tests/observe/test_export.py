@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.observe.errors import BLSError
-from bls_notebook.observe.export import chrome_trace, csv_text, perfetto_trace, save
+from bls_notebook.observe.export import chrome_trace, csv_text, perfetto_trace, save_session
 from bls_notebook.observe.export.session_json import FORMAT, json_bytes
 from bls_notebook.observe.export.tracks import tracks
 from bls_notebook.observe.records.session import SCHEMA, Mark, ModelSeen, Session, Span, load_session
@@ -48,7 +48,7 @@ def test_a_saved_session_loads_as_it_was(
     record: Session, name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     record = replace(record, schema=SCHEMA)
-    path = save(record, tmp_path_factory.mktemp("s") / name)
+    path = save_session(record, tmp_path_factory.mktemp("s") / name)
     assert load_session(path) == record
 
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bls_notebook.observe import tensor_record
-from bls_notebook.observe.preview import preview
+from bls_notebook.observe.preview import preview, tensor_record
 
 
 class Untouchable:

@@ -8,23 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.document import (
-    Block,
-    Column,
-    Document,
-    Line,
-    Piece,
-    Row,
-    Said,
-    Table,
-    Warnings,
-    Words,
-    piece,
-)
-from bls_notebook.display.html import Html, join, tag
+from bls_notebook.display.html import Html, join, tag, text
 from bls_notebook.display.records.errors import error_box
-from bls_notebook.display.units import count, duration, median, shape
+from bls_notebook.display.units import count, duration, shape
+from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
 from bls_notebook.observe.visible import first_line
 
@@ -36,7 +25,7 @@ _WHOLE, _HEAD, _TAIL, _BAD = 20, 8, 3, 5  # rows: all, or the first, the last, a
 Records = Sequence[ResponseRecord]
 
 
-def responses_document(records: Records, *, stream: bool = False, running: bool = False) -> Document:
+def responses_document(records: Records, *, stream: bool = False, running: bool = False) -> doc.Document:
     """Describe the responses of many requests, or of one that streams.
 
     Parameters
@@ -54,54 +43,54 @@ def responses_document(records: Records, *, stream: bool = False, running: bool 
         A summary, a row for each response, the first error whole.
     """
     if not records:
-        return Document([Words(parts.quiet("no responses"))])
+        return doc.Document([doc.Words(parts.quiet("no responses"))])
     is_open = stream and not records[-1].final
     error = next((r.error for r in records if r.error), None)
     mark = "✗" if error else "✓" if not is_open else "·" if running else "!"
     model, *facts = _summary(records, stream, running and is_open)
-    blocks: list[Block] = [Line([parts.name(model), parts.quiet(parts.dots(*facts))], " · ", mark)]
+    blocks: list[doc.Block] = [doc.Line([parts.name(model), parts.quiet(parts.dots(*facts))], " · ", mark)]
     blocks.append(_table(records, stream))
-    blocks.append(Warnings(_warnings(records, is_open and not running)))
+    blocks.append(doc.Warnings(_warnings(records, is_open and not running)))
     if error:
         blocks.append(error_box(error, gap=True))
-    return Document(blocks, styles="error" if error else "")
+    return doc.Document(blocks, styles="error" if error else "")
 
 
-def _table(records: Records, stream: bool) -> Table:
+def _table(records: Records, stream: bool) -> doc.Table:
     found = _tensor_columns(records)
     columns = [
-        Column(Piece("", Html("#")), "r"),
-        Column(in_html=False),
-        Column("after" if stream else "time", "t", in_html=any(r.seconds is not None for r in records)),
-        *(Column(each.head) for each in found),
-        Column(),
+        doc.Column(doc.Piece("", Html("#")), "r"),
+        doc.Column(in_html=False),
+        doc.Column("after" if stream else "time", "t", in_html=any(r.seconds is not None for r in records)),
+        *(doc.Column(each.head) for each in found),
+        doc.Column(),
     ]
     warned = any(r.warnings for r in records)
-    rows: list[Row] = []
+    rows: list[doc.Row] = []
     for item in _rows(records):
         if isinstance(item, ResponseRecord):
             rows.append(_row(item, found, stream, warned))
         else:
-            rows.append(Row(["", "", "", item], only="text"))
-            rows.append(Row([Piece("", Html(item), wide=len(columns))], "gap", only="html"))
+            rows.append(doc.Row(["", "", "", item], only="text"))
+            rows.append(doc.Row([doc.Piece("", Html(item), wide=len(columns))], "gap", only="html"))
     caption, shared = f"Responses of {records[0].model}", max(len(found), 1)
-    return Table(caption, columns, rows, headed=False, last="wrap", shared=shared)
+    return doc.Table(caption, columns, rows, headed=False, last="wrap", shared=shared)
 
 
-def _row(record: ResponseRecord, found: Sequence[_Tensors], stream: bool, warned: bool) -> Row:
+def _row(record: ResponseRecord, found: Sequence[_Tensors], stream: bool, warned: bool) -> doc.Row:
     said = _note(record, stream)
     sign = "!" if record.warnings else ""
     title = "; ".join(record.warnings) or None
     number = join(str(record.index), tag("span", sign, cls="warn", title=title) if warned else "", by=" ")
-    start: list[Said] = [
-        Piece(str(record.index), number),
+    start: list[doc.Said] = [
+        doc.Piece(str(record.index), number),
         "✗" if record.error else sign,
         parts.time(record.seconds),
     ]
     if record.error:
-        bad = Piece(said, Html(f"✗ {piece(said).html}"), "wide", len(found) + 1, record.error.message)
-        return Row([*start, bad], "bad")
-    return Row([*start, *(each.cell(record) for each in found), parts.quiet(said)])
+        bad = doc.Piece(said, Html(f"✗ {text(said)}"), "wide", len(found) + 1, record.error.message)
+        return doc.Row([*start, bad], "bad")
+    return doc.Row([*start, *(each.cell(record) for each in found), parts.quiet(said)])
 
 
 def _rows(records: Records) -> Iterator[ResponseRecord | str]:
@@ -141,7 +130,7 @@ def _summary(records: Records, stream: bool, running: bool) -> list[str]:
         spread = [f"first after {duration(times[0])}", f"last after {duration(times[-1])}"] if times else []
         return [*first, count(sent, "response"), *errors, *spread, *["running"] * running]
     both = f"{duration(min(times))} to {duration(max(times))}" if times else ""
-    spread = [f"median {duration(median(times))}", both] if times else []
+    spread = [f"median {duration(quartiles(times).median)}", both] if times else []
     return [*first, count(len(records), "request"), *errors, *spread]
 
 
@@ -166,22 +155,24 @@ class _Tensors:
     device: str = ""
 
     @property
-    def head(self) -> Piece:
+    def head(self) -> doc.Piece:
         device = "" if self.device == "cpu" else self.device
         words = " ".join(part for part in (self.name, self.datatype, self.shape, device) if part)
         chip = parts.datatype(self.datatype).html if self.datatype else ""
         dims = parts.quiet(self.shape).html if self.shape else ""
         place = parts.device(device).html if device else ""
-        return Piece(words, join(parts.name(self.name).html, chip, dims, place, by=" "))
+        return doc.Piece(words, join(parts.name(self.name).html, chip, dims, place, by=" "))
 
-    def cell(self, record: ResponseRecord) -> Piece:
+    def cell(self, record: ResponseRecord) -> doc.Piece:
         """Return what `record` has under this heading."""
         found = [t for t in record.tensors if self.name in ("", t.name)]
         shown = [
             join(*(parts.quiet(fact).html for fact in self._rest(t)), _preview(t), by=" ") for t in found
         ]
         words = "; ".join(" ".join([*self._rest(t), t.preview]) for t in found)
-        return Piece(words, join(*(tag("div", each) for each in shown)) if len(shown) > 1 else join(*shown))
+        return doc.Piece(
+            words, join(*(tag("div", each) for each in shown)) if len(shown) > 1 else join(*shown)
+        )
 
     def _rest(self, tensor: TensorRecord) -> list[str]:
         """Return the facts of a tensor that its heading does not tell."""

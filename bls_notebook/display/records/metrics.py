@@ -5,20 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from bls_notebook.display import document as doc
 from bls_notebook.display import parts, text
-from bls_notebook.display.document import (
-    Block,
-    Both,
-    Column,
-    Document,
-    Fold,
-    Forms,
-    Group,
-    Piece,
-    Row,
-    Table,
-    Words,
-)
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.units import count
 from bls_notebook.observe.records.metrics import FamilyRecord, MetricRecord
@@ -31,19 +19,21 @@ _CELLS = 20  # of a bar in the text
 Families = Sequence[FamilyRecord]
 
 
-def metrics_document(families: Families) -> Document:
+def metrics_document(families: Families) -> doc.Document:
     """Show metrics in the order given; Triton's own are folded away where there are others."""
     if not families:
-        return Document([Words(parts.quiet("no metrics"))])
+        return doc.Document([doc.Words(parts.quiet("no metrics"))])
     custom = [family for family in families if not family.own]
     own = [family for family in families if family.own]
-    shown: list[Block] = [_table("Metrics of the models", custom)] if custom else []
+    shown: list[doc.Block] = [_table("Metrics of the models", custom)] if custom else []
     if own and custom:
         title = f"{_OWN}: {len(own):,} famil{'y' if len(own) == 1 else 'ies'}"
-        shown.append(Fold(title, [_table(_OWN, own)]))
+        shown.append(doc.Fold(title, [_table(_OWN, own)]))
     elif own:
         shown.append(_table(_OWN, own))
-    return Document([Forms([Both(lambda width: _lines(families, width))], shown)], styles="metrics")
+    return doc.Document(
+        [doc.Forms([doc.Both(lambda width: _lines(families, width))], shown)], styles="metrics"
+    )
 
 
 def _lines(families: Families, width: int) -> list[str]:
@@ -64,28 +54,28 @@ def _lines(families: Families, width: int) -> list[str]:
     return lines[1:]
 
 
-def _table(caption: str, families: Families) -> Table:
-    columns = [Column("labels"), Column("value", "r"), Column()]
-    return Table(caption, columns, list(map(_group, families)), headed=False)
+def _table(caption: str, families: Families) -> doc.Table:
+    columns = [doc.Column("labels"), doc.Column("value", "r"), doc.Column()]
+    return doc.Table(caption, columns, list(map(_group, families)), headed=False)
 
 
-def _group(family: FamilyRecord) -> Group:
+def _group(family: FamilyRecord) -> doc.Group:
     chip = tag("span", family.kind, cls="chip")
     head = join(parts.name(family.name).html, chip, prose(family.help), by=" ")
-    rows = [Row(list(_cells(metric, family.kind))) for metric in family.metrics[:_MOST]]
+    rows = [doc.Row(list(_cells(metric, family.kind))) for metric in family.metrics[:_MOST]]
     if len(family.metrics) > _MOST:
-        rows.append(Row([Piece("", Html(f"… {len(family.metrics) - _MOST:,} more"), wide=3)], "gap"))
-    return Group(Piece("", head, cls="metrics-family"), rows)
+        rows.append(doc.Row([doc.Piece("", Html(f"… {len(family.metrics) - _MOST:,} more"), wide=3)], "gap"))
+    return doc.Group(doc.Piece("", head, cls="metrics-family"), rows)
 
 
-def _cells(metric: MetricRecord, kind: str) -> Iterator[Piece | str]:
+def _cells(metric: MetricRecord, kind: str) -> Iterator[doc.Piece | str]:
     labels = (
         tag("span", parts.quiet(f"{name}=").html, tag("code", text.clip(value, 40)), cls="metrics-label")
         for name, value in metric.labels
     )
-    yield Piece("", join(*labels))
+    yield doc.Piece("", join(*labels))
     yield count(metric.count, "observation") if kind == "histogram" else number(metric.value)
-    yield Piece("", _bars(metric)) if kind == "histogram" and metric.count else ""
+    yield doc.Piece("", _bars(metric)) if kind == "histogram" and metric.count else ""
 
 
 # -- pieces ------------------------------------------------------------------------------------------

@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.document import (
-    Block,
-    Column,
-    Document,
-    Group,
-    Line,
-    Note,
-    Piece,
-    Row,
-    Table,
-    Warnings,
-    Words,
-)
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.units import count, shape
 from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
@@ -29,30 +17,32 @@ _SHORT = 40  # characters of a reason that still stands in the last column
 _NAMES = 3  # tensor names a side of a signature
 
 
-def model_document(record: ModelRecord) -> Document:
+def model_document(record: ModelRecord) -> doc.Document:
     """Describe one model version."""
-    return Document(list(_blocks(record)))
+    return doc.Document(list(_blocks(record)))
 
 
-def _blocks(record: ModelRecord) -> Iterator[Block]:
+def _blocks(record: ModelRecord) -> Iterator[doc.Block]:
     time = parts.time(record.load_seconds)
     loaded = parts.quiet("loaded in ", time) if time.text else time
     version = parts.quiet(f"version {record.version}")
-    yield Line([parts.name(record.name), version, parts.state(record), loaded])
+    yield doc.Line([parts.name(record.name), version, parts.state(record), loaded])
     if record.reason:
         said = tag("span", prose(record.reason), cls="wrap")
-        yield Note("reason", record.reason, tag("div", parts.quiet("reason").html, Html(" "), said))
-    yield Words(parts.dots(*_facts(record)), cls="facts", indent="  ")
+        yield doc.Note("reason", record.reason, tag("div", parts.quiet("reason").html, Html(" "), said))
+    yield doc.Words(parts.dots(*_facts(record)), cls="facts", indent="  ")
     both = (("inputs", record.inputs), ("outputs", record.outputs))
     batch = record.max_batch_size > 0
     groups = [
-        Group(title, [_spec(spec, batch) for spec in specs], beside=True) for title, specs in both if specs
+        doc.Group(title, [_spec(spec, batch) for spec in specs], beside=True)
+        for title, specs in both
+        if specs
     ]
     if groups:
-        columns = [Column("name"), Column("datatype"), Column("shape"), Column()]
+        columns = [doc.Column("name"), doc.Column("datatype"), doc.Column("shape"), doc.Column()]
         caption = f"Inputs and outputs of {record.name}"
-        yield Table(caption, columns, groups, headed=False, heads=False)
-    yield Warnings(record.warnings)
+        yield doc.Table(caption, columns, groups, headed=False, heads=False)
+    yield doc.Warnings(record.warnings)
 
 
 def _facts(record: ModelRecord) -> Iterator[str]:
@@ -67,38 +57,38 @@ def _facts(record: ModelRecord) -> Iterator[str]:
         yield f"from {'a cell' if record.source == 'cell' else record.source}"
 
 
-def _spec(spec: TensorSpecRecord, batch: bool) -> Row:
+def _spec(spec: TensorSpecRecord, batch: bool) -> doc.Row:
     dims = shape(spec.dims, batch=batch)
     any_size = "-1 means any size" if -1 in spec.dims else None
-    said = Piece(dims, tag("code", dims, title=any_size))
+    said = doc.Piece(dims, tag("code", dims, title=any_size))
     optional = parts.quiet("optional" if spec.optional else "")
-    return Row([parts.name(spec.name), parts.datatype(spec.datatype), said, optional])
+    return doc.Row([parts.name(spec.name), parts.datatype(spec.datatype), said, optional])
 
 
 # -- many ----------------------------------------------------------------------------------------------
 
 
-def models_document(records: Sequence[ModelRecord]) -> Document:
+def models_document(records: Sequence[ModelRecord]) -> doc.Document:
     """List models in the order given; reasons are wrapped, never cut."""
     if not records:
-        return Document([Words(parts.quiet(_EMPTY))])
+        return doc.Document([doc.Words(parts.quiet(_EMPTY))])
     columns = [
-        Column("model"), Column("version", "r"), Column("state"), Column("load time", "t"), Column("source"),
-        Column("inputs → outputs"),
+        doc.Column("model"), doc.Column("version", "r"), doc.Column("state"), doc.Column("load time", "t"),
+        doc.Column("source"), doc.Column("inputs → outputs"),
     ]  # fmt: skip
     rows = [row for record in records for row in _rows(record)]
-    table = Table("Models in the repository", columns, rows, indent="", last="wrap", most=28)
-    return Document([table, Words(parts.quiet(_summary(records)), gap=True)])
+    table = doc.Table("Models in the repository", columns, rows, indent="", last="wrap", most=28)
+    return doc.Document([table, doc.Words(parts.quiet(_summary(records)), gap=True)])
 
 
-def _rows(record: ModelRecord) -> Iterator[Row]:
+def _rows(record: ModelRecord) -> Iterator[doc.Row]:
     """A row, and in text a second one for a reason that has no room in it."""
     signature, reason = _signature(record), record.reason
     beside = not signature and len(reason) <= _SHORT
     below = tag("div", prose(reason), cls="dim") if reason else ""
     inside = join(tag("code", signature) if signature else "", below)
-    last = Piece(reason if beside else signature, inside, cls="wrap")
-    yield Row([
+    last = doc.Piece(reason if beside else signature, inside, cls="wrap")
+    yield doc.Row([
         parts.name(record.name),
         str(record.version),
         parts.state(record),
@@ -107,7 +97,7 @@ def _rows(record: ModelRecord) -> Iterator[Row]:
         last,
     ])  # fmt: skip
     if reason and not beside:
-        yield Row(["", "", reason], only="text")
+        yield doc.Row(["", "", reason], only="text")
 
 
 def _signature(record: ModelRecord) -> str:

@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.document import (
-    Block,
-    Column,
-    Document,
-    Fold,
-    Forms,
-    Line,
-    Note,
-    Row,
-    Table,
-    Warnings,
-    Words,
-)
 from bls_notebook.display.html import join, tag
 from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.units import count, shape
@@ -25,45 +13,49 @@ from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
 
 __all__ = ["response_document"]
 
-_COLUMNS = [*map(Column, ("name", "datatype", "shape", "device")), Column("size", "r"), Column("values")]
+_COLUMNS = [
+    *map(doc.Column, ("name", "datatype", "shape", "device")),
+    doc.Column("size", "r"),
+    doc.Column("values"),
+]
 
 
-def response_document(record: ResponseRecord) -> Document:
+def response_document(record: ResponseRecord) -> doc.Document:
     """Describe one response: where it is from, its tensors or its error, what it was asked with."""
-    return Document(list(_blocks(record)), styles="error" if record.error else "")
+    return doc.Document(list(_blocks(record)), styles="error" if record.error else "")
 
 
-def _blocks(record: ResponseRecord) -> Iterator[Block]:
+def _blocks(record: ResponseRecord) -> Iterator[doc.Block]:
     facts = (
         f"version {record.version}" if record.version > 0 else "",
         f"request {record.request_id}" if record.request_id else "",
         parts.time(record.seconds),
     )
     top = parts.quiet(parts.dots(*facts, by="  "))
-    yield Line([parts.name(record.model), top], mark="✗" if record.error else "✓")
+    yield doc.Line([parts.name(record.model), top], mark="✗" if record.error else "✓")
     if record.error:
         yield error_box(record.error)
     if record.tensors:
         yield _tensors(f"Response of {record.model}", record.tensors)
     elif not record.error:
-        yield Words(
+        yield doc.Words(
             parts.quiet("no tensors; only the final flag" if record.final else "no tensors"), indent="  "
         )
     if record.inputs:
         names = f"{count(len(record.inputs), 'input')}: {', '.join(t.name for t in record.inputs)}"
-        whole = Fold(names, [_tensors(f"Inputs of {record.model}", record.inputs)])
+        whole = doc.Fold(names, [_tensors(f"Inputs of {record.model}", record.inputs)])
         given = ", ".join(f"{t.name} {t.datatype} {shape(t.shape)}" for t in record.inputs)
-        yield Forms([Note("inputs", given)], [whole])
+        yield doc.Forms([doc.Note("inputs", given)], [whole])
     if record.parameters:
         words = ", ".join(f"{key}={value!r}" for key, value in record.parameters)
         shown = tag("div", join(parts.quiet("parameters").html, tag("code", words), by=" "), cls="head")
-        yield Note("parameters", words, shown)
-    yield Warnings(record.warnings)
+        yield doc.Note("parameters", words, shown)
+    yield doc.Warnings(record.warnings)
 
 
-def _tensors(caption: str, tensors: tuple[TensorRecord, ...]) -> Table:
+def _tensors(caption: str, tensors: tuple[TensorRecord, ...]) -> doc.Table:
     rows = [
-        Row([
+        doc.Row([
             parts.name(tensor.name),
             parts.datatype(tensor.datatype),
             parts.code(shape(tensor.shape)),
@@ -73,4 +65,4 @@ def _tensors(caption: str, tensors: tuple[TensorRecord, ...]) -> Table:
         ])
         for tensor in tensors
     ]  # fmt: skip
-    return Table(caption, _COLUMNS, rows)
+    return doc.Table(caption, _COLUMNS, rows)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bls_notebook.display import text
-from bls_notebook.display.session.words import ns
-from bls_notebook.display.units import count, size
+from bls_notebook.display.units import count, ns, size
 from bls_notebook.observe.analysis.call_graph import CallGraph, Edge, Node
 from bls_notebook.observe.visible import visible
 

@@ -7,9 +7,8 @@ from typing import Any
 from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Column, Document, Line, Note, Row, Table, Tiles, Words
 from bls_notebook.display.html import join, tag
-from bls_notebook.display.session.words import ns, percent
 from bls_notebook.display.timeline.block import timeline_block
-from bls_notebook.display.units import count
+from bls_notebook.display.units import count, ns, percent
 from bls_notebook.observe.analysis.quartiles import Quartiles
 from bls_notebook.observe.analysis.verdict_words import give_or_take, times
 from bls_notebook.observe.records.comparison import Comparison, Verification, failures

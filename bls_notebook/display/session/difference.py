@@ -2,48 +2,37 @@
 
 from __future__ import annotations
 
+from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.document import (
-    Block,
-    Both,
-    Column,
-    Document,
-    Group,
-    Line,
-    Piece,
-    Row,
-    Table,
-    Words,
-)
 from bls_notebook.display.html import text
 from bls_notebook.display.session.difference_picture import by_time, difference_picture
-from bls_notebook.display.session.words import factor, ns
+from bls_notebook.display.units import factor, ns
 from bls_notebook.observe.analysis.difference import Change, Difference, EdgeChange, ModelChange
 
 __all__ = ["code_sentence", "difference_document"]
 
 _HEADS = (("", ""), ("before", "t"), ("", "r"), ("after", "t"), ("", "r"))
-_COLUMNS = [*(Column(*each) for each in _HEADS), *map(Column, ("change", "queue", "moved"))]
+_COLUMNS = [*(doc.Column(*each) for each in _HEADS), *map(doc.Column, ("change", "queue", "moved"))]
 _VERDICTS = {"faster": "▲", "slower": "▼", "same": "≈", "": ""}
 _NONE = "no requests in either session"
 
 
-def difference_document(difference: Difference) -> Document:
+def difference_document(difference: Difference) -> doc.Document:
     """Describe what changed from one session to another: on the whole, of each model, of each call."""
     names = f"{difference.before or 'before'} → {difference.after or 'after'}"
-    blocks: list[Block] = [
-        Line([parts.name(names), parts.quiet(parts.dots(*_whole(difference), by="  "))]),
-        Words(parts.quiet(code_sentence(difference)), "facts", "  "),
+    blocks: list[doc.Block] = [
+        doc.Line([parts.name(names), parts.quiet(parts.dots(*_whole(difference), by="  "))]),
+        doc.Words(parts.quiet(code_sentence(difference)), "facts", "  "),
     ]
     if not difference.models:
-        return Document([*blocks, Words(parts.quiet(_NONE), indent="  ")], styles="session")
-    blocks.append(Both(lambda _: (), difference_picture(difference)))
+        return doc.Document([*blocks, doc.Words(parts.quiet(_NONE), indent="  ")], styles="session")
+    blocks.append(doc.Both(lambda _: (), difference_picture(difference)))
     models = [_row(parts.name(m.name), m, _moved_model(m)) for m in by_time(difference.models)]
     calls = [_row(parts.code(_call(e)), e, ", ".join(e.moved)) for e in by_time(difference.edges)]
-    groups = [Group(title, rows) for title, rows in (("models", models), ("calls", calls)) if rows]
-    blocks.append(Table("What changed", _COLUMNS, groups, last="wrap"))
-    blocks.append(Both(lambda _: ["  before, after: median of a request ± half of the IQR"]))
-    return Document(blocks, styles="figure session")
+    groups = [doc.Group(title, rows) for title, rows in (("models", models), ("calls", calls)) if rows]
+    blocks.append(doc.Table("What changed", _COLUMNS, groups, last="wrap"))
+    blocks.append(doc.Both(lambda _: ["  before, after: median of a request ± half of the IQR"]))
+    return doc.Document(blocks, styles="figure session")
 
 
 def code_sentence(difference: Difference) -> str:
@@ -79,7 +68,7 @@ def _moved_model(model: ModelChange) -> str:
     return ", ".join(words)
 
 
-def _row(head: Piece, changed: ModelChange | EdgeChange, moved: str) -> Row:
+def _row(head: doc.Piece, changed: ModelChange | EdgeChange, moved: str) -> doc.Row:
     before, after, queue = changed.duration.before, changed.duration.after, changed.queue
     waited = f"{ns(queue.before.median)} → {ns(queue.after.median)}"
     verdict = changed.duration.verdict
@@ -92,7 +81,7 @@ def _row(head: Piece, changed: ModelChange | EdgeChange, moved: str) -> Row:
         (waited if queue.before.median or queue.after.median else "", ""),
         (moved, ""),
     )
-    return Row([head, *(Piece(said, text(said), kind) for said, kind in cells)])
+    return doc.Row([head, *(doc.Piece(said, text(said), kind) for said, kind in cells)])
 
 
 def _change(change: Change) -> str:

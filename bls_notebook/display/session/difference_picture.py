@@ -10,8 +10,8 @@ from bls_notebook.display.html import Html
 from bls_notebook.display.palette import ALARM, model_inks
 from bls_notebook.display.pictures.pen import DIM, Look, Pen
 from bls_notebook.display.pictures.svg import SvgPen, picture_html
-from bls_notebook.display.session.words import factor, ns
 from bls_notebook.display.text import clip
+from bls_notebook.display.units import factor, ns
 from bls_notebook.observe.analysis.difference import Change, Difference, EdgeChange, ModelChange
 from bls_notebook.observe.analysis.quartiles import Quartiles
 

@@ -19,10 +19,9 @@ from bls_notebook.display.document import (
     Words,
 )
 from bls_notebook.display.html import Html, text
-from bls_notebook.display.session.words import ns, percent, some_ns
 from bls_notebook.display.text import clip
 from bls_notebook.display.timeline.block import timeline_block
-from bls_notebook.display.units import count, size
+from bls_notebook.display.units import count, ns, percent, size, some_ns
 from bls_notebook.observe.analysis.session_statistics import ModelStatistics, SessionStatistics
 from bls_notebook.observe.records.session import Session
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from statistics import median
 
@@ -28,7 +28,7 @@ from bls_notebook.observe.analysis.replay import (
     replay,
 )
 from bls_notebook.observe.analysis.span_tree import SpanTree, holds
-from bls_notebook.observe.analysis.verdict_words import Facts, advice, note, sentence
+from bls_notebook.observe.analysis.verdict_words import Facts, advice, roughness, sentence
 from bls_notebook.observe.records.comparison import Measured, Verdict, WhatIf, failures
 from bls_notebook.observe.records.session import ModelSeen, Session
 
@@ -70,14 +70,6 @@ def _failed(session: Session, measured: Measured) -> Verdict:
     return Verdict("failed", words, model=model)
 
 
-@dataclass(frozen=True)
-class _Bounds:
-    """What no number of instances can go below, ns; ``apart`` where instances are processes."""
-
-    here: int
-    apart: int
-
-
 class _Case:
     def __init__(self, sequential: Session, gathered: Session, measured: Measured) -> None:
         self.sequential, self.gathered, self.measured = sequential, gathered, measured
@@ -85,7 +77,8 @@ class _Case:
         self.requests = recipes(sequential)
         self.speedup = measured.speedup
         self.batches = self._batches()
-        self.serial = {key for key, m in self.models.items() if m.decoupled and m.is_async}
+        self.serial_now = self._serial_now()
+        self.capacity = capacities(self.gathered, self.serial_now)
         self.sync_callers = self._sync_callers()
         roots = [s for s in gathered.spans if not s.parent]
         first = roots[0].sent if roots else 0
@@ -96,13 +89,14 @@ class _Case:
         needed = max(needed, measured.cpu_sequential)
         self.python = min(round(gil_share * measured.sequential), needed)
         self.cpu = round(needed / max(1.0, measured.parallel or measured.cores))
-        self.bounds = _Bounds(max(self.python, self.cpu), self.cpu)
+        # What no number of instances can go below, ns: here, and where instances are processes.
+        self.bound, self.bound_apart = max(self.python, self.cpu), self.cpu
         # The cause is the workload's own: it is looked for as if no other program wanted the processors.
         self.disturbed = measured.waited_sequential > DISTURBED * measured.cpu_sequential
         self.own_cpu = round(needed / max(1, measured.cores)) if self.disturbed else self.cpu
         # A batch is worked on once: what its requests cost one by one is no bound.
         if self.batches:
-            self.bounds, self.own_cpu = _Bounds(0, 0), 0
+            self.bound = self.bound_apart = self.own_cpu = 0
 
     # -- what was seen ---------------------------------------------------------------------------------
 
@@ -167,7 +161,7 @@ class _Case:
     def _wall(
         self, capacity: Mapping[Key, int], requests: tuple[Recipe, ...] | None = None, *, apart: bool = False
     ) -> int:
-        return max(self._queues(capacity, requests), self.bounds.apart if apart else self.bounds.here, 1)
+        return max(self._queues(capacity, requests), self.bound_apart if apart else self.bound, 1)
 
     def _queues(self, capacity: Mapping[Key, int], requests: tuple[Recipe, ...] | None = None) -> int:
         """Return the time that instances and queues allow, whatever the processors do."""
@@ -175,7 +169,7 @@ class _Case:
 
     def _limits(self) -> list[Key]:
         """The models whose instances hold the workload back, the one that does most first."""
-        capacity = capacities(self.gathered, self.serial_now)
+        capacity = dict(self.capacity)
         wall = self._queues(capacity)
         out: list[Key] = []
         while len(out) < len(capacity):
@@ -187,17 +181,12 @@ class _Case:
             if not tries:
                 break
             key = min(tries, key=tries.__getitem__)
-            if tries[key] * GAIN > wall:
-                # Two models may hold each other back: a caller and its callee with as many instances.
-                both = self._pair(capacity, wall)
-                if not both:
-                    break
-                for key in both:
-                    capacity[key] = UNLIMITED
-                    out.append(key)
-            else:
-                capacity[key] = UNLIMITED
-                out.append(key)
+            # Two models may hold each other back: a caller and its callee with as many instances.
+            found = [key] if tries[key] * GAIN <= wall else self._pair(capacity, wall)
+            if not found:
+                break
+            capacity |= dict.fromkeys(found, UNLIMITED)
+            out += found
             wall = self._queues(capacity)
         return out
 
@@ -214,15 +203,16 @@ class _Case:
                 needed = rest
         return needed
 
-    @property
-    def serial_now(self) -> set[Key]:
+    def _serial_now(self) -> set[Key]:
         """The decoupled async models that, as it was seen, served one request at a time."""
         out = set()
-        for key in self.serial:
+        for key, model in self.models.items():
+            if not (model.decoupled and model.is_async):
+                continue
             own = total(i for s in self.sequential.spans if key_of(s) == key for i in [(s.started, s.ended)])
             spans = [(s.started, s.ended) for s in self.gathered.spans if key_of(s) == key and s.ran]
             covered = total(union(spans))
-            if len(spans) > 1 and own and covered > 0.7 * own / max(1, len(self.models[key].instances)):
+            if len(spans) > 1 and own and covered > 0.7 * own / max(1, len(model.instances)):
                 out.add(key)
         return out
 
@@ -253,30 +243,27 @@ class _Case:
             chosen = None
         count = 0
         # Against what is predicted for today's instances: a run slow by chance is no reason for a change.
-        now = self._wall(capacities(self.gathered, self.serial_now))
+        now = self._wall(self.capacity)
         if chosen is not None and now > GAIN * chosen.wall:
             count = chosen.count
         waiting, part = self._waited(key) if key else (0, 0.0)
-        facts = Facts(
-            cause=cause,
+        found = Verdict(
+            cause,
+            sentence="",
             model=key[0] if key else "",
-            seen=self.models.get(key) if key else None,
-            measured=self.measured,
+            speedup=self.speedup,
             best=best,
             chain=chain,
-            python=self.python,
-            waiting=waiting,
             queued=part,
             models=tuple(name for name, _ in limits),
             count=count,
             predicted=chosen.speedup if chosen is not None and count else self._by_code(cause),
-            on_server=max((w.on_server for w in what_ifs), default=0.0),
-            batch=max((size for size, _ in self.batches.values()), default=0),
+            what_ifs=what_ifs,
         )
-        return Verdict(
-            cause, sentence(facts), advice(facts), facts.model, self.speedup, best, chain, part, facts.models,
-            count, facts.predicted, what_ifs, note(facts),
-        )  # fmt: skip
+        seen = self.models.get(key) if key else None
+        batch = max((size for size, _ in self.batches.values()), default=0)
+        facts = Facts(found, self.measured, seen, self.python, waiting, batch)
+        return replace(found, sentence=sentence(facts), advice=advice(facts), note=roughness(facts))
 
     def _by_code(self, cause: str) -> float:
         """The speed-up that a change of the code is predicted to bring, 0 for none known."""
@@ -289,7 +276,7 @@ class _Case:
         roots = {r.model for r in self.requests} & self.models.keys()
         keys = limits or [k for k in roots if self.models[k].scheduler != "ensemble"]
         out = []
-        now = capacities(self.gathered, self.serial_now)
+        now = self.capacity
         for count in sorted(set(counts)):
             capacity = {**now, **{k: count for k in keys if now.get(k, 0) < UNLIMITED}}
             if is_stuck(self.requests, capacity) and not is_stuck(self.requests, now):
@@ -309,7 +296,7 @@ class _Case:
         if self._each() < LITTLE and speedup < 1.5:
             return "little", root
         bound = max(self.python, self.own_cpu)
-        now = max(self._queues(capacities(self.gathered, self.serial_now)), bound)
+        now = max(self._queues(self.capacity), bound)
         for key in self.sync_callers:
             wall = self._queues(capacities(self.gathered, self.serial_now - {key}), self._gathering())
             if max(wall, bound) * GAIN < now:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bls_notebook.observe.records.comparison import Measured
+from bls_notebook.observe.records.comparison import Measured, Verdict
 from bls_notebook.observe.records.session import ModelSeen
 
-__all__ = ["DOUBTFUL", "Facts", "advice", "give_or_take", "note", "sentence", "times"]
+__all__ = ["DOUBTFUL", "Facts", "advice", "give_or_take", "roughness", "sentence", "times"]
 
 ROUGH = 0.2  # of the time: without a processor
 DOUBTFUL = 0.075  # standard error of a speed-up: from here on its figures are rough
@@ -15,21 +15,13 @@ DOUBTFUL = 0.075  # standard error of a speed-up: from here on its figures are r
 
 @dataclass(frozen=True)
 class Facts:
-    """What the sentence of a verdict is made of; times in ns."""
+    """What the sentence of a verdict is made of: its figures, and what else was seen; times in ns."""
 
-    cause: str
-    model: str
-    seen: ModelSeen | None
+    verdict: Verdict
     measured: Measured
-    best: float
-    chain: int
+    seen: ModelSeen | None
     python: int
     waiting: int
-    queued: float
-    models: tuple[str, ...]
-    count: int
-    predicted: float
-    on_server: float
     batch: int
 
     @property
@@ -50,22 +42,23 @@ def give_or_take(relative_error: float) -> str:
 
 def sentence(f: Facts) -> str:
     """Return the one sentence that says whether async helped, and why (not)."""
-    name, brought = f"`{f.model}`", f"async was {times(f.measured.speedup)} times as fast"
+    v = f.verdict
+    name, brought = f"`{v.model}`", f"async was {times(f.measured.speedup)} times as fast"
     if f.measured.speedup < 1.15:
         brought = "async brought nothing"
     cores = f.measured.cpu_gathered / max(1, f.measured.gathered)
     each = _time(f.measured.sequential / max(1, f.measured.requests))
     several = f"{f.waiting} request{'' if f.waiting == 1 else 's'}"
     instances = "one instance" if f.instances == 1 else f"{f.instances} instances"
-    match f.cause:
+    match v.cause:
         case "queue":
             return (
-                f"{several} queued on the {instances} of {name} for {f.queued:.0%} of the time: {brought}, "
+                f"{several} queued on the {instances} of {name} for {v.queued:.0%} of the time: {brought}, "
                 f"and it cannot help more until `instance_group.count` > {f.instances}."
             )
         case "one_at_a_time":
             return (
-                f"{several} queued for {name} for {f.queued:.0%} of the time: its execute is async "
+                f"{several} queued for {name} for {v.queued:.0%} of the time: its execute is async "
                 f"but the model is not decoupled, so an instance serves one batch at a time, and {brought}."
             )
         case "gil":
@@ -97,42 +90,43 @@ def sentence(f: Facts) -> str:
                 f"{brought}."
             )
         case "helped":
-            return f"Async helped: {times(f.measured.speedup)} times as fast, of {times(f.best)} at best."
+            return f"Async helped: {times(f.measured.speedup)} times as fast, of {times(v.best)} at best."
         case "one":
             return "There was one request: nothing to overlap. Compare with n of 2 or more."
     return (
-        f"Nothing queued for long: {brought}, of {times(f.best)} at best; "
-        f"the longest request takes {_time(f.chain)} by itself."
+        f"Nothing queued for long: {brought}, of {times(v.best)} at best; "
+        f"the longest request takes {_time(v.chain)} by itself."
     )
 
 
 def advice(f: Facts) -> str:
     """Return what to change, and what that is predicted to bring."""
-    whom = " and ".join(f"`{m}`" for m in f.models)
+    v = f.verdict
+    whom = " and ".join(f"`{m}`" for m in v.models)
     more = ""
-    if f.count:
-        more = f"Set `instance_group.count` to {f.count} for {whom}: predicted {times(f.predicted)} times as"
+    if v.count:
+        more = f"Set `instance_group.count` to {v.count} for {whom}: predicted {times(v.predicted)} times as"
         more += " fast as today's exec"
-        if f.best > f.predicted * 1.15:
-            more += f" ({times(f.best)} at best, with an instance for each request)"
+        if v.best > v.predicted * 1.15:
+            more += f" ({times(v.best)} at best, with an instance for each request)"
         more += "."
-    match f.cause:
+    match v.cause:
         case "gil":
             return (
                 "Do the work in code that releases the lock (NumPy on whole arrays, ONNX), or take fewer, "
                 "larger requests. More instances do not help here, where they share one Python; on a Triton "
                 "server each instance is a process of its own: up to "
-                f"{times(f.on_server)} times as fast there."
+                f"{times(max((w.on_server for w in f.verdict.what_ifs), default=0.0))} times as fast there."
             )
         case "sync_exec":
             return (
                 "Send by async_exec, and await asyncio.gather of those that do not need each other: "
-                f"predicted {times(f.predicted)} times as fast as today's exec."
+                f"predicted {times(v.predicted)} times as fast as today's exec."
             )
         case "blocking":
             return (
                 "Await instead (asyncio.sleep, an async client), or hand it to asyncio.to_thread: predicted "
-                f"{times(f.predicted)} times as fast as today's exec."
+                f"{times(v.predicted)} times as fast as today's exec."
             )
         case "one_at_a_time":
             return " ".join(
@@ -151,7 +145,7 @@ def advice(f: Facts) -> str:
     return more
 
 
-def note(f: Facts) -> str:
+def roughness(f: Facts) -> str:
     """Return what makes the figures rough, empty where nothing does."""
     part = max(
         f.measured.waited_sequential / max(1, f.measured.sequential),
@@ -159,7 +153,7 @@ def note(f: Facts) -> str:
     )
     if part < ROUGH:
         unsure = give_or_take(f.measured.relative_error)
-        if not unsure or f.cause == "little":  # so little differs much anywhere
+        if not unsure or f.verdict.cause == "little":  # so little differs much anywhere
             return ""
         return (
             "The runs differed much from one to the next: the speed-up is "

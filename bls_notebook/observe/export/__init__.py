@@ -13,7 +13,7 @@ from bls_notebook.observe.export.span_table import csv_text
 from bls_notebook.observe.record_file import write_file
 from bls_notebook.observe.records.spans import SessionData
 
-__all__ = ["chrome_trace", "csv_text", "perfetto_trace", "save"]
+__all__ = ["chrome_trace", "csv_text", "perfetto_trace", "save_session"]
 
 # The first ending that fits counts.
 _WRITERS: dict[str, Callable[[SessionData], bytes]] = {
@@ -26,7 +26,7 @@ _WRITERS: dict[str, Callable[[SessionData], bytes]] = {
 }
 
 
-def save(session: SessionData, path: str | Path) -> Path:
+def save_session(session: SessionData, path: str | Path) -> Path:
     """Write a session to a file, in the form that the end of its name stands for.
 
     Raises

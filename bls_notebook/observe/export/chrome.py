@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bls_notebook.observe.export.facts import facts
-from bls_notebook.observe.export.tracks import tracks
+from bls_notebook.observe.export.tracks import request_facts, tracks
 from bls_notebook.observe.records.spans import SessionData
 
 __all__ = ["chrome_trace"]
@@ -28,7 +27,7 @@ def chrome_trace(session: SessionData) -> str:
             begin = piece.begin / 1e3
             length = (piece.end - piece.begin) / 1e3
             named = {"name": piece.name, "cat": piece.kind, **here}
-            args = facts(piece.spans) if piece.name != piece.kind else {}
+            args = request_facts(piece.spans) if piece.name != piece.kind else {}
             events.append({"ph": "X", "ts": begin, "dur": length, "args": args, **named})
             for span in piece.arrives:
                 flow = {"name": "request", "cat": "request", "id": span, **here}

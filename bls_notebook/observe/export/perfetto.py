@@ -9,13 +9,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from bls_notebook.observe.errors import BLSError
-from bls_notebook.observe.export.facts import clean, facts
-from bls_notebook.observe.export.tracks import Track, tracks
+from bls_notebook.observe.export.tracks import Track, request_facts, tracks
 from bls_notebook.observe.records.spans import SessionData
+from bls_notebook.observe.visible import encodable
 
 __all__ = ["perfetto_trace"]
 
 _SEQUENCE = 1
+_TRACKS = 1 << 32  # the ids of tracks; below them are those of processes
 _CLEARED = 1  # SEQ_INCREMENTAL_STATE_CLEARED: nothing before this packet matters
 _BEGIN, _END, _INSTANT = 1, 2, 3  # TrackEvent.Type
 
@@ -65,16 +66,16 @@ class _Writer:
     def process(self, number: int, name: str) -> None:
         """Describe a model, which is a process of its own on a real server."""
         descriptor = self._packet().track_descriptor
-        descriptor.uuid = _process_uuid(number)
+        descriptor.uuid = number
         descriptor.process.pid = number
-        descriptor.process.process_name = clean(name)
+        descriptor.process.process_name = encodable(name)
 
     def track(self, number: int, group: int, track: Track) -> None:
         """Describe a track, and write what is on it."""
         descriptor = self._packet().track_descriptor
-        descriptor.uuid = uuid = _track_uuid(number)
-        descriptor.parent_uuid = _process_uuid(group)
-        descriptor.name = clean(track.name)
+        descriptor.uuid = uuid = _TRACKS + number
+        descriptor.parent_uuid = group
+        descriptor.name = encodable(track.name)
         open_until: list[int] = []
         for piece in track.slices:
             while open_until and open_until[-1] <= piece.begin:
@@ -82,7 +83,7 @@ class _Writer:
             event = self._event(uuid, piece.begin, _BEGIN, piece.name, piece.kind)
             event.terminating_flow_ids.extend(piece.arrives)
             if piece.name != piece.kind:
-                _annotate(event, facts(piece.spans).items())
+                _annotate(event, request_facts(piece.spans).items())
             open_until.append(piece.end)
         while open_until:
             self._event(uuid, open_until.pop(), _END)
@@ -99,7 +100,7 @@ class _Writer:
         event.track_uuid = uuid
         event.type = kind
         if name:
-            event.name = clean(name)
+            event.name = encodable(name)
             event.categories.append(category)
         return event
 
@@ -112,11 +113,3 @@ def _annotate(event: Any, what: Iterable[tuple[str, str | int]]) -> None:
             note.int_value = value
         else:
             note.string_value = value
-
-
-def _process_uuid(number: int) -> int:
-    return number
-
-
-def _track_uuid(number: int) -> int:
-    return (1 << 32) + number

@@ -9,13 +9,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.record_file import read_json, told
-from bls_notebook.observe.records.plain import Record
+from bls_notebook.observe.records.plain import plain
 from bls_notebook.observe.records.spans import SCHEMA, SessionData
 
 __all__ = ["FORMAT", "json_bytes", "read_session"]
@@ -26,26 +25,13 @@ _Session = TypeVar("_Session", bound=SessionData)
 
 def json_bytes(session: SessionData, compressed: bool = False) -> bytes:
     """Return a session as JSON text in UTF-8, gzipped if `compressed`."""
-    data = {"format": FORMAT, "schema": SCHEMA, **_short(session)}
+    data = {"format": FORMAT, "schema": SCHEMA, **plain(session, defaults=False)}
     # ASCII escapes: a model's name or error may hold half a surrogate pair, which has no UTF-8.
     try:
         text = json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
     except ValueError as error:
         raise BLSError(f"session: cannot be saved: {error}") from None
     return gzip.compress(text, 6, mtime=0) if compressed else text
-
-
-def _short(record: Record) -> dict[str, Any]:
-    """A record as plain data, without the fields that have their default."""
-    out: dict[str, Any] = {}
-    for field in fields(record):  # type: ignore[arg-type]
-        value = getattr(record, field.name)
-        if field.default is not MISSING and value == field.default:
-            continue
-        if isinstance(value, tuple):
-            value = [_short(item) if isinstance(item, Record) else item for item in value]
-        out[field.name] = value
-    return out
 
 
 def read_session(path: str | Path, kind: type[_Session]) -> _Session:

@@ -6,42 +6,17 @@ import csv
 import io
 
 from bls_notebook.observe.records.spans import SessionData, Span
+from bls_notebook.observe.visible import encodable
 
 __all__ = ["COLUMNS", "csv_text"]
 
 # Times are ns since the session began; the phases are lengths, ns.
 COLUMNS = (
-    "id",
-    "parent",
-    "model",
-    "version",
-    "instance",
-    "device",
-    "kind",
-    "state",
-    "batch",
-    "rows",
-    "request_id",
-    "thread",
-    "sent",
-    "queued",
-    "started",
-    "inferred",
-    "ended",
-    "released",
-    "compute_input",
-    "queue",
-    "compute_infer",
-    "compute_output",
-    "duration",
-    "device_ns",
-    "bytes_in",
-    "bytes_out",
-    "crossings",
-    "cached",
-    "responses",
-    "error",
-)
+    "id", "parent", "model", "version", "instance", "device", "kind", "state", "batch", "rows", "request_id",
+    "thread", "sent", "queued", "started", "inferred", "ended", "released", "compute_input", "queue",
+    "compute_infer", "compute_output", "duration", "device_ns", "bytes_in", "bytes_out", "crossings",
+    "cached", "responses", "error",
+)  # fmt: skip
 _DANGEROUS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -54,7 +29,7 @@ def csv_text(session: SessionData) -> str:
     writer = csv.writer(out)
     writer.writerow(COLUMNS)
     writer.writerows([_cell(span, name) for name in COLUMNS] for span in session.spans)
-    return out.getvalue().encode("utf-8", "backslashreplace").decode()
+    return encodable(out.getvalue())
 
 
 def _cell(span: Span, name: str) -> str | int:

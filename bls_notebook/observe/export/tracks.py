@@ -7,14 +7,15 @@ takes, of one name.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.spans import SessionData, Span
+from bls_notebook.observe.visible import encodable
 
-__all__ = ["Point", "Slice", "Track", "tracks"]
+__all__ = ["Point", "Slice", "Track", "request_facts", "tracks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,4 +142,33 @@ def _laid_out(
         slices = [s for stack in lane for s in sorted(stack, key=lambda s: (s.begin, -s.end))]
         found = [p for stack in lane for p in points.get(stack[0].spans[0].id, ())]
         out.append(Track(group, name, tuple(slices), tuple(sorted(found, key=lambda p: p.at))))
+    return out
+
+
+def request_facts(spans: Sequence[Span]) -> dict[str, str | int]:
+    """Return what viewers show of a slice beside its name and times; of a batch sizes are sums."""
+    first = spans[0]
+    out: dict[str, str | int] = {
+        "request": first.id if len(spans) == 1 else ", ".join(str(s.id) for s in spans),
+        "parent": first.parent,
+        "kind": first.kind,
+        "state": first.state,
+        "version": first.version,
+        "device": first.device,
+        "rows": sum(s.rows for s in spans),
+        "bytes_in": sum(s.bytes_in for s in spans),
+        "bytes_out": sum(s.bytes_out for s in spans),
+        "thread": first.thread,
+    }
+    if first.request_id:
+        out["request_id"] = encodable(first.request_id)
+    if any(s.crossings for s in spans):
+        out["crossings"] = sum(s.crossings for s in spans)
+    if first.device_ns >= 0:
+        out["device_ns"] = first.device_ns
+    if first.cached:
+        out["cached"] = "yes"
+    error = next((s.error for s in spans if s.error), "")
+    if error:
+        out["error"] = encodable(error)
     return out

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bls_notebook.observe.analysis import memory_use
 from bls_notebook.observe.record_file import RecordFile
-from bls_notebook.observe.records.lives import DeviceSeen, Holder, Life, Maker, Stay
+from bls_notebook.observe.records.lives import (
+    DeviceSeen,
+    Holder,
+    Life,
+    Maker,
+    MemoryLevel,
+    Peak,
+    Stay,
+    is_left_behind,
+)
 from bls_notebook.observe.records.plain import Record
 
 __all__ = [
@@ -26,6 +35,15 @@ __all__ = [
 SCHEMA = 1
 
 
+def _lives_at(life: Life, ns: int) -> bool:
+    """Whether a life has begun and not ended; a moment belongs to what begins in it."""
+    return life.died < 0 if ns < 0 else life.born <= ns and (life.died < 0 or ns < life.died)
+
+
+def _largest_first(lives: Iterable[Life]) -> tuple[Life, ...]:
+    return tuple(sorted(lives, key=lambda life: (-life.bytes, life.id)))
+
+
 class LifetimesAnalysis:
     """What lifetimes answer; for those that have a `Lifetimes` as `record`."""
 
@@ -39,7 +57,7 @@ class LifetimesAnalysis:
 
     def alive(self, ns: int = -1) -> tuple[Life, ...]:
         """Return what was alive at a moment of the track, -1 for its end; the largest first."""
-        return memory_use.alive(self.record.lives, ns)
+        return _largest_first(life for life in self.record.lives if _lives_at(life, ns))
 
     def bytes(self, device: str = "", ns: int = -1) -> int:
         """Return how many bytes were alive at a moment of the track, -1 for its end.
@@ -51,22 +69,36 @@ class LifetimesAnalysis:
         ns : int
             Nanoseconds since the track began.
         """
-        return memory_use.bytes_alive(self.record.lives, device, ns)
+        here = (life for life in self.record.lives if device in ("", life.device))
+        return sum(life.bytes for life in here if _lives_at(life, ns))
 
-    def levels(self, device: str) -> tuple[memory_use.MemoryLevel, ...]:
-        """Return the bytes alive on a device over time, a step for each change."""
-        return memory_use.levels(self.record.lives, device)
+    def levels(self, device: str) -> tuple[MemoryLevel, ...]:
+        """Return the bytes alive on a device over time, a step for each change; the first at 0 ns."""
+        changes: dict[int, int] = {0: 0}
+        for life in self.record.lives:
+            if life.device == device and life.bytes and life.died != life.born:
+                changes[life.born] = changes.get(life.born, 0) + life.bytes
+                if life.died >= 0:
+                    changes[life.died] = changes.get(life.died, 0) - life.bytes
+        out: list[MemoryLevel] = []
+        total = 0
+        for ns in sorted(changes):
+            total += changes[ns]
+            if not out or changes[ns]:
+                out.append(MemoryLevel(ns, total))
+        return tuple(out)
 
-    def peak(self, device: str) -> memory_use.Peak:
+    def peak(self, device: str) -> Peak:
         """Return when most bytes were alive on a device, and what they were."""
-        return memory_use.peak(self.record.lives, device)
+        top = max(self.levels(device), key=lambda level: (level.bytes, -level.ns))
+        return Peak(top.ns, top.bytes, tuple(life for life in self.alive(top.ns) if life.device == device))
 
     def left_behind(self) -> tuple[Life, ...]:
         """Return what requests made and somebody still holds, the largest first.
 
         Arrays that the notebook made itself, and sent, are not among them.
         """
-        return memory_use.left_behind(self.record.lives)
+        return _largest_first(filter(is_left_behind, self.record.lives))
 
     def save(self, path: str | Path) -> Path:
         """Write the lifetimes to a JSON file, for `load_lifetimes`; compressed where it ends with ``.gz``.

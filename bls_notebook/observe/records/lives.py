@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bls_notebook.observe.records.plain import Record
 
-__all__ = ["DeviceSeen", "Holder", "Life", "Maker", "Stay"]
+__all__ = ["DeviceSeen", "Holder", "Life", "Maker", "MemoryLevel", "Peak", "Stay", "is_left_behind"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -97,3 +97,29 @@ class DeviceSeen(Record):
     simulated: bool = False
     total: int = 0
     used: int = 0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MemoryLevel(Record):
+    """From ``ns`` on, so many ``bytes`` were alive on a device."""
+
+    ns: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Peak(Record):
+    """When most bytes were alive on a device, and the lives that they were, the largest first."""
+
+    ns: int = 0
+    bytes: int = 0
+    lives: tuple[Life, ...] = ()
+
+
+def is_left_behind(life: Life) -> bool:
+    """Whether a request made it and somebody still holds it.
+
+    An array that the notebook made itself and gave as an input is its own affair. What a model allocated on
+    a GPU is left behind, also where no request has seen it.
+    """
+    return life.died < 0 and life.bytes > 0 and bool(life.maker.model or life.how != "new")

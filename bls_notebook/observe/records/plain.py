@@ -40,7 +40,7 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as dicts, lists and plain values that ``json.dumps`` takes."""
-        return {name: _plain(getattr(self, name)) for name in _hints(type(self))}
+        return dict(plain(self))
 
     @classmethod
     def from_dict(cls: type[R], data: Mapping[str, Any]) -> R:
@@ -89,11 +89,17 @@ def _short(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else repr(value)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any, *, defaults: bool = True) -> Any:
+    """Return a record as plain data; without `defaults` the fields are left out that have theirs."""
     if isinstance(value, Record):
-        return value.to_dict()
+        every = ((field, getattr(value, field.name)) for field in fields(value))  # type: ignore[arg-type]
+        return {
+            field.name: plain(found, defaults=defaults)
+            for field, found in every
+            if defaults or found != field.default
+        }
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain(item, defaults=defaults) for item in value]
     return value
 
 

@@ -82,9 +82,9 @@ class SessionAnalysis:
         BLSError
             Another ending, it cannot be written, or the package `perfetto` is needed and not there.
         """
-        from bls_notebook.observe.export import save
+        from bls_notebook.observe.export import save_session
 
-        return save(self.record, path)
+        return save_session(self.record, path)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
