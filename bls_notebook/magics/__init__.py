@@ -5,25 +5,24 @@ Adding this to a shell imports nothing heavy; models' displays are text and HTML
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from .registry import Extension
+from .registry import add_magics
 
 __all__ = ["load", "unload"]
 
-_extensions: WeakKeyDictionary[InteractiveShell, Extension] = WeakKeyDictionary()
+_added: WeakKeyDictionary[InteractiveShell, Callable[[], None]] = WeakKeyDictionary()
 
 
 def load(shell: InteractiveShell) -> None:
     """Add the magics to a shell; the second time, nothing."""
-    if shell not in _extensions:
-        _extensions[shell] = Extension(shell)
+    if shell not in _added:
+        _added[shell] = add_magics(shell)
 
 
 def unload(shell: InteractiveShell) -> None:
     """Take the magics away again; models stay loaded."""
-    extension = _extensions.pop(shell, None)
-    if extension is not None:
-        extension.remove()
+    _added.pop(shell, lambda: None)()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any, cast
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -11,47 +12,39 @@ from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_s
 
 from .completion.suggest import magic_matcher
 from .failing import add_handler
-from .memory_watch import MemoryWatch
+from .memory_watch import watch_memory
 from .notebook import Notebook
-from .output.cell_log import CellLog
-from .output.formatters import add_formatters, remove_formatters
+from .output.cell_log import show_logs
+from .output.formatters import add_formatters
 from .parsing.arguments import HelpWanted
 from .settings import BLSNotebook
 from .table import MAGICS, Magic
 
-__all__ = ["Extension"]
+__all__ = ["add_magics"]
 
 
-class Extension:
-    """What bls_notebook adds to one shell."""
+def add_magics(shell: InteractiveShell) -> Callable[[], None]:
+    """Add everything to a shell; what this returns takes it away, and models stay loaded."""
+    added = ExitStack()
+    untyped = cast(Any, shell)  # as much of it is
+    notebook = Notebook(shell, BLSNotebook(parent=shell))
+    for magic in MAGICS:
+        untyped.register_magic_function(_function(notebook, magic), magic.kind, magic.name)
+        added.callback(untyped.magics_manager.magics[magic.kind].pop, magic.name, None)
+    for add in (add_formatters, add_handler, watch_memory, show_logs):
+        added.callback(add(notebook))
+    for known, new in (
+        (untyped.configurables, notebook.settings),
+        (untyped.Completer.custom_matchers, magic_matcher),
+    ):
+        known.append(new)
+        added.callback(_drop, known, new)
+    return added.close
 
-    def __init__(self, shell: InteractiveShell) -> None:
-        self._shell = cast(Any, shell)  # much of it is untyped
-        settings = BLSNotebook(parent=shell)
-        self._notebook = Notebook(shell, settings)
-        for magic in MAGICS:
-            self._shell.register_magic_function(_function(self._notebook, magic), magic.kind, magic.name)
-        self._shell.configurables.append(settings)
-        add_formatters(self._notebook)
-        self._give_back_handler = add_handler(self._notebook)
-        self._memory = MemoryWatch(self._notebook)
-        self._log = CellLog(self._notebook)
-        self._log.install()
-        self._shell.Completer.custom_matchers.append(magic_matcher)
 
-    def remove(self) -> None:
-        """Take it all away; models stay loaded."""
-        for magic in MAGICS:
-            self._shell.magics_manager.magics[magic.kind].pop(magic.name, None)
-        if self._notebook.settings in self._shell.configurables:
-            self._shell.configurables.remove(self._notebook.settings)
-        remove_formatters(self._notebook)
-        self._give_back_handler()
-        self._memory.remove()
-        self._log.remove()
-        matchers = self._shell.Completer.custom_matchers
-        if magic_matcher in matchers:
-            matchers.remove(magic_matcher)
+def _drop(known: list[Any], one: Any) -> None:
+    if one in known:
+        known.remove(one)
 
 
 def _function(notebook: Notebook, magic: Magic) -> Callable[..., Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import blsmemory, blsprofile, body, request, tritonconfig, tritonmodel
+from . import blsmemory, blsprofile, cell_body, request, tritonmodel
 from .notebook import Notebook
 from .parsing.arguments import Parser
 from .parsing.expressions import Variables
@@ -33,10 +33,10 @@ class Magic(NamedTuple):
 
 MAGICS = (
     Magic(tritonmodel.PARSER, tritonmodel.tritonmodel),
-    Magic(tritonconfig.PARSER, tritonconfig.tritonconfig),
+    Magic(tritonmodel.CONFIG_PARSER, tritonmodel.tritonconfig),
     Magic(router.PARSER, router.tritonrepo),
     Magic(request.PARSER, request.bls_line),
-    Magic(body.PARSER, body.bls_cell),
+    Magic(cell_body.PARSER, cell_body.bls_cell),
     Magic(blsprofile.PARSER, blsprofile.blsprofile_line),
     Magic(blsprofile.CELL_PARSER, blsprofile.blsprofile_cell),
     Magic(blsmemory.PARSER, blsmemory.bls_memory),

@@ -1,4 +1,4 @@
-"""``%%tritonmodel``: define and load a model from a cell."""
+"""``%%tritonmodel`` and ``%%tritonconfig``: define a model by a cell, and give its config.pbtxt as one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .parsing.arguments import Parser, whole_number
 from .parsing.expressions import Variables
 from .parsing.model_options import add_config_options, config_of
 
-__all__ = ["PARSER", "tritonmodel"]
+__all__ = ["CONFIG_PARSER", "PARSER", "tritonconfig", "tritonmodel"]
 
 PARSER = Parser(
     "%%tritonmodel",
@@ -31,6 +31,15 @@ _add("--version", type=whole_number(1), default=1, metavar="N", help="number of 
 add_config_options(PARSER)
 _add("-q", "--quiet", action="store_true", help="show nothing, unless it fails")
 
+CONFIG_PARSER = Parser(
+    "%%tritonconfig",
+    "Gives a model's configuration: the cell is its config.pbtxt. It is checked at once. A model of this "
+    "name that was defined by a cell is loaded again with it; otherwise the next %%tritonmodel uses it.",
+    "  %%tritonconfig add_sub\n",
+)
+CONFIG_PARSER.add_argument("name", metavar="NAME", help="the model's name")
+CONFIG_PARSER.add_argument("-q", "--quiet", action="store_true", help="show nothing, unless it fails")
+
 
 def tritonmodel(notebook: Notebook, line: str, cell: str, variables: Variables) -> ModelRecord | None:
     """Define and load a model from a cell."""
@@ -41,3 +50,15 @@ def tritonmodel(notebook: Notebook, line: str, cell: str, variables: Variables) 
             arguments.name, cell, config, arguments.version, notebook_names=variables.keys()
         )
     return None if arguments.quiet else record
+
+
+def tritonconfig(notebook: Notebook, line: str, cell: str, variables: Variables) -> ModelRecord | None:
+    """Give a model's config.pbtxt as a cell."""
+    arguments = CONFIG_PARSER.parse_line(line, variables)
+    with reported(notebook, arguments.name):
+        record = bls.current_repository().set_config(arguments.name, cell)
+    if arguments.quiet:
+        return None
+    if record is None:
+        notebook.say(f"config of {arguments.name!r} is noted; the next %%tritonmodel of this name uses it")
+    return record

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bls_notebook.magics.completion.lines import magic_line
+from bls_notebook.magics.completion.suggest import magic_line
 
 Complete = Callable[[str], list[str]]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from IPython.core.completer import (
     CompletionContext,
@@ -14,17 +16,65 @@ from IPython.core.completer import (
 import bls_notebook as bls
 from bls_notebook.magics.parsing.arguments import Parser
 from bls_notebook.magics.parsing.request_line import input_name
+from bls_notebook.magics.parsing.words import UnfinishedError, split_words
 from bls_notebook.magics.repo.router import VERBS
 from bls_notebook.magics.repo.verb import Verb
 from bls_notebook.magics.table import MAGICS
 from bls_notebook.observe.records.repository import ModelRecord
 
-from .lines import MagicLine, magic_line
 from .paths import paths
 
-__all__ = ["magic_matcher", "suggest"]
+__all__ = ["MagicLine", "magic_line", "magic_matcher", "suggest"]
 
 _PARSERS = {magic.parser.prog: magic.parser for magic in MAGICS}
+_NAMES = {kind: "|".join(m.name for m in MAGICS if m.kind == kind) for kind in ("line", "cell")}
+_LINE = re.compile(rf"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%(?:{_NAMES['line']}))\s(?P<rest>.*)$")
+_CELL = re.compile(rf"^(?P<magic>%%(?:{_NAMES['cell']}))\s(?P<rest>.*)$")
+
+
+@dataclass(frozen=True)
+class MagicLine:
+    """A magic's line up to the cursor.
+
+    Attributes
+    ----------
+    magic : str
+        With its signs, such as ``%bls``.
+    words : tuple of str
+        Whole words before the cursor.
+    fragment : str
+        The word that the cursor is at the end of, as far as it is written.
+    opened : bool
+        Whether that word has begun with a quote that is not closed: it is Python, or a path.
+    """
+
+    magic: str
+    words: tuple[str, ...]
+    fragment: str
+    opened: bool = False
+
+
+def magic_line(text: str, first_line: bool) -> MagicLine | None:
+    """Return the magic of a line that ends at the cursor; None where it is not one of ours.
+
+    Inside an open bracket, or a quote that opens within a word, there is none either: that is Python.
+    """
+    found = _LINE.match(text) or (_CELL.match(text) if first_line else None)
+    if found is None:
+        return None
+    rest, opened = found["rest"], ""
+    try:
+        split = split_words(rest)
+    except UnfinishedError as error:
+        rest, opened = rest[: error.start], rest[error.start :]
+        if opened[0] not in "'\"":
+            return None
+        split = split_words(rest)
+    words = [word.text for word in split]
+    if opened:
+        return MagicLine(found["magic"], tuple(words), opened, True)
+    fragment = words.pop() if words and not text[-1].isspace() else ""
+    return MagicLine(found["magic"], tuple(words), fragment)
 
 
 # Before all other matchers, so that what it finds hides files and Python names.

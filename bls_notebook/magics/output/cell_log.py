@@ -22,7 +22,7 @@ from bls_notebook.engine import logs
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.observe.records.logs import LEVELS, LogLine
 
-__all__ = ["CellLog"]
+__all__ = ["CellLog", "show_logs"]
 
 LOUD = ("warning", "error")
 LATER = 1.0  # seconds until it is told what was left out after the end of a cell
@@ -102,26 +102,28 @@ class CellLog:
         self._later = _in_a_while if later is None else later
         self._lock = threading.RLock()
         self._of_context: ContextVar[Cell | None] = ContextVar("bls_cell", default=None)
-        self._quiet = logging.NullHandler()  # else Python itself prints warnings that nobody handles
         self._current = Cell(notebook.cell_number, now())
 
-    def install(self) -> None:
-        """Begin to show."""
+    def install(self) -> Callable[[], None]:
+        """Begin to show; what this returns ends it."""
         events = self._notebook.shell.events
-        events.register("pre_run_cell", self._begin)
-        events.register("post_run_cell", self._end)
-        logging.getLogger(logs.LOGGER).addHandler(self._quiet)
+        logger = logging.getLogger(logs.LOGGER)
+        quiet = logging.NullHandler()  # else Python itself prints warnings that nobody handles
+        callbacks = (("pre_run_cell", self._begin), ("post_run_cell", self._end))
+        for name, callback in callbacks:
+            events.register(name, callback)
+        logger.addHandler(quiet)
         logs.add_display(self.show)
         self._of_context.set(self._current)
 
-    def remove(self) -> None:
-        """Show no more."""
-        logs.remove_display(self.show)
-        logging.getLogger(logs.LOGGER).removeHandler(self._quiet)
-        events = self._notebook.shell.events
-        for name, callback in (("pre_run_cell", self._begin), ("post_run_cell", self._end)):
-            if callback in events.callbacks.get(name, ()):
-                events.unregister(name, callback)
+        def remove() -> None:
+            logs.remove_display(self.show)
+            logger.removeHandler(quiet)
+            for name, callback in callbacks:
+                if callback in events.callbacks.get(name, ()):
+                    events.unregister(name, callback)
+
+        return remove
 
     def _begin(self, info: Any = None) -> None:
         cell = Cell(self._notebook.cell_number, self._now())
@@ -183,3 +185,8 @@ def _in_a_while(call: Callable[[], None]) -> None:
     timer = threading.Timer(LATER, call)
     timer.daemon = True
     timer.start()
+
+
+def show_logs(notebook: Notebook) -> Callable[[], None]:
+    """Show what models log under their cells; what this returns ends it."""
+    return CellLog(notebook).install()

@@ -5,16 +5,15 @@ Only a cell's own value is drawn in full; inside lists and dicts the short `repr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
-
-from IPython.core.formatters import DisplayFormatter
 
 from bls_notebook import BLSError
 from bls_notebook.magics.notebook import Notebook
 
 from .results import Families, Models, Responses, Statistics
 
-__all__ = ["add_formatters", "remove_formatters"]
+__all__ = ["add_formatters"]
 
 _LISTS: tuple[type, ...] = (Responses, Models, Statistics, Families)
 # By name: most of them are imported when they are first used.
@@ -34,14 +33,8 @@ _NAMES = (
 _TYPES: tuple[type | str, ...] = (*(f"bls_notebook.{name}" for name in _NAMES), *_LISTS)
 
 
-def _formatter(notebook: Notebook) -> DisplayFormatter:
-    formatter = notebook.shell.display_formatter
-    assert formatter is not None  # every shell makes one
-    return formatter
-
-
-def add_formatters(notebook: Notebook) -> None:
-    """Make the shell draw responses and records."""
+def add_formatters(notebook: Notebook) -> Callable[[], None]:
+    """Make the shell draw responses and records; what this returns makes it forget them."""
 
     def bundle(value: Any, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         try:
@@ -57,19 +50,21 @@ def add_formatters(notebook: Notebook) -> None:
         if responses.shown_in != notebook.cell_number:
             raise NotImplementedError  # the formatters' word for "go on as usual"
 
-    formatter = _formatter(notebook)
+    formatter = notebook.shell.display_formatter
+    assert formatter is not None  # every shell makes one
+    bundles, texts = formatter.mimebundle_formatter, formatter.formatters["text/plain"]
+    first = formatter.ipython_display_formatter
     for kind in _TYPES:
-        formatter.mimebundle_formatter.for_type(kind, bundle)
+        bundles.for_type(kind, bundle)
     for kind in _LISTS:  # IPython's own way with lists would go before the bundle
-        formatter.formatters["text/plain"].for_type(kind, text)
-    formatter.ipython_display_formatter.for_type(Responses, shown_while_they_came)
+        texts.for_type(kind, text)
+    first.for_type(Responses, shown_while_they_came)
 
+    def remove() -> None:
+        for kind in _TYPES:
+            bundles.pop(kind, None)
+        for kind in _LISTS:
+            texts.type_printers.pop(kind, None)
+        first.type_printers.pop(Responses, None)
 
-def remove_formatters(notebook: Notebook) -> None:
-    """Make the shell forget them."""
-    formatter = _formatter(notebook)
-    for kind in _TYPES:
-        formatter.mimebundle_formatter.pop(kind, None)
-    for kind in _LISTS:
-        formatter.formatters["text/plain"].type_printers.pop(kind, None)
-    formatter.ipython_display_formatter.type_printers.pop(Responses, None)
+    return remove

@@ -1,4 +1,7 @@
-"""``%tritonrepo load``, ``reload`` and ``unload``; one model that fails does not keep the others from it."""
+"""``%tritonrepo load``, ``reload``, ``unload``, ``use`` and ``clear``: which folders, and which models serve.
+
+One model that fails does not keep the others from being loaded.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,13 @@ from bls_notebook.magics.failing import CellInterrupted, display_of, reported
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Models
 from bls_notebook.magics.parsing.arguments import Parser
+from bls_notebook.magics.settings import use_repository
 from bls_notebook.observe.records.repository import ModelRecord
+from bls_notebook.repository.source.layout import shown_path
 
 from .verb import Verb
 
-__all__ = ["LOAD", "RELOAD", "UNLOAD"]
+__all__ = ["CLEAR", "LOAD", "RELOAD", "UNLOAD", "USE"]
 
 
 def _each_model(
@@ -85,6 +90,34 @@ def _unload(notebook: Notebook, arguments: argparse.Namespace) -> None:
             notebook.say(f"{name!r} was not loaded", "info")
 
 
+def _use_arguments(parser: Parser) -> None:
+    parser.add_argument("paths", nargs="*", metavar="FOLDER", help="a folder in Triton's layout")
+    parser.add_argument(
+        "--backend-directory",
+        metavar="FOLDER",
+        help="where Python-based backends are, in folders of their names; by default `backends`, beside the "
+        "folders of the repository or in them",
+    )
+
+
+def _use(notebook: Notebook, arguments: argparse.Namespace) -> None:
+    with reported(notebook):
+        lost = use_repository(*arguments.paths, backend_directory=arguments.backend_directory)
+    repository = bls.current_repository()
+    found = {record.name for record in repository.index()}
+    where = ", ".join(shown_path(path) for path in repository.paths) or "memory only"
+    notebook.say(
+        f"model repository: {where}; {len(found)} model{'' if len(found) == 1 else 's'}",
+        hint=f"the repository before is closed; models of cells that went with it: {lost}" if lost else "",
+    )
+
+
+def _clear(notebook: Notebook, arguments: argparse.Namespace) -> None:
+    with reported(notebook):
+        bls.current_repository().clear()
+    notebook.say("every model is unloaded")
+
+
 LOAD = Verb(
     "load",
     "load models; what is loaded and unchanged stays as it is",
@@ -107,3 +140,13 @@ UNLOAD = Verb(
     _unload_arguments,
     suggests=lambda record: record.state == "READY",
 )
+USE = Verb(
+    "use",
+    "work with the models of these folders from now on",
+    _use,
+    _use_arguments,
+    "The repository before is closed, and models that were defined by cells go with it; where its folders "
+    "are the same, nothing happens. Nothing is loaded yet. Without a folder: models in memory only.",
+    "  %tritonrepo use model_repository\n",
+)
+CLEAR = Verb("clear", "unload every model and forget those defined by cells", _clear)

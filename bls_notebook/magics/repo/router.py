@@ -10,8 +10,7 @@ from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import HelpWanted, Parser
 from bls_notebook.magics.parsing.expressions import Variables, expanded
 
-from .choosing import CLEAR, USE
-from .loading import LOAD, RELOAD, UNLOAD
+from .loading import CLEAR, LOAD, RELOAD, UNLOAD, USE
 from .showing import CONFIG, DEVICES, LIST, METRICS, STATS
 from .verb import Verb
 
