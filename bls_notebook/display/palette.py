@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from zlib import crc32
 
-__all__ = ["ALARM", "NOTEBOOK", "Ink", "device_ink", "device_inks", "model_inks"]
+__all__ = ["ALARM", "NOTEBOOK", "Ink", "device_ink", "model_inks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,3 @@ def device_ink(name: str) -> Ink:
     """Return the ink of a device: grey for ``cpu``, a colour and a hatch for each ``gpu:N``."""
     number = re.match(r"gpu:(\d+)", name)
     return _GPUS[int(number[1]) % len(_GPUS)] if number else _CPU
-
-
-def device_inks(names: Iterable[str]) -> dict[str, Ink]:
-    """Return the ink of each device by its name."""
-    return {name: device_ink(name) for name in names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 from bls_notebook.observe.recording import Log, Place
@@ -17,8 +18,9 @@ class _Facts:
     """What is known of one request; times of 0 have not happened."""
 
     __slots__ = (
-        "batch", "bytes_in", "bytes_out", "ended", "error", "inferred", "kind", "parent", "place", "queued",
-        "released", "request_id", "responses", "rows", "seen", "sent", "started", "state", "thread",
+        "batch", "bytes_in", "bytes_out", "cached", "crossings", "ended", "error", "inferred", "kind",
+        "parent", "place", "queued", "released", "request_id", "responses", "rows", "seen", "sent", "started",
+        "state", "thread", "timer",
     )  # fmt: skip
 
     def __init__(
@@ -30,7 +32,9 @@ class _Facts:
         self.thread = self.started = self.inferred = self.released = self.ended = self.batch = 0
         self.rows = 1
         self.state, self.error = "ok", ""
-        self.responses = self.bytes_out = 0
+        self.responses = self.bytes_out = self.crossings = 0
+        self.cached = False
+        self.timer: Any = None  # of the GPU
 
 
 def session_of(
@@ -67,31 +71,13 @@ def session_of(
     dropped += max(0, len(numbers) - limit)
     kept = dict.fromkeys(numbers[:limit])
     marks = _marks(log, kept, start, end, limit)
-    cached = set(log.cached[:])
-    crossed: dict[int, int] = {}
-    for number, count in _entries(log.crossed, 2):
-        crossed[number] = crossed.get(number, 0) + count
-    times: dict[int, Any] = {number: timer for number, timer in _entries(log.device_times, 2)}  # noqa: C416
     batches: dict[int, int] = {}
     spans = []
     for number in kept:
         one = facts[number]
         batch = 0 if not one.batch else batches.setdefault(one.batch, len(batches) + 1)
-        timer = times.get(number)
-        spans.append(
-            _span(
-                number - log.base,
-                one,
-                one.parent - log.base if one.parent in kept else 0,
-                batch,
-                start,
-                end,
-                marks.get(number, ()),
-                number in cached,
-                crossed.get(number, 0),
-                -1 if timer is None else timer.ns(),
-            )
-        )
+        parent = one.parent - log.base if one.parent in kept else 0
+        spans.append(_span(number - log.base, one, parent, batch, start, end, marks.get(number, ())))
     models: dict[ModelSeen, None] = dict.fromkeys(facts[n].seen for n in kept if facts[n].seen.version)
     return Session(tuple(spans), tuple(models), end - start, began, name, dropped)
 
@@ -114,23 +100,26 @@ def _facts(log: Log) -> dict[int, _Facts]:
         one.place, one.thread, one.rows, one.started, one.inferred = place, thread, rows, started, inferred
         one.released = one.ended = ended
         one.responses, one.bytes_out = 1, size
-    for number, place, thread, rows, started, batch in _entries(log.placed, 6):
-        if number in out and not out[number].started:  # of an iterative sequence, the first time counts
-            one = out[number]
+
+    def known(entries: list[Any], width: int) -> Iterator[tuple[_Facts, list[Any]]]:
+        return ((out[number], rest) for number, *rest in _entries(entries, width) if number in out)
+
+    for one, (place, thread, rows, started, batch) in known(log.placed, 6):
+        if not one.started:  # of an iterative sequence, the first time counts
             one.seen, one.place, one.thread, one.rows, one.batch = place[0], place, thread, rows, batch
             one.started = started
-    for number, inferred, released in _entries(log.ran, 3):
-        if number in out:
-            out[number].inferred, out[number].released = inferred, released
-    for number, ended, state, error, responses, size in _entries(log.ended, 6):
-        if number in out:
-            one = out[number]
-            one.ended, one.state, one.error, one.responses, one.bytes_out = (
-                ended, state, error, responses, size,
-            )  # fmt: skip
-    for number, until in _entries(log.held, 2):
-        if number in out:
-            out[number].ended = max(out[number].ended, until)
+    for one, rest in known(log.ran, 3):
+        one.inferred, one.released = rest
+    for one, rest in known(log.ended, 6):
+        one.ended, one.state, one.error, one.responses, one.bytes_out = rest
+    for one, (until,) in known(log.held, 2):
+        one.ended = max(one.ended, until)
+    for one, (count,) in known(log.crossed, 2):
+        one.crossings += count
+    for one, (timer,) in known(log.device_times, 2):
+        one.timer = timer
+    for one, _ in known(log.cached, 1):
+        one.cached = True
     for one in out.values():
         if one.kind == "sync" and one.parent in out and out[one.parent].seen.scheduler == "ensemble":
             one.kind = "ensemble"
@@ -153,24 +142,11 @@ def _marks(log: Log, kept: dict[int, None], start: int, end: int, limit: int) ->
         if number in kept and start <= when <= end and left:
             found.setdefault(number, []).append(Mark(when - start, kind))
             left -= 1
-    return {number: tuple(sorted(marks, key=_when)) for number, marks in found.items()}
-
-
-def _when(mark: Mark) -> int:
-    return mark.ns
+    return {number: tuple(sorted(marks, key=attrgetter("ns"))) for number, marks in found.items()}
 
 
 def _span(
-    number: int,
-    one: _Facts,
-    parent: int,
-    batch: int,
-    start: int,
-    end: int,
-    marks: tuple[Mark, ...],
-    cached: bool,
-    crossings: int,
-    device_ns: int,
+    number: int, one: _Facts, parent: int, batch: int, start: int, end: int, marks: tuple[Mark, ...]
 ) -> Span:
     is_open = not one.ended or one.ended > end
     last = end if is_open else max(one.sent, one.ended)
@@ -207,10 +183,10 @@ def _span(
         thread=one.thread,
         bytes_in=one.bytes_in,
         bytes_out=0 if is_open and not marks else one.bytes_out,
-        crossings=crossings,
-        device_ns=device_ns,
+        crossings=one.crossings,
+        device_ns=-1 if one.timer is None else one.timer.ns(),
         marks=marks,
         released=max(started, released) if ran else 0,
-        cached=cached,
+        cached=one.cached,
         responses=sum(m.kind == "response" for m in marks) if is_open else one.responses,
     )

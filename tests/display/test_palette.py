@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bls_notebook.display.palette import ALARM, NOTEBOOK, Ink, device_ink, device_inks, model_inks
+from bls_notebook.display.palette import ALARM, NOTEBOOK, Ink, device_ink, model_inks
 
 
 @given(st.lists(st.text(min_size=1), max_size=30, unique=True))
@@ -38,7 +38,7 @@ def test_the_notebook_is_grey() -> None:
 
 
 def test_devices() -> None:
-    inks = device_inks(["cpu", "gpu:0", "gpu:1", "gpu:2", "gpu:3"])
+    inks = {name: device_ink(name) for name in ["cpu", "gpu:0", "gpu:1", "gpu:2", "gpu:3"]}
     assert len(set(inks.values())) == 5
     assert len({ink.hatch for ink in inks.values()}) == 5
     assert device_ink("gpu:0 (simulated)") == inks["gpu:0"]

@@ -12,12 +12,11 @@ import bls_notebook as bls
 from bls_notebook.magics.failing import CellInterrupted, display_of, reported
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Models
-from bls_notebook.magics.parsing.arguments import Parser
 from bls_notebook.magics.settings import use_repository
 from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.repository.source.layout import shown_path
 
-from .verb import Verb
+from .verb import Verb, is_ready
 
 __all__ = ["CLEAR", "LOAD", "RELOAD", "UNLOAD", "USE"]
 
@@ -50,11 +49,6 @@ def _each_model(
     raise failed[-1]
 
 
-def _load_arguments(parser: Parser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help="names of models")
-    parser.add_argument("--all", action="store_true", help="every model that is known")
-
-
 def _load(notebook: Notebook, arguments: argparse.Namespace) -> ModelRecord | Models:
     repository = bls.current_repository()
     names = arguments.names
@@ -65,17 +59,8 @@ def _load(notebook: Notebook, arguments: argparse.Namespace) -> ModelRecord | Mo
     return _each_model(notebook, names, repository.load)
 
 
-def _names(parser: Parser) -> None:
-    parser.add_argument("names", nargs="+", metavar="NAME", help="names of models")
-
-
 def _reload(notebook: Notebook, arguments: argparse.Namespace) -> ModelRecord | Models:
     return _each_model(notebook, arguments.names, bls.current_repository().reload)
-
-
-def _unload_arguments(parser: Parser) -> None:
-    _names(parser)
-    parser.add_argument("--dependents", action="store_true", help="unload what depends on them as well")
 
 
 def _unload(notebook: Notebook, arguments: argparse.Namespace) -> None:
@@ -88,16 +73,6 @@ def _unload(notebook: Notebook, arguments: argparse.Namespace) -> None:
             notebook.say(f"{name!r} is unloaded")
         else:
             notebook.say(f"{name!r} was not loaded", "info")
-
-
-def _use_arguments(parser: Parser) -> None:
-    parser.add_argument("paths", nargs="*", metavar="FOLDER", help="a folder in Triton's layout")
-    parser.add_argument(
-        "--backend-directory",
-        metavar="FOLDER",
-        help="where Python-based backends are, in folders of their names; by default `backends`, beside the "
-        "folders of the repository or in them",
-    )
 
 
 def _use(notebook: Notebook, arguments: argparse.Namespace) -> None:
@@ -119,34 +94,35 @@ def _clear(notebook: Notebook, arguments: argparse.Namespace) -> None:
 
 
 LOAD = Verb(
-    "load",
-    "load models; what is loaded and unchanged stays as it is",
-    _load,
-    _load_arguments,
+    "load", "load models; what is loaded and unchanged stays as it is", _load,
     examples="  %tritonrepo load add_sub bls_sync\n  %tritonrepo load --all\n",
     suggests=lambda record: record.state != "READY",
-)
+)  # fmt: skip
+LOAD.parser.add_argument("names", nargs="*", metavar="NAME", help="names of models")
+LOAD.parser.add_argument("--all", action="store_true", help="every model that is known")
+
 RELOAD = Verb(
-    "reload",
-    "load models again, also where their files have not changed",
-    _reload,
-    _names,
-    suggests=lambda record: record.state == "READY",
+    "reload", "load models again, also where their files have not changed", _reload, suggests=is_ready
 )
+RELOAD.parser.add_argument("names", nargs="+", metavar="NAME", help="names of models")
+
 UNLOAD = Verb(
-    "unload",
-    "take models out of service; requests under way are finished first",
-    _unload,
-    _unload_arguments,
-    suggests=lambda record: record.state == "READY",
+    "unload", "take models out of service; requests under way are finished first", _unload, suggests=is_ready
 )
+UNLOAD.parser.add_argument("names", nargs="+", metavar="NAME", help="names of models")
+UNLOAD.parser.add_argument("--dependents", action="store_true", help="unload what depends on them as well")
+
 USE = Verb(
-    "use",
-    "work with the models of these folders from now on",
-    _use,
-    _use_arguments,
+    "use", "work with the models of these folders from now on", _use,
     "The repository before is closed, and models that were defined by cells go with it; where its folders "
     "are the same, nothing happens. Nothing is loaded yet. Without a folder: models in memory only.",
     "  %tritonrepo use model_repository\n",
-)
+)  # fmt: skip
+USE.parser.add_argument("paths", nargs="*", metavar="FOLDER", help="a folder in Triton's layout")
+USE.parser.add_argument(
+    "--backend-directory", metavar="FOLDER",
+    help="where Python-based backends are, in folders of their names; by default `backends`, beside the "
+    "folders of the repository or in them",
+)  # fmt: skip
+
 CLEAR = Verb("clear", "unload every model and forget those defined by cells", _clear)

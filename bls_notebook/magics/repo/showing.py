@@ -10,15 +10,10 @@ from bls_notebook import display as displays
 from bls_notebook.magics.failing import reported
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Families, Models, Statistics
-from bls_notebook.magics.parsing.arguments import Parser
 
-from .verb import Verb
+from .verb import Verb, is_ready
 
 __all__ = ["CONFIG", "DEVICES", "LIST", "METRICS", "STATS"]
-
-
-def _config_arguments(parser: Parser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of a model that is loaded")
 
 
 def _config(notebook: Notebook, arguments: argparse.Namespace) -> displays.Display:
@@ -29,26 +24,9 @@ def _config(notebook: Notebook, arguments: argparse.Namespace) -> displays.Displ
     return displays.render_config(arguments.name, to_pbtxt(config), width=notebook.settings.width)
 
 
-def _stats_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "names", nargs="*", metavar="MODEL", help="names of models that are loaded (default: all)"
-    )
-
-
 def _stats(notebook: Notebook, arguments: argparse.Namespace) -> Statistics:
     with reported(notebook):
         return Statistics(bls.current_repository().statistics_records(*arguments.names))
-
-
-def _metrics_arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "filter",
-        nargs="?",
-        default="",
-        metavar="FILTER",
-        help='part of a name, of a help text or of a label (model="add_sub")',
-    )
-    parser.add_argument("--raw", action="store_true", help="print them in Prometheus's text format")
 
 
 def _metrics(notebook: Notebook, arguments: argparse.Namespace) -> Families | None:
@@ -76,38 +54,34 @@ def _metric_names() -> Iterable[str]:
 
 
 LIST = Verb(
-    "list",
-    "show every model that is known, its state and why",
+    "list", "show every model that is known, its state and why",
     lambda notebook, arguments: Models(bls.current_repository().index()),
-)
-CONFIG = Verb(
-    "config",
-    "show a model's completed configuration as config.pbtxt",
-    _config,
-    _config_arguments,
-    suggests=lambda record: record.state == "READY",
-)
+)  # fmt: skip
+CONFIG = Verb("config", "show a model's completed configuration as config.pbtxt", _config, suggests=is_ready)
+CONFIG.parser.add_argument("name", metavar="NAME", help="name of a model that is loaded")
+
 STATS = Verb(
-    "stats",
-    "show what models have done: requests, executions, batches, times, cache",
-    _stats,
-    _stats_arguments,
+    "stats", "show what models have done: requests, executions, batches, times, cache", _stats,
     "The figures are those of Triton's statistics extension; they count from when a version was loaded. The "
     "value is a list of records.",
     "  %tritonrepo stats\n  figures = %tritonrepo stats add_sub\n",
-    lambda record: record.state == "READY",
+    suggests=is_ready,
+)  # fmt: skip
+STATS.parser.add_argument(
+    "names", nargs="*", metavar="MODEL", help="names of models that are loaded (default: all)"
 )
 METRICS = Verb(
-    "metrics",
-    "show custom metrics of models, and Triton's own (nv_*)",
-    _metrics,
-    _metrics_arguments,
+    "metrics", "show custom metrics of models, and Triton's own (nv_*)", _metrics,
     "The value is a list of records. With --raw it is what Prometheus would read.",
     '  %tritonrepo metrics\n  %tritonrepo metrics latency\n  %tritonrepo metrics model="add_sub" --raw\n',
     offers=_metric_names,
-)
+)  # fmt: skip
+METRICS.parser.add_argument(
+    "filter", nargs="?", default="", metavar="FILTER",
+    help='part of a name, of a help text or of a label (model="add_sub")',
+)  # fmt: skip
+METRICS.parser.add_argument("--raw", action="store_true", help="print them in Prometheus's text format")
+
 DEVICES = Verb(
-    "devices",
-    "show the devices and who uses their memory",
-    lambda notebook, arguments: bls.list_devices(),
+    "devices", "show the devices and who uses their memory", lambda notebook, arguments: bls.list_devices()
 )

@@ -11,7 +11,7 @@ from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser
 from bls_notebook.observe.records.repository import ModelRecord
 
-__all__ = ["Verb"]
+__all__ = ["Verb", "is_ready"]
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,6 @@ class Verb:
         One line for the list of verbs.
     run : callable
         Does it; what it returns is the value of the magic.
-    arguments : callable
-        Adds its arguments to a parser.
     details : str
         What else its help says.
     examples : str
@@ -39,7 +37,6 @@ class Verb:
     name: str
     summary: str
     run: Callable[[Notebook, argparse.Namespace], object]
-    arguments: Callable[[Parser], object] = lambda parser: None
     details: str = ""
     examples: str = ""
     suggests: Callable[[ModelRecord], bool] = lambda record: False
@@ -47,8 +44,11 @@ class Verb:
 
     @cached_property
     def parser(self) -> Parser:
-        """The parser of its arguments."""
+        """The parser, to which its arguments are added."""
         description = f"{self.summary}. {self.details}" if self.details else self.summary
-        parser = Parser(f"%tritonrepo {self.name}", description, self.examples)
-        self.arguments(parser)
-        return parser
+        return Parser(f"%tritonrepo {self.name}", description, self.examples)
+
+
+def is_ready(record: ModelRecord) -> bool:
+    """Whether a model serves."""
+    return record.state == "READY"

@@ -13,6 +13,10 @@ from bls_notebook.observe.records.plain import Record
 
 __all__ = ["BatchSeen", "StatisticsRecord", "Times", "statistics_record"]
 
+_PHASES = (
+    "success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Times(Record):
@@ -85,32 +89,23 @@ def statistics_record(
     batching, cached : bool
         By the model's configuration; set too where the row shows it.
     """
-    phases = row.get("inference_stats", {})
-
-    def times(name: str) -> Times:
-        found = phases.get(name, {})
-        return Times(int(found.get("count", 0)), int(found.get("ns", 0)))
-
+    phases = {
+        name: Times(int(found.get("count", 0)), int(found.get("ns", 0)))
+        for name, found in row.get("inference_stats", {}).items()
+        if name in _PHASES
+    }
     batches = tuple(
         BatchSeen(int(batch["batch_size"]), int(batch.get("compute_infer", {}).get("count", 0)))
         for batch in row.get("batch_stats", ())
     )
-    hit, miss = times("cache_hit"), times("cache_miss")
     return StatisticsRecord(
         str(row["name"]),
         str(row.get("version", "")),
         int(row.get("inference_count", 0)),
         int(row.get("execution_count", 0)),
-        times("success"),
-        times("fail"),
-        tuple((reason, count) for reason, count in failures if count),
-        times("queue"),
-        times("compute_input"),
-        times("compute_infer"),
-        times("compute_output"),
-        hit,
-        miss,
-        batches,
-        batching or any(batch.rows > 1 for batch in batches),
-        cached or hit.count > 0 or miss.count > 0,
+        failures=tuple((reason, count) for reason, count in failures if count),
+        batches=batches,
+        batching=batching or any(batch.rows > 1 for batch in batches),
+        cached=cached or any(phases[name].count for name in ("cache_hit", "cache_miss") if name in phases),
+        **phases,
     )
