@@ -10,8 +10,21 @@ from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.observe.visible import visible
 
 __all__ = [
-    "LONGEST", "NOTHING", "code", "coded", "datatype", "device", "dots", "known", "lines", "name", "nbytes",
-    "preview", "quiet", "state", "time",
+    "LONGEST",
+    "NOTHING",
+    "code",
+    "coded",
+    "datatype",
+    "device",
+    "dots",
+    "known",
+    "lines",
+    "memory",
+    "name",
+    "quiet",
+    "state",
+    "time",
+    "values",
 ]  # fmt: skip
 
 LONGEST = 76  # characters of a preview; the whole of it is in the tooltip
@@ -72,7 +85,7 @@ def device(value: str) -> Piece:
     return Piece(value, tag("span", value, cls=f"chip{kind}"))
 
 
-def nbytes(value: int) -> Piece:
+def memory(value: int) -> Piece:
     """Show a size; the exact number is in the tooltip."""
     exact = "not known" if value < 0 else f"{value:,} bytes"
     return Piece(size(value), tag("span", size(value), title=exact))
@@ -80,10 +93,10 @@ def nbytes(value: int) -> Piece:
 
 def known(value: int) -> Piece:
     """Show a size; one that is not known is an empty cell in text."""
-    return nbytes(value) if value >= 0 else Piece("", quiet("not known").html)
+    return memory(value) if value >= 0 else Piece("", quiet("not known").html)
 
 
-def preview(value: str, longest: int = LONGEST) -> Piece:
+def values(value: str, longest: int = LONGEST) -> Piece:
     """Show a preview on one line, cut in HTML by an ellipsis where it is long."""
     short = clip(value, longest)
     shown = tag("code", short, cls="value", title=None if short == value else value)

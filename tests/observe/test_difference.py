@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 
-from bls_notebook.observe.analysis.difference import Difference, ModelChange, verdict
+from bls_notebook.observe.analysis.difference import Difference, ModelChange, direction
 from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.records.session import ModelSeen, Session, Span
 from tests.observe.simulated import Model, session
@@ -65,7 +65,7 @@ def test_what_moved() -> None:
     ],
 )
 def test_verdict(before: list[float], after: list[float], expected: str) -> None:
-    assert verdict(quartiles(before), quartiles(after)) == expected
+    assert direction(quartiles(before), quartiles(after)) == expected
 
 
 @given(sessions())

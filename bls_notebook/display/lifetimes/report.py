@@ -90,13 +90,13 @@ def _devices(record: Lifetimes) -> list[Block]:
 
 def _device(facts: DeviceFacts) -> Row:
     left = join(
-        parts.nbytes(facts.left).html, parts.quiet(f"in {count(facts.left_blocks, 'block')}").html, by=" "
+        parts.memory(facts.left).html, parts.quiet(f"in {count(facts.left_blocks, 'block')}").html, by=" "
     )
     return Row([
         parts.device(facts.label),
-        parts.nbytes(facts.peak),
+        parts.memory(facts.peak),
         parts.known(facts.total or -1),
-        parts.nbytes(facts.used) if facts.used else Piece("", parts.nbytes(0).html),
+        parts.memory(facts.used) if facts.used else Piece("", parts.memory(0).html),
         Piece(size(facts.left), left) if facts.left_blocks else parts.quiet("nothing"),
         Piece(sums_text(facts.at_peak), parts.quiet(sums_text(facts.at_peak, 4)).html, cls="wrap"),
     ])  # fmt: skip
@@ -131,7 +131,7 @@ def _row(record: Lifetimes, kind: Alive) -> Row:
     span = f", span {life.maker.span}" if life.maker.span and len(kind.lives) == 1 else ""
     return Row([
         parts.name(kind.label),
-        parts.nbytes(kind.bytes),
+        parts.memory(kind.bytes),
         parts.code(f"{life.datatype} {shape(life.shape) if life.shape else ''}".strip()),
         parts.device(device_label(record, life.device)),
         owner(life.maker) + span,

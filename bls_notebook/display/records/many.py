@@ -183,7 +183,7 @@ class _Tensors:
 
 
 def _preview(tensor: TensorRecord) -> Html:
-    return parts.preview(tensor.preview, 2 * parts.LONGEST // 3).html
+    return parts.values(tensor.preview, 2 * parts.LONGEST // 3).html
 
 
 def _tensor_columns(records: Records) -> list[_Tensors]:

@@ -60,8 +60,8 @@ def _tensors(caption: str, tensors: tuple[TensorRecord, ...]) -> doc.Table:
             parts.datatype(tensor.datatype),
             parts.code(shape(tensor.shape)),
             parts.device(tensor.device),
-            parts.nbytes(tensor.bytes),
-            parts.preview(tensor.preview),
+            parts.memory(tensor.bytes),
+            parts.values(tensor.preview),
         ])
         for tensor in tensors
     ]  # fmt: skip

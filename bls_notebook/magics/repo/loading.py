@@ -16,7 +16,7 @@ from bls_notebook.magics.settings import use_repository
 from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.repository.source.layout import shown_path
 
-from .verb import Verb, is_ready
+from .verb import Verb, serves
 
 __all__ = ["CLEAR", "LOAD", "RELOAD", "UNLOAD", "USE"]
 
@@ -102,12 +102,12 @@ LOAD.parser.add_argument("names", nargs="*", metavar="NAME", help="names of mode
 LOAD.parser.add_argument("--all", action="store_true", help="every model that is known")
 
 RELOAD = Verb(
-    "reload", "load models again, also where their files have not changed", _reload, suggests=is_ready
+    "reload", "load models again, also where their files have not changed", _reload, suggests=serves
 )
 RELOAD.parser.add_argument("names", nargs="+", metavar="NAME", help="names of models")
 
 UNLOAD = Verb(
-    "unload", "take models out of service; requests under way are finished first", _unload, suggests=is_ready
+    "unload", "take models out of service; requests under way are finished first", _unload, suggests=serves
 )
 UNLOAD.parser.add_argument("names", nargs="+", metavar="NAME", help="names of models")
 UNLOAD.parser.add_argument("--dependents", action="store_true", help="unload what depends on them as well")

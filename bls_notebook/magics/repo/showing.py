@@ -11,7 +11,7 @@ from bls_notebook.magics.failing import reported
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Families, Models, Statistics
 
-from .verb import Verb, is_ready
+from .verb import Verb, serves
 
 __all__ = ["CONFIG", "DEVICES", "LIST", "METRICS", "STATS"]
 
@@ -57,7 +57,7 @@ LIST = Verb(
     "list", "show every model that is known, its state and why",
     lambda notebook, arguments: Models(bls.current_repository().index()),
 )  # fmt: skip
-CONFIG = Verb("config", "show a model's completed configuration as config.pbtxt", _config, suggests=is_ready)
+CONFIG = Verb("config", "show a model's completed configuration as config.pbtxt", _config, suggests=serves)
 CONFIG.parser.add_argument("name", metavar="NAME", help="name of a model that is loaded")
 
 STATS = Verb(
@@ -65,7 +65,7 @@ STATS = Verb(
     "The figures are those of Triton's statistics extension; they count from when a version was loaded. The "
     "value is a list of records.",
     "  %tritonrepo stats\n  figures = %tritonrepo stats add_sub\n",
-    suggests=is_ready,
+    suggests=serves,
 )  # fmt: skip
 STATS.parser.add_argument(
     "names", nargs="*", metavar="MODEL", help="names of models that are loaded (default: all)"

@@ -11,7 +11,7 @@ from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser
 from bls_notebook.observe.records.repository import ModelRecord
 
-__all__ = ["Verb", "is_ready"]
+__all__ = ["Verb", "serves"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,6 @@ class Verb:
         return Parser(f"%tritonrepo {self.name}", description, self.examples)
 
 
-def is_ready(record: ModelRecord) -> bool:
+def serves(record: ModelRecord) -> bool:
     """Whether a model serves."""
     return record.state == "READY"

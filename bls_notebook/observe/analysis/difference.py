@@ -14,7 +14,7 @@ from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.spans import SessionData, Span
 
-__all__ = ["Change", "Difference", "EdgeChange", "ModelChange", "difference", "verdict"]
+__all__ = ["Change", "Difference", "EdgeChange", "ModelChange", "difference", "direction"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -86,7 +86,7 @@ class Difference(Record):
     edges: tuple[EdgeChange, ...] = ()
 
 
-def verdict(before: Quartiles, after: Quartiles) -> str:
+def direction(before: Quartiles, after: Quartiles) -> str:
     """Return whether times became faster, slower, or stayed the same within their spread."""
     if not before.count or not after.count:
         return ""
@@ -140,7 +140,7 @@ def difference(before: SessionData, after: SessionData) -> Difference:
 
 def _change(old: Iterable[int], new: Iterable[int]) -> Change:
     before, after = quartiles(old), quartiles(new)
-    return Change(before, after, verdict(before, after))
+    return Change(before, after, direction(before, after))
 
 
 def _changes(old: list[Span], new: list[Span]) -> tuple[Change, Change]:
