@@ -75,11 +75,7 @@ def _figures(comparison: Comparison) -> list[tuple[str, str, str]]:
     return [
         ("sequential exec", ns(now.measured.sequential), _runs(now.sequential_quartiles)),
         ("gathered async_exec", ns(now.measured.gathered), _runs(now.gathered_quartiles)),
-        (
-            "speed-up",
-            f"{times(now.measured.speedup)}×",
-            f"{times(comparison.verdict.best)}× at best",
-        ),
+        ("speed-up", f"{times(now.measured.speedup)}×", f"{times(comparison.verdict.best)}× at best"),
         (
             "overlap",
             percent(figures.overlap, figures.busy),

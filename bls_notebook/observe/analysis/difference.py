@@ -169,11 +169,7 @@ def _model(name: str, old: _Side, new: _Side) -> ModelChange:
 
 def _edge(key: tuple[str, str], old: _Side, new: _Side) -> EdgeChange:
     before, after = old.edges.get(key, []), new.edges.get(key, [])
-    return EdgeChange(
-        *key,
-        *_changes(before, after),
-        _moved(before, after),
-    )
+    return EdgeChange(*key, *_changes(before, after), _moved(before, after))
 
 
 def _same(before: str, after: str) -> str:
