@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bls_notebook.observe.records.session import ModelSeen
+from bls_notebook.observe.records.seen import ModelSeen
 
 __all__ = ["Log", "active", "nbytes", "span_id", "start", "stop", "text_bytes"]
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.registry import backend_of
-from bls_notebook.observe.records.lives import Holder
+from bls_notebook.observe.records.seen import Holder
 
 from .ledger import gpu_block
 from .paths import text_of_path

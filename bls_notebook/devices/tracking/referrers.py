@@ -15,7 +15,7 @@ from sys import getrefcount
 from time import perf_counter
 from typing import Any
 
-from bls_notebook.observe.records.lives import Holder
+from bls_notebook.observe.records.seen import Holder
 
 __all__ = ["unnamed_holders"]
 

@@ -11,8 +11,7 @@ from bls_notebook.display.palette import NOTEBOOK, Ink, device_ink
 from bls_notebook.display.pictures.pen import INK, LEFT_BEHIND, Box, Look, Pen, steps_area, width_of
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import size
-from bls_notebook.observe.records.lifetimes import Life
-from bls_notebook.observe.records.lives import is_left_behind
+from bls_notebook.observe.records.lifetimes import Life, is_left_behind
 
 __all__ = ["draw_lives", "lives_height", "row_ink"]
 

@@ -14,8 +14,7 @@ from bls_notebook.display.lifetimes.left_behind import left_behind
 from bls_notebook.display.lifetimes.report import summary
 from bls_notebook.display.palette import ALARM, Ink, device_ink
 from bls_notebook.display.units import shape, size
-from bls_notebook.observe.records.lifetimes import Life, Lifetimes, Maker, Stay
-from bls_notebook.observe.records.lives import is_left_behind
+from bls_notebook.observe.records.lifetimes import Life, Lifetimes, Maker, Stay, is_left_behind
 from bls_notebook.observe.visible import visible
 
 __all__ = ["Packed", "packed"]

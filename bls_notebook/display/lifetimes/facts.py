@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bls_notebook.display.units import size
-from bls_notebook.observe.records.lifetimes import DeviceSeen, Holder, Life, Lifetimes, Maker
-from bls_notebook.observe.records.lives import is_left_behind
+from bls_notebook.observe.records.lifetimes import DeviceSeen, Holder, Life, Lifetimes, Maker, is_left_behind
 
 __all__ = [
     "Alive", "DeviceFacts", "Held", "Sum", "alive_kinds", "device_facts", "device_label", "end_of",

@@ -16,7 +16,7 @@ from bls_notebook.backends.protocol import BackendInstance
 from bls_notebook.engine.waiting.loops import ModelLoop
 from bls_notebook.engine.waiting.threads import Wakeup, start_in_thread
 from bls_notebook.observe.recording import Place
-from bls_notebook.observe.records.session import ModelSeen
+from bls_notebook.observe.records.seen import ModelSeen
 from bls_notebook.pb_utils.request import InferenceRequest
 
 from .spec import InstanceSpec

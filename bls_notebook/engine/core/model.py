@@ -27,7 +27,7 @@ from bls_notebook.engine.tensors.reshape import input_reshapes
 from bls_notebook.engine.waiting.ctrl_c import comes_back, pressed
 from bls_notebook.engine.waiting.threads import ready as threads_ready
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.observe.records.session import ModelSeen
+from bls_notebook.observe.records.seen import ModelSeen
 
 from .instance import Instance
 from .model_seen import model_seen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from bls_notebook.observe.records.session import ModelSeen
+from bls_notebook.observe.records.seen import ModelSeen
 
 from .spec import ModelSpec
 

@@ -16,7 +16,7 @@ from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.observe import recording
 from bls_notebook.observe.recording import Log, nbytes
-from bls_notebook.observe.records.session import ModelSeen
+from bls_notebook.observe.records.seen import ModelSeen
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor

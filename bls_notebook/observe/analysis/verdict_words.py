@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bls_notebook.observe.records.comparison import Measured, Verdict
-from bls_notebook.observe.records.session import ModelSeen
+from bls_notebook.observe.records.seen import ModelSeen
 
 __all__ = ["DOUBTFUL", "Facts", "advice", "give_or_take", "roughness", "sentence", "times"]
 

@@ -1,4 +1,4 @@
-"""`Lifetimes`: what a memory track recorded, with what can be computed from it. Frozen, JSON-able."""
+"""`Lifetimes`: the lives of blocks of memory, with what can be computed from them. Frozen, JSON-able."""
 
 from __future__ import annotations
 
@@ -8,17 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bls_notebook.observe.record_file import RecordFile
-from bls_notebook.observe.records.lives import (
-    DeviceSeen,
-    Holder,
-    Life,
-    Maker,
-    MemoryLevel,
-    Peak,
-    Stay,
-    is_left_behind,
-)
 from bls_notebook.observe.records.plain import Record
+from bls_notebook.observe.records.seen import NOBODY, Holder, Maker
 
 __all__ = [
     "SCHEMA",
@@ -28,11 +19,96 @@ __all__ = [
     "Lifetimes",
     "LifetimesAnalysis",
     "Maker",
+    "MemoryLevel",
+    "Peak",
     "Stay",
+    "is_left_behind",
     "load_lifetimes",
 ]
 
 SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Stay(Record):
+    """One stop of a block on its way: as which tensor it came to whom, and when.
+
+    ``role`` is input (a model's input), output (a response that its requester got) or view (it was exported
+    by DLPack). ``shape`` may be that of a part of the block.
+    """
+
+    ns: int
+    role: str
+    tensor: str
+    datatype: str = ""
+    shape: tuple[int, ...] = ()
+    at: Maker = NOBODY
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Life(Record):
+    """One block of memory: born, perhaps copied or moved from another, handed on, and dead.
+
+    ``kind`` is tensor (it passed through a request) or allocation (a block of a GPU's pool that no request
+    has seen). ``source`` is the ``id`` of the block that it is a copy of, 0 for none, and ``how`` says why:
+    new, copy (the giver kept its own) or transfer (to another device; it took ``transfer_ns``). ``died``
+    is -1 while it lives. ``tensor`` is the first name that it had.
+    """
+
+    id: int
+    device: str
+    bytes: int
+    born: int
+    died: int = -1
+    kind: str = "tensor"
+    tensor: str = ""
+    datatype: str = ""
+    shape: tuple[int, ...] = ()
+    maker: Maker = NOBODY
+    source: int = 0
+    how: str = "new"
+    transfer_ns: int = 0
+    stays: tuple[Stay, ...] = ()
+    holders: tuple[Holder, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DeviceSeen(Record):
+    """A device during a track; ``total`` is its capacity in bytes, 0 where it is not known.
+
+    ``used`` is what was allocated there by this process when the track began: it is in no life.
+    """
+
+    name: str
+    simulated: bool = False
+    total: int = 0
+    used: int = 0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MemoryLevel(Record):
+    """From ``ns`` on, so many ``bytes`` were alive on a device."""
+
+    ns: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Peak(Record):
+    """When most bytes were alive on a device, and the lives that they were, the largest first."""
+
+    ns: int = 0
+    bytes: int = 0
+    lives: tuple[Life, ...] = ()
+
+
+def is_left_behind(life: Life) -> bool:
+    """Whether a request made it and somebody still holds it.
+
+    An array that the notebook made itself and gave as an input is its own affair. What a model allocated on
+    a GPU is left behind, also where no request has seen it.
+    """
+    return life.died < 0 and life.bytes > 0 and bool(life.maker.model or life.how != "new")
 
 
 def _lives_at(life: Life, ns: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bls_notebook.observe.records.plain import Record
+from bls_notebook.observe.records.seen import ModelSeen
 
 __all__ = ["SCHEMA", "Mark", "ModelSeen", "SessionData", "Span"]
 
@@ -100,26 +101,6 @@ class Span(Record):
     def compute_output(self) -> int:
         """Time to hand over its outputs, ns; of a stream, the time from when `execute` returned."""
         return self.ended - self.inferred
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class ModelSeen(Record):
-    """A model version that served a span, as it was configured then.
-
-    ``scheduler`` is default, dynamic_batching, sequence_batching or ensemble; ``code`` is a hash of the
-    source and ``config`` one of the completed configuration: equal hashes mean the same code.
-    """
-
-    name: str
-    version: int = 1
-    backend: str = ""
-    scheduler: str = "default"
-    instances: tuple[str, ...] = ()
-    max_batch_size: int = 0
-    decoupled: bool = False
-    is_async: bool = False
-    code: str = ""
-    config: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

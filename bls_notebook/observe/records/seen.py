@@ -1,0 +1,69 @@
+"""What recording takes note of while requests run: models, and who made and who holds a block of memory.
+
+What becomes of it later is in `spans` and `lifetimes`, which need not be imported until then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bls_notebook.observe.records.plain import Record
+
+__all__ = ["NOBODY", "Holder", "Maker", "ModelSeen"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelSeen(Record):
+    """A model version that served a span, as it was configured then.
+
+    ``scheduler`` is default, dynamic_batching, sequence_batching or ensemble; ``code`` is a hash of the
+    source and ``config`` one of the completed configuration: equal hashes mean the same code.
+    """
+
+    name: str
+    version: int = 1
+    backend: str = ""
+    scheduler: str = "default"
+    instances: tuple[str, ...] = ()
+    max_batch_size: int = 0
+    decoupled: bool = False
+    is_async: bool = False
+    code: str = ""
+    config: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Maker(Record):
+    """Who made a block of memory, or had it; an empty ``model`` is the notebook.
+
+    The engine's copy of an input belongs to the model that received it, its copy of an output to the model
+    that gave it.
+
+    ``request`` numbers the requests of the track from 1, 0 for none; ``span`` is the id of the request's
+    span where a profile was on too; ``cell`` is the notebook's cell, ``In [3]``.
+    """
+
+    model: str = ""
+    version: int = 0
+    instance: str = ""
+    request: int = 0
+    request_id: str = ""
+    span: int = 0
+    cell: str = ""
+
+
+NOBODY = Maker()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Holder(Record):
+    """Why a block was still alive when the track ended.
+
+    ``kind`` is variable (of the notebook: ``name`` is its name), attribute (of a model: the path
+    ``leaky.kept[3]``), response, request, iterator, capsule, view, frame, or unknown; ``remedy`` is what
+    to type to let go, where that is known.
+    """
+
+    kind: str
+    name: str = ""
+    remedy: str = ""
