@@ -111,22 +111,7 @@ def render(
 
 
 def render_config(name: str, pbtxt: str, *, width: int = 100) -> Display:
-    """Draw a model's config as text and HTML.
-
-    Parameters
-    ----------
-    name : str
-        The model's name.
-    pbtxt : str
-        The config in protobuf's text format.
-    width : int
-        Terminal cells in a line of the text.
-
-    Returns
-    -------
-    Display
-        Both forms.
-    """
+    """Draw a model's config, in protobuf's text format, as text (of `width` terminal cells) and HTML."""
     return _shown("records.configs.config_document", name, width, pbtxt=pbtxt)
 
 

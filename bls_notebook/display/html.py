@@ -31,21 +31,8 @@ def join(*children: str, by: str = "") -> Html:
 def tag(name: str, *children: str, cls: str = "", **attributes: str | int | None) -> Html:
     """Make an element.
 
-    Parameters
-    ----------
-    name : str
-        The element's name.
-    *children : str
-        `Html` as it stands, any other text escaped.
-    cls : str
-        Class names without their ``bls-``.
-    **attributes
-        Attributes; None leaves one out, ``""`` gives one without a value.
-
-    Returns
-    -------
-    Html
-        The element.
+    Children are `Html` as it stands, any other text escaped; ``cls`` are class names without their ``bls-``.
+    None leaves an attribute out, ``""`` gives one without a value.
     """
     if name in ("td", "th") and cls != "num":
         # Inline, because a notebook that is not trusted yet is shown without the stylesheet.

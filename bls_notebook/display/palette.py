@@ -53,19 +53,10 @@ _GPUS = tuple(
 
 
 def model_inks(names: Iterable[str]) -> dict[str, Ink]:
-    """Give each model of a picture an ink of its own.
+    """Give each model of a picture an ink of its own; the empty name is the notebook.
 
-    A name has the same colour in every picture, unless another name of the same picture has taken it.
-
-    Parameters
-    ----------
-    names : iterable of str
-        The models; their order and repetitions do not matter. The empty name is the notebook.
-
-    Returns
-    -------
-    dict of str to Ink
-        Different inks for up to 30 models; the first six differ in colour, the others in hatch too.
+    A name has the same colour in every picture, unless another name of the same picture has taken it. Inks
+    differ for up to 30 models; the first six differ in colour, the others in hatch too.
     """
     inks: dict[str, Ink] = {}
     taken: set[int] = set()

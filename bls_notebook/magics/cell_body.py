@@ -57,21 +57,10 @@ class CellSyntaxError(Exception):
 
 
 def cell_body(notebook: Notebook, magic: str, cell: str) -> Callable[[], Any]:
-    """Compile the cell of a magic, without running it.
+    """Compile the cell below a magic; what is returned runs it as the body of an `execute`.
 
-    Parameters
-    ----------
-    notebook : Notebook
-    magic : str
-        The magic as it is typed, ``%%bls``: the first line of the cell.
-    cell : str
-        The other lines.
-
-    Returns
-    -------
-    callable
-        Runs the cell as the body of an `execute`: it may send requests, and await them. Like any cell, it
-        gives the value of its last line, if that is an expression; tracebacks begin at the cell.
+    It may send requests, and await them. Like any cell, it gives the value of its last line, if that is an
+    expression; tracebacks begin at the cell, whose first line is the magic as it is typed.
 
     Raises
     ------

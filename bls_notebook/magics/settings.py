@@ -80,20 +80,10 @@ class BLSNotebook(Configurable):
 
 
 def use_repository(*paths: str, backend_directory: str | None = None) -> int:
-    """Make a repository over folders the current one, and close the one before.
+    """Put a repository over folders in the place of the current one; return how many models of cells went.
 
-    Where the current one is over the same folders already, it stays: a cell that is run again loses
-    nothing.
-
-    Returns
-    -------
-    int
-        How many models of cells went away with the repository before.
-
-    Raises
-    ------
-    BLSError
-        A path is not a folder; the current repository stays.
+    Where the current one is over the same folders already, it stays: a cell that is run again loses nothing.
+    It stays too where a path is not a folder, which is a BLSError.
     """
     before = bls.current_repository()
     wanted = repository_paths(paths), backend_path(backend_directory)

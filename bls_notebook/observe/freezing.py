@@ -49,18 +49,9 @@ def session_of(
 ) -> Session:
     """Return the session of what was logged between two readings of the clock.
 
-    Parameters
-    ----------
-    log : Log
-        Entries of a request may be in any order.
-    start, end : int
-        Of the session. What happened after `end` is as if it had not happened yet.
-    limit : int
-        How many spans to keep, the first ones; and how many marks.
-    dropped : int
-        How many did not fit into the log.
-    sender : int
-        The number of who sent what is wanted, with all that it led to; 0 for everything.
+    Entries of a request may be in any order; what happened after `end` is as if it had not happened yet. The
+    first `limit` spans are kept, and as many marks; `dropped` did not fit into the log. `sender` is the
+    number of who sent what is wanted, with all that it led to; 0 for everything.
     """
     end = max(start, end)
     facts = _facts(log)

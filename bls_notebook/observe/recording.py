@@ -130,16 +130,9 @@ active: Log | None = None
 
 
 def start(owner: object, limit: int, device_timer: Callable[[int], Any] | None = None) -> Log:
-    """Record from now on, for one profile more; `stop` ends that.
+    """Record from now on, for one profile more (`owner`, known before anything is on); `stop` ends that.
 
-    Parameters
-    ----------
-    owner : object
-        The profile. It is known before anything is on.
-    limit : int
-        How many requests it wants to have room for.
-    device_timer : callable, optional
-        Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`, or is None.
+    It wants to have room for `limit` requests. See `Log.device_timer` for a `device_timer`.
     """
     global active, _base
     with _lock:

@@ -13,17 +13,7 @@ _KEPT = frozenset("\u200c\u200d")
 def visible(text: str, *, lines: bool = False) -> str:
     r"""Replace control, bidirectional and other invisible characters by backslash escapes.
 
-    Parameters
-    ----------
-    text : str
-        Any text, lone surrogates included.
-    lines : bool
-        Keep newlines and tabs, for text that is shown on several lines.
-
-    Returns
-    -------
-    str
-        The same text with, for example, ``\x1b`` or ``\u202e`` spelled out.
+    Lone surrogates included: ``\x1b`` or ``\u202e`` are spelled out. With `lines`, newlines and tabs stay.
     """
     if text.isprintable():
         return text

@@ -15,20 +15,10 @@ _BOLD, _DIM = "1", "2"
 
 
 def log_line_text(line: LogLine, *, colour: bool = False, cell: str = "") -> str:
-    """Write a line of a model's log.
+    """Write a line of a model's log: one line for each of the message; whatever that holds, it does nothing.
 
-    Parameters
-    ----------
-    line : LogLine
-    colour : bool
-        Whether to use a terminal's colours; the words are the same without.
-    cell : str
-        Whose line it is, where it does not stand under its own cell.
-
-    Returns
-    -------
-    str
-        One line for each of the message, and a line break; whatever the message holds, it does nothing.
+    ``colour`` says whether to use a terminal's colours, the words are the same without; ``cell`` whose line
+    it is, where it does not stand under its own cell.
     """
     message = line.message
     if len(message) > MOST:
@@ -42,15 +32,7 @@ def log_line_text(line: LogLine, *, colour: bool = False, cell: str = "") -> str
 
 
 def left_out_text(count: int, logger: str, *, colour: bool = False) -> str:
-    """Say that messages were not shown, and who has them.
-
-    Parameters
-    ----------
-    count : int
-    logger : str
-        Name of the logger of Python's logging.
-    colour : bool
-    """
+    """Say that so many messages were not shown, and that the `logger` of that name has them."""
     messages = f"{count:,} more message" + "s" * (count != 1)
     text = f"… {messages} of models left out here; Python's logging has all: logger {logger!r}"
     return _painted(text, _DIM, colour) + "\n"

@@ -26,21 +26,10 @@ Records = Sequence[ResponseRecord]
 
 
 def responses_document(records: Records, *, stream: bool = False, running: bool = False) -> doc.Document:
-    """Describe the responses of many requests, or of one that streams.
+    """Describe the responses of many requests: a summary, a row for each, the first error whole.
 
-    Parameters
-    ----------
-    records : sequence of ResponseRecord
-        In order; of a stream ``seconds`` counts from the request.
-    stream : bool
-        Whether they are all of one request.
-    running : bool
-        Whether more may come: then it is no wonder that there was no final flag yet.
-
-    Returns
-    -------
-    Document
-        A summary, a row for each response, the first error whole.
+    Of one request that streams (``stream``) the seconds count from the request. Where more may come
+    (``running``) it is no wonder that there was no final flag yet.
     """
     if not records:
         return doc.Document([doc.Words(parts.quiet("no responses"))])

@@ -17,19 +17,7 @@ _DRAWN = 200  # edges; Mermaid refuses more than 500
 
 
 def call_graph_text(graph: CallGraph, *, width: int = 100) -> str:
-    """Describe a call graph as plain text: the callers, and under each whom it called.
-
-    Parameters
-    ----------
-    graph : CallGraph
-    width : int
-        Terminal cells in a line.
-
-    Returns
-    -------
-    str
-        Several lines.
-    """
+    """Describe a call graph as plain text: the callers, and under each whom it called."""
     if not graph.edges:
         return _EMPTY
     rows: list[list[str]] = []
@@ -51,13 +39,7 @@ def call_graph_text(graph: CallGraph, *, width: int = 100) -> str:
 
 
 def call_graph_mermaid(graph: CallGraph) -> str:
-    """Return a call graph in the language of Mermaid; circles are red.
-
-    Returns
-    -------
-    str
-        A flowchart; of a very large graph the edges that took longest.
-    """
+    """Return a flowchart of Mermaid; circles are red. Of a very large graph: the calls that took longest."""
     names = {"": "n0"} | {node.name: f"n{i}" for i, node in enumerate(graph.nodes, 1)}
     lines = ["flowchart LR"]
     if not graph.edges:

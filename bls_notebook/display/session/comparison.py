@@ -20,18 +20,9 @@ _NOT_OF_INSTANCES = ("little", "batched", "helped", "one", "failed")
 
 
 def comparison_document(comparison: Comparison, *, widget: Any = None) -> Document:
-    """Describe a comparison.
+    """Describe a comparison: the sentence, figures, timelines, and what other instance counts would bring.
 
-    Parameters
-    ----------
-    comparison : Comparison
-    widget : Timeline, optional
-        What covers the picture of both timelines while a kernel is there.
-
-    Returns
-    -------
-    Document
-        The sentence first, then figures, both timelines, and what other instance counts would bring.
+    A `widget` covers the picture of both timelines while a kernel is there.
     """
     verdict = comparison.verdict
     blocks: list[Block] = [

@@ -34,11 +34,8 @@ def by_time(changes: Iterable[_Changed]) -> list[_Changed]:
 def difference_picture(difference: Difference) -> Html:
     """Draw what changed for a display whose styles have ``figure``.
 
-    Returns
-    -------
-    Html
-        A pair of bars for each model, from the first to the third quartile of its requests' times with the
-        median marked, grey before and in the model's colour after; those that took longest first.
+    A pair of bars for each model, from the first to the third quartile of its requests' times with the median
+    marked, grey before and in the model's colour after; those that took longest first.
     """
     pen = SvgPen(1.0, _LEFT, _RIGHT)
     return picture_html(pen.document(*_draw(pen, difference)), difference_alt(difference))

@@ -46,11 +46,7 @@ _COLUMNS = (
 def session_document(session: Session, *, widget: Any = None) -> Document:
     """Describe a session: figures, its timeline, a row for each model, what needs attention.
 
-    Parameters
-    ----------
-    session : Session
-    widget : Timeline, optional
-        What covers the picture of the timeline while a kernel is there.
+    A `widget` covers the picture of the timeline while a kernel is there.
     """
     picture = [timeline_block([session], widget=widget)] if session.spans else []
     return figures_document(session.statistics(), name=session.name, picture=picture, errors=_errors(session))

@@ -13,18 +13,8 @@ _QUOTES = "'\""
 def paths(fragment: str, folders: bool) -> list[str]:
     """Return the paths that begin as a word does that is being written, quoted where they have to be.
 
-    Parameters
-    ----------
-    fragment : str
-        The word, with its quotes, if it has any.
-    folders : bool
-        Whether only folders are wanted.
-
-    Returns
-    -------
-    list of str
-        Folders end with a slash; hidden ones come if their dot is written. Where there is none, the word as
-        it is: nothing else fits in its place.
+    Folders end with a slash; hidden ones come if their dot is written. Where there is none, the word as it
+    is: nothing else fits in its place.
     """
     quote = fragment[:1] if fragment[:1] in _QUOTES else ""
     closed = quote if len(fragment) > 1 and fragment.endswith(quote) else ""

@@ -34,18 +34,10 @@ _CELL = re.compile(rf"^(?P<magic>%%(?:{_NAMES['cell']}))\s(?P<rest>.*)$")
 
 @dataclass(frozen=True)
 class MagicLine:
-    """A magic's line up to the cursor.
+    """A magic's line up to the cursor: whole words, and the one that the cursor is at the end of.
 
-    Attributes
-    ----------
-    magic : str
-        With its signs, such as ``%bls``.
-    words : tuple of str
-        Whole words before the cursor.
-    fragment : str
-        The word that the cursor is at the end of, as far as it is written.
-    opened : bool
-        Whether that word has begun with a quote that is not closed: it is Python, or a path.
+    ``magic`` has its signs, such as ``%bls``; ``opened`` says whether the last word, the ``fragment``, has
+    begun with a quote that is not closed: it is Python, or a path.
     """
 
     magic: str

@@ -82,13 +82,7 @@ class Cell:
 class CellLog:
     """The log display of one shell.
 
-    Parameters
-    ----------
-    notebook : Notebook
-    now : callable, optional
-        A clock, in seconds.
-    later : callable, optional
-        Calls a function in a while.
+    ``now`` is a clock in seconds, and ``later`` calls a function in a while: tests give their own.
     """
 
     def __init__(

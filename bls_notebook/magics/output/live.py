@@ -18,16 +18,7 @@ BETWEEN = 0.1
 
 
 class LiveTable:
-    """Shows responses while they arrive.
-
-    Parameters
-    ----------
-    notebook : Notebook
-    responses : Responses
-        Grows as they arrive.
-    quiet : bool
-        Whether to show nothing.
-    """
+    """Shows responses while they arrive, unless that is to be quiet."""
 
     def __init__(self, notebook: Notebook, responses: Responses, quiet: bool = False) -> None:
         self._notebook = notebook

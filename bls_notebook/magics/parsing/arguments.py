@@ -23,17 +23,7 @@ class HelpWanted(Exception):  # noqa: N818  (it is a wish, no error)
 
 
 class Parser(argparse.ArgumentParser):
-    """Parses the words of a magic's line.
-
-    Parameters
-    ----------
-    prog : str
-        The magic as it is typed, such as ``%bls``.
-    description : str
-        What it does.
-    examples : str
-        Shown at the end of the help.
-    """
+    """Parses the words of a magic's line; ``prog`` is the magic as it is typed, such as ``%bls``."""
 
     def __init__(self, prog: str, description: str, examples: str = "") -> None:
         self.options: dict[str, bool] = {}
@@ -65,15 +55,7 @@ class Parser(argparse.ArgumentParser):
         return self._metavars.get(option) or ""
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
-        """Return the arguments.
-
-        Raises
-        ------
-        UsageError
-            One line: the magic, what is wrong, what is right.
-        HelpWanted
-            The words ask for the help.
-        """
+        """Return the arguments; what is wrong is one line of a UsageError, and HelpWanted brings the help."""
         if "-h" in words or "--help" in words:
             raise HelpWanted(self.format_help())
         arguments, rest = super().parse_known_args(list(words))

@@ -15,15 +15,7 @@ Variables = dict[str, Any]
 
 
 def evaluate(expression: str, variables: Variables, where: str) -> Any:
-    """Return the value of an expression.
-
-    Parameters
-    ----------
-    expression : str
-    variables : dict
-        The notebook's.
-    where : str
-        What it is for, to begin a message with.
+    """Return the value of an expression; `where` says what it is for, to begin a message with.
 
     Raises
     ------

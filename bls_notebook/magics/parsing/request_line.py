@@ -18,15 +18,7 @@ _OPTION = re.compile(r"(--[A-Za-z][\w-]*|-[A-Za-z])(?==|\d*$)")
 
 @dataclass
 class RequestLine:
-    """What a line of ``%bls`` says.
-
-    Attributes
-    ----------
-    words : list of str
-        The model and the options, for the parser.
-    inputs : dict of str to str
-        Expressions by input name.
-    """
+    """What a line of ``%bls`` says: words for the parser (model and options), expressions by input name."""
 
     words: list[str] = field(default_factory=list)
     inputs: dict[str, str] = field(default_factory=dict)

@@ -11,15 +11,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 class UnfinishedError(Exception):
-    """A quote or bracket that is left open.
-
-    Attributes
-    ----------
-    opener : str
-        The quote or bracket.
-    start : int
-        Where the word that it is in begins.
-    """
+    """A quote or bracket, the `opener`, that is left open; `start` is where the word that it is in begins."""
 
     def __init__(self, opener: str, start: int) -> None:
         super().__init__(f"{opener} is never closed")
@@ -45,19 +37,7 @@ class Word:
 
 
 def split_words(line: str, at: Callable[[str], bool] = str.isspace) -> list[Word]:
-    """Return the words of a line.
-
-    Parameters
-    ----------
-    line : str
-    at : callable
-        Whether a character is between words.
-
-    Raises
-    ------
-    UnfinishedError
-        A quote or bracket is left open.
-    """
+    """Return the words of a line, parted by characters of which `at` is true; raise UnfinishedError."""
     words: list[Word] = []
     start, position = -1, 0
     open_brackets: list[str] = []

@@ -16,22 +16,10 @@ __all__ = ["Verb", "serves"]
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb of ``%tritonrepo``.
+    """A verb of ``%tritonrepo``: its name, a line for the list of verbs, what does it and gives its value.
 
-    Attributes
-    ----------
-    name : str
-    summary : str
-        One line for the list of verbs.
-    run : callable
-        Does it; what it returns is the value of the magic.
-    details : str
-        What else its help says.
-    examples : str
-    suggests : callable
-        Whether Tab offers a model as an argument.
-    offers : callable
-        Other words that Tab offers.
+    ``details`` is what else its help says. Tab offers the models that it ``suggests``, and the words that it
+    ``offers``.
     """
 
     name: str

@@ -18,15 +18,7 @@ Turns = Sequence[tuple[float, float]]
 def ratio(turns: Turns) -> float:
     """Return how many times the second the first is: the (geometric) mean of the middle half of the turns.
 
-    Parameters
-    ----------
-    turns : sequence of (float, float)
-        Two measurements each; turns with one that is not positive do not count.
-
-    Returns
-    -------
-    float
-        0 if there are none.
+    Turns with a measurement that is not positive do not count; 0 if there are no others.
     """
     logs = _logs(turns)
     if not logs:

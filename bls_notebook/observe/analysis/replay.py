@@ -104,11 +104,8 @@ class _Answers:
 def capacities(session: SessionData, serial: Collection[Key] = ()) -> dict[Key, int]:
     """Return how many requests each model serves at once.
 
-    Parameters
-    ----------
-    session : SessionData
-    serial : collection of Key
-        Models whose event loop was seen to be blocked: one request an instance, although they could share it.
+    The `serial` ones have an event loop that was seen to be blocked: one request an instance, although they
+    could share it.
     """
     out = {}
     for model in session.models:
@@ -127,15 +124,8 @@ def replay(
 ) -> int:
     """Return when the last of several requests would be answered, ns.
 
-    Parameters
-    ----------
-    requests : sequence of Recipe
-    capacity : mapping of Key to int
-        How many requests a model serves at once; a batch counts once.
-    batches : mapping, optional
-        The models that serve batches.
-    sent : sequence of int
-        When each request is sent, ns; all at once if there are fewer.
+    A model serves as many requests at once as its `capacity`; a batch counts once, for models that serve
+    `batches`. Each is `sent` when that says so, ns, or at once.
     """
     return _Replay(capacity, batches or {}).run(requests, sent)
 

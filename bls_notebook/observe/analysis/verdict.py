@@ -44,15 +44,9 @@ DISTURBED = 0.1  # of its processor time: so long it waited for others who had t
 def verdict(
     sequential: Session, gathered: Session, measured: Measured, counts: Iterable[int] = COUNTS
 ) -> Verdict:
-    """Say whether async helped, and if not, why not.
+    """Say whether async helped, and if not, why not; predict for these instance counts.
 
-    Parameters
-    ----------
-    sequential, gathered : Session
-        One workload, by `exec` one after the other, and by `async_exec` all at once.
-    measured : Measured
-    counts : iterable of int
-        Instance counts to predict.
+    The sessions are of one workload, by `exec` one after the other, and by `async_exec` all at once.
     """
     for session in gathered, sequential:
         if failures(session):

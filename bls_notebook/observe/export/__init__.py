@@ -32,8 +32,7 @@ def save_session(session: SessionData, path: str | Path) -> Path:
     Raises
     ------
     BLSError
-        The name ends with none of them, the file cannot be written, or the package `perfetto` is needed and
-        not there.
+        The name ends with none of them, the file cannot be written, or the package `perfetto` is not there.
     """
     file = Path(path)
     for ending, write in _WRITERS.items():

@@ -82,12 +82,8 @@ def _buckets(below: Sequence[tuple[str, int]]) -> tuple[BucketSeen, ...]:
 def matching(families: Iterable[FamilyRecord], text: str = "") -> list[FamilyRecord]:
     """Return the families with a word in them: those of models first, Triton's own after them.
 
-    Parameters
-    ----------
-    families : iterable of FamilyRecord
-    text : str
-        Part of a name or a help text, or of a label as ``name="value"``, in any case; of a family where only
-        labels match, those metrics are left.
+    The word is part of a name or a help text, or of a label as ``name="value"``, in any case; of a family
+    where only labels match, those metrics are left.
     """
     word = text.casefold()
     out = []

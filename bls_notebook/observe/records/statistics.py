@@ -80,14 +80,8 @@ def statistics_record(
 ) -> StatisticsRecord:
     """Return the record of a row of ``model_stats``.
 
-    Parameters
-    ----------
-    row : mapping
-        As in Triton's statistics extension.
-    failures : iterable of (str, int)
-        Reasons of failed requests; the statistics do not have them, Triton's metrics do.
-    batching, cached : bool
-        By the model's configuration; set too where the row shows it.
+    Reasons of failed requests are in Triton's metrics alone. What a model's configuration says of `batching`
+    and `cached` is set too where the row shows it.
     """
     phases = {
         name: Times(int(found.get("count", 0)), int(found.get("ns", 0)))
