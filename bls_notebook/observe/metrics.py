@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 from bls_notebook.observe.records.metrics import FamilyRecord, family_record, matching
@@ -87,21 +88,11 @@ class Metrics:
         )
 
 
-class _One:
-    """A collector of one family."""
-
-    def __init__(self, family: Any) -> None:
-        self._family = family
-
-    def collect(self) -> list[Any]:
-        return [self._family]
-
-
 def _exposed(name: str, family: Any) -> str:
     """A family in Prometheus's text format; prometheus_client would call a counter `hits` `hits_total`."""
     from prometheus_client import generate_latest
 
-    text = generate_latest(_One(family)).decode()
+    text = generate_latest(SimpleNamespace(collect=lambda: [family])).decode()
     if family.type != "counter" or name.endswith("_total"):
         return text
     lines = []

@@ -109,14 +109,10 @@ def _element(value: Any) -> str:
         return _quoted(value[: CHARACTERS + 1])
     kind = type(value)
     if value is None or kind is bool or kind is int or getattr(kind, "__module__", "") == "numpy":
-        return _float(value) if _is_float(value) else str(value)
+        return _float(value) if getattr(getattr(value, "dtype", None), "kind", "") == "f" else str(value)
     if kind.__name__ == "bfloat16" or kind is float:
         return _float(value)
     return f"<{visible(kind.__name__)}>"  # an unknown object's own repr could cost or do anything
-
-
-def _is_float(value: Any) -> bool:
-    return getattr(getattr(value, "dtype", None), "kind", "") == "f"
 
 
 def _float(value: Any) -> str:

@@ -5,6 +5,7 @@ Of a long run enough rows are shown to see the pattern, never thousands; the fir
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -124,10 +125,7 @@ def _summary(records: Records, stream: bool, running: bool) -> list[str]:
 
 
 def _warnings(records: Records, left: bool) -> list[str]:
-    totals: dict[str, int] = {}
-    for record in records:
-        for warning in record.warnings:
-            totals[warning] = totals.get(warning, 0) + 1
+    totals = Counter(warning for record in records for warning in record.warnings)
     return [*[_LEFT] * left, *(f"{w} ({n:,} times)" if n > 1 else w for w, n in totals.items())]
 
 
@@ -156,7 +154,12 @@ class _Tensors:
         """Return what `record` has under this heading."""
         found = [t for t in record.tensors if self.name in ("", t.name)]
         shown = [
-            join(*(parts.quiet(fact).html for fact in self._rest(t)), _preview(t), by=" ") for t in found
+            join(
+                *(parts.quiet(fact).html for fact in self._rest(t)),
+                parts.values(t.preview, 2 * parts.LONGEST // 3).html,
+                by=" ",
+            )
+            for t in found
         ]
         words = "; ".join(" ".join([*self._rest(t), t.preview]) for t in found)
         return doc.Piece(
@@ -169,10 +172,6 @@ class _Tensors:
         facts += [] if self.datatype else [tensor.datatype]
         facts += [] if self.shape else [shape(tensor.shape)]
         return facts if self.device or tensor.device == "cpu" else [*facts, tensor.device]
-
-
-def _preview(tensor: TensorRecord) -> Html:
-    return parts.values(tensor.preview, 2 * parts.LONGEST // 3).html
 
 
 def _tensor_columns(records: Records) -> list[_Tensors]:

@@ -28,7 +28,10 @@ def difference_document(difference: Difference) -> doc.Document:
         return doc.Document([*blocks, doc.Words(parts.quiet(_NONE), indent="  ")], styles="session")
     blocks.append(doc.Both(lambda _: (), difference_picture(difference)))
     models = [_row(parts.name(m.name), m, _moved_model(m)) for m in by_time(difference.models)]
-    calls = [_row(parts.code(_call(e)), e, ", ".join(e.moved)) for e in by_time(difference.edges)]
+    calls = [
+        _row(parts.code(f"{e.caller or 'notebook'} → {e.callee}"), e, ", ".join(e.moved))
+        for e in by_time(difference.edges)
+    ]
     groups = [doc.Group(title, rows) for title, rows in (("models", models), ("calls", calls)) if rows]
     blocks.append(doc.Table("What changed", _COLUMNS, groups, last="wrap"))
     blocks.append(doc.Both(lambda _: ["  before, after: median of a request ± half of the IQR"]))
@@ -55,10 +58,6 @@ def _whole(difference: Difference) -> list[str]:
     before, after = difference.span_before, difference.span_after
     change = factor(before / after) if after and before else ""
     return [f"first request to last answer {ns(before)} → {ns(after)}", change]
-
-
-def _call(edge: EdgeChange) -> str:
-    return f"{edge.caller or 'notebook'} → {edge.callee}"
 
 
 def _moved_model(model: ModelChange) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -109,20 +110,17 @@ def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:
 
 def _rows(figures: SessionStatistics) -> list[tuple[str, list[str]]]:
     """The cells of each model, the one that took most of the wall time first, and of the notebook."""
-    versions: dict[str, int] = {}
-    for model in figures.models:
-        versions[model.name] = versions.get(model.name, 0) + 1
+    versions = Counter(model.name for model in figures.models)
     out = [
-        (_name(model, versions), _cells(model, figures))
+        (
+            f"{model.name}/{model.version}" if versions[model.name] > 1 else model.name,
+            _cells(model, figures),
+        )
         for model in sorted(figures.models, key=lambda m: (-m.critical, m.name, m.version))
     ]
     share = percent(figures.notebook, figures.wall)
     notebook = ["", "", some_ns(figures.notebook), "", "", "", share, "no request was under way"]
     return [*out, ("notebook", notebook)]
-
-
-def _name(model: ModelStatistics, versions: dict[str, int]) -> str:
-    return f"{model.name}/{model.version}" if versions[model.name] > 1 else model.name
 
 
 def _cells(model: ModelStatistics, figures: SessionStatistics) -> list[str]:
@@ -173,13 +171,12 @@ def _notes(figures: SessionStatistics) -> list[str]:
 
 def _errors(session: Session) -> list[str]:
     """What requests failed with, each once: the model and the message's first line."""
-    found: dict[str, int] = {}
+    found: Counter[str] = Counter()
     for span in session.spans:
         if span.state == "error":
             # Without the traceback that Triton puts below a message.
             first = span.error.strip().partition("\n")[0]
-            said = f"{span.model}: {clip(first, 300)}"
-            found[said] = found.get(said, 0) + 1
+            found[f"{span.model}: {clip(first, 300)}"] += 1
     told = [f"{said} ({n:,} times)" if n > 1 else said for said, n in found.items()]
     more = len(told) - _ERRORS
     return [*told[:_ERRORS], f"{more:,} more"] if more > 1 else told

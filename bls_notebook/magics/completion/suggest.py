@@ -6,12 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from IPython.core.completer import (
-    CompletionContext,
-    SimpleCompletion,
-    SimpleMatcherResult,
-    completion_matcher,
-)
+from IPython.core import completer
 
 import bls_notebook as bls
 from bls_notebook.magics.parsing.arguments import Parser
@@ -70,15 +65,15 @@ def magic_line(text: str, first_line: bool) -> MagicLine | None:
 
 
 # Before all other matchers, so that what it finds hides files and Python names.
-@completion_matcher(identifier="bls_notebook", priority=1000.0, api_version=2)  # type: ignore[untyped-decorator]
-def magic_matcher(context: CompletionContext) -> SimpleMatcherResult:
+@completer.completion_matcher(identifier="bls_notebook", priority=1000.0, api_version=2)  # type: ignore[untyped-decorator]
+def magic_matcher(context: completer.CompletionContext) -> completer.SimpleMatcherResult:
     """Return what may stand at the cursor; where that is nothing, Python's names come as usual."""
     line = magic_line(context.text_until_cursor, context.cursor_line == 0)
     if line is None:
         return {"completions": [], "suppress": False}
     fragment, found = suggest(line, bls.current_repository().index())
     return {
-        "completions": [SimpleCompletion(text=text, type="param") for text in found],
+        "completions": [completer.SimpleCompletion(text=text, type="param") for text in found],
         "matched_fragment": fragment,
         "suppress": True,
     }

@@ -55,7 +55,9 @@ def read_line(parser: Parser, line: str, variables: Variables) -> RequestLine:
         if option_in(parser, word.text):
             position = _read_option(parser, words, position, result.words, variables)
         elif name := input_name(word.text):
-            while position < len(words) and not _begins_something(parser, words[position].text):
+            while position < len(words):
+                if input_name(words[position].text) or option_in(parser, words[position].text):
+                    break
                 position += 1
             expression = line[word.start + len(name) + 1 : words[position - 1].end].strip()
             if not expression:
@@ -68,10 +70,6 @@ def read_line(parser: Parser, line: str, variables: Variables) -> RequestLine:
         else:
             result.words.append(expanded(word.plain, variables))
     return result
-
-
-def _begins_something(parser: Parser, word: str) -> bool:
-    return bool(input_name(word) or option_in(parser, word))
 
 
 def _read_option(

@@ -59,10 +59,6 @@ def _load(notebook: Notebook, arguments: argparse.Namespace) -> ModelRecord | Mo
     return _each_model(notebook, names, repository.load)
 
 
-def _reload(notebook: Notebook, arguments: argparse.Namespace) -> ModelRecord | Models:
-    return _each_model(notebook, arguments.names, bls.current_repository().reload)
-
-
 def _unload(notebook: Notebook, arguments: argparse.Namespace) -> None:
     repository = bls.current_repository()
     for name in arguments.names:
@@ -102,8 +98,10 @@ LOAD.parser.add_argument("names", nargs="*", metavar="NAME", help="names of mode
 LOAD.parser.add_argument("--all", action="store_true", help="every model that is known")
 
 RELOAD = Verb(
-    "reload", "load models again, also where their files have not changed", _reload, suggests=serves
-)
+    "reload", "load models again, also where their files have not changed",
+    lambda notebook, arguments: _each_model(notebook, arguments.names, bls.current_repository().reload),
+    suggests=serves,
+)  # fmt: skip
 RELOAD.parser.add_argument("names", nargs="+", metavar="NAME", help="names of models")
 
 UNLOAD = Verb(

@@ -6,17 +6,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 __all__ = [
-    "Interval",
-    "Occupied",
-    "events",
-    "gaps",
-    "levels",
-    "minus",
-    "occupied",
-    "overlapping",
-    "total",
-    "union",
-]
+    "Interval", "Occupied", "events", "gaps", "levels", "minus", "occupied", "overlapping", "total", "union",
+]  # fmt: skip
 
 Interval = tuple[int, int]
 

@@ -15,13 +15,9 @@ from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.spans import ModelSeen, SessionData, Span
 
 __all__ = [
-    "InstanceStatistics",
-    "Level",
-    "ModelStatistics",
-    "SessionStatistics",
-    "concurrency",
+    "InstanceStatistics", "Level", "ModelStatistics", "SessionStatistics", "concurrency",
     "session_statistics",
-]
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, repr=False)

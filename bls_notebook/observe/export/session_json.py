@@ -46,7 +46,8 @@ def read_session(path: str | Path, kind: type[_Session]) -> _Session:
     except ValueError as error:
         raise _foreign(file, str(error)) from None
     if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
-        hint = " (a Chrome trace; save the session as .json)" if _is_chrome(found) else ""
+        is_chrome = isinstance(found, dict) and "traceEvents" in found
+        hint = " (a Chrome trace; save the session as .json)" if is_chrome else ""
         raise _foreign(file, f"its format is not {FORMAT!r}{hint}")
     schema = found.get("schema")
     if type(schema) is not int or schema < 1:
@@ -67,7 +68,3 @@ def _foreign(file: Path, why: str) -> BLSError:
         f"session {told(file.name)!r}: {told(why)}; expected a file that session.save(...) wrote as .json or "
         ".json.gz"
     )
-
-
-def _is_chrome(found: object) -> bool:
-    return isinstance(found, dict) and "traceEvents" in found

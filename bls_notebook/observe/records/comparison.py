@@ -13,17 +13,9 @@ from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.session import Session, Span
 
 __all__ = [
-    "CAUSES",
-    "SCHEMA",
-    "Comparison",
-    "Measured",
-    "Setting",
-    "Verdict",
-    "Verification",
-    "WhatIf",
-    "failures",
+    "CAUSES", "SCHEMA", "Comparison", "Measured", "Setting", "Verdict", "Verification", "WhatIf", "failures",
     "load_comparison",
-]
+]  # fmt: skip
 
 SCHEMA = 1
 

@@ -12,19 +12,9 @@ from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.seen import NOBODY, Holder, Maker
 
 __all__ = [
-    "SCHEMA",
-    "DeviceSeen",
-    "Holder",
-    "Life",
-    "Lifetimes",
-    "LifetimesAnalysis",
-    "Maker",
-    "MemoryLevel",
-    "Peak",
-    "Stay",
-    "is_left_behind",
-    "load_lifetimes",
-]
+    "SCHEMA", "DeviceSeen", "Holder", "Life", "Lifetimes", "LifetimesAnalysis", "Maker", "MemoryLevel",
+    "Peak", "Stay", "is_left_behind", "load_lifetimes",
+]  # fmt: skip
 
 SCHEMA = 1
 
