@@ -13,8 +13,8 @@ from contextvars import copy_context
 from typing import Any
 
 from bls_notebook.observe import recording
-from bls_notebook.observe.records.logs import LogLine
 from bls_notebook.observe.records.repository import ErrorRecord
+from bls_notebook.observe.records.seen import LogLine
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, parameters_problem

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from contextvars import copy_context
 
-from bls_notebook.observe.records.logs import LogLine
+from bls_notebook.observe.records.seen import LogLine
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .core.execution import Execution

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bls_notebook.display.lifetimes.facts import name_of, owner, profile
 from bls_notebook.display.units import count
-from bls_notebook.observe.records.lifetimes import Life, Lifetimes, is_left_behind
+from bls_notebook.observe.records.lifetimes import Life, Lifetimes
 
 __all__ = [
     "LifeGroup", "LifeLane", "LifeRow", "heaviest_first", "highest", "layout", "life_lanes", "pack",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bls_notebook.observe.records.logs import LogLine
+from bls_notebook.observe.records.seen import LogLine
 from bls_notebook.observe.visible import visible
 
 __all__ = ["left_out_text", "log_line_text"]

@@ -25,8 +25,15 @@ from bls_notebook.devices.tracking.holders import SearchRoot, find_holders, fram
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted, would_be_lost_in
 from bls_notebook.engine.waiting.loops import in_every_loop
-from bls_notebook.observe.records.lifetimes import Lifetimes, LifetimesAnalysis
-from bls_notebook.observe.records.lives import DeviceSeen, Holder, Life, Maker, Stay
+from bls_notebook.observe.records.lifetimes import (
+    DeviceSeen,
+    Holder,
+    Life,
+    Lifetimes,
+    LifetimesAnalysis,
+    Maker,
+    Stay,
+)
 from bls_notebook.pb_utils._runtime import caller_var
 
 from . import model_roots as _model_roots  # noqa: F401 - where the search for holders begins

@@ -20,7 +20,7 @@ from typing import Any
 from bls_notebook import display as displays
 from bls_notebook.engine import logs
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.observe.records.logs import LEVELS, LogLine
+from bls_notebook.observe.records.seen import LEVELS, LogLine
 
 __all__ = ["CellLog", "show_logs"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bls_notebook.observe.analysis.intervals import minus, overlapping, total
+from bls_notebook.observe.analysis.intervals import gaps, overlapping, total
 from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.spans import SessionData, Span
@@ -161,7 +161,7 @@ def _edge(
 def _waiting(span: Span, tree: SpanTree) -> int:
     """How long a request waited for its model's callees."""
     when = serving(span)
-    return total([when]) - total(minus([when], tree.in_flight(tree.execution(span.id))))
+    return total([when]) - total(gaps(*when, tree.in_flight(tree.execution(span.id))))
 
 
 def _on_cycles(edges: Iterable[tuple[str, str]]) -> dict[str, frozenset[str]]:

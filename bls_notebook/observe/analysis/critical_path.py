@@ -64,7 +64,7 @@ class _Search:
         self._wall = session.wall
         self._tree = tree
         self._found: list[Fields] = []
-        self._todo: list[tuple[Span | None, int, int, int, bool]] = []
+        self._todo: list[tuple[Span, int, int, int, bool]] = []
         # A moment is ns * ids + the id of a span: such numbers are in order of time, and the garbage
         # collector never looks at them.
         self._ids = max(tree.spans, default=0) + 1
@@ -81,14 +81,18 @@ class _Search:
 
     def steps(self) -> list[Fields]:
         """Return the path."""
-        self._scope(None, 0, self._wall, 0, "notebook")
+        self._walk(self._answers(0), None, "notebook", 0, self._wall, 0)
         while self._todo:
-            span, begin, end, behind, holder = self._todo.pop()
-            assert span is not None
             # A holder worked for a request while another one was queued for its instance.
-            self._served(span, begin, end, behind, end if holder else span.ended)
+            span, begin, end, behind, holder = self._todo.pop()
+            ended = end if holder else span.ended
+            inferred = ended if span.kind == "stream" else span.inferred
+            self._add(span, "compute_output", max(begin, inferred), min(end, ended), behind)
+            answers = self._answers(self._tree.execution(span.id))
+            self._walk(answers, span, "compute_infer", max(begin, span.started), min(end, inferred), behind)
             if not holder:
-                self._queue(span, max(begin, span.queued), min(end, span.started), behind)
+                left = self._left.get((span.model, span.version, span.instance), [])
+                self._walk(left, span, "queue", max(begin, span.queued), min(end, span.started), behind)
                 self._add(span, "compute_input", begin, min(end, span.queued), behind)
         return _joined(sorted(self._found))
 
@@ -100,32 +104,31 @@ class _Search:
         else:
             self._found.append((begin, end, span.id, phase, span.model, span.version, span.instance, behind))
 
-    def _served(self, span: Span, begin: int, end: int, behind: int, last: int) -> None:
-        """Look into `execute` and what follows, until `last`."""
-        stream = span.kind == "stream"
-        inferred = last if stream else span.inferred
-        self._add(span, "compute_output", max(begin, inferred), min(end, last), behind)
-        self._scope(span, max(begin, span.started), min(end, inferred), behind, "compute_infer")
+    def _walk(
+        self, moments: list[int], span: Span | None, phase: str, begin: int, end: int, behind: int
+    ) -> None:
+        """Go back along the moments at which others were done; what is left between is the span's own.
 
-    def _scope(self, span: Span | None, begin: int, end: int, behind: int, phase: str) -> None:
-        """Look into a model's `execute`, or the notebook: whom did it wait for?"""
-        now = end
-        execution = 0 if span is None else self._tree.execution(span.id)
-        answers = self._answers(execution)
-        ids = self._ids
-        at = bisect_right(answers, now * ids + ids - 1)
+        While it was queued, the others are those that its instance worked for; else those that it had sent.
+        """
+        now, ids, execution = end, self._ids, self._tree.execution
+        queued = span if phase == "queue" else None
+        at = bisect_right(moments, now * ids + ids - 1)
         while at and now > begin:
             at -= 1
-            answered, child_id = divmod(answers[at], ids)
-            if answered <= begin:
+            done, other_id = divmod(moments[at], ids)
+            if done <= begin:
                 break
-            child = self._tree.spans[child_id]
-            if answered > now or child.sent >= answered:
+            other = self._tree.spans[other_id]
+            since = other.sent if queued is None else other.started
+            together = queued is not None and execution(queued.id) == execution(other_id)
+            if together or done > now or since >= done:
                 continue
-            self._add(span, phase, answered, now, behind)
-            now = max(begin, child.sent)
-            at = bisect_right(answers, now * ids + ids - 1, 0, at)
-            self._todo.append((child, now, answered, behind, False))
+            self._add(span, phase, done, now, behind)
+            now = max(begin, since)
+            at = bisect_right(moments, now * ids + ids - 1, 0, at)
+            waiting = behind if queued is None else behind or queued.id
+            self._todo.append((other, now, done, waiting, queued is not None))
         self._add(span, phase, begin, now, behind)
 
     def _answers(self, execution: int) -> list[int]:
@@ -140,29 +143,6 @@ class _Search:
             answers.sort()
             self._answered[execution] = answers
         return answers
-
-    def _queue(self, span: Span, begin: int, end: int, behind: int) -> None:
-        """Look into a wait for an instance: what did that do meanwhile?"""
-        now = end
-        if begin >= end:
-            return
-        left = self._left.get((span.model, span.version, span.instance), [])
-        ids = self._ids
-        at = bisect_right(left, now * ids + ids - 1)
-        while at and now > begin:
-            at -= 1
-            gone, holder_id = divmod(left[at], ids)
-            if gone <= begin:
-                break
-            holder = self._tree.spans[holder_id]
-            same = self._tree.execution(span.id) == self._tree.execution(holder_id)
-            if same or gone > now or holder.started >= gone:
-                continue
-            self._add(span, "queue", gone, now, behind)
-            now = max(begin, holder.started)
-            at = bisect_right(left, now * ids + ids - 1, 0, at)
-            self._todo.append((holder, now, gone, behind or span.id, True))
-        self._add(span, "queue", begin, now, behind)
 
 
 def _joined(steps: list[Fields]) -> list[Fields]:

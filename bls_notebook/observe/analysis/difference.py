@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bls_notebook.observe.analysis.call_graph import label, of_several_versions
-from bls_notebook.observe.analysis.intervals import minus, total
+from bls_notebook.observe.analysis.intervals import gaps, total
 from bls_notebook.observe.analysis.quartiles import NONE, Quartiles, quartiles
 from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.plain import Record
@@ -113,7 +113,7 @@ class _Side:
             self.models[name].append(span)
             self.edges[caller, name].append(span)
             under_way = tree.in_flight(tree.execution(span.id))
-            self.self_time[span.id] = total(minus([serving(span)], under_way))
+            self.self_time[span.id] = total(gaps(*serving(span), under_way))
         self.seen = {m.name if m.name not in several else f"{m.name}/{m.version}": m for m in session.models}
         self.length = max((s.ended for s in session.spans), default=0) - min(
             (s.sent for s in session.spans), default=0

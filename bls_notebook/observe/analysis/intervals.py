@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -26,22 +27,11 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
 
 def minus(intervals: Iterable[Interval], holes: Iterable[Interval]) -> list[Interval]:
     """Return what is left of the intervals without the holes, in order and disjoint."""
-    out: list[Interval] = []
     without = union(holes)
-    at = 0
+    begins, ends = [begin for begin, _ in without], [end for _, end in without]
+    out: list[Interval] = []
     for begin, end in union(intervals):
-        while at and without[at - 1][1] > begin:
-            at -= 1
-        while at < len(without) and without[at][1] <= begin:
-            at += 1
-        here = at
-        while here < len(without) and without[here][0] < end:
-            if without[here][0] > begin:
-                out.append((begin, without[here][0]))
-            begin = without[here][1]
-            here += 1
-        if begin < end:
-            out.append((begin, end))
+        out += gaps(begin, end, without[bisect_right(ends, begin) : bisect_left(begins, end)])
     return out
 
 

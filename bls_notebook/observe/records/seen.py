@@ -1,4 +1,4 @@
-"""What recording takes note of while requests run: models, and who made and who holds a block of memory.
+"""What is taken note of while requests run: models, who made and who holds a block of memory, lines of logs.
 
 What becomes of it later is in `spans` and `lifetimes`, which need not be imported until then.
 """
@@ -9,7 +9,10 @@ from dataclasses import dataclass
 
 from bls_notebook.observe.records.plain import Record
 
-__all__ = ["NOBODY", "Holder", "Maker", "ModelSeen"]
+__all__ = ["LEVELS", "NOBODY", "Holder", "LogLine", "Maker", "ModelSeen"]
+
+LEVELS = ("verbose", "info", "warning", "error")
+"""Triton's levels, the least first."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,3 +70,19 @@ class Holder(Record):
     kind: str
     name: str = ""
     remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LogLine(Record):
+    """A message that a model logged by `pb_utils.Logger`.
+
+    ``model`` is ``notebook`` for code of the notebook that runs as a model. ``background`` says that it came
+    from a thread of which nobody knows who started it.
+    """
+
+    level: str
+    model: str
+    message: str
+    file: str = ""
+    line: int = 0
+    background: bool = False
