@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from inspect import CO_OPTIMIZED
+from itertools import chain
 from time import perf_counter
 from typing import Any
 
@@ -24,6 +25,7 @@ from bls_notebook.observe.records.seen import Holder
 from .ledger import gpu_block
 from .paths import text_of_path
 from .referrers import unnamed_holders
+from .stacks import stacks, variables_of
 
 __all__ = ["ATOMS", "SearchRoot", "find_holders", "frame_roots", "kinds", "providers"]
 
@@ -222,21 +224,19 @@ def frame_roots(asking: str) -> Iterator[SearchRoot]:
     is asked for its variables keeps them in a dict of its own, which is emptied at once unless somebody else
     has it; a frame that is being debugged is not asked.
     """
-    for frame in list(sys._current_frames().values()):
-        at: types.FrameType | None = frame
-        while at is not None:
-            # Of a module or a class the variables are its namespace itself, which others lead to.
-            module = at.f_globals.get("__name__", "")
-            if at.f_code.co_flags & CO_OPTIMIZED and at.f_trace is None and module not in (asking, __name__):
-                ours = str(module).startswith("bls_notebook.")
-                for name, value in _variables(at):
-                    if not isinstance(value, ATOMS) and not isinstance(value, types.FunctionType):
-                        yield SearchRoot("frame", "" if ours else f"{name} in {at.f_code.co_name}()", value)
-            at = at.f_back
+    skipped = (asking, __name__, stacks.__module__)
+    for frame in chain.from_iterable(stacks().values()):
+        # Of a module or a class the variables are its namespace itself, which others lead to.
+        module = frame.f_globals.get("__name__", "")
+        if frame.f_code.co_flags & CO_OPTIMIZED and frame.f_trace is None and module not in skipped:
+            ours = str(module).startswith("bls_notebook.")
+            for name, value in _variables(frame):
+                if not isinstance(value, ATOMS) and not isinstance(value, types.FunctionType):
+                    yield SearchRoot("frame", "" if ours else f"{name} in {frame.f_code.co_name}()", value)
 
 
 def _variables(frame: types.FrameType) -> list[tuple[str, Any]]:
-    found: Any = frame.f_locals
+    found: Any = variables_of(frame)
     variables = list(found.items())
     if type(found) is dict and sys.getrefcount(found) == _OWN:
         found.clear()

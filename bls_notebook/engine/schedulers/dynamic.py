@@ -101,11 +101,14 @@ class DynamicBatcher(BatchScheduler):
         self._levels = config.priority_levels
         self._default_level = config.default_priority_level if self._levels else 0
         policies = {n: _policy(config.priority_queue_policy[n]) for n in config.priority_queue_policy}
-        self._waiting = BatchQueue(_policy(config.default_queue_policy), policies if self._levels else None)
+        default = _policy(config.default_queue_policy)
+        self._waiting = BatchQueue(default, policies if self._levels else None)
         self._key = ShapeKey(spec)
         self._ordering = Ordering() if config.preserve_ordering else None
-        # Where a batch never waits for more, a request that is alone goes the shortest way.
-        if not (self._async or model.decoupled or self._ordering or self._rules.delay):
+        # Where a batch never waits for more, and no request can be late, one that is alone goes the shortest
+        # way.
+        timed = any(policy.timeout or policy.override for policy in (default, *policies.values()))
+        if not (self._async or model.decoupled or self._ordering or self._rules.delay or timed):
             self.call = inline_call(model, self)  # type: ignore[assignment,method-assign]
         self._grows_at: int | None = None  # when a batch that waits for more need wait no longer
 

@@ -18,11 +18,12 @@ import _signal  # type: ignore[import-not-found]
 import _thread
 import signal
 import threading
+from collections.abc import Iterable
 from dis import opmap
 from functools import partial
 from types import CodeType, FrameType
 
-from .frames import NoFrameError, walk_back
+from bls_notebook.devices.tracking.stacks import walk_back
 
 __all__ = [
     "RETRY_SECONDS",
@@ -63,20 +64,17 @@ def would_be_lost_in(code: CodeType) -> None:
     _unheard.add(code)
 
 
-def inside_engine(frame: FrameType | None) -> bool:
-    """Whether a frame is where the engine must not be interrupted."""
+def inside_engine(stack: Iterable[FrameType]) -> bool:
+    """Whether a thread, by its frames, is where the engine must not be interrupted."""
     called_out = False
-    try:
-        for each in walk_back(frame):
-            code = each.f_code
-            if code in _unheard:
-                return True
-            if code.co_filename.startswith(_ENGINE):
-                # What it calls out to is model code where it runs some, and a helper of ours elsewhere.
-                return code not in _waiters and not (called_out and code in _callers)
-            called_out = True
-    except NoFrameError:
-        return True
+    for each in stack:
+        code = each.f_code
+        if code in _unheard:
+            return True
+        if code.co_filename.startswith(_ENGINE):
+            # What it calls out to is model code where it runs some, and a helper of ours elsewhere.
+            return code not in _waiters and not (called_out and code in _callers)
+        called_out = True
     return False
 
 
@@ -118,7 +116,7 @@ def comes_back(error: BaseException) -> None:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    if inside_engine(frame):
+    if inside_engine(walk_back(frame)):
         _press_later()
         return
     _withdraw()

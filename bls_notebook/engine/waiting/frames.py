@@ -1,20 +1,17 @@
-"""Walking up the stacks of other threads: what they run, and which other thread they wait for.
-
-They run on meanwhile, and what CPython 3.11 then says is a frame's caller is, once in millions, no frame
-at all. So this is for what has no other way to be known, and is asked last.
-"""
+"""What other threads do, by their stacks: the call of a pool that they are in, the thread they wait for."""
 
 from __future__ import annotations
 
 import concurrent.futures
-import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable
 from concurrent.futures.thread import _WorkItem
 from types import FrameType
 from typing import Any
 
-__all__ = ["NoFrameError", "call_in", "waits_for_threads", "walk_back"]
+from bls_notebook.devices.tracking.stacks import stacks, variables_of
+
+__all__ = ["call_in", "waits_for_threads"]
 
 _RUNS_A_CALL = _WorkItem.run.__code__
 _JOIN = threading.Thread.join.__code__
@@ -22,31 +19,10 @@ _RESULTS = (concurrent.futures.Future.result.__code__, concurrent.futures.Future
 _WAITING = ("threading", "concurrent.futures._base")
 
 
-class NoFrameError(Exception):
-    """What should have been a frame is none: the stack cannot be known."""
-
-
-def walk_back(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and its callers.
-
-    Raises
-    ------
-    NoFrameError
-    """
-    while frame is not None:
-        if not isinstance(frame, FrameType):
-            raise NoFrameError
-        yield frame
-        frame = frame.f_back
-
-
-def call_in(frame: FrameType | None) -> Any:
-    """Return the future of the pool's call that a thread is in; None for none, or if it cannot be known."""
-    try:
-        found = (each.f_locals["self"] for each in walk_back(frame) if each.f_code is _RUNS_A_CALL)
-        return getattr(next(found, None), "future", None)
-    except NoFrameError:
-        return None
+def call_in(stack: Iterable[FrameType]) -> Any:
+    """Return the future of the pool's call that a thread, by its frames, is in; None for none."""
+    found = (variables_of(each)["self"] for each in stack if each.f_code is _RUNS_A_CALL)
+    return getattr(next(found, None), "future", None)
 
 
 def waits_for_threads(asleep: Collection[int]) -> dict[int, int]:
@@ -55,8 +31,8 @@ def waits_for_threads(asleep: Collection[int]) -> dict[int, int]:
     Only a wait without a time limit counts, in `Thread.join` or for the result of a call in a pool, and only
     for a thread that sleeps in the middle of its work.
     """
-    frames = sys._current_frames()
-    calls = {id(call_in(frames.get(thread))): thread for thread in asleep}
+    frames = stacks()
+    calls = {id(call_in(frames.get(thread, ()))): thread for thread in asleep}
     wanted: dict[int, Any] = {t: _waits_for(f) for t, f in frames.items() if t not in asleep}
     found: dict[int, int] = {}
     while True:
@@ -72,14 +48,12 @@ def waits_for_threads(asleep: Collection[int]) -> dict[int, int]:
         found.update(new)
 
 
-def _waits_for(frame: FrameType | None) -> Any:
+def _waits_for(stack: Iterable[FrameType]) -> Any:
     """The thread, or the future of a call, that a thread waits for; None for neither."""
-    try:
-        for each in walk_back(frame):
-            if each.f_code is _JOIN or each.f_code in _RESULTS:
-                return each.f_locals["self"] if each.f_locals["timeout"] is None else None
-            if each.f_globals.get("__name__") not in _WAITING:
-                return None
-    except NoFrameError:
-        return None
+    for each in stack:
+        if each.f_code is _JOIN or each.f_code in _RESULTS:
+            variables = variables_of(each)
+            return variables["self"] if variables["timeout"] is None else None
+        if each.f_globals.get("__name__") not in _WAITING:
+            return None
     return None

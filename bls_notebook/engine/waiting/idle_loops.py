@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -18,9 +17,10 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from bls_notebook.devices.tracking import pool_hooks
+from bls_notebook.devices.tracking.stacks import stack_of, variables_of
 
 from .ctrl_c import may_be_interrupted
-from .frames import NoFrameError, call_in, walk_back
+from .frames import call_in
 
 __all__ = [
     "Job",
@@ -120,16 +120,16 @@ def watch_callers(execution: Any) -> None:
     while execution is not None:
         if execution.model is not None and execution.thread:
             if execution.task is None and execution.thread != worker:
-                with contextlib.suppress(NoFrameError, RuntimeError):  # or the loop was closed just now
+                with contextlib.suppress(RuntimeError):  # the loop was closed just now
                     _watch_loop_of_thread(execution, worker)
             worker = execution.thread
         execution = execution.parent
 
 
 def _watch_loop_of_thread(execution: Any, worker: int) -> None:
-    for frame in walk_back(sys._current_frames().get(execution.thread)):
+    for frame in stack_of(execution.thread):
         if frame.f_code is _runs_a_loop:
-            loop: Any = frame.f_locals["self"]
+            loop: Any = variables_of(frame)["self"]
             _name_call(worker)
             if execution not in getattr(getattr(loop, "bls_selector", None), "executions", ()):
                 watch_loop(loop, execution)
@@ -138,7 +138,7 @@ def _watch_loop_of_thread(execution: Any, worker: int) -> None:
 
 
 def _name_call(worker: int) -> None:
-    future = call_in(sys._current_frames().get(worker))
+    future = call_in(stack_of(worker))
     if future is not None and future not in _calls:
         job = _calls[future] = Job(WeakSet())
         job.thread, job.state = worker, "running"

@@ -8,8 +8,9 @@ habit.
 from __future__ import annotations
 
 import ctypes
-import sys
 import threading
+
+from bls_notebook.devices.tracking.stacks import stack_of
 
 from .ctrl_c import inside_engine
 
@@ -26,7 +27,7 @@ def _set(thread: int, exception: object) -> None:
 
 def interrupt_thread(thread: int) -> bool:
     """Raise `Interrupted` in a thread, soon; False where it is inside the engine and must be left alone."""
-    if inside_engine(sys._current_frames().get(thread)):
+    if inside_engine(stack_of(thread)):
         return False
     _set(thread, ctypes.py_object(Interrupted))
     return True

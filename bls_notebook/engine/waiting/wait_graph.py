@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
 from weakref import ref
 
+from bls_notebook.devices.tracking.stacks import frame_of, stack_of, stacks, variables_of
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
@@ -23,7 +23,6 @@ from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.request import InferenceRequest
 
 from .deadlock import ALL, ANY, LIVE, Need
-from .frames import NoFrameError, walk_back
 from .futures import RequestFuture
 from .idle_loops import Job, WatchedSelector, blocked, job_of
 from .reachability import can_be_reached
@@ -162,17 +161,14 @@ def _backends(instance: Instance) -> list[Any]:
 def _held_by_frames(thread: int) -> list[Any]:
     """What the functions of asyncio that run a thread's loop have in their variables."""
     values: list[Any] = []
-    try:
-        for frame in walk_back(sys._current_frames().get(thread)):
-            if str(frame.f_globals.get("__name__")).startswith("asyncio."):
-                variables = frame.f_locals
-                values.extend(variables.values())
-                if isinstance(variables, dict):  # a copy, which the frame keeps
-                    variables.clear()
-            elif values:
-                break
-    except NoFrameError:
-        values.clear()
+    for frame in stack_of(thread):
+        if str(frame.f_globals.get("__name__")).startswith("asyncio."):
+            variables = variables_of(frame)
+            values.extend(variables.values())
+            if isinstance(variables, dict):  # a copy, which the frame keeps
+                variables.clear()
+        elif values:
+            break
     return values
 
 
@@ -209,15 +205,12 @@ def _bare_thread_of(model: LoadedModel | None) -> bool:
     for instance in model.instances:
         known.add(instance.loop_thread)
         known.add(getattr(instance.holder, "thread", 0))
-    for thread, innermost in sys._current_frames().items():
-        if thread in known:
-            continue
-        try:
-            if any((home := home_of(f.f_globals)) and home.owner is model for f in walk_back(innermost)):
-                return True
-        except NoFrameError:
-            return True  # it may be
-    return False
+    return any(
+        (home := home_of(frame.f_globals)) and home.owner is model
+        for thread, stack in stacks().items()
+        if thread not in known
+        for frame in stack
+    )
 
 
 def _find_elsewhere(ticket: Ticket) -> bool:
@@ -232,18 +225,15 @@ def _find_elsewhere(ticket: Ticket) -> bool:
         coroutine = task.get_coro()
         while coroutine is not None:
             own.add(id(coroutine))
-            own.add(id(getattr(coroutine, "cr_frame", None)))
+            own.add(id(frame_of(coroutine)))
             coroutine = getattr(coroutine, "cr_await", None)  # type: ignore[assignment]
-    try:
-        own.update(map(id, walk_back(sys._current_frames().get(execution.thread))))
-    except NoFrameError:
-        return True
+    own.update(map(id, stack_of(execution.thread)))
     for thing in means:
         if thing is None:
             continue
         for holder in gc.get_referrers(thing):
             received = isinstance(holder, list) and _all_among(holder, together or (request,))
-            frame = getattr(holder, "cr_frame", None)  # of a coroutine that runs just now
+            frame = frame_of(holder)  # of a coroutine that runs just now
             if id(holder) not in own and not received and (frame is None or id(frame) not in own):
                 return True
     reader = None if ticket.parent is None else ticket.parent.model

@@ -1,0 +1,105 @@
+"""Stacks of other threads are read while no garbage is collected: CPython 3.11 would read what is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from bls_notebook.devices.tracking import stacks
+
+
+@pytest.fixture
+def collected() -> Iterator[list[str]]:
+    """Collections that began while a stack was read; they begin all the time."""
+    found: list[str] = []
+
+    def begins(phase: str, info: Any) -> None:
+        if stacks._lock._is_owned():  # type: ignore[attr-defined]
+            found.append(phase)
+
+    before = gc.get_threshold()
+    gc.callbacks.append(begins)
+    gc.set_threshold(1, 1, 1)
+    yield found
+    gc.set_threshold(*before)
+    gc.callbacks.remove(begins)
+    assert gc.isenabled()
+
+
+@pytest.fixture
+def sleeper() -> Iterator[threading.Thread]:
+    """A thread that waits at the bottom of some calls."""
+    there, over = threading.Event(), threading.Event()
+
+    def down(left: int, kept: str = "here") -> None:
+        if left:
+            down(left - 1)
+            return
+        there.set()
+        over.wait()
+
+    thread = threading.Thread(target=down, args=(20,))
+    thread.start()
+    there.wait()
+    yield thread
+    over.set()
+    thread.join()
+
+
+def test_a_stack(collected: list[str], sleeper: threading.Thread) -> None:
+    for _ in range(50):
+        frames = stacks.stacks()[sleeper.ident or 0]
+        names = [frame.f_code.co_name for frame in frames]
+        assert names.count("down") == 21
+        assert names[-1] == "_bootstrap"
+        assert stacks.stack_of(sleeper.ident or 0)[-1] is frames[-1]
+        (innermost, *_) = (frame for frame in frames if frame.f_code.co_name == "down")
+        assert stacks.variables_of(innermost)["kept"] == "here"
+    assert not collected
+
+
+def test_a_coroutine(collected: list[str]) -> None:
+    async def waits() -> None:
+        await asyncio.sleep(1)
+
+    coroutine = waits()
+    frame = stacks.frame_of(coroutine)
+    assert frame is not None
+    assert frame.f_code is waits.__code__
+    assert stacks.frame_of(frame) is None
+    coroutine.close()
+    assert not collected
+
+
+def test_nobody(sleeper: threading.Thread) -> None:
+    assert stacks.stack_of(-1) == []
+    assert threading.get_ident() in stacks.stacks()
+
+
+def test_one_in_another(sleeper: threading.Thread) -> None:
+    with stacks.no_collection():
+        stacks.stacks()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_who_does_without_it_goes_on_so(sleeper: threading.Thread) -> None:
+    gc.disable()
+    try:
+        stacks.stacks()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_the_check_would_notice(collected: list[str]) -> None:
+    with stacks._lock:
+        kept: list[list[int]] = []
+        for _ in range(3000):
+            kept.append([])
+    assert collected
