@@ -200,7 +200,8 @@ def test_async_requests_belong_to_the_request_that_sent_them(repo: bls.ModelRepo
     with bls.track_memory() as lifetimes:
         response = ask(repo, models.DOUBLE, np.ones(BIG, np.float32), "gatherer")
         until(lambda: lifetimes.bytes() == response["Y"]._array.nbytes)
-    made = of(lifetimes.record.lives, "Y")
+    # Where a thread has not let go of an answer yet, the gatherer's own is a copy, of request 1.
+    made = [life for life in of(lifetimes.record.lives, "Y") if life.maker.request != 1]
     assert sorted(life.maker.request for life in made) == [2, 3, 4]
     assert all(steps(life)[0] == ("output", "gatherer") for life in made)
 
