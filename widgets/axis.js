@@ -4,11 +4,12 @@ import { above, duration, isDark, make, tickLabels } from "./common.js";
 
 /**
  * @typedef {CanvasRenderingContext2D} Pen
+ * @typedef {{ light: string, dark: string }} Ink
  * @typedef {{ colour: string, font?: string, align?: CanvasTextAlign, most?: number, least?: number }} Look
  */
 
 export const CLOSEST = 200; // ns that are seen at least
-const LINES = { "/": "0 6 6 0", "\\": "0 0 6 6", "-": "0 3 6 3" };
+const LINES = { "/": [0, 6, 6, 0], "\\": [0, 0, 6, 6], "-": [0, 3, 6, 3] };
 
 export class Axis {
   /** @param {HTMLElement} root of the chart */
@@ -22,6 +23,14 @@ export class Axis {
     /** @type {Map<string, CanvasPattern>} */
     this.patterns = new Map();
     this.theme = { fg: "", dim: "", line: "", faint: "", paper: "", brand: "", alarm: "", dark: false, font: "" };
+    /** What shows a colour that the theme decides. @type {[HTMLElement, Ink][]} */
+    this.chips = [];
+  }
+
+  /** The colour of a model or a device. @param {Ink | undefined} ink */
+  ink(ink) {
+    if (!ink) return this.theme.dim;
+    return this.theme.dark ? ink.dark : ink.light;
   }
 
   /** Paint all of it again, soon. */
@@ -41,6 +50,7 @@ export class Axis {
     probe.remove();
     this.theme = { fg: color, dim, line, faint, paper, brand, alarm, dark, font: `11px ${fontFamily}` };
     this.patterns.clear();
+    for (const [chip, ink] of this.chips) chip.style.background = this.ink(ink);
   }
 
   /**
@@ -123,9 +133,8 @@ export class Axis {
     pen.scale(side / 6, side / 6);
     pen.strokeStyle = colour;
     pen.lineWidth = 1.5;
-    for (const [kind, line] of Object.entries(LINES)) {
+    for (const [kind, [x0, y0, x1, y1]] of Object.entries(LINES)) {
       if (!(lines === kind || (lines === "x" && kind !== "-"))) continue;
-      const [x0, y0, x1, y1] = line.split(" ").map(Number);
       const [dx, dy] = [x1 - x0, y1 - y0];
       for (const shift of dy ? [-6, 0, 6] : [0]) {
         pen.moveTo(x0 - dx + shift, y0 - dy);
@@ -217,4 +226,13 @@ export function fit(pen, text, most, least = 0) {
     else high = middle - 1;
   }
   return low > least ? `${text.slice(0, low)}…` : "";
+}
+
+/** @param {Pen} pen @param {number} x @param {number} y of its tip @param {number} high from the tip, negative upwards */
+export function triangle(pen, x, y, high) {
+  pen.beginPath();
+  pen.moveTo(x, y);
+  pen.lineTo(x - 3, y + high);
+  pen.lineTo(x + 3, y + high);
+  pen.fill();
 }

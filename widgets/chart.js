@@ -205,6 +205,15 @@ export class Chart extends Axis {
     return [begin, spot.row.top, Math.max(2, end - begin), spot.row.height];
   }
 
+  /** Draw a frame around a spot. @param {Pen} pen @param {Spot<R>} spot @param {string} colour */
+  outline(pen, spot, colour) {
+    const [left, top, width, height] = this.box(spot);
+    const [from, to] = [Math.max(left, this.left - 3), Math.min(left + width, this.left + this.width + 3)];
+    pen.strokeStyle = colour;
+    pen.lineWidth = 2;
+    if (to > from) pen.strokeRect(from - 1, top - 1, to - from + 1, height + 2);
+  }
+
   /** @param {number} x @param {number} y px from the top of what is seen @returns {Spot<R> | null} */
   at(x, y) {
     const deep = y + this.scroll.scrollTop;
@@ -214,9 +223,7 @@ export class Chart extends Axis {
     const first = above(row.end, time - near);
     const last = above(row.begin, time + near);
     if (last <= first) return null;
-    let best = first;
-    const away = (/** @type {number} */ k) => Math.max(0, row.begin[k] - time, time - row.end[k]);
-    for (let k = first; k < Math.min(last, first + 50); k += 1) if (away(k) < away(best)) best = k;
+    const best = nearest(row, time, first, Math.min(last, first + 50));
     const narrow = (row.end[best] - row.begin[best]) * this.scale < 2;
     const members = this.members(row, best);
     const which = Math.floor(((deep - row.top) / row.height) * members.length);
@@ -377,10 +384,7 @@ export class Chart extends Axis {
     else if (row) {
       const [begin, end] = this.extent(this.focus);
       const time = (Math.max(begin, this.from) + Math.min(end, this.to)) / 2;
-      const away = (/** @type {number} */ k) => Math.max(0, row.begin[k] - time, time - row.end[k]);
-      let best = 0;
-      for (let k = 1; k < row.of.length; k += 1) if (away(k) < away(best)) best = k;
-      this.setFocus({ row, i: row.of[best] });
+      this.setFocus({ row, i: row.of[nearest(row, time, 0, row.of.length)] });
     }
   }
 
@@ -439,6 +443,14 @@ export class Chart extends Axis {
   hideTip() {
     this.tip.hidden = true;
   }
+}
+
+/** What is nearest to a time. @param {Row} row @param {number} time @param {number} first @param {number} last */
+function nearest(row, time, first, last) {
+  const away = (/** @type {number} */ k) => Math.max(0, row.begin[k] - time, time - row.end[k]);
+  let best = first;
+  for (let k = first; k < last; k += 1) if (away(k) < away(best)) best = k;
+  return best;
 }
 
 /**

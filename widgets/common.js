@@ -29,10 +29,7 @@ function three(value) {
   return value < 99.95 ? value.toFixed(1) : value.toFixed(0);
 }
 
-/**
- * Spell a time: "7.31 µs", "420 ms", "1.45 s".
- * @param {number} ns
- */
+/** Spell a time: "7.31 µs", "420 ms", "1.45 s". @param {number} ns */
 export function duration(ns) {
   if (ns < 999.5) return `${Math.round(ns)} ns`;
   if (ns < 999.5e3) return `${three(ns / 1e3)} µs`;
@@ -40,10 +37,7 @@ export function duration(ns) {
   return `${three(ns / 1e9)} s`;
 }
 
-/**
- * Spell a number of bytes in binary units: "512 B", "1.5 MiB".
- * @param {number} bytes
- */
+/** Spell a number of bytes in binary units: "512 B", "1.5 MiB". @param {number} bytes */
 export function size(bytes) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let value = bytes;

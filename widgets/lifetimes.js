@@ -93,7 +93,8 @@ export class LifetimesChart extends Chart {
 
   /** @param {"device" | "model"} kind @param {number} number @param {string} text */
   toggle(kind, number, text) {
-    const swatch = kind === "device" && make("i", { class: "bls-life-swatch", "data-device": number });
+    const swatch = kind === "device" && make("i", { class: "bls-life-swatch" });
+    if (swatch) this.chips.push([swatch, this.info.devices[number]]);
     return make("button", {
       class: "bls-life-chip", "aria-pressed": "true", title: `Show or hide ${text}; with Shift show it alone`,
       onclick: (/** @type {MouseEvent} */ event) => this.filter(kind, number, event.shiftKey),
@@ -114,17 +115,6 @@ export class LifetimesChart extends Chart {
     }
     this.arrange();
     this.resize();
-  }
-
-  themed() {
-    for (const swatch of /** @type {NodeListOf<HTMLElement>} */ (this.root.querySelectorAll("[data-device]"))) {
-      swatch.style.background = this.ink(this.info.devices[Number(swatch.dataset.device)]);
-    }
-  }
-
-  /** @param {{ light: string, dark: string }} ink */
-  ink(ink) {
-    return this.theme.dark ? ink.dark : ink.light;
   }
 
   // -- what is shown where ----------------------------------------------------------------------------
@@ -244,14 +234,9 @@ export class LifetimesChart extends Chart {
     const { theme } = this;
     pen.fillStyle = theme.dim;
     if (this.cursor !== undefined) pen.fillRect(this.cursor, 0, 1, this.rowsHeight);
-    pen.lineWidth = 2;
     for (const [life, colour] of /** @type {[number, string][]} */ ([[this.chosen, theme.fg], [this.focus?.i ?? -1, theme.brand]])) {
       const row = this.placed.get(life);
-      if (!row || this.ended[life] < this.from || this.c.born[life] > this.to) continue;
-      const [left, top, width, height] = this.box({ row, i: life });
-      const [x0, x1] = [Math.max(left, this.left), Math.min(left + width, this.left + this.width)];
-      pen.strokeStyle = colour;
-      pen.strokeRect(x0 - 1, top - 1, Math.max(x1 - x0, 2) + 2, height + 2);
+      if (row) this.outline(pen, { row, i: life }, colour);
     }
   }
 

@@ -1,5 +1,6 @@
 // Paints the chart of lifetimes: bytes over time on each device, and a bar for each block.
 
+import { triangle } from "./axis.js";
 import { above, size } from "./common.js";
 import { holdersOf } from "./lifetimes_words.js";
 
@@ -26,7 +27,7 @@ function fillOf(chart, number) {
   const { dark } = chart.theme;
   const device = chart.info.devices[number];
   const ink = chart.ink(device);
-  return device.hatch ? chart.hatch(device.hatch, dark ? "rgba(0, 0, 0, 0.3)" : "rgba(255, 255, 255, 0.5)", ink) : ink;
+  return device.hatch ? chart.hatch(device.hatch[0], dark ? "rgba(0, 0, 0, 0.3)" : "rgba(255, 255, 255, 0.5)", ink) : ink;
 }
 
 /** @param {LifetimesChart} chart @param {Pen} pen @param {import("./lifetimes.js").Panel} panel @param {number} top */
@@ -65,11 +66,7 @@ function paintPanel(chart, pen, { number, steps, peak, peakAt, text }, top) {
   if (!peak || peakAt < chart.from || peakAt > chart.to) return;
   const [x, y] = [chart.x(peakAt), base + peak * unit];
   pen.fillStyle = theme.fg;
-  pen.beginPath();
-  pen.moveTo(x - 4, y - 6);
-  pen.lineTo(x + 4, y - 6);
-  pen.lineTo(x, y);
-  pen.fill();
+  triangle(pen, x, y, -6);
   pen.font = theme.font;
   const wide = Math.min(pen.measureText(text).width, width);
   chart.write(pen, text, Math.min(Math.max(x - wide / 2, left + 2), left + width - wide), y - 15, { colour: theme.fg, most: width });

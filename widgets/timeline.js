@@ -33,8 +33,6 @@ export class Timeline extends Chart {
   alone = ""; // the model that is shown alone
   /** @type {Range | null} */
   range = null;
-  /** What shows the colour of a model, which the theme decides. @type {[HTMLElement, any][]} */
-  chips = [];
   query = /** @type {HTMLInputElement} */ (own(make("input", {
     type: "search", placeholder: "Search", "aria-label": "Search by model, request ID or error",
     title: "Model, request ID or error (/)", oninput: () => this.find(),
@@ -143,14 +141,7 @@ export class Timeline extends Chart {
     return [this.labels, 0, 0];
   }
 
-  /** The colour of a model. @param {{ light: string, dark: string } | undefined} model */
-  ink(model) {
-    if (!model) return this.theme.dim;
-    return this.theme.dark ? model.dark : model.light;
-  }
-
   themed() {
-    for (const [chip, ink] of this.chips) chip.style.background = this.ink(ink);
     this.fillCards();
   }
 
@@ -196,7 +187,7 @@ export class Timeline extends Chart {
       const whole = { begin: c.sent[i], end: c.ended[i] };
       this.selectRange({ ...(this.range ?? whole), [which]: whole[which] });
     };
-    const keys = {
+    return {
       ...super.keys(),
       Home: () => this.show(0, this.to - this.from), End: () => this.show(this.whole - (this.to - this.from), this.whole),
       Enter: () => this.focus && this.zoomTo(this.focus),
@@ -209,7 +200,6 @@ export class Timeline extends Chart {
         else if (this.lit) this.light(false);
       },
     };
-    return keys;
   }
 
   toCaller() {

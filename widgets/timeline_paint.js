@@ -1,6 +1,6 @@
 // Paints the timeline: lanes, blocks, queues, marks, calls, the critical path.
 
-import { fit } from "./axis.js";
+import { fit, triangle } from "./axis.js";
 import { above, duration } from "./common.js";
 import { callsOf, selfTime } from "./timeline_data.js";
 
@@ -46,10 +46,7 @@ export function paintSpots(timeline, pen) {
     for (let i = spot.i, deep = 0; i >= 0 && deep < 50; i = session.c.parent[i], deep += 1) painter.call(i, 1.5, theme.fg);
     for (const i of callsOf(session, spot.i).subarray(0, 200)) painter.call(i, 1.5, theme.fg);
     pen.globalAlpha = 1;
-    pen.strokeStyle = spot === focus ? theme.brand : theme.fg;
-    pen.lineWidth = 2;
-    const [left, top, width, height] = timeline.box(spot);
-    pen.strokeRect(left - 1, top - 1, width + 1, height + 2);
+    timeline.outline(pen, spot, spot === focus ? theme.brand : theme.fg);
   }
 }
 
@@ -119,7 +116,7 @@ class Painter {
    * @param {Strip} row @param {Set<number>} [only]
    */
   row(row, only) {
-    const { timeline, session, theme, pen } = this;
+    const { timeline, session, theme } = this;
     const lane = session.raw.lanes[row.lane];
     const ink = timeline.ink(session.raw.models[lane.model]);
     const { top, height, what } = row;
@@ -153,7 +150,6 @@ class Painter {
       }
     }
     flush();
-    pen.lineWidth = 1;
     return what === "wait" ? [] : shown;
   }
 
@@ -346,15 +342,6 @@ class Painter {
 function rounded(pen, left, top, width, height) {
   pen.beginPath();
   pen.roundRect(left, top, width, height, width > 6 && height > 6 ? 2 : 0);
-  pen.fill();
-}
-
-/** @param {Pen} pen @param {number} x @param {number} y of its tip @param {number} high from the tip, negative upwards */
-function triangle(pen, x, y, high) {
-  pen.beginPath();
-  pen.moveTo(x, y);
-  pen.lineTo(x - 3, y + high);
-  pen.lineTo(x + 3, y + high);
   pen.fill();
 }
 

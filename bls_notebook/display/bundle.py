@@ -9,6 +9,7 @@ from typing import Any
 
 from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
+from bls_notebook.display.browser.alive import live
 from bls_notebook.display.browser.on_top import covered, with_view
 from bls_notebook.display.document import Document
 from bls_notebook.display.html import Html
@@ -124,11 +125,12 @@ def _shown(drawn_by: str, value: Any, width: int, **given: Any) -> Display:
 def _widget(kind: str, value: Any, width: int) -> Any:
     """What may cover the picture of a record: there is a kernel, and something to see."""
     if kind == "Lifetimes" and value.lives:
-        return import_module(f"{_HERE}.lifetimes.widget").live_lifetimes(value, width=width)
+        return live(lambda: import_module(f"{_HERE}.lifetimes.widget").lifetimes_widget(value, width=width))
     if kind == "Comparison" and value.gathered.spans:
-        return import_module(f"{_HERE}.timeline.live").live_timeline(value.sequential, value.gathered)
+        runs = (value.sequential, value.gathered)
+        return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(*runs))
     if kind == "Session" and value.spans:
-        return import_module(f"{_HERE}.timeline.live").live_timeline(value, titled=False)
+        return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(value, titled=False))
     return None
 
 

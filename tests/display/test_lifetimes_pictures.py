@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from bls_notebook.display import render
 from bls_notebook.display.lifetimes.columns import packed
 from bls_notebook.display.lifetimes.picture import lifetimes_figure, lifetimes_svg
-from bls_notebook.display.pictures.matplotlib_parts import drawn, figure_svg
+from bls_notebook.display.pictures.matplotlib_parts import drawn
 from bls_notebook.observe.records.lifetimes import Lifetimes
 from tests.display import lifetimes_samples as samples
+from tests.display.figures import figure_svg
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import HOSTILE
 from tests.display.test_hostile import ALLOWED_ATTRIBUTES, ALLOWED_STYLES, ALLOWED_TAGS

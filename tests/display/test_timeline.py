@@ -14,7 +14,6 @@ from hypothesis import given
 
 from bls_notebook.display import render
 from bls_notebook.display.palette import model_inks
-from bls_notebook.display.pictures.matplotlib_parts import figure_svg
 from bls_notebook.display.timeline.bins import Bins
 from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.timeline.columns import path_columns, session_columns
@@ -24,6 +23,7 @@ from bls_notebook.display.timeline.ranges import range_figures
 from bls_notebook.display.timeline.text import timeline_text
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.session import Session, Span
+from tests.display.figures import figure_svg
 from tests.display.samples import HOSTILE
 from tests.display.sessions import MS, Made, everything, many, pipeline
 from tests.observe.strategies import sessions

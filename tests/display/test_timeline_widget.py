@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bls_notebook.display import bundle
 from bls_notebook.display.browser.on_top import VIEW, with_view
-from bls_notebook.display.timeline.live import live_timeline
 from tests.display.sessions import many, pipeline
 
 pytest.importorskip("anywidget")
@@ -53,15 +53,13 @@ def test_frontends_that_start_widgets_for_their_view_get_it(monkeypatch: pytest.
 
 
 def test_without_a_kernel_there_is_nothing_live() -> None:
-    assert live_timeline(pipeline(True)) is None
+    assert bundle._widget("Session", pipeline(True), 100) is None
 
 
 def test_in_a_kernel_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bls_notebook.display.browser.alive.can_live", lambda: True)
     session = pipeline(True)
-    plain, lit = (
-        live_timeline(session),
-        live_timeline(session, critical=[session.critical_path()], titled=False),
-    )
-    assert (plain.lit, plain.titled) == (False, True)
-    assert (lit.lit, lit.titled) == (True, False)
+    shown = bundle._widget("Session", session, 100)
+    lit = Timeline(session, critical=[session.critical_path()], lit=True)
+    assert (shown.lit, shown.titled) == (False, False)
+    assert (lit.lit, lit.titled) == (True, True)

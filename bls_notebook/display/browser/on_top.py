@@ -15,7 +15,7 @@ from typing import Any
 
 from bls_notebook.display.html import Html, tag
 
-__all__ = ["VIEW", "bundle_on_top", "covered", "new_place", "with_view"]
+__all__ = ["VIEW", "covered", "new_place", "with_view"]
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -36,25 +36,6 @@ def with_view(bundle: dict[str, Any], widget: Any) -> dict[str, Any]:
         return bundle
     view = {"version_major": 2, "version_minor": 0, "model_id": widget.model_id}
     return {**bundle, VIEW: view}
-
-
-def bundle_on_top(text: str, html: Html, widget: Any = None) -> dict[str, Any]:
-    """Make the bundle of a picture that a widget covers.
-
-    Parameters
-    ----------
-    text, html : str and Html
-        The picture, for terminals and for notebooks without a kernel.
-    widget : anywidget.AnyWidget, optional
-        With a trait ``place``. Without a widget the bundle is the picture alone.
-
-    Returns
-    -------
-    dict
-        By MIME type.
-    """
-    bundle = {"text/plain": text, "text/html": html if widget is None else covered(html, widget)}
-    return with_view(bundle, widget)
 
 
 def _wants_views() -> bool:

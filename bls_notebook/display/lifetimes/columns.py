@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -12,7 +12,7 @@ from bls_notebook.display.lifetimes.facts import device_facts, end_of, holder_te
 from bls_notebook.display.lifetimes.lanes import LifeLane, heaviest_first, life_lanes
 from bls_notebook.display.lifetimes.left_behind import left_behind
 from bls_notebook.display.lifetimes.report import summary
-from bls_notebook.display.palette import ALARM, Ink, device_ink
+from bls_notebook.display.palette import ALARM, device_ink
 from bls_notebook.display.units import shape, size
 from bls_notebook.observe.records.lifetimes import Life, Lifetimes, Maker, Stay, is_left_behind
 from bls_notebook.observe.visible import visible
@@ -52,10 +52,17 @@ def packed(record: Lifetimes) -> Packed:
     devices = device_facts(record)
     models = list(dict.fromkeys(life.maker.model for life in lives))
     lanes = life_lanes(record)
+    stays = [(life, stay) for life in lives for stay in life.stays]
+    holders = [holder for life in lives for holder in life.holders]
     data, columns = pack_columns({
         **_of_lives(lives, words, [facts.name for facts in devices], models, lanes),
-        **_of_stays(lives, words),
-        **_of_holders(lives, words),
+        "stay_at": ("u4", accumulate((len(life.stays) for life in lives), initial=0)),
+        "stay_ns": ("f8", [stay.ns for _, stay in stays]),
+        "stay_owner_": ("u4", words.of(owner(stay.at) for _, stay in stays)),
+        "stay_": ("u4", words.of(_stay(life, stay) for life, stay in stays)),
+        "holder_at": ("u4", accumulate((len(life.holders) for life in lives), initial=0)),
+        "holder_": ("u4", words.of(holder_text(holder) for holder in holders)),
+        "remedy_": ("u4", words.of(holder.remedy for holder in holders)),
     })  # fmt: skip
     title, *facts = summary(record)
     info = {
@@ -70,18 +77,14 @@ def packed(record: Lifetimes) -> Packed:
                 "label": visible(each.label),
                 "total": each.total,
                 "used": each.used,
-                **_ink(device_ink(each.name)),
+                **asdict(device_ink(each.name)),
             }
             for each in devices
         ],
-        "alarm": _ink(ALARM),
+        "alarm": asdict(ALARM),
         "warnings": [visible(text) for text in left_behind(record)],
     }
     return Packed(data, columns, info)
-
-
-def _ink(ink: Ink) -> dict[str, str]:
-    return {"light": ink.light, "dark": ink.dark, "hatch": ink.hatch[:1]}
 
 
 def _of_lives(
@@ -130,25 +133,6 @@ def _lane(lane: LifeLane, rank: int) -> dict[str, Any]:
         "rank": rank,
         "size": f"{'≤ ' if len(sizes) > 1 else ''}{size(max(sizes))}",
         "peak": f"≤ {size(peak)}",
-    }
-
-
-def _of_stays(lives: Sequence[Life], words: Names) -> dict[str, Any]:
-    stays = [stay for life in lives for stay in life.stays]
-    return {
-        "stay_at": ("u4", accumulate((len(life.stays) for life in lives), initial=0)),
-        "stay_ns": ("f8", [stay.ns for stay in stays]),
-        "stay_owner_": ("u4", words.of(owner(stay.at) for stay in stays)),
-        "stay_": ("u4", words.of(_stay(life, stay) for life in lives for stay in life.stays)),
-    }
-
-
-def _of_holders(lives: Sequence[Life], words: Names) -> dict[str, Any]:
-    holders = [holder for life in lives for holder in life.holders]
-    return {
-        "holder_at": ("u4", accumulate((len(life.holders) for life in lives), initial=0)),
-        "holder_": ("u4", words.of(holder_text(holder) for holder in holders)),
-        "remedy_": ("u4", words.of(holder.remedy for holder in holders)),
     }
 
 

@@ -10,19 +10,13 @@ from typing import Any
 
 from bls_notebook.display.as_html import document_html
 from bls_notebook.display.as_text import document_text
-from bls_notebook.display.browser.alive import live
-from bls_notebook.display.browser.on_top import bundle_on_top, new_place
+from bls_notebook.display.browser.on_top import covered, new_place, with_view
 from bls_notebook.display.browser.widget_files import widget_source
 from bls_notebook.display.lifetimes.columns import packed
 from bls_notebook.display.lifetimes.report import lifetimes_document
 from bls_notebook.observe.records.lifetimes import Life, Lifetimes
 
-__all__ = ["lifetimes_widget", "live_lifetimes"]
-
-
-def live_lifetimes(record: Lifetimes, *, width: int = 100) -> Any:
-    """Return the widget for display on top of its picture, or None where no widget can live."""
-    return live(lambda: lifetimes_widget(record, width=width))
+__all__ = ["lifetimes_widget"]
 
 
 def lifetimes_widget(record: Lifetimes, *, width: int = 100) -> Any:
@@ -81,7 +75,7 @@ def _widget_class() -> Any:
 
         def _repr_mimebundle_(self, **_: Any) -> Any:
             document = lifetimes_document(self.record)
-            html = document_html(document)
-            return bundle_on_top(document_text(document, self._width), html, self)
+            html = covered(document_html(document), self)
+            return with_view({"text/plain": document_text(document, self._width), "text/html": html}, self)
 
     return LifetimesWidget

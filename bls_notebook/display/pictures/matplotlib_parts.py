@@ -6,23 +6,12 @@ matplotlib is imported when the first figure is made.
 from __future__ import annotations
 
 import functools
-import io
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from bls_notebook.observe.visible import visible
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["drawing", "drawn", "figure_svg"]
-
-_NO_DATE = {"Date": None, "Creator": None, "Format": None, "Type": None}
-_COORDINATES = re.compile(r'(?<= d=")[^"]+')
-_TOO_EXACT = re.compile(r"(\.\d\d)\d+")
-_DOCUMENT = re.compile(r"<\?xml.*?(?=<svg)", re.DOTALL)
+__all__ = ["drawing", "drawn"]
 
 
 @contextmanager
@@ -41,27 +30,6 @@ def drawing() -> Iterator[None]:
     defaults = {key: value for key, value in matplotlib.rcParamsDefault.items() if key not in kept}
     with matplotlib.rc_context({**defaults, **fixed}):
         yield
-
-
-def figure_svg(figure: Figure) -> str:
-    """Return a figure as an SVG document.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-        Made within `drawing`.
-
-    Returns
-    -------
-    str
-        An ``svg`` element without date or version: equal figures give equal text.
-    """
-    file = io.StringIO()
-    with drawing():
-        figure.savefig(file, format="svg", metadata=_NO_DATE)
-    # A hundredth of a point is enough for every path, and much shorter.
-    short = _COORDINATES.sub(lambda path: _TOO_EXACT.sub(r"\1", path[0]), file.getvalue())
-    return _DOCUMENT.sub("", short, count=1)
 
 
 def drawn(text: str) -> str:

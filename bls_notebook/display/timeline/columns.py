@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from itertools import accumulate, chain
 from operator import attrgetter
 from typing import Any
@@ -129,7 +130,7 @@ def session_columns(
         "wall": session.wall,
         "dropped": session.dropped,
         "facts": " · ".join(filter(None, facts)),
-        "models": [_model(name, inks_of[name]) for name in models.numbers],
+        "models": [{"name": visible(name), **asdict(inks_of[name])} for name in models.numbers],
         "lanes": lanes,
         "strips": [_strip(panel, *key) for key in strips],
         "curves": shown,
@@ -279,7 +280,3 @@ def _marks(spans: Sequence[Span]) -> dict[str, tuple[str, Iterable[float]]]:
         "mark_ns": ("f8", [mark.ns for _, mark in found]),
         "mark_kind": ("u1", [final.get(mark.kind, 0) for _, mark in found]),
     }
-
-
-def _model(name: str, ink: Ink) -> dict[str, str]:
-    return {"name": visible(name), "light": ink.light, "dark": ink.dark, "hatch": ink.hatch}

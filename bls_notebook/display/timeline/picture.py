@@ -6,6 +6,7 @@ two sessions share the time axis. What would be narrower than a dot is drawn tog
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -79,9 +80,7 @@ def timeline_alt(session: Session, other: Session | None = None) -> str:
     """Say in words what the picture shows."""
     said = []
     for record in _both(session, other):
-        served: dict[str, int] = {}
-        for span in record.spans:
-            served[span.model] = served.get(span.model, 0) + 1
+        served = Counter(span.model for span in record.spans)
         models = ", ".join(f"{name} {number:,}" for name, number in sorted(served.items())[:12])
         name = f"{record.name}: " if record.name else ""
         said.append(
