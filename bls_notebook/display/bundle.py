@@ -64,28 +64,12 @@ def render(
     empty: type[Record] | None = None,
     live: bool = False,
 ) -> Display:
-    """Draw a record, or a sequence of them, as text and HTML.
+    """Draw a record, or a sequence of them, as text (of `width` terminal cells) and HTML.
 
-    Parameters
-    ----------
-    value : record, or sequence of ModelRecord, ResponseRecord, StatisticsRecord or FamilyRecord
-        What to show.
-    stream : bool
-        Whether a sequence of responses is the stream of one request, not one response each of many.
-    running : bool
-        Whether more responses of that stream may come.
-    width : int
-        Terminal cells in a line of the text.
-    empty : type
-        What an empty sequence is a sequence of; by default of responses if `stream`, else of models.
-    live : bool
-        Whether a widget may cover the picture of a record that has one, where a kernel and anywidget are
-        there.
-
-    Returns
-    -------
-    Display
-        Both forms.
+    Of responses, `stream` says whether they are of one request, not one of each of many; and `running`
+    whether more of them may come. An empty sequence is one of `empty`, by default of responses if `stream`,
+    else of models. `live` allows a widget to cover the picture of a record that has one, where a kernel and
+    anywidget are there.
 
     Raises
     ------

@@ -78,30 +78,12 @@ def table(
     last: str = "clip",
     most: int = MOST,
 ) -> list[str]:
-    """Lay rows out in columns.
+    """Lay rows out in columns: lines of so many terminal cells, without trailing spaces.
 
-    Parameters
-    ----------
-    rows : sequence of rows
-        A column that is empty in all of them vanishes. The last cell of a row that is shorter than
-        the others reaches to the right edge.
-    heads : sequence of str
-        The headings, if there are any.
-    right : str
-        One character a column: ``r`` aligns it right, ``t`` too and keeps a time's width; others left.
-    width : int
-        Terminal cells in a line.
-    indent : str
-        What every line begins with.
-    last : str
-        ``clip`` or ``wrap``: what happens to a last column that does not fit.
-    most : int
-        Terminal cells of a column that is not the last.
-
-    Returns
-    -------
-    list of str
-        The lines, without trailing spaces.
+    A column that is empty in all rows vanishes. The last cell of a row that is shorter than the others
+    reaches to the right edge. ``right`` has one character a column: ``r`` aligns it right, ``t`` too and
+    keeps a time's width; others left. A column has at most so many cells; a last one that does not fit is
+    cut, or wrapped where ``last`` is ``wrap``.
     """
     if not rows:
         return []

@@ -37,28 +37,11 @@ def tensor_record(
 ) -> TensorRecord:
     """Describe one tensor without copying it.
 
-    Parameters
-    ----------
-    name : str
-        The tensor's name.
-    datatype : str
-        Triton's name of the element type, such as ``FP32`` or ``BYTES``.
-    array : array or None
-        A NumPy array; or any object with ``shape`` and ``nbytes``, of which no element is read;
-        or None where nothing can be shown.
-    device : str
-        ``cpu``, ``gpu:0`` or ``gpu:0 (simulated)``. Elements are read on ``cpu`` only.
-    shape : tuple of int, optional
-        The shape, where `array` does not know it.
-    nbytes : int, optional
-        The size in bytes, where the caller knows it (of BYTES: with the four bytes of each length).
-    reason : str
-        Why there is no preview; given, no element is read.
-
-    Returns
-    -------
-    TensorRecord
-        ``bytes`` is -1 where the size cannot be known without reading everything.
+    ``array`` is a NumPy array; or any object with ``shape`` and ``nbytes``, of which no element is read; or
+    None where nothing can be shown. Elements are read on the device ``cpu`` only, and where no ``reason``
+    says why there is no preview. ``shape`` and ``nbytes`` (of BYTES with the four bytes of each length) are
+    for callers that know them; the record's ``bytes`` is -1 where the size cannot be known without reading
+    everything.
     """
     found = getattr(array, "shape", ()) if shape is None else shape
     dims = tuple(int(n) for n in found)

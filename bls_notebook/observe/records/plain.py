@@ -44,17 +44,9 @@ class Record:
 
     @classmethod
     def from_dict(cls: type[R], data: Mapping[str, Any]) -> R:
-        """Build a record from what `to_dict` gave, also after a trip through JSON.
+        """Build a record equal to the one that `to_dict` was called on, also after a trip through JSON.
 
-        Parameters
-        ----------
-        data : mapping
-            Field name to plain value; fields that have a default may be left out.
-
-        Returns
-        -------
-        Record
-            Equal to the one that `to_dict` was called on.
+        Fields that have a default may be left out.
 
         Raises
         ------

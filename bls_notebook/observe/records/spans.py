@@ -105,11 +105,7 @@ class Span(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SessionData(Record):
-    """Everything that happened while a profile was on; `Session` has what is computed from it.
-
-    ``began`` is the wall-clock time (ISO 8601, UTC), ``wall`` the length in nanoseconds; ``spans`` are in
-    the order of ``sent``; ``dropped`` counts the spans that did not fit into the limit.
-    """
+    """The fields of a `Session`, which says what they are and has what is computed from them."""
 
     spans: tuple[Span, ...] = ()
     models: tuple[ModelSeen, ...] = ()
