@@ -29,13 +29,7 @@ _Record = TypeVar("_Record", bound=Record)
 
 
 def read_json(path: str | Path) -> Any:
-    """Return what is in a file of JSON text, gzipped or not.
-
-    Raises
-    ------
-    OSError, ValueError
-        It cannot be read; it is no JSON. The message says why.
-    """
+    """Return what is in a file of JSON text, gzipped or not; the OSError or ValueError says why it cannot."""
     try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):
@@ -71,13 +65,7 @@ def _number(text: str) -> float:
 
 
 def write_file(path: Path, data: bytes, what: str) -> Path:
-    """Write a file.
-
-    Raises
-    ------
-    FileError
-        It cannot be written.
-    """
+    """Write a file, or raise a FileError."""
     try:
         path.write_bytes(data)
     except (OSError, ValueError) as error:

@@ -32,13 +32,7 @@ MOST = 2000  # messages of a cell, ever
 
 
 class Limit:
-    """Says which messages of one cell are shown: a burst, and then a trickle, so that a notebook stays small.
-
-    Attributes
-    ----------
-    left_out : int
-        Messages that were not shown, and have not been told of.
-    """
+    """Says which messages of one cell are shown: a burst, then a trickle; ``left_out`` counts the others."""
 
     def __init__(self, now: float) -> None:
         self.left_out = 0

@@ -43,18 +43,10 @@ class Families(Records[FamilyRecord]):
 
 
 class Responses(Records[Response]):
-    """Responses, shown as one table.
+    """Responses, shown as one table: of one request that streams, or of one request each.
 
-    Attributes
-    ----------
-    stream : bool
-        Whether they are of one request that streams, not of one request each.
-    complete : bool
-        Whether a stream has come to its end.
-    running : bool
-        Whether responses may still come.
-    shown_in : int or None
-        The number of the cell that has shown them already, while they came.
+    A stream is ``complete`` when it has come to its end, and ``running`` while responses may still come;
+    ``shown_in`` is the number of the cell that has shown them already, while they came.
     """
 
     def __init__(self, responses: Iterable[Response] = (), *, stream: bool = False) -> None:

@@ -37,14 +37,9 @@ def option_in(parser: Parser, word: str) -> str:
 
 
 def read_line(parser: Parser, line: str, variables: Variables) -> RequestLine:
-    """Read a line.
+    """Read a line; where it is wrong, a UsageError says what it is and what was expected.
 
     An expression ends where the next input or option begins, so `a + b` needs no brackets.
-
-    Raises
-    ------
-    UsageError
-        What it is and what was expected.
     """
     result = RequestLine()
     words = parser.words_of(line)

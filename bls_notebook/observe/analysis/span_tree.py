@@ -32,16 +32,10 @@ def holds(span: Span) -> Interval:
 
 
 class SpanTree:
-    """The spans of a session, by the execution that sent them.
+    """The spans of a session: by id, by the execution that they are of, and by the one that sent them.
 
-    Attributes
-    ----------
-    spans : dict of int to Span
-        By id.
-    members : dict of int to list of Span
-        The requests of each execution, and those that never ran, each as its own.
-    children : dict of int to list of Span
-        What each execution sent, in the order of sending; 0 is the notebook.
+    ``members`` are the requests of each execution, and those that never ran, each as its own; ``children``
+    what each execution sent, in the order of sending; 0 is the notebook.
     """
 
     def __init__(self, session: SessionData) -> None:
