@@ -61,7 +61,6 @@ class Ticket:
         "__weakref__",
         "_answered",
         "_closed",
-        "_kept",
         "_lock",
         "_only",
         "_parkers",
@@ -139,7 +138,6 @@ class Ticket:
         self.keep: Callable[[InferenceResponse], None] | None = None
         self._lock = _new_lock()
         self._parkers: list[Parker] | None = None
-        self._kept: list[tuple[InferenceResponse, bool]] | None = None
         self._closed = False  # the model may send nothing more
         self._answered = False  # the final response is in
         self._sent = 0
@@ -167,7 +165,7 @@ class Ticket:
     @property
     def ready(self) -> bool:
         """Whether a response can be read now."""
-        return (self._answered and not self.held) or bool(self._responses)
+        return not self.held and (self._answered or bool(self._responses))
 
     # -- the model's side ------------------------------------------------------------------------
 
@@ -258,23 +256,17 @@ class Ticket:
         response._arrived = perf_counter()
         if self.span:
             record_response(self, response, final)
-        if self.held:
-            self._kept = [*(self._kept or ()), (response, final)]
-            self._answered = final
-            return None
         if final and self._responses is None:
             self._only = [response]
         elif not self.discarded or final:
-            self._queue_up((response, final))
+            if self._responses is None:
+                self._responses = deque()
+            self._responses.append((response, final))
         self._answered = final
+        if self.held:
+            return None
         woken, self._parkers = self._parkers, None
         return woken
-
-    def _queue_up(self, *responses: tuple[InferenceResponse, bool]) -> None:
-        if self._responses is None:
-            self._responses = deque(responses)
-        else:
-            self._responses.extend(responses)
 
     def _wake(self, parkers: list[Parker] | None, final: bool) -> None:
         then = None
@@ -314,17 +306,17 @@ class Ticket:
             log = recording.active
             if self.span and self._answered and log is not None:
                 log.held.extend((self.span, perf_counter_ns()))
-            self._queue_up(*(self._kept or ()))
-            self._kept = None
             woken, self._parkers = self._parkers, None
         for parker in woken or ():
             parker.unpark()
         callback = self.on_response
-        if callback is not None and self._responses:
+        if callback is not None and self.ready:
             callback()
 
     def take(self) -> tuple[InferenceResponse, bool] | None:
         """Return the next response if there is one, without waiting; True with the last."""
+        if self.held:
+            return None
         try:
             if self._only is not None:
                 return self._only.pop(), True
@@ -335,7 +327,7 @@ class Ticket:
     def is_over(self) -> bool:
         """Whether the last response has been taken."""
         with self._lock:
-            return self._answered and not (self.held or self._kept or self._only or self._responses)
+            return self._answered and not (self.held or self._only or self._responses)
 
     def parker(self) -> Parker | None:
         """Return where to wait for the next response; None where there is one already."""

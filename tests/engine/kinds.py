@@ -81,7 +81,7 @@ def at_rest(repo: bls.ModelRepository) -> None:
         until(lambda s=scheduler: not s._queue, f"a request to {name!r} is left in the queue", 5)
         until(lambda s=scheduler, t=total: len(s._idle) == t, f"an instance of {name!r} is lost", 5)
         assert len(set(scheduler._idle)) == total
-        assert all(i.holder is None and not i.load for i in found.instances), name
+        assert all(i.holder is None and not i.serving for i in found.instances), name
 
 
 def _in_rows(repo: bls.ModelRepository, name: str, **more: Any) -> int:

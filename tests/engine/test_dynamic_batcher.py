@@ -144,7 +144,7 @@ def test_the_queue_against_plain_lists(
                 delayed[:] = [e for e in delayed if e.item != n]
         else:
             now += n * 1000
-            gone, before = [], queue.next_rejection()
+            gone, before = [], queue.next_time(rejects=True)
             for level, (fresh, delayed) in levels.items():
                 late = [e for e in fresh if e.deadline is not None and e.deadline <= now]
                 fresh[:] = [e for e in fresh if e not in late]

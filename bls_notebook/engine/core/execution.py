@@ -49,12 +49,12 @@ class Execution:
 
     __slots__ = (
         "__weakref__",
-        "_causes",
         "_children",
         "_guard",
         "_inline",
         "bare",
         "cancelled",
+        "causes",
         "depth",
         "finished",
         "inferred",
@@ -91,7 +91,7 @@ class Execution:
     inferred: int  # when `execute` returned
     timer: Any  # of its GPU, while it is recorded there
     track: int  # the number of its request, while a memory track is on
-    _causes: list[ErrorRecord] | None
+    causes: list[ErrorRecord] | None  # errors of requests that it sent
     _children: set[Any] | None  # of `Ticket`
     # Under it `thread` is trusted by `interrupt`, and `finished` is set: its scheduler's, or one of its own.
     _guard: threading.Lock | None
@@ -111,7 +111,7 @@ class Execution:
         self.started = self.inferred = self.thread = self.track = 0
         self.span = 0  # number of its request in a profile; of a batch, of the first
         self.warnings: Mapping[str, None] = _NO_WARNINGS  # in order, each once
-        self._causes = self._children = self._guard = self._inline = None
+        self.causes = self._children = self._guard = self._inline = None
 
     @property
     def instance_name(self) -> str:
@@ -140,8 +140,8 @@ class Execution:
         if origin is None and error is not None:
             origin = ErrorRecord(error._message, error._code.name)
         if origin is not None:
-            causes = self._causes or []
-            self._causes = [*causes[-15:], origin]
+            causes = self.causes or []
+            self.causes = [*causes[-15:], origin]
 
     def note_warnings(self, warnings: Iterable[str]) -> None:
         """Remember warnings, for the responses that this execution gives."""
@@ -153,11 +153,6 @@ class Execution:
         """Take note of a request that is sent by `exec`, if that blocks the loop of an async `execute`."""
         if self.model is not None and self.tasks is not None and threading.get_ident() == self.thread:
             self.note_warnings([blocking_exec(self.model.name, callee)])
-
-    @property
-    def causes(self) -> list[ErrorRecord] | None:
-        """Errors of requests that this execution sent."""
-        return self._causes
 
     @property
     def directory(self) -> str:

@@ -128,11 +128,6 @@ class Instance:
         loop.post(partial(job, self))
 
     @property
-    def load(self) -> int:
-        """How many requests that it has begun are not answered yet, where it may have several."""
-        return len(self.serving)
-
-    @property
     def event_loop(self) -> asyncio.AbstractEventLoop | None:
         """Its event loop; None while it has none."""
         return None if self._loop is None else self._loop.loop

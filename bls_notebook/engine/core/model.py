@@ -9,6 +9,7 @@ finalized once they run nothing any more.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections import deque
@@ -30,7 +31,6 @@ from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.observe.records.seen import ModelSeen
 
 from .instance import Instance
-from .model_seen import model_seen
 from .readiness import is_ready
 from .spec import ModelSpec
 from .statistics import Statistics
@@ -38,6 +38,7 @@ from .statistics import Statistics
 __all__ = ["LoadedModel", "in_memory"]
 
 log = logging.getLogger("bls_notebook")
+_SCHEDULERS = {"dynamic": "dynamic_batching", "sequence": "sequence_batching"}  # as a profile calls them
 
 in_memory: WeakSet[LoadedModel] = WeakSet()  # every one that is not gone
 
@@ -95,7 +96,19 @@ class LoadedModel:
         )
         self.outputs = OutputCheck(spec, server.strict)
         self.statistics = Statistics()
-        self.be(model_seen(spec, version, self.is_async))
+        self.be(
+            ModelSeen(
+                name=spec.name,
+                version=version,
+                backend=spec.backend,
+                scheduler=_SCHEDULERS.get(spec.scheduler, spec.scheduler),
+                instances=tuple(i.name for i in spec.instances if not i.passive),
+                max_batch_size=spec.max_batch_size,
+                decoupled=spec.decoupled,
+                is_async=self.is_async,
+                config=hashlib.sha256(spec.json.encode("utf-8", "surrogatepass")).hexdigest(),
+            )  # without the hash of its code
+        )
         in_memory.add(self)
         threads_ready()
         self.closed = threading.Event()

@@ -232,9 +232,8 @@ class BatchScheduler(Lifecycle):
             self._open.discard(ticket)
             if ticket.serving is not None:
                 ticket.serving.discard(ticket)
-            told = self._told() if self._watch else ()
-        for tell in told:
-            tell()
+        if self._watch:
+            self._tell()
 
     # -- instances -------------------------------------------------------------------------------------
 
@@ -256,10 +255,9 @@ class BatchScheduler(Lifecycle):
                         if len(work) == len(self._queue):
                             break
             self._set_alarm(now)
-            told = self._told() if self._watch else ()
         self._give(answers)
-        for tell in told:
-            tell()
+        if self._watch:
+            self._tell()
         for instance in work:
             instance.wake(self._turn if instance.is_async else self._work, self._start)
 
@@ -270,7 +268,6 @@ class BatchScheduler(Lifecycle):
         """
         answers: Answers = []
         batch: list[Ticket] = []
-        told: Sequence[Callable[[], None]] = ()
         with self._lock:
             now = self._clock.now()
             self._expire(now, answers)
@@ -283,13 +280,12 @@ class BatchScheduler(Lifecycle):
                 self._leave(batch)
                 if not batch:
                     self._idle.append(held.pop())
-                    told = self._told() if self._watch else ()
                 elif self._model.decoupled:
                     self._note_serving(instance, batch)
             self._set_alarm(now)
         self._give(answers)
-        for tell in told:
-            tell()
+        if self._watch:
+            self._tell()
         return batch
 
     @staticmethod
@@ -342,17 +338,14 @@ class BatchScheduler(Lifecycle):
                 held[0].holder = None
                 self._idle.append(held.pop())
                 self._over(batch, again, self._clock.now(), answers)
-                told = self._told() if self._watch else ()
             self._give(answers)
-            for tell in told:
-                tell()
             self._look()
 
     def _turn(self, instance: Instance) -> None:
         """Begin batches of an async model, on its loop's thread, until one occupies the instance."""
-        self._go_on_with(instance, [])
+        self._begin(instance, [])
 
-    def _go_on_with(self, instance: Instance, held: list[Instance]) -> None:
+    def _begin(self, instance: Instance, held: list[Instance]) -> None:
         while batch := self._take(instance, held):
             if not self._runner.begin(instance, batch, self._ended):
                 self._end(batch, [])
@@ -365,7 +358,7 @@ class BatchScheduler(Lifecycle):
         """A coroutine is over; on the loop's thread."""
         if not self._model.decoupled:
             self._end(tickets, again)
-            self._go_on_with(instance, [instance])
+            self._begin(instance, [instance])
         elif self._reschedules:  # only now it is known which requests are to be seen again
             self._end(tickets, again)
             self._look()

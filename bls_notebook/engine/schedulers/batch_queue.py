@@ -260,14 +260,7 @@ class BatchQueue:
         self._length -= len(out)
         return out
 
-    def next_rejection(self) -> int | None:
-        """Return a time before which `reject` finds nothing; None for never."""
-        return self._next(rejects=True)
-
-    def next_put_back(self) -> int | None:
-        """Return a time before which `put_back` changes nothing; None for never."""
-        return self._next(rejects=False)
-
-    def _next(self, *, rejects: bool) -> int | None:
+    def next_time(self, *, rejects: bool) -> int | None:
+        """Return a time before which `reject` or `put_back` finds nothing; None for never."""
         times = (level.soonest for level in self._levels.values() if level.policy.rejects is rejects)
         return min((t for t in times if t is not None), default=None)

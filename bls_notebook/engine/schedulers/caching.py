@@ -7,13 +7,12 @@ kept. For models that are neither decoupled nor of sequences.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from time import perf_counter_ns
 
 from bls_notebook.devices.tracking import ledger
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.recording.spans import record_at_once
 from bls_notebook.engine.tensors.placement import placed
@@ -44,6 +43,7 @@ class CachingScheduler:
     def __init__(self, model: LoadedModel, inner: Scheduler) -> None:
         self._model = model
         self._inner = inner
+        self.withdraw, self.settled, self.resize = inner.withdraw, inner.settled, inner.resize
         self._cache = model.server.cache
         self._number = next(_numbers)
 
@@ -117,20 +117,6 @@ class CachingScheduler:
     def pending(self) -> int:
         """How many requests wait to be executed."""
         return self._inner.pending
-
-    def withdraw(self, ticket: Ticket) -> bool:
-        """Take a request out of the queue."""
-        return self._inner.withdraw(ticket)
-
-    def settled(self, ticket: Ticket) -> Callable[[], None] | None:
-        """A ticket has been answered."""
-        return self._inner.settled(ticket)
-
-    def resize(
-        self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
-    ) -> None:
-        """Serve with other instances."""
-        self._inner.resize(added, removed, on_left)
 
     def close(self, on_drained: Callable[[], None]) -> None:
         """Accept no more requests, and let go of the answers."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.ensemble.scheduler import EnsembleScheduler
 
@@ -14,25 +16,17 @@ from .sequence import SequenceBatcher
 __all__ = ["scheduler_for"]
 
 
+_SCHEDULERS: dict[str, Callable[[LoadedModel], Scheduler]] = {
+    "default": DefaultScheduler,
+    "dynamic": DynamicBatcher,
+    "sequence": SequenceBatcher,
+    "ensemble": EnsembleScheduler,
+}
+
+
 def scheduler_for(model: LoadedModel) -> Scheduler:
     """Return a new scheduler for a model version."""
-    scheduler = _scheduler(model)
     spec = model.spec
-    if (
-        spec.response_cache
-        and model.server.cache.size
-        and not spec.decoupled
-        and spec.scheduler != "sequence"
-    ):
-        return CachingScheduler(model, scheduler)
-    return scheduler
-
-
-def _scheduler(model: LoadedModel) -> Scheduler:
-    if model.spec.scheduler == "ensemble":
-        return EnsembleScheduler(model)
-    if model.spec.scheduler == "dynamic":
-        return DynamicBatcher(model)
-    if model.spec.scheduler == "sequence":
-        return SequenceBatcher(model)
-    return DefaultScheduler(model)
+    scheduler = _SCHEDULERS[spec.scheduler](model)
+    cached = spec.response_cache and model.server.cache.size and not spec.decoupled
+    return CachingScheduler(model, scheduler) if cached and spec.scheduler != "sequence" else scheduler

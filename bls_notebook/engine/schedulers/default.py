@@ -15,10 +15,9 @@ threads, whose stacks are short and which no signal reaches.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import copy_context
 from functools import partial
-from operator import attrgetter
 from time import perf_counter_ns
 
 from bls_notebook.engine.core.execution import Execution
@@ -92,13 +91,12 @@ class DefaultScheduler(Lifecycle):
                 start_in_thread(wakeup)
                 self._wakeup = wakeup
             return
-        instance = min(list(self._idle), key=attrgetter("load"), default=None)
+        instance = min(list(self._idle), key=lambda i: len(i.serving), default=None)
         if instance is not None:
             instance.wake(self._turn)
 
     def _begin_next(self, instance: Instance | None) -> tuple[Instance, Ticket] | None:
         """Take an instance, or just this one, for the next request; None where there is nothing to do."""
-        told: Sequence[Callable[[], None]] = ()
         with self._lock:
             found = self._take(instance) if self._queue else None
             if found is not None:
@@ -107,11 +105,10 @@ class DefaultScheduler(Lifecycle):
                 more = bool(self._queue and self._idle)
             else:
                 more = instance is not None and bool(self._queue and self._idle)
-                told = self._told() if self._watch else ()
         if more:
             self.wake()
-        for tell in told:
-            tell()
+        if self._watch:
+            self._tell()
         return None if found is None else (found, ticket)
 
     def _take(self, instance: Instance | None) -> Instance | None:

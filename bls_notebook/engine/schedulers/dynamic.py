@@ -153,8 +153,8 @@ class DynamicBatcher(BatchScheduler):
         # Without a queue it is that of a batch that has been answered otherwise.
         grows_at = self._grows_at if self._idle and self._queue else None
         # Who is put back may leave a preferred size before it.
-        put_back = None if grows_at is None else self._waiting.next_put_back()
-        times = (self._waiting.next_rejection(), grows_at, put_back)
+        put_back = None if grows_at is None else self._waiting.next_time(rejects=False)
+        times = (self._waiting.next_time(rejects=True), grows_at, put_back)
         return min((t for t in times if t is not None), default=None)
 
     def _ordering_of(self, ticket: Ticket) -> Ordering | None:

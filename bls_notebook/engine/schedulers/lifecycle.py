@@ -106,7 +106,7 @@ class Lifecycle:
         for instance in list(self._leaving):
             if not self._needed(instance) and self._taken(instance):
                 self._finishing.append(instance)
-        for instance in [i for i in self._finishing if not i.load]:
+        for instance in [i for i in self._finishing if not i.serving]:
             self._finishing.remove(instance)
             self._count -= 1
             self._gone(instance)

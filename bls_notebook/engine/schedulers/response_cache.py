@@ -15,7 +15,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,29 +31,24 @@ DEFAULT_CACHE_BYTES = 16 * 2**20
 Key = tuple[int, bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CacheCounts:
     """What a cache has done and holds."""
 
-    entries: int
-    bytes: int
     size: int
-    hits: int
-    misses: int
-    evictions: int
-    lookup_ns: int
-    insert_ns: int
+    entries: int = 0
+    bytes: int = 0
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0
+    lookup_ns: int = 0
+    insert_ns: int = 0
 
 
-class _Entry:
-    __slots__ = ("bytes", "outputs", "parameters", "requested", "warnings")
-
-    def __init__(self, requested: tuple[str, ...], response: InferenceResponse, size: int) -> None:
-        self.requested = frozenset(requested)
-        self.outputs = [_copy(t) for t in response._outputs]
-        self.parameters = response._parameters
-        self.warnings = response._warnings
-        self.bytes = size
+class _Entry(NamedTuple):
+    requested: frozenset[str]
+    response: InferenceResponse
+    bytes: int
 
 
 class ResponseCache:
@@ -68,8 +64,7 @@ class ResponseCache:
         self.size = size
         self._lock = threading.Lock()
         self._entries: OrderedDict[Key, _Entry] = OrderedDict()
-        self._bytes = self._hits = self._misses = self._evictions = 0
-        self._lookup_ns = self._insert_ns = 0
+        self._counts = CacheCounts(size)
 
     @staticmethod
     def takes(request: InferenceRequest) -> bool:
@@ -96,15 +91,11 @@ class ResponseCache:
         with self._lock:
             entry = self._entries.get(key)
             if entry is None or not entry.requested.issuperset(requested):
-                self._misses += 1
+                self._counts.misses += 1
                 return None
-            self._hits += 1
+            self._counts.hits += 1
             self._entries.move_to_end(key)
-        response = InferenceResponse()
-        response._outputs = [_copy(t) for t in entry.outputs if t._name in requested]
-        response._parameters = entry.parameters
-        response._warnings = entry.warnings
-        return response
+        return _copy(entry.response, requested)
 
     def insert(self, key: Key, requested: tuple[str, ...], response: InferenceResponse) -> None:
         """Keep a copy of an answer, unless it is an error, on a GPU, or larger than the cache."""
@@ -113,36 +104,39 @@ class ResponseCache:
         size = nbytes(response._outputs)
         if response._error is not None or size > self.size:
             return
-        entry = _Entry(requested, response, size)
+        entry = _Entry(frozenset(requested), _copy(response, requested), size)
         with self._lock:
             old = self._entries.pop(key, None)
-            self._bytes += size - (old.bytes if old is not None else 0)
+            self._counts.bytes += size - (old.bytes if old is not None else 0)
             self._entries[key] = entry
-            while self._bytes > self.size:
+            while self._counts.bytes > self.size:
                 _, dropped = self._entries.popitem(last=False)
-                self._bytes -= dropped.bytes
-                self._evictions += 1
+                self._counts.bytes -= dropped.bytes
+                self._counts.evictions += 1
 
     def timed(self, lookup_ns: int, insert_ns: int) -> None:
         """Count the time that looking up and putting in took."""
         with self._lock:
-            self._lookup_ns += lookup_ns
-            self._insert_ns += insert_ns
+            self._counts.lookup_ns += lookup_ns
+            self._counts.insert_ns += insert_ns
 
     def forget(self, model: int) -> None:
         """Drop every answer of a loaded model."""
         with self._lock:
             for key in [k for k in self._entries if k[0] == model]:
-                self._bytes -= self._entries.pop(key).bytes
+                self._counts.bytes -= self._entries.pop(key).bytes
 
     def counts(self) -> CacheCounts:
         """Return what it has done and holds."""
         with self._lock:
-            return CacheCounts(
-                len(self._entries), self._bytes, self.size, self._hits, self._misses, self._evictions,
-                self._lookup_ns, self._insert_ns,
-            )  # fmt: skip
+            return replace(self._counts, entries=len(self._entries))
 
 
-def _copy(tensor: Tensor) -> Tensor:
-    return Tensor._of(tensor._name, tensor._array.copy(), tensor._datatype)
+def _copy(response: InferenceResponse, requested: tuple[str, ...]) -> InferenceResponse:
+    out = InferenceResponse()
+    out._outputs = [
+        Tensor._of(t._name, t._array.copy(), t._datatype) for t in response._outputs if t._name in requested
+    ]
+    out._parameters = response._parameters
+    out._warnings = response._warnings
+    return out

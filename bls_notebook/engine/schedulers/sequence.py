@@ -3,8 +3,9 @@
 Guarantees: those of `BatchScheduler`; no two requests of a sequence are under way at a time; *direct*
 gives a sequence the same position in every batch, and hands over a null request (its READY is false) for each
 position before the last that has no request; *oldest* forms batches of the sequences that have one, as
-the dynamic batcher does; an iterative sequence ends when its request is not to be seen again. Who has which
-slot is decided in `sequences`, what the model sees of it in `controls`.
+the dynamic batcher does; an iterative sequence ends when its request is not to be seen again, and a sender
+that is dropped with one run of it means nothing while a later run can answer. Who has which slot is decided
+in `sequences`, what the model sees of it in `controls`.
 """
 
 from __future__ import annotations
@@ -34,11 +35,32 @@ from .batch_queue import BatchQueue, BatchRules, Waiting, form
 from .clock import Clock
 from .controls import END, START, Controls, initial_states, null_request, with_inputs
 from .dynamic import ShapeKey, rows_in_batch
-from .iterative import Turn
 from .ordering import Ordering
 from .sequences import Sequences, Slot, Step
 
 __all__ = ["SequenceBatcher"]
+
+
+class _Turn:
+    """Takes the answers of one run of a request of an iterative sequence, which may be run again."""
+
+    def __init__(self, ticket: Ticket) -> None:
+        self._ticket = ticket
+        self.over = False  # a later run answers: that this run's sender is dropped means nothing
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the requester has given up waiting."""
+        return self._ticket.cancelled
+
+    def send(self, response: InferenceResponse | None, final: bool) -> None:
+        """Take a response."""
+        self._ticket.send(response, final)
+
+    def drop_sender(self) -> None:
+        """Nobody can answer this run any more."""
+        if not self.over:
+            self._ticket.drop_sender()
 
 
 class SequenceBatcher(BatchScheduler):
@@ -73,7 +95,7 @@ class SequenceBatcher(BatchScheduler):
         self._ordered = config.oldest.preserve_ordering
         self._steps: dict[Ticket, Step] = {}  # of requests that wait or run
         self._slot_of: dict[Ticket, Slot] = {}  # of those that have one
-        self._turns: dict[Ticket, Turn] = {}  # of iterative sequences, while they run
+        self._turns: dict[Ticket, _Turn] = {}  # of iterative sequences, while they run
         self._wait_until: dict[Instance, int] = {}
         self._key = ShapeKey(spec)
         self._controls = Controls(spec)
@@ -245,7 +267,7 @@ class SequenceBatcher(BatchScheduler):
         if ledger.recording is not None:
             ledger.recording.handed(ticket.track, request._inputs, inputs)
         request = with_inputs(request, inputs + extra)
-        request._answerable = turn = Turn(ticket)
+        request._answerable = turn = _Turn(ticket)
         with self._lock:
             self._turns[ticket] = turn
         return request
