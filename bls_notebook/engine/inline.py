@@ -12,11 +12,11 @@ import asyncio
 import inspect
 import threading
 from asyncio.events import _get_running_loop, _set_running_loop
-from collections.abc import Callable, Collection, MutableSequence
+from collections.abc import Callable
 from contextvars import copy_context
 from itertools import starmap
 from time import perf_counter_ns
-from typing import Any, Protocol
+from typing import Any
 
 from bls_notebook.devices.tracking import ledger
 from bls_notebook.pb_utils._runtime import caller_var
@@ -34,6 +34,7 @@ from .failures import error_response
 from .logs import log_lost
 from .messages import execute_failed
 from .recording import spans
+from .schedulers.lifecycle import Lifecycle
 from .tensors.inbound import ARGUMENTS_STAY, rows_of, taken_over
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain, returned_none
 from .ticket import SECOND_RESPONSE, Ticket
@@ -50,27 +51,23 @@ _get_caller, _set_caller = caller_var.get, caller_var.set
 _ONCE: tuple[tuple[()], ...] = ((),)
 
 
-class Queue(Protocol):
-    """The scheduler that the closure belongs to."""
+def inline_call(
+    model: LoadedModel,
+    scheduler: Lifecycle,
+    call_queued: Callable[[Execution, Ticket], InferenceResponse],
+    wake: Callable[[], None],
+) -> Call:
+    """Return what serves a request to a sync model and waits for its answer.
 
-    _closed: bool
-    _watch: bool  # somebody is told when an instance comes back: closed, or some are to leave
-
-    @property
-    def _idle(self) -> MutableSequence[Instance]: ...
-
-    @property
-    def _queue(self) -> Collection[Ticket]: ...
-
-    def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
-        """Serve a request that has to wait."""
-
-    def wake(self) -> None:
-        """Have one of the engine's threads see to the queue, and to what is to be done at the end."""
-
-
-def inline_call(model: LoadedModel, scheduler: Queue) -> Call:
-    """Return what serves a request to a sync model and waits for its answer."""
+    Parameters
+    ----------
+    scheduler : Lifecycle
+        That the closure belongs to.
+    call_queued : callable
+        Serves a request that has to wait.
+    wake : callable
+        Has one of the engine's threads see to the queue, and to what is to be done at the end.
+    """
     server, outputs, statistics = model.server, model.outputs, model.statistics
     idle, queue, alone = scheduler._idle, scheduler._queue, statistics.alone
     take, give, count = idle.pop, idle.append, alone.append
@@ -95,7 +92,7 @@ def inline_call(model: LoadedModel, scheduler: Queue) -> Call:
                     idle.extend(starmap(held.pop, _ONCE))
                 ticket = Ticket(model, request, parent, copy_context())
                 del request  # whoever holds it could still answer it
-                return scheduler.call_queued(parent, ticket)
+                return call_queued(parent, ticket)
             instance = held[0]
             instance.holder = execution
             execution.instance = instance
@@ -167,7 +164,7 @@ def inline_call(model: LoadedModel, scheduler: Queue) -> Call:
             else:
                 parent.unwatch(execution, guard)
             if queue or scheduler._watch:
-                scheduler.wake()
+                wake()
         if response is None or (execution.ticket is not None and not execution.ticket.finish(response)):
             return _late_answer(execution)
         return response

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bls_notebook.engine.schedulers.sequences import Sequences, Slot, Step
+from bls_notebook.engine.schedulers.sequences import Sequences, SequenceStep, Slot
 
 IDLE = 10
 
@@ -46,14 +46,14 @@ EVENTS = st.lists(
 def test_slots_are_given_fairly_and_come_back(
     places: int, slots: int, events: list[tuple[str, int, bool, bool]]
 ) -> None:
-    slot_of: dict[Step, Slot] = {}
+    slot_of: dict[SequenceStep, Slot] = {}
     table = Sequences(places, slots, IDLE, lambda step, slot: slot_of.__setitem__(step, slot))
     everything = [slot for place in table.slots.values() for slot in place]
-    waiting: list[Step] = []
-    ran: list[Step] = []
-    gone: list[Step] = []
-    came: list[Step] = []
-    goes_on: list[tuple[Step, Step]] = []  # two steps of one sequence
+    waiting: list[SequenceStep] = []
+    ran: list[SequenceStep] = []
+    gone: list[SequenceStep] = []
+    came: list[SequenceStep] = []
+    goes_on: list[tuple[SequenceStep, SequenceStep]] = []  # two steps of one sequence
     now = 100
 
     def run(slot: Slot) -> None:
@@ -74,7 +74,7 @@ def test_slots_are_given_fairly_and_come_back(
 
     for what, number, first, second in events:
         if what == "step":
-            step = Step(object(), number, second, since=now)
+            step = SequenceStep(object(), number, second, since=now)
             if table.enter(step, first, now):
                 waiting.append(step)
                 if not first:
@@ -122,7 +122,7 @@ def test_slots_are_given_fairly_and_come_back(
             assert order == sorted(order)
     free = set()
     for n in range(100, 100 + len(everything)):  # as many new sequences as slots find one at once
-        step = Step(object(), n)
+        step = SequenceStep(object(), n)
         assert table.enter(step, True, now)
         free.add(slot_of[step])
     assert free == set(everything)
@@ -132,5 +132,5 @@ def test_low_slots_first_so_that_batches_are_short() -> None:
     got: list[tuple[int, int]] = []
     table = Sequences(2, 2, IDLE, lambda step, slot: got.append((slot.place, slot.number)))
     for n in range(1, 5):
-        table.enter(Step(None, n), True, 0)
+        table.enter(SequenceStep(None, n), True, 0)
     assert got == [(0, 0), (1, 0), (0, 1), (1, 1)]

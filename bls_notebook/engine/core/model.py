@@ -33,7 +33,7 @@ from bls_notebook.observe.records.seen import ModelSeen
 from .instance import Instance
 from .readiness import is_ready
 from .spec import ModelSpec
-from .statistics import Statistics
+from .statistics import ModelStatistics
 
 __all__ = ["LoadedModel", "in_memory"]
 
@@ -95,7 +95,7 @@ class LoadedModel:
             not spec.in_python or spec.force_cpu_only_input_tensors
         )
         self.outputs = OutputCheck(spec, server.strict)
-        self.statistics = Statistics()
+        self.statistics = ModelStatistics()
         self.be(
             ModelSeen(
                 name=spec.name,

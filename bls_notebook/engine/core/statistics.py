@@ -1,4 +1,4 @@
-"""`Statistics`: what a model version has done, in the quantities of Triton's own statistics.
+"""`ModelStatistics`: what a model version has done, in the quantities of Triton's own statistics.
 
 Guarantees: counting is cheap (the way that most requests take appends one entry to `alone`), needs no lock of
 anybody else and loses nothing; what is read may lack what is just being counted, and nothing else.
@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["FOLD_AT", "Durations", "Statistics"]
+__all__ = ["FOLD_AT", "Durations", "ModelStatistics"]
 
 FOLD_AT = 256
 
@@ -28,7 +28,7 @@ def _stat(count: int, ns: int) -> dict[str, int]:
     return {"count": count, "ns": ns}
 
 
-class Statistics:
+class ModelStatistics:
     """Counts of one model version."""
 
     __slots__ = ("_batches", "_cache", "_fail_ns", "_failures", "_last", "_lock", "_sums", "alone")

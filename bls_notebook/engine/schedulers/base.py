@@ -237,10 +237,6 @@ class BatchScheduler(Lifecycle):
 
     # -- instances -------------------------------------------------------------------------------------
 
-    def wake(self) -> None:
-        """See to the queue, and to what is to be done at the end."""
-        self._look()
-
     def _look(self) -> None:
         """Put idle instances to work, answer what has expired, and set the alarm for the rest."""
         answers: Answers = []

@@ -48,7 +48,7 @@ class DefaultScheduler(Lifecycle):
         self._queue: deque[Ticket] = deque()
         self._async = any(i.is_async for i in model.instances)
         if not self._async:
-            self.call = inline_call(model, self)  # type: ignore[assignment,method-assign]
+            self.call = inline_call(model, self, self.call_queued, self.wake)  # type: ignore[assignment,method-assign]
         self._wakeup = Wakeup()  # of the worker thread that serves the queue next
         self._shared = self._async or model.decoupled  # an instance may have several unanswered requests
         self._runner = BatchRunner(model, self._lock)
@@ -95,21 +95,21 @@ class DefaultScheduler(Lifecycle):
         if instance is not None:
             instance.wake(self._turn)
 
-    def _begin_next(self, instance: Instance | None) -> tuple[Instance, Ticket] | None:
-        """Take an instance, or just this one, for the next request; None where there is nothing to do."""
+    def _begin_next(self, instance: Instance | None) -> tuple[list[Instance], list[Ticket]]:
+        """Take an instance, or just this one, for the next request; see `_come`."""
+        held: list[Instance] = []
+        line: list[Ticket] = []
         with self._lock:
             found = self._take(instance) if self._queue else None
             if found is not None:
-                ticket = self._queue.popleft()
-                self._hand(found, ticket)
-                more = bool(self._queue and self._idle)
-            else:
-                more = instance is not None and bool(self._queue and self._idle)
+                held.append(found)
+                self._hand_on(held, line)
+            more = (line or instance is not None) and self._queue and self._idle
         if more:
             self.wake()
         if self._watch:
             self._tell()
-        return None if found is None else (found, ticket)
+        return held, line
 
     def _take(self, instance: Instance | None) -> Instance | None:
         """Take an idle instance, or just this one; None where it is at work."""
@@ -119,15 +119,6 @@ class DefaultScheduler(Lifecycle):
             return self._idle.pop()
         except IndexError:
             return None
-
-    def _hand(self, instance: Instance, ticket: Ticket) -> None:
-        """An instance that has been taken has its next request; the lock is held."""
-        ticket.queued = False
-        self._open.add(ticket)
-        instance.holder = ticket
-        if self._shared:
-            ticket.serving = instance.serving
-            ticket.serving.add(ticket)
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Take a request out of the queue."""
@@ -150,17 +141,11 @@ class DefaultScheduler(Lifecycle):
 
     def _come(self) -> None:
         """Serve the queue, on a worker thread; on more threads where more instances are idle."""
-        begun = self._begin_next(None)
-        if begun is not None:
-            self._work(*begun)
-
-    def _work(self, instance: Instance, ticket: Ticket) -> None:
-        """Serve requests by one instance until none is queued."""
         # What this thread has to see to, whatever happens in between: the instance, and who is next.
-        held, line = [instance], [ticket]
+        held, line = self._begin_next(None)
         hand_on = partial(self._hand_on, held, line)
         while line:
-            self._runner.run(instance, (line.pop(),), hand_on)
+            self._runner.run(held[0], (line.pop(),), hand_on)
             if held and not line:  # nothing was run
                 self._next(held, line)
             elif self._watch:
@@ -178,17 +163,20 @@ class DefaultScheduler(Lifecycle):
         instance = held[0]
         if self._queue and instance not in self._leaving:
             ticket = self._queue.popleft()
-            self._hand(instance, ticket)
             line.append(ticket)
+            ticket.queued = False
+            self._open.add(ticket)
+            instance.holder = ticket
+            if self._shared:
+                ticket.serving = instance.serving
+                ticket.serving.add(ticket)
         else:
             instance.holder = None
             self._idle.append(held.pop())
 
     def _turn(self, instance: Instance) -> None:
         """Begin a request of an async model, on the thread of the instance's loop."""
-        begun = self._begin_next(instance)
-        if begun is not None:
-            self._begin([instance], [begun[1]])
+        self._begin(*self._begin_next(instance))
 
     def _begin(self, held: list[Instance], line: list[Ticket]) -> None:
         """Begin requests of an async model until one occupies the instance or none is queued."""

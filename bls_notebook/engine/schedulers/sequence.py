@@ -36,7 +36,7 @@ from .clock import Clock
 from .controls import END, START, Controls, initial_states, null_request, with_inputs
 from .dynamic import ShapeKey, rows_in_batch
 from .ordering import Ordering
-from .sequences import Sequences, Slot, Step
+from .sequences import Sequences, SequenceStep, Slot
 
 __all__ = ["SequenceBatcher"]
 
@@ -93,7 +93,7 @@ class SequenceBatcher(BatchScheduler):
         self._issued: dict[int, BatchQueue] = {}  # of oldest: by place
         self._orderings: WeakKeyDictionary[Instance, Ordering] = WeakKeyDictionary()
         self._ordered = config.oldest.preserve_ordering
-        self._steps: dict[Ticket, Step] = {}  # of requests that wait or run
+        self._steps: dict[Ticket, SequenceStep] = {}  # of requests that wait or run
         self._slot_of: dict[Ticket, Slot] = {}  # of those that have one
         self._turns: dict[Ticket, _Turn] = {}  # of iterative sequences, while they run
         self._wait_until: dict[Instance, int] = {}
@@ -148,7 +148,7 @@ class SequenceBatcher(BatchScheduler):
     ) -> InferenceResponse | None:
         options = request._options
         sequence, flags, timeout = options.correlation_id, options.flags, options.timeout * 1000
-        step = Step(ticket, sequence, bool(flags & END), self._key.of(request), now)
+        step = SequenceStep(ticket, sequence, bool(flags & END), self._key.of(request), now)
         self._steps[ticket] = step
         if not self._sequences.enter(step, bool(flags & START), now, timeout):
             del self._steps[ticket]
@@ -160,7 +160,7 @@ class SequenceBatcher(BatchScheduler):
             self._issue(slot, now)
         return None
 
-    def _placed(self, step: Step, slot: Slot) -> None:
+    def _placed(self, step: SequenceStep, slot: Slot) -> None:
         """A sequence has got a slot (`Sequences`)."""
         ticket: Ticket = step.item
         ticket.bound = (self._instances[slot.place],)
@@ -179,7 +179,7 @@ class SequenceBatcher(BatchScheduler):
         if slot is not None:
             self._issue(slot, now)
 
-    def _forget(self, ticket: Ticket) -> tuple[Step | None, Slot | None]:
+    def _forget(self, ticket: Ticket) -> tuple[SequenceStep | None, Slot | None]:
         return self._steps.pop(ticket, None), self._slot_of.pop(ticket, None)
 
     def _issue(self, slot: Slot, now: int) -> None:

@@ -17,11 +17,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Sequences", "Slot", "Step"]
+__all__ = ["SequenceStep", "Sequences", "Slot"]
 
 
 @dataclass(eq=False)
-class Step:
+class SequenceStep:
     """One request of a sequence.
 
     Attributes
@@ -58,7 +58,7 @@ class Slot:
         Number of the instance.
     number : int
         Position in its batches.
-    queue : deque of Step or None
+    queue : deque of SequenceStep or None
         What waits; None ends the sequence.
     busy : bool
         A step has been taken and is not over (used by the oldest strategy alone).
@@ -66,7 +66,7 @@ class Slot:
 
     place: int
     number: int
-    queue: deque[Step | None] = field(default_factory=deque)
+    queue: deque[SequenceStep | None] = field(default_factory=deque)
     busy: bool = False
 
 
@@ -74,7 +74,7 @@ class Slot:
 class _Backlog:
     """The steps of one sequence that has no slot yet."""
 
-    steps: deque[Step] = field(default_factory=deque)
+    steps: deque[SequenceStep] = field(default_factory=deque)
     expires: int | None = None
 
 
@@ -94,13 +94,17 @@ class Sequences:
     """
 
     def __init__(
-        self, places: int, slots: int, idle: int, placed: Callable[[Step, Slot], None] = lambda *_: None
+        self,
+        places: int,
+        slots: int,
+        idle: int,
+        placed: Callable[[SequenceStep, Slot], None] = lambda *_: None,
     ) -> None:
         self._per_place = slots
         self.next_place = 0
         self.slots: dict[int, list[Slot]] = {}
         self._retiring: dict[int, int] = {}  # how many slots of a place that goes are not given up yet
-        self.dropped: list[Step] = []  # steps of cancelled sequences, to be answered by who reads this
+        self.dropped: list[SequenceStep] = []  # of cancelled sequences, to be answered by who reads this
         self._idle = idle
         self._placed = placed
         self._ready: list[tuple[int, int]] = []  # slots of low numbers first, so that batches are short
@@ -133,7 +137,7 @@ class Sequences:
         """Forget an instance that has retired."""
         del self.slots[place], self._retiring[place]
 
-    def enter(self, step: Step, start: bool, now: int, timeout: int = 0) -> bool:
+    def enter(self, step: SequenceStep, start: bool, now: int, timeout: int = 0) -> bool:
         """Queue a step; False where its sequence is not under way and it does not start it.
 
         Parameters
@@ -179,7 +183,7 @@ class Sequences:
             slot.queue.append(None)
         return slot
 
-    def front(self, slot: Slot) -> Step | None:
+    def front(self, slot: Slot) -> SequenceStep | None:
         """Return the first step that waits in a slot, after ending the sequences that are to end."""
         while slot.queue:
             step = slot.queue[0]
@@ -223,9 +227,9 @@ class Sequences:
         late = [s for s in self._owned if now - self._seen[s] >= self._idle]
         return [slot for slot in map(self.finish, late) if slot is not None]
 
-    def expire(self, now: int) -> list[Step]:
+    def expire(self, now: int) -> list[SequenceStep]:
         """Remove and return the steps of sequences that waited too long for a slot."""
-        out: list[Step] = []
+        out: list[SequenceStep] = []
         for backlog in [b for b in self._backlog if b.expires is not None and now >= b.expires]:
             self._backlog.remove(backlog)
             sequence = backlog.steps[-1].sequence

@@ -24,7 +24,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 
 from .handover import hand_over
 
-__all__ = ["Wanted", "memory_problem", "place", "placed"]
+__all__ = ["Wanted", "memory_problem", "placed"]
 
 
 class Wanted(tuple[str, ...]):
@@ -52,36 +52,21 @@ def memory_problem(memory: PreferredMemory) -> str | None:
     return None
 
 
-def place(tensors: list[Tensor], given: bool, memory: PreferredMemory) -> list[Tensor]:
-    """Return tensors for a requester, as `hand_over`, in the memory that it prefers.
-
-    Raises
-    ------
-    MemoryError, DeviceError
-        The GPU has not enough memory, or is not there any more.
-    """
-    if memory._memory_type != MemoryType.TRITONSERVER_MEMORY_GPU:
-        return _handed(tensors, given, True)
-    index = memory._device_id
+def _in_memory(tensors: list[Tensor], given: bool, memory: PreferredMemory) -> list[Tensor]:
+    """As `hand_over`, in the memory that a requester prefers; raises MemoryError or DeviceError too."""
+    on_gpu = memory._memory_type == MemoryType.TRITONSERVER_MEMORY_GPU
     moved: dict[int, Tensor] = {}
-    for number in range(len(tensors)):
-        tensor = _moved(tensors[number], index)
+    for number in range(len(tensors) if on_gpu else 0):
+        tensor = _moved(tensors[number], memory._device_id)
         if tensor is not None:
             moved[number] = tensor
-    if not moved:
-        return _handed(tensors, given, False)
     for number in reversed(moved):
         del tensors[number]
-    out = _handed(tensors, given, False)
-    for number, tensor in moved.items():
-        out.insert(number, tensor)
-    return out
-
-
-def _handed(tensors: list[Tensor], given: bool, cpu_only: bool) -> list[Tensor]:
-    out = hand_over(tensors, given, cpu_only)
+    out = hand_over(tensors, given, cpu_only=not on_gpu)
     if ledger.recording is not None:
         ledger.recording.paired(tensors, out)
+    for number, tensor in moved.items():
+        out.insert(number, tensor)
     return out
 
 
@@ -114,7 +99,7 @@ def placed(response: InferenceResponse, wanted: tuple[str, ...], given: bool = T
     try:
         log = recording.active if wanted.span else None
         before = [isinstance(t._array, np.ndarray) for t in tensors] if log is not None else []
-        response._outputs = place(tensors, given, wanted.memory)
+        response._outputs = _in_memory(tensors, given, wanted.memory)
         if log is not None:
             after = [isinstance(t._array, np.ndarray) for t in response._outputs]
             moved = sum(a is not b for a, b in zip(before, after, strict=True))

@@ -63,11 +63,7 @@ def input_reshapes(specs: Mapping[str, TensorSpec]) -> dict[str, Reshape]:
 
 def output_reshapes(specs: Mapping[str, TensorSpec]) -> dict[str, Reshape]:
     """Return what happens to outputs on their way from the model; empty where nothing does."""
-    return {
-        name: Reshape(len(s.shape) - len(s.dims), s.reshape, s.dims)
-        for name, s in specs.items()
-        if s.reshape is not None
-    }
+    return {name: there.back() for name, there in input_reshapes(specs).items()}
 
 
 def reshape_all(tensors: Iterable[Tensor], reshapes: Mapping[str, Reshape]) -> None:
