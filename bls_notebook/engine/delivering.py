@@ -30,7 +30,7 @@ from .warnings import with_warnings
 
 __all__ = ["Answers", "SeeAgain", "deliver", "failure"]
 
-Answers = list[tuple[Ticket, InferenceResponse]]
+Answers = list[tuple[Ticket, InferenceResponse]]  # that are given once no lock is held
 SeeAgain = Callable[[Ticket], None]
 
 
@@ -128,6 +128,6 @@ def failure(execution: Execution, error: BaseException, inline: bool = False) ->
     if is_a(error, Interrupted, asyncio.CancelledError):
         return cancelled_response(model.name)
     execution.server.note_failure(error)
-    response = failed_response(model, execution.instance_name, error, execution.causes)
+    response = failed_response(model.name, model.version, execution.instance_name, error, execution.causes)
     log_if_lost(execution, response)
     return response

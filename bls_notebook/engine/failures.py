@@ -6,8 +6,6 @@ models never see it.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from bls_notebook.observe.records.repository import ErrorRecord
 from bls_notebook.observe.visible import encodable
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
@@ -19,29 +17,24 @@ from .messages import execute_failed
 __all__ = ["cancelled_response", "error_response", "failed_response", "originating", "over_bls"]
 
 
-class _Running(Protocol):
-    """What is told of a model that failed."""
-
-    name: str
-    version: int
-
-
 def failed_response(
-    model: _Running, instance: str, error: BaseException, causes: list[ErrorRecord] | None
+    name: str, version: int, instance: str, error: BaseException, causes: list[ErrorRecord] | None
 ) -> InferenceResponse:
     """Return the error response of an `execute` that raised, in Triton's words.
 
     Parameters
     ----------
+    name, version : str, int
+        Of the model.
     instance : str
         Name of the instance that it ran on.
     causes : list of ErrorRecord
         Errors that the model got from its own BLS requests; where this exception repeats one of
         them, the chain goes on through it.
     """
-    kind, text, _, told, frames = describe(error, model.name, model.version)
+    kind, text, _, told, frames = describe(error, name, version)
     message = execute_failed(instance, told)
-    chain: tuple[str, ...] = (model.name,)
+    chain: tuple[str, ...] = (name,)
     for cause in reversed(causes or []):
         if cause.message and cause.message in text:
             chain, frames = chain + cause.chain, frames + cause.frames

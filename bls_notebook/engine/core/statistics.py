@@ -105,17 +105,6 @@ class ModelStatistics:
         """Return how many requests failed, by reason."""
         return dict(self._failures)
 
-    @property
-    def success_count(self) -> int:
-        """How many requests succeeded, those that the cache answered included."""
-        with self._lock:
-            return self._sums[0] + len(self.alone) + self._cache[0]
-
-    @property
-    def fail_count(self) -> int:
-        """How many requests failed."""
-        return sum(self._failures.values())
-
     def as_dict(self) -> dict[str, Any]:
         """Return everything in the shape of a row of Triton's ``model_stats``, without name and version."""
         with self._lock:
@@ -125,7 +114,7 @@ class ModelStatistics:
         whole = sums[0] + of_hits_ns + misses_ns  # Triton adds the time of looking up and putting in
         stats = {
             "success": _stat(computed + hits, whole),
-            "fail": _stat(self.fail_count, self._fail_ns),
+            "fail": _stat(sum(self._failures.values()), self._fail_ns),
             "queue": _stat(computed + hits, sums[1]),
             **{phase: _stat(computed, ns) for phase, ns in zip(_PHASES, sums[2:], strict=True)},
             "cache_hit": _stat(hits, hits_ns),

@@ -27,6 +27,7 @@ from time import perf_counter_ns
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.delivering import Answers
 from bls_notebook.engine.failures import cancelled_response
 from bls_notebook.engine.runner import BatchRunner, take_request
 from bls_notebook.engine.tensors.inbound import ARGUMENTS_STAY, taken_over
@@ -42,10 +43,8 @@ from .clock import Clock, NextAlarm, system_clock
 from .lifecycle import Lifecycle
 from .ordering import Ordering, release
 
-__all__ = ["Answers", "BatchScheduler"]
+__all__ = ["BatchScheduler"]
 
-# Answers that are given once the lock is free.
-Answers = list[tuple[Ticket, InferenceResponse]]
 _REASONS = {ErrorCode.UNAVAILABLE: "REJECTED", ErrorCode.CANCELLED: "CANCELED"}
 
 

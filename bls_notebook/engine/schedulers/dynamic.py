@@ -13,6 +13,7 @@ from typing import Any
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.delivering import Answers
 from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.inline import inline_call
 from bls_notebook.engine.messages import TIMEOUT_EXPIRED, queue_full
@@ -22,7 +23,7 @@ from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .base import Answers, BatchScheduler
+from .base import BatchScheduler
 from .batch_queue import BatchQueue, BatchRules, QueuePolicy, Waiting, form
 from .clock import Clock
 from .ordering import Ordering

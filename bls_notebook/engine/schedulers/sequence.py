@@ -21,6 +21,7 @@ from bls_notebook.devices.tracking import ledger
 from bls_notebook.engine import messages
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.delivering import Answers
 from bls_notebook.engine.failures import cancelled_response, error_response
 from bls_notebook.engine.runner import take_request
 from bls_notebook.engine.tensors.handover import hand_over
@@ -30,7 +31,7 @@ from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .base import Answers, BatchScheduler
+from .base import BatchScheduler
 from .batch_queue import BatchQueue, BatchRules, Waiting, form
 from .clock import Clock
 from .controls import END, START, Controls, initial_states, null_request, with_inputs

@@ -26,17 +26,6 @@ __all__ = ["ARGUMENTS_STAY", "NotReceivedError", "received", "rows_of", "taken_o
 # The frame of who calls a function keeps the arguments until that returns: so does Python 3.10.
 ARGUMENTS_STAY = sys.version_info < (3, 11)
 _new = InferenceRequest.__new__
-_PARTS = (
-    "_answerable",
-    "_arrived",
-    "_maker",
-    "_model_name",
-    "_model_version",
-    "_options",
-    "_requested",
-    "_sender",
-    "_span",
-)
 
 
 class NotReceivedError(Exception):
@@ -127,12 +116,10 @@ def taken_over(request: InferenceRequest) -> InferenceRequest:
     (`ARGUMENTS_STAY`) while it must be noticed that the model lets go of the request.
     """
     out = _new(InferenceRequest)
-    out._inputs, request._inputs = request._inputs, []
-    for name in _PARTS:
-        setattr(out, name, getattr(request, name))
-    for name in ("_kind", "_track"):  # set only while there is what records them
-        if hasattr(request, name):
+    for name in InferenceRequest.__slots__:
+        if name != "__weakref__" and hasattr(request, name):  # some are set only while somebody records them
             setattr(out, name, getattr(request, name))
+    request._inputs = []
     return out
 
 
