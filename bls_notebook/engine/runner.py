@@ -205,9 +205,8 @@ class BatchRunner:
             Otherwise it is over already, and `ended` is not called.
         """
         context = next((t.context for t in tickets if t.context is not None), None)
-        execution = None if context is None else self._start(instance, tickets, placed=False)
+        execution = self._start(instance, tickets, placed=False)
         if context is None or execution is None:
-            self._cancel(tickets)
             return False
         execution.thread = _get_ident()
         execution.tasks = WeakSet()

@@ -33,7 +33,7 @@ class EnsembleScheduler(Lifecycle):
 
     def __init__(self, model: LoadedModel) -> None:
         super().__init__(model)
-        self._idle, self._queue = [], ()
+        self._idle, self._queue = [], set()  # no request waits here; those of the steps wait at their models
         self._plan = EnsemblePlan(model.spec)
 
     # -- serving -------------------------------------------------------------------------------------
@@ -61,11 +61,6 @@ class EnsembleScheduler(Lifecycle):
         run = EnsembleRun(self._model, self._plan, held, parent, request, ticket, self._ended)
         run.context = ticket.context or copy_context()
         run.start()
-
-    @property
-    def pending(self) -> int:
-        """No request waits here; those of the steps wait at their models."""
-        return 0
 
     def withdraw(self, ticket: Ticket) -> bool:
         """Cancel the steps of a request; its answer comes when they have ended."""
@@ -115,9 +110,8 @@ class EnsembleScheduler(Lifecycle):
             member.release()
         with self._lock:
             self._open.discard(id(held))
-            told = self._told() if self._watch else ()
-        for tell in told:
-            tell()
+        if self._watch:
+            self._tell()
 
     def _look(self) -> None:
         """Nothing to do: no instance waits for work."""

@@ -84,10 +84,6 @@ class BatchScheduler(Lifecycle):
         """Take a request that arrived at `now` into the queue, or give the answer that refuses it."""
         raise NotImplementedError
 
-    def _remove(self, ticket: Ticket) -> None:
-        """Take a request out of the queue, whose answer somebody else gives."""
-        raise NotImplementedError
-
     def _pick(self, instance: Instance, now: int, take: bool, answers: Answers) -> list[Ticket]:
         """The batch that an idle instance should run now; empty for none, taken from the queue if `take`."""
         raise NotImplementedError
@@ -192,18 +188,6 @@ class BatchScheduler(Lifecycle):
         for ticket in batch:
             ticket.queued = False
             self._queue.discard(ticket)
-
-    def withdraw(self, ticket: Ticket) -> bool:
-        """Take a request out of the queue; False where it is not there any more."""
-        with self._lock:
-            if not ticket.queued:
-                return False
-            self._leave((ticket,))
-            self._remove(ticket)
-            reason = "OTHER" if ticket.refused else "CANCELED"
-            self._model.statistics.failed(perf_counter_ns() - ticket.arrived, reason)
-        self._look()
-        return True
 
     def settled(self, ticket: Ticket) -> Callable[[], None] | None:
         """Count a ticket as answered."""

@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Sequence
 from contextvars import copy_context
 from functools import partial
-from time import perf_counter_ns
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
@@ -119,17 +118,6 @@ class DefaultScheduler(Lifecycle):
             return self._idle.pop()
         except IndexError:
             return None
-
-    def withdraw(self, ticket: Ticket) -> bool:
-        """Take a request out of the queue."""
-        with self._lock:
-            if not ticket.queued or ticket not in self._queue:
-                return False
-            self._queue.remove(ticket)
-            ticket.queued = False
-            reason = "OTHER" if ticket.refused else "CANCELED"
-            self._model.statistics.failed(perf_counter_ns() - ticket.arrived, reason)
-        return True
 
     def settled(self, ticket: Ticket) -> None:
         """Count a ticket as answered."""

@@ -8,8 +8,10 @@ on the thread that noticed, with no lock held.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, MutableSequence, Sequence
+from collections import deque
+from collections.abc import Callable, MutableSequence, Sequence
 from functools import partial
+from time import perf_counter_ns
 from typing import Any
 
 from bls_notebook.engine.core.instance import Instance
@@ -28,7 +30,7 @@ class Lifecycle:
     """
 
     _idle: MutableSequence[Instance]  # those that nobody holds
-    _queue: Collection[Ticket]  # accepted, and begun by no instance
+    _queue: deque[Ticket] | set[Ticket]  # accepted, and begun by no instance
 
     def __init__(self, model: LoadedModel) -> None:
         self._model = model
@@ -56,6 +58,9 @@ class Lifecycle:
         """Whether something waits, or will come, that only this instance may run."""
         return False
 
+    def _remove(self, ticket: Ticket) -> None:
+        """A request has left the queue, whose answer somebody else gives."""
+
     def _drained(self) -> None:
         """Nothing is in flight any more, and nothing will be."""
 
@@ -69,6 +74,19 @@ class Lifecycle:
     def pending(self) -> int:
         """How many requests no instance has begun."""
         return len(self._queue)
+
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Take a request out of the queue; False where it is not there any more."""
+        with self._lock:
+            if not ticket.queued or ticket not in self._queue:
+                return False
+            ticket.queued = False
+            self._queue.remove(ticket)
+            self._remove(ticket)
+            reason = "OTHER" if ticket.refused else "CANCELED"
+            self._model.statistics.failed(perf_counter_ns() - ticket.arrived, reason)
+        self._look()
+        return True
 
     def resize(
         self, added: Sequence[Instance], removed: Sequence[Instance], on_left: Callable[[Instance], None]
