@@ -51,20 +51,13 @@ _get_caller, _set_caller = caller_var.get, caller_var.set
 _ONCE: tuple[tuple[()], ...] = ((),)
 
 
-def inline_call(
-    model: LoadedModel,
-    scheduler: Lifecycle,
-    call_queued: Callable[[Execution, Ticket], InferenceResponse],
-    wake: Callable[[], None],
-) -> Call:
+def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], None]) -> Call:
     """Return what serves a request to a sync model and waits for its answer.
 
     Parameters
     ----------
     scheduler : Lifecycle
         That the closure belongs to.
-    call_queued : callable
-        Serves a request that has to wait.
     wake : callable
         Has one of the engine's threads see to the queue, and to what is to be done at the end.
     """
@@ -92,7 +85,7 @@ def inline_call(
                     idle.extend(starmap(held.pop, _ONCE))
                 ticket = Ticket(model, request, parent, copy_context())
                 del request  # whoever holds it could still answer it
-                return call_queued(parent, ticket)
+                return scheduler.call_queued(parent, ticket)
             instance = held[0]
             instance.holder = execution
             execution.instance = instance

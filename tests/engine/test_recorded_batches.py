@@ -62,8 +62,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: FakeClock) -> I
 
     monkeypatch.setattr(base.BatchScheduler, "_enter", enter)
 
-    def inline(model: Any, scheduler: Any) -> Any:
-        call = inline_call(model, scheduler)
+    def inline(model: Any, scheduler: Any, wake: Any) -> Any:
+        call = inline_call(model, scheduler, wake)
 
         def counted(parent: Any, request: Any) -> Any:
             if scheduler._idle and not scheduler._queue:  # it enters nothing

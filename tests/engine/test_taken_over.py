@@ -51,7 +51,7 @@ def test_an_unanswered_request_is_noticed(
     """Whatever the scheduler, and on every Python also on the way that only some of them need."""
     if stay:
         monkeypatch.setattr("bls_notebook.engine.inline.ARGUMENTS_STAY", True)
-        monkeypatch.setattr("bls_notebook.engine.schedulers.base.ARGUMENTS_STAY", True)
+        monkeypatch.setattr("bls_notebook.engine.schedulers.lifecycle.ARGUMENTS_STAY", True)
     elif inbound.ARGUMENTS_STAY:
         pytest.skip("this Python needs it")
     repo.define(

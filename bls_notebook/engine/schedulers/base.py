@@ -20,7 +20,6 @@ scheduler's lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextvars import copy_context
 from functools import partial
 from time import perf_counter_ns
 
@@ -30,7 +29,6 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.delivering import Answers
 from bls_notebook.engine.failures import cancelled_response
 from bls_notebook.engine.runner import BatchRunner, take_request
-from bls_notebook.engine.tensors.inbound import ARGUMENTS_STAY, taken_over
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.stack_room import need_room
 from bls_notebook.engine.waiting.threads import start_in_thread
@@ -107,14 +105,6 @@ class BatchScheduler(Lifecycle):
         """The model wants to see a request again, which it now lets go of; the lock is not held."""
 
     # -- requests --------------------------------------------------------------------------------------
-
-    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
-        """Serve a request and wait for its answer."""
-        ticket = Ticket(
-            self._model, taken_over(request) if ARGUMENTS_STAY else request, parent, copy_context()
-        )
-        del request  # its end must be noticed while this thread waits
-        return self.call_queued(parent, ticket)
 
     def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
         """Serve a request that may have to wait."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from contextvars import copy_context
 from functools import partial
 
 from bls_notebook.engine.core.execution import Execution
@@ -24,12 +23,10 @@ from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.inline import inline_call
 from bls_notebook.engine.runner import BatchRunner
-from bls_notebook.engine.tensors.inbound import ARGUMENTS_STAY, taken_over
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.stack_room import need_room
 from bls_notebook.engine.waiting.threads import Wakeup, start_in_thread
 from bls_notebook.engine.waiting.waiting import first_response
-from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .lifecycle import Lifecycle
@@ -47,20 +44,12 @@ class DefaultScheduler(Lifecycle):
         self._queue: deque[Ticket] = deque()
         self._async = any(i.is_async for i in model.instances)
         if not self._async:
-            self.call = inline_call(model, self, self.call_queued, self.wake)  # type: ignore[assignment,method-assign]
+            self.call = inline_call(model, self, self.wake)  # type: ignore[assignment,method-assign]
         self._wakeup = Wakeup()  # of the worker thread that serves the queue next
         self._shared = self._async or model.decoupled  # an instance may have several unanswered requests
         self._runner = BatchRunner(model, self._lock)
 
     # -- in the background -------------------------------------------------------------------------
-
-    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
-        """Serve a request to an async model, and wait for its answer."""
-        ticket = Ticket(
-            self._model, taken_over(request) if ARGUMENTS_STAY else request, parent, copy_context()
-        )
-        del request  # whoever holds it could still answer it
-        return self.call_queued(parent, ticket)
 
     def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
         """Serve a request that has to wait, or that does not run on its caller's thread."""

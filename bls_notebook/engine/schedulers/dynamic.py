@@ -110,7 +110,7 @@ class DynamicBatcher(BatchScheduler):
         # way.
         timed = any(policy.timeout or policy.override for policy in (default, *policies.values()))
         if not (self._async or model.decoupled or self._ordering or self._rules.delay or timed):
-            self.call = inline_call(model, self, self.call_queued, self._look)  # type: ignore[assignment,method-assign]
+            self.call = inline_call(model, self, self._look)  # type: ignore[assignment,method-assign]
         self._grows_at: int | None = None  # when a batch that waits for more need wait no longer
 
     def _accept(self, ticket: Ticket, now: int) -> InferenceResponse | None:

@@ -1,4 +1,4 @@
-"""`Lifecycle`: which instances a scheduler hands requests to, and when nothing is in flight any more.
+"""`Lifecycle`: how requests come and are withdrawn, who serves them, and when nothing is in flight any more.
 
 Guarantees: an instance that is to leave finishes what it has begun, and who wanted it gone is told then; once
 closed, `on_drained` is called once, when the last request has been answered and every instance is idle. Told
@@ -10,13 +10,18 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, MutableSequence, Sequence
+from contextvars import copy_context
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
+from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.tensors.inbound import ARGUMENTS_STAY, taken_over
 from bls_notebook.engine.ticket import Ticket
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
 
 __all__ = ["Lifecycle"]
 
@@ -64,11 +69,23 @@ class Lifecycle:
     def _drained(self) -> None:
         """Nothing is in flight any more, and nothing will be."""
 
+    def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
+        """Serve a request that may have to wait; the lock is not held."""
+        raise NotImplementedError
+
     def _look(self) -> None:
         """See whether instances have something to do; the lock is not held."""
         raise NotImplementedError
 
     # ----------------------------------------------------------------------------------------------------
+
+    def call(self, parent: Execution, request: InferenceRequest) -> InferenceResponse:
+        """Serve a request and wait for its answer."""
+        ticket = Ticket(
+            self._model, taken_over(request) if ARGUMENTS_STAY else request, parent, copy_context()
+        )
+        del request  # whoever holds it could still answer it: its end must be noticed while this thread waits
+        return self.call_queued(parent, ticket)
 
     @property
     def pending(self) -> int:
