@@ -101,8 +101,7 @@ export class Axis {
     times.forEach((time, k) => {
       const wide = pen.measureText(labels[k]).width;
       const left = Math.max(0, this.x(time) - wide / 2);
-      const room = left + wide <= this.canvasWidth;
-      if (room) this.write(pen, labels[k], left, middle, { colour: theme.dim });
+      if (left + wide <= this.canvasWidth) this.write(pen, labels[k], left, middle, { colour: theme.dim });
     });
     if (this.from <= 0 && this.to >= this.whole) return;
     pen.fillStyle = theme.dim;
