@@ -56,18 +56,23 @@ def deliver(
         or len(returned) != 1
         or returned[0].__class__ is not InferenceResponse
         or len(tickets) != 1
-        or tickets[0].sent
-        or hasattr(execution.requests[0], "_release_flags")
+        or tickets[0]._sent
+        or getattr(execution.requests[0], "_release_flags", 0)
     ):
         again = _check(execution, returned, see_again)
-        returned = None if model.decoupled else returned
+        if model.decoupled or returned is None:
+            tickets = ()
     execution.requests = ()
-    for index, ticket in enumerate(tickets if returned is not None else ()):
+    index = 0
+    for ticket in tickets:
         if returned[index] is not None:
             response = answer(
                 returned, index, ticket.requested, True, model.outputs, instance.name, ticket.track
             )
-            given.append((ticket, with_warnings(response, model, execution, ticket.parent)))
+            if response._warnings or execution.warnings:
+                response = with_warnings(response, model, execution, ticket.parent)
+            given.append((ticket, response))
+        index += 1  # noqa: SIM113 - on the path of every queued request, where `enumerate` takes longer
     return again
 
 

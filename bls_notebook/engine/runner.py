@@ -48,6 +48,7 @@ def take_request(ticket: Ticket) -> InferenceRequest | None:
     request, ticket.request = ticket.request, None
     if request is not None:
         request._answerable = ticket
+        request._release_flags = 0
     return request
 
 
@@ -334,7 +335,14 @@ class BatchRunner:
             if over is not None:
                 over()
         inferred = execution.inferred or ended
-        self._count(execution, failed is not None, inferred, ended)
+        if len(tickets) == 1 and failed is None:
+            ticket, statistics = tickets[0], self._model.statistics
+            entry = (execution.rows[0], ticket.arrived, ticket.queued_at, execution.started, inferred, ended)
+            statistics.alone.append(entry)
+            if len(statistics.alone) >= FOLD_AT:
+                statistics.fold()
+        else:
+            self._count_batch(execution, failed is not None, inferred, ended)
         if execution.span:
             record_batch_over(execution, inferred, ended)
         execution.requests = ()
@@ -345,14 +353,8 @@ class BatchRunner:
             for ticket in tickets:
                 ticket.finish(InferenceResponse([], failed._error))
 
-    def _count(self, execution: SendingExecution, failed: bool, inferred: int, ended: int) -> None:
+    def _count_batch(self, execution: SendingExecution, failed: bool, inferred: int, ended: int) -> None:
         statistics, tickets, started = self._model.statistics, execution.tickets, execution.started
-        if len(tickets) == 1 and not failed:
-            rows, arrived, queued = execution.rows[0], tickets[0].arrived, tickets[0].queued_at
-            statistics.alone.append((rows, arrived, queued, started, inferred, ended))
-            if len(statistics.alone) >= FOLD_AT:
-                statistics.fold()
-            return
         waited = whole = 0
         for ticket, rows in zip(tickets, execution.rows, strict=True):
             if ticket.context is None:  # made by the scheduler itself

@@ -229,11 +229,7 @@ class Ticket:
 
     # -- the engine's side -----------------------------------------------------------------------
 
-    def finish(self, response: InferenceResponse) -> bool:
-        """Give the final response, unless it is in already; whether this one was taken."""
-        return self.respond(response, True)
-
-    def respond(self, response: InferenceResponse, final: bool) -> bool:
+    def finish(self, response: InferenceResponse, final: bool = True) -> bool:
         """Give a response as it is, unless the final one is in already; whether this one was taken."""
         with self._lock:
             self._closed = self._closed or final

@@ -365,7 +365,7 @@ class EnsembleRun:
                 for name in set(self._request._requested).difference(t._name for t in response._outputs):
                     _logger.debug("Composing models did not output tensor %s", name)
             if ticket is not None:
-                ticket.respond(response, final)
+                ticket.finish(response, final)
             else:
                 self._answer = response
         if over:

@@ -98,7 +98,7 @@ class CachingScheduler:
         out = placed(found, ticket.requested)
         if ledger.recording is not None:
             ledger.recording.answered(ticket.track, "", out._outputs)
-        ticket.respond(with_warnings(out, self._model, None, ticket.parent), True)
+        ticket.finish(with_warnings(out, self._model, None, ticket.parent))
 
     def _hit(self, request_ns: int, lookup_ns: int) -> None:
         self._cache.timed(lookup_ns, 0)
