@@ -13,7 +13,7 @@ import pytest
 
 from bls_notebook.engine.waiting import threads
 from bls_notebook.engine.waiting.interrupt import Interrupted, clear_interrupt, interrupt_thread
-from bls_notebook.engine.waiting.loops import ModelLoop, mailbox
+from bls_notebook.engine.waiting.loops import ModelLoop, in_every_loop, mailbox
 from bls_notebook.engine.waiting.parking import Parker
 from tests.engine.harness import LIMIT, Caller, ctrl_c_once, until
 
@@ -321,3 +321,15 @@ def test_stopping_a_loop_cancels_its_tasks() -> None:
     loop.stop()
     assert cancelled.wait(LIMIT)
     until(lambda: loop.loop.is_closed())
+
+
+def test_a_loop_whose_thread_cannot_be_started_is_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="new thread") as caught:
+            ModelLoop("test")
+    in_every_loop(int)
+    assert caught.tb is not None  # which keeps what was made

@@ -121,13 +121,17 @@ class ModelLoop:
         self.loop = _ModelEventLoop()
         self.selector = WatchedSelector(self.loop)
         self.executions: WeakSet[Any] = self.selector.executions
+        self._mailbox = mailbox(self.loop)
         self._stopping = False
-        _loops.add(self)
         self._thread = threading.Thread(target=self._run, name=f"bls-loop-{name}", daemon=True)
         if home is not None:  # what is posted to the loop without a context is its model's too
             setattr(self._thread, THREAD_HOME, home.reference)
-        self._thread.start()
-        self._mailbox = mailbox(self.loop)
+        try:
+            self._thread.start()
+        except BaseException:
+            self.loop.close()
+            raise
+        _loops.add(self)  # one whose thread could not be started belongs to nobody
 
     @property
     def thread(self) -> int:
