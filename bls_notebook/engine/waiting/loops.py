@@ -129,7 +129,7 @@ class ModelLoop:
         try:
             self._thread.start()
         except BaseException:
-            self.loop.close()
+            self.stop()  # it may have been started all the same
             raise
         _loops.add(self)  # one whose thread could not be started belongs to nobody
 
