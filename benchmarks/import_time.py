@@ -2,8 +2,9 @@
 
     python benchmarks/import_time.py [--runs N] [--json FILE]
 
-Every run is an interpreter of its own, with the files already in the page cache. The claim is under
-0.3 s for the first line.
+Every run is an interpreter of its own, with the files already in the page cache, and IPython the shell that
+`ipython` starts: a kernel has loaded more (asyncio among it) before the extension comes. The claim is under
+0.1 s for the first line.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LIMIT = 0.3
+LIMIT = 0.1
 
 BEYOND_IPYTHON_AND_NUMPY = """
 import time, sys
 import numpy
-from IPython.core.interactiveshell import InteractiveShell
+from IPython.terminal.interactiveshell import TerminalInteractiveShell
 from traitlets.config import Config
-shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+shell = TerminalInteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
 start = time.perf_counter()
 import bls_notebook
 imported = time.perf_counter()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from bls_notebook.observe.records.repository import DeviceRecord
-
 from .device import Device
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.devices import DeviceRecord
 
 __all__ = ["GPUs"]
 

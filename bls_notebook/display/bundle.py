@@ -61,15 +61,15 @@ def render(
     stream: bool = False,
     running: bool = False,
     width: int = 100,
-    empty: type[Record] | None = None,
+    empty: str = "",
     live: bool = False,
 ) -> Display:
     """Draw a record, or a sequence of them, as text (of `width` terminal cells) and HTML.
 
     Of responses, `stream` says whether they are of one request, not one of each of many; and `running`
-    whether more of them may come. An empty sequence is one of `empty`, by default of responses if `stream`,
-    else of models. `live` allows a widget to cover the picture of a record that has one, where a kernel and
-    anywidget are there.
+    whether more of them may come. An empty sequence is one of `empty` (the name of a record), by default of
+    responses if `stream`, else of models. `live` allows a widget to cover the picture of a record that has
+    one, where a kernel and anywidget are there.
 
     Raises
     ------
@@ -118,8 +118,8 @@ def _widget(kind: str, value: Any, width: int) -> Any:
     return None
 
 
-def _kind(values: Sequence[Record], empty: type[Record] | None) -> str:
-    kinds = {type(value).__name__ for value in values} or {empty.__name__ if empty else "ModelRecord"}
+def _kind(values: Sequence[Record], empty: str) -> str:
+    kinds = {type(value).__name__ for value in values} or {empty or "ModelRecord"}
     if len(kinds) == 1 and kinds <= _MANY.keys():
         return kinds.pop()
     expected = ", or ".join(f"all {each}" for each in _MANY)

@@ -13,7 +13,7 @@ from contextvars import copy_context
 from typing import Any
 
 from bls_notebook.observe import recording
-from bls_notebook.observe.records.repository import ErrorRecord
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.seen import LogLine
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.iterator import ResponseIterator

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from types import FrameType, ModuleType, TracebackType
 from typing import Any, NamedTuple, TypeVar
 
-from bls_notebook.observe.records.repository import FrameRecord
+from bls_notebook.observe.records.errors import FrameRecord
 from bls_notebook.observe.visible import encodable, first_line
 from bls_notebook.pb_utils.errors import TritonModelException
 

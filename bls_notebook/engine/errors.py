@@ -6,7 +6,7 @@ An error *response* is never raised: it is data (`Response.error`).
 from __future__ import annotations
 
 from bls_notebook.observe.errors import BLSError
-from bls_notebook.observe.records.repository import ErrorRecord
+from bls_notebook.observe.records.errors import ErrorRecord
 
 __all__ = [
     "BLSError",

@@ -6,7 +6,7 @@ models never see it.
 
 from __future__ import annotations
 
-from bls_notebook.observe.records.repository import ErrorRecord
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.visible import encodable
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.response import InferenceResponse

@@ -6,7 +6,7 @@ outermost response; a response that is an error already stays as it is.
 
 from __future__ import annotations
 
-from bls_notebook.observe.records.repository import ErrorRecord
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .core.execution import MOST_WARNINGS, Execution

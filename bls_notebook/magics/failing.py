@@ -11,14 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook import display as displays
 from bls_notebook.engine.description import traceback_of
-from bls_notebook.observe.records.repository import ErrorRecord, MessageRecord
+from bls_notebook.observe.records.errors import ErrorRecord
 
 from .notebook import Notebook
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.repository import MessageRecord
 
 __all__ = ["CellInterrupted", "add_handler", "debug_later", "display_of", "reported"]
 
@@ -62,6 +65,8 @@ def display_of(error: BaseException) -> displays.Display | None:
 
 
 def _record_of(error: bls.BLSError, model: str) -> ErrorRecord | MessageRecord:
+    from bls_notebook.observe.records.repository import MessageRecord  # first needed here
+
     hint = _still_serving(model) if model else ""
     if isinstance(error, bls.ModelLoadError) and error.record is not None:
         return replace(error.record, hint=hint or error.record.hint)

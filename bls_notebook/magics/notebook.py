@@ -10,7 +10,6 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from bls_notebook import display as displays
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.repository import MessageRecord
 
 from .output.results import Records, Responses
 from .settings import BLSNotebook
@@ -69,6 +68,8 @@ class Notebook:
 
     def say(self, text: str, kind: str = "done", hint: str = "") -> None:
         """Show one line."""
+        from bls_notebook.observe.records.repository import MessageRecord  # first needed here
+
         self.show(MessageRecord(text, kind, hint))
 
     def publish(self, display: displays.Display, display_id: str = "", update: bool = False) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import bls_notebook as bls
-from bls_notebook.observe.records.repository import ModelRecord
 
 from .failing import reported
 from .notebook import Notebook
 from .parsing.arguments import Parser, whole_number
 from .parsing.expressions import Variables
 from .parsing.model_options import add_config_options, config_of
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.repository import ModelRecord
 
 __all__ = ["CONFIG_PARSER", "PARSER", "tritonconfig", "tritonmodel"]
 

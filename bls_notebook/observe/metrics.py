@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bls_notebook.observe.records.metrics import FamilyRecord, family_record, matching
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.metrics import FamilyRecord
 
 __all__ = ["Metrics"]
 
@@ -71,6 +72,8 @@ class Metrics:
         filter : str
             Part of a name, of a help text or of a label (``model="add_sub"``), in any case.
         """
+        from bls_notebook.observe.records.metrics import family_record, matching  # first needed here
+
         records = (replace(family_record(family), name=name) for name, family in self._named())
         return matching(records, filter)
 

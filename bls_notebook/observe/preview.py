@@ -9,10 +9,12 @@ from __future__ import annotations
 import codecs
 import math
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bls_notebook.observe.records.repository import TensorRecord
 from bls_notebook.observe.visible import visible
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.repository import TensorRecord
 
 WHOLE = 12  # tensors of up to so many elements are shown whole
 HEAD = 4  # elements at the head of a longer row; its last one is shown too
@@ -43,6 +45,8 @@ def tensor_record(
     for callers that know them; the record's ``bytes`` is -1 where the size cannot be known without reading
     everything.
     """
+    from bls_notebook.observe.records.repository import TensorRecord  # first needed here
+
     found = getattr(array, "shape", ()) if shape is None else shape
     dims = tuple(int(n) for n in found)
     if nbytes is None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError, ModelNotFoundError
@@ -24,7 +24,6 @@ from bls_notebook.engine.forked import in_own_process
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.observe.metrics import Metrics
-from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .config import ModelConfigMessage, parse_config
@@ -47,6 +46,9 @@ from .source.names import check_model_name, check_version
 from .source.notebook_globals import undefined_name_warnings
 from .source.notebook_imports import stray_import_warnings
 from .statistics import server_families
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.repository import ModelRecord
 
 __all__ = ["CONTROL_MODES", "Catalog", "ControlMode"]
 

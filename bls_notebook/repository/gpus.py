@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bls_notebook.devices import registry
 from bls_notebook.devices.errors import NoDeviceError
-from bls_notebook.devices.listing import device_records
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.observe.records.repository import DeviceTable
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.devices import DeviceTable
 
 __all__ = ["cupy", "list_devices", "simulate_gpus"]
 
@@ -21,6 +22,9 @@ def list_devices() -> DeviceTable:
     DeviceTable
         A record of each device, the CPU first; a notebook shows it as a table.
     """
+    from bls_notebook.devices.listing import device_records  # first needed here
+    from bls_notebook.observe.records.devices import DeviceTable
+
     return DeviceTable(tuple(device_records()))
 
 

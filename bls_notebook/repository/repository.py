@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bls_notebook.engine.body import run_body
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.schedulers.response_cache import DEFAULT_CACHE_BYTES
-from bls_notebook.observe.records.repository import ModelRecord
-from bls_notebook.observe.records.statistics import StatisticsRecord
 
 from .catalog import Catalog, ControlMode
 from .config import ModelConfigMessage
@@ -25,9 +23,11 @@ from .source.layout import repository_paths, shown_path
 from .source.model_source import SourceFolder
 from .statistics import statistics_of, statistics_record_of
 
-__all__ = ["ModelRepository"]
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.repository import ModelRecord
+    from bls_notebook.observe.records.statistics import StatisticsRecord
 
-CLOSE_SECONDS = 5.0
+__all__ = ["ModelRepository"]
 
 
 class ModelRepository:
@@ -377,7 +377,7 @@ class ModelRepository:
         """Whether it has been closed."""
         return self._catalog.service.closed
 
-    def close(self, seconds: float = CLOSE_SECONDS) -> None:
+    def close(self, seconds: float = 5.0) -> None:
         """Unload every model and remove what was written for those of cells; the second time, nothing.
 
         Parameters

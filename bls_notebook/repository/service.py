@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from time import monotonic, perf_counter
+from typing import TYPE_CHECKING
 
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
@@ -21,7 +22,6 @@ from bls_notebook.engine.giving_up import give_up
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .index import Index, model_record
@@ -31,6 +31,9 @@ from .loading.loader import load_versions
 from .name_lock import NameLock
 from .polling import Poller
 from .source.model_source import ModelSource, SourceFolder
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.repository import ModelRecord
 
 __all__ = ["Service", "finish_closing", "wait_until_closed"]
 

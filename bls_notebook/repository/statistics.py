@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
-from bls_notebook.observe.records.statistics import StatisticsRecord, statistics_record
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.statistics import StatisticsRecord
 
 __all__ = ["server_families", "statistics_of", "statistics_record_of"]
 
@@ -37,6 +39,8 @@ def statistics_of(model: LoadedModel) -> dict[str, Any]:
 
 def statistics_record_of(model: LoadedModel) -> StatisticsRecord:
     """Return the statistics of a version as a record."""
+    from bls_notebook.observe.records.statistics import statistics_record  # first needed here
+
     failures = model.statistics.failures().items()
     batches = model.spec.max_batch_size > 0
     return statistics_record(statistics_of(model), failures, batches, model.spec.response_cache)

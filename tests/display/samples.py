@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
+from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
 from bls_notebook.observe.records.metrics import BucketSeen, FamilyRecord, MetricRecord
 from bls_notebook.observe.records.repository import (
-    DeviceRecord,
-    DeviceTable,
-    ErrorRecord,
-    FrameRecord,
     MessageRecord,
     ModelRecord,
     ResponseRecord,

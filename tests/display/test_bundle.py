@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from bls_notebook.display import Display, render, render_config
-from bls_notebook.observe.records.metrics import FamilyRecord
 from bls_notebook.observe.records.repository import MessageRecord
-from bls_notebook.observe.records.statistics import StatisticsRecord
 from tests.display.samples import error, family, histogram, model, response, statistics, tensor
 
 VALUES: list[Any] = [
@@ -52,8 +50,8 @@ def test_sequences_are_told_apart() -> None:
 
 
 def test_what_an_empty_sequence_is_of() -> None:
-    assert "no models are loaded" in render([], empty=StatisticsRecord).text
-    assert render([], empty=FamilyRecord).text == "no metrics"
+    assert "no models are loaded" in render([], empty="StatisticsRecord").text
+    assert render([], empty="FamilyRecord").text == "no metrics"
 
 
 @pytest.mark.parametrize("value", [tensor(), [model(), response()], [tensor()], [statistics(), family()]])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bls_notebook.observe.records.repository import ErrorRecord, FrameRecord
+from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import error
 

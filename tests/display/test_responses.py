@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from bls_notebook.display import render
-from bls_notebook.observe.records.repository import ResponseRecord
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import error, response, tensor
 
@@ -198,9 +197,9 @@ def test_many_tensors_share_one_column() -> None:
 
 def test_no_responses() -> None:
     for shown in (
-        as_text([], empty=ResponseRecord),
+        as_text([], empty="ResponseRecord"),
         as_text([], stream=True),
-        Page(as_html([], empty=ResponseRecord)).text,
+        Page(as_html([], empty="ResponseRecord")).text,
         Page(as_html([], stream=True)).text,
     ):
         assert shown == "no responses"

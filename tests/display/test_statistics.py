@@ -62,8 +62,8 @@ def test_columns_that_nobody_needs_are_not_there() -> None:
 
 
 def test_nothing_is_loaded() -> None:
-    assert "no models are loaded" in as_text([], empty=StatisticsRecord)
-    assert "no models are loaded" in Page(as_html([], empty=StatisticsRecord)).text
+    assert "no models are loaded" in as_text([], empty="StatisticsRecord")
+    assert "no models are loaded" in Page(as_html([], empty="StatisticsRecord")).text
 
 
 # -- the record ----------------------------------------------------------------------------------------

@@ -14,14 +14,9 @@ from hypothesis import strategies as st
 
 import bls_notebook.observe
 from bls_notebook.observe.records import repository
+from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.repository import (
-    ErrorRecord,
-    FrameRecord,
-    ModelRecord,
-    ResponseRecord,
-    TensorRecord,
-)
+from bls_notebook.observe.records.repository import ModelRecord, ResponseRecord, TensorRecord
 
 ALL = [kind for kind in vars(repository).values() if isinstance(kind, type) and issubclass(kind, Record)]
 ALL.remove(Record)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.device import Device
-from bls_notebook.observe.records.repository import DeviceRecord
+from bls_notebook.observe.records.devices import DeviceRecord
 
 from . import machine
 from .array import array_of, ndarray, place

@@ -6,7 +6,7 @@ from bls_notebook.display import parts
 from bls_notebook.display.document import Column, Document, Piece, Row, Table, Words
 from bls_notebook.display.html import Html, tag
 from bls_notebook.display.units import size
-from bls_notebook.observe.records.repository import DeviceRecord, DeviceTable
+from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
 
 __all__ = ["devices_document"]
 

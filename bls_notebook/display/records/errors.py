@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bls_notebook.display import parts, text
 from bls_notebook.display.document import Block, Both, Box, Document, Line, Note, Piece
 from bls_notebook.display.html import Html, join, prose, tag
-from bls_notebook.observe.records.repository import ErrorRecord, FrameRecord
+from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
 from bls_notebook.observe.visible import visible
 
 __all__ = ["error_box", "error_document"]

@@ -19,7 +19,7 @@ from bls_notebook.engine.waiting.ctrl_c import RETRY_SECONDS
 from bls_notebook.engine.waiting.idle_loops import wake_loop_of
 from bls_notebook.engine.waiting.interrupt import clear_interrupt, interrupt_thread
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.observe.records.repository import ErrorRecord
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse

@@ -31,7 +31,7 @@ from bls_notebook.engine.tensors.placement import placed
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.waiting import first_response, look_at
 from bls_notebook.engine.warnings import with_warnings
-from bls_notebook.observe.records.repository import ErrorRecord
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.visible import encodable
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from IPython.core import completer
 
@@ -15,9 +16,11 @@ from bls_notebook.magics.parsing.words import UnfinishedError, split_words
 from bls_notebook.magics.repo.router import VERBS
 from bls_notebook.magics.repo.verb import Verb
 from bls_notebook.magics.table import MAGICS
-from bls_notebook.observe.records.repository import ModelRecord
 
 from .paths import paths
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.repository import ModelRecord
 
 __all__ = ["MagicLine", "magic_line", "magic_matcher", "suggest"]
 

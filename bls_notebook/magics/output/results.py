@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bls_notebook import Response
-from bls_notebook.observe.records.metrics import FamilyRecord
-from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.repository import ModelRecord, ResponseRecord
-from bls_notebook.observe.records.statistics import StatisticsRecord
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.repository import ResponseRecord
 
 __all__ = ["Families", "Models", "Records", "Responses", "Statistics"]
 
@@ -20,26 +19,26 @@ T = TypeVar("T")
 class Records(list[T]):
     """Shown as one table where it is the value of a cell; inside something else it is told how many."""
 
-    of: type[Record] = ModelRecord
+    of = "ModelRecord"  # by name: records are imported when there is one
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self):,}>"
 
 
-class Models(Records[ModelRecord]):
+class Models(Records[Any]):
     """Records of models, shown as one table."""
 
 
-class Statistics(Records[StatisticsRecord]):
+class Statistics(Records[Any]):
     """What models have done, shown as one table."""
 
-    of = StatisticsRecord
+    of = "StatisticsRecord"
 
 
-class Families(Records[FamilyRecord]):
+class Families(Records[Any]):
     """Families of metrics, shown as one table."""
 
-    of = FamilyRecord
+    of = "FamilyRecord"
 
 
 class Responses(Records[Response]):

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import bls_notebook as bls
 from bls_notebook.magics.failing import CellInterrupted, display_of, reported
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Models
 from bls_notebook.magics.settings import use_repository
-from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.repository.source.layout import shown_path
 
 from .verb import Verb, serves
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.repository import ModelRecord
 
 __all__ = ["CLEAR", "LOAD", "RELOAD", "UNLOAD", "USE"]
 

@@ -6,10 +6,13 @@ import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import Parser
-from bls_notebook.observe.records.repository import ModelRecord
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.repository import ModelRecord
 
 __all__ = ["Verb", "serves"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.plain import Record
 
 
@@ -21,37 +21,6 @@ class TensorRecord(Record):
     device: str = "cpu"
     bytes: int = -1
     preview: str = ""
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class FrameRecord(Record):
-    """One frame of a traceback; an empty ``model`` means code that belongs to no model.
-
-    ``source`` holds numbered lines around ``line``.
-    """
-
-    model: str
-    version: int = 0
-    file: str = ""
-    line: int = 0
-    function: str = ""
-    source: tuple[tuple[int, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class ErrorRecord(Record):
-    """An error as its caller got it.
-
-    ``chain`` names the models that it came through, outermost first; ``kind`` is the exception's class
-    name, or empty; ``frames`` are in Python's order, the failing call last; ``hint`` says how to fix it.
-    """
-
-    message: str
-    code: str = ""
-    chain: tuple[str, ...] = ()
-    kind: str = ""
-    frames: tuple[FrameRecord, ...] = ()
-    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -116,42 +85,3 @@ class MessageRecord(Record):
     kind: str = "done"
     hint: str = ""
     seconds: float | None = None
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class DeviceRecord(Record):
-    """A device and its memory in bytes, -1 where that is not known.
-
-    ``name`` is ``cpu`` or ``gpu:0``; ``ours`` is what this process's arrays use, ``cached`` what its pool
-    keeps for arrays to come, ``others`` everything else.
-    """
-
-    name: str
-    hardware: str = ""
-    simulated: bool = False
-    ours: int = -1
-    cached: int = 0
-    others: int = -1
-    total: int = -1
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class DeviceTable(Record):
-    """The devices of a machine at one moment, the CPU first."""
-
-    devices: tuple[DeviceRecord, ...] = ()
-
-    def __iter__(self) -> Iterator[DeviceRecord]:
-        return iter(self.devices)
-
-    def __len__(self) -> int:
-        return len(self.devices)
-
-    def __getitem__(self, name: int | str) -> DeviceRecord:
-        """Return a device by its position, or by its name."""
-        if isinstance(name, int):
-            return self.devices[name]
-        for device in self.devices:
-            if device.name == name:
-                return device
-        raise KeyError(f"no device {name!r}; the devices are {', '.join(d.name for d in self.devices)}")

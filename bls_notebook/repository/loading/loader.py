@@ -29,7 +29,7 @@ from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.recording.bare_spans import span_of_frame
 from bls_notebook.engine.schedulers.choose import scheduler_for
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted, pressed
-from bls_notebook.observe.records.repository import ErrorRecord
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.pb_utils import _runtime
 from bls_notebook.repository.config import (
     ModelConfigMessage,

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bls_notebook.devices.tracking.holders import kinds
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.preview import tensor_record
-from bls_notebook.observe.records.repository import ErrorRecord, ResponseRecord, TensorRecord
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 
 from .bfloat16 import from_bits
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
 
 __all__ = ["Response"]
 
@@ -127,6 +130,8 @@ class Response:
     @property
     def record(self) -> ResponseRecord:
         """Plain data about this response, for displays and files."""
+        from bls_notebook.observe.records.repository import ResponseRecord  # first needed here
+
         error = self.error
         failure = None
         if error is not None:
