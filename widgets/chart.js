@@ -2,7 +2,9 @@
 // things, the tooltip, the theme. A chart itself says what is in its rows, paints it, and tells of it.
 
 import { Axis, CLOSEST } from "./axis.js";
-import { above, make, onTheme, ticks } from "./common.js";
+import { listen, wheel } from "./chart_pointer.js";
+import { Tools } from "./chart_tools.js";
+import { above, make, onTheme, own, ticks } from "./common.js";
 
 /**
  * What lies side by side: things that do not overlap, `of` are their numbers. Keys pass by a row that is `quiet`.
@@ -13,6 +15,7 @@ import { above, make, onTheme, ticks } from "./common.js";
  */
 
 const FAR = 6; // px beyond which nothing is at the pointer, to either side
+const [LEAST, MOST] = [200, 640]; // px of the rows that are seen at a time in a notebook; more of them scroll
 
 /** A thing in a row; `more` are so many that they cannot be told apart. @template {Row} R @typedef {{ row: R, i: number, more?: number }} Spot */
 
@@ -23,7 +26,6 @@ export class Chart extends Axis {
   rows = [];
   headHeight = 0;
   rowsHeight = 0;
-  tallest = 640; // px of the rows that are seen; more of them scroll
   /** Px left of the canvases, and within them left and right of the axis. @returns {number[]} @param {number} _width */
   margins(_width) { return [0, 0, 0]; }
   /** @param {Pen} _pen */
@@ -43,6 +45,19 @@ export class Chart extends Axis {
   click(spot, _x, _y) { this.setFocus(spot); }
   /** @param {Spot<R> | null} _spot */
   focused(_spot) {}
+  /** Let stand out what has a text that passes; null for everything. How many there are. @param {((text: string) => boolean) | null} _test */
+  seek(_test) { return 0; }
+  /** What stands out, and where in it the focus is. @returns {{ all: any[], at: number }} */
+  hits() { return { all: [], at: -1 }; }
+  /** Go to one of these. @param {any} _hit */
+  visit(_hit) {}
+  /** What has been asked for is taken back, the last first. */
+  escape() { this.tools?.escape(); }
+  /** @type {Tools | null} */
+  tools = null;
+  /** @type {HTMLElement | null} what has the keys */
+  plot = null;
+  full = false; // it fills the screen
   /** @type {((range: { begin: number, end: number } | null, done?: boolean) => void) | null} */
   toRange = null;
   /** @type {Spot<R> | null} what the pointer is at */
@@ -93,11 +108,15 @@ export class Chart extends Axis {
     own(plot);
     plot.addEventListener("keydown", (event) => this.key(event));
     plot.addEventListener("blur", () => this.hideTip());
-    this.frame.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
-    for (const element of drags) this.pointer(element);
+    this.frame.addEventListener("wheel", (event) => wheel(this, event), { passive: false });
+    for (const element of drags) listen(this, element);
     const sizes = new ResizeObserver(() => this.resize());
     sizes.observe(this.frame);
-    this.ends.push(() => sizes.disconnect(), onTheme(() => this.readTheme()));
+    const dock = this.dock(); // a panel of its own, which it fills
+    if (dock) sizes.observe(dock);
+    const resized = () => this.resize();
+    window.addEventListener("resize", resized);
+    this.ends.push(() => sizes.disconnect(), onTheme(() => this.readTheme()), () => window.removeEventListener("resize", resized));
     this.readTheme();
     this.resize();
   }
@@ -129,9 +148,25 @@ export class Chart extends Axis {
     this.width = Math.max(60, wide - beside - left - right);
     this.canvasWidth = this.width + left + right;
     this.space.style.height = `${this.rowsHeight}px`;
-    this.height = Math.min(this.rowsHeight, this.tallest);
+    this.height = Math.min(this.rowsHeight, this.room());
     this.scroll.style.height = this.stage.style.height = `${this.height}px`;
     this.draw(true);
+  }
+
+  /** The panel of JupyterLab that shows this output alone, beside the notebook. @returns {HTMLElement | null} */
+  dock() {
+    return this.root.closest(".jp-LinkedOutputView");
+  }
+
+  /** Px for the rows: what the screen or the panel has left, or else a good part of what is seen of the notebook. */
+  room() {
+    const dock = this.dock();
+    if (!this.full && !dock) return Math.max(LEAST, Math.min(MOST, window.innerHeight * 0.75));
+    const { top } = this.root.getBoundingClientRect();
+    const bottom = Math.max(...[...this.root.children].map((part) => part.getBoundingClientRect().bottom));
+    const others = bottom + this.root.scrollTop - top - this.scroll.offsetHeight;
+    if (this.full || !dock) return Math.max(LEAST, window.innerHeight - others - 12);
+    return Math.max(LEAST, dock.clientHeight - others - 32);
   }
 
   /** @param {boolean} [now] */
@@ -231,99 +266,6 @@ export class Chart extends Axis {
     return { row, i, more: narrow && last - first > 3 ? last - first : 0 };
   }
 
-  // -- pointing -----------------------------------------------------------------------------------
-
-  /**
-   * Drag moves the axis, or selects a range on the head or with Shift where ranges can be; a click chooses.
-   * @param {HTMLElement} element
-   */
-  pointer(element) {
-    /** @type {{ x: number, time: number, moved: boolean, selects: boolean } | null} */
-    let drag = null;
-    const where = (/** @type {MouseEvent} */ event) => {
-      const box = this.base.getBoundingClientRect();
-      return [event.clientX - box.left, event.clientY - box.top];
-    };
-    const quiet = () => {
-      this.hovered = null;
-      this.hover(NaN, NaN);
-      this.drawOver();
-    };
-    const listeners = {
-      pointerdown: (/** @type {PointerEvent} */ event) => {
-        const [x] = where(event);
-        const selects = this.toRange !== null && (element === this.head || event.shiftKey);
-        if (event.button === 0) drag = { x, time: this.time(x), moved: false, selects };
-      },
-      pointermove: (/** @type {PointerEvent} */ event) => {
-        const [x, y] = where(event);
-        if (!drag) {
-          this.hovered = this.at(x, y);
-          this.hover(x, y);
-          this.drawOver();
-        } else if (drag.moved || Math.abs(x - drag.x) >= 3) {
-          if (!drag.moved) {
-            element.setPointerCapture(event.pointerId);
-            this.frame.classList.add(drag.selects ? "bls-chart-selecting" : "bls-chart-dragging");
-            quiet();
-          }
-          drag.moved = true;
-          if (drag.selects) this.toRange?.({ begin: drag.time, end: this.time(x) }, false);
-          else this.pan(drag.x - x);
-          if (!drag.selects) drag.x = x;
-        }
-      },
-      pointerup: (/** @type {PointerEvent} */ event) => {
-        const was = drag;
-        drag = null;
-        this.frame.classList.remove("bls-chart-dragging", "bls-chart-selecting");
-        const [x, y] = where(event);
-        if (!was) return;
-        if (was.moved && was.selects) this.toRange?.({ begin: was.time, end: this.time(x) });
-        else if (!was.moved) this.click(this.at(x, y), x, y);
-      },
-      pointercancel: () => {
-        drag = null;
-      },
-      pointerleave: () => {
-        if (!drag) quiet();
-      },
-      dblclick: (/** @type {MouseEvent} */ event) => {
-        const [x, y] = where(event);
-        const spot = this.at(x, y);
-        if (spot) this.zoomTo(spot);
-        else if (y < 0 || x >= this.left) this.fit();
-      },
-    };
-    for (const [name, listener] of Object.entries(listeners)) {
-      element.addEventListener(name, /** @type {EventListener} */ (listener));
-    }
-  }
-
-  /** Ctrl, or two fingers pinching, zooms; Shift or sideways moves; anything else scrolls. @param {WheelEvent} event */
-  wheel(event) {
-    const unit = event.deltaMode === 1 ? 16 : event.deltaMode === 2 ? 400 : 1;
-    if (event.ctrlKey || event.metaKey) {
-      const x = event.clientX - this.base.getBoundingClientRect().left;
-      this.zoom(
-        1.0018 ** Math.max(-400, Math.min(400, event.deltaY * unit)),
-        Math.max(this.left, Math.min(x, this.left + this.width)),
-      );
-    } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
-      if (this.to - this.from >= this.whole) return;
-      this.pan((event.deltaX || event.deltaY) * unit);
-    } else {
-      this.hint.textContent = navigator.platform.startsWith("Mac") ? "⌘ + wheel zooms" : "Ctrl + wheel zooms";
-      this.hint.classList.add("bls-chart-on");
-      clearTimeout(this.timer);
-      this.timer = window.setTimeout(() => this.hint.classList.remove("bls-chart-on"), 1200);
-      return;
-    }
-    event.preventDefault();
-    this.hint.classList.remove("bls-chart-on");
-    this.hideTip();
-  }
-
   // -- keys ---------------------------------------------------------------------------------------
 
   /** What keys do. @returns {Record<string, (event: KeyboardEvent) => void>} */
@@ -336,7 +278,8 @@ export class Chart extends Axis {
     };
     return {
       ArrowRight: across(1), ArrowLeft: across(-1), ArrowDown: () => this.climb(1), ArrowUp: () => this.climb(-1),
-      "+": zoom(0.7), "=": zoom(0.7), "-": zoom(1 / 0.7), 0: () => this.fit(),
+      "+": zoom(0.7), "=": zoom(0.7), "-": zoom(1 / 0.7), 0: () => this.fit(), z: () => this.focus && this.zoomTo(this.focus),
+      Escape: () => this.escape(), ...this.tools?.keys(),
     };
   }
 
@@ -451,15 +394,4 @@ function nearest(row, time, first, last) {
   let best = first;
   for (let k = first; k < last; k += 1) if (away(k) < away(best)) best = k;
   return best;
-}
-
-/**
- * Keep the keys of what can have the focus from JupyterLab, whose notebook has commands on plain letters. It
- * looks for this on the element itself.
- * @template {Element} E
- * @param {E} element
- */
-export function own(element) {
-  element.setAttribute("data-lm-suppress-shortcuts", "true");
-  return element;
 }

@@ -115,8 +115,19 @@ export function make(tag, properties = {}, ...children) {
     else if (value !== false && value != null) element.setAttribute(name, String(value));
   }
   // Or letters that are pressed on a button would be the notebook's commands.
-  if (tag === "button") element.setAttribute("data-lm-suppress-shortcuts", "true");
+  if (tag === "button" || tag === "input") own(element);
   element.append(...children.filter((child) => child != null && child !== false).map((child) => child || ""));
+  return element;
+}
+
+/**
+ * Keep the keys of what can have the focus from JupyterLab, whose notebook has commands on plain letters. It
+ * looks for this on the element itself.
+ * @template {Element} E
+ * @param {E} element
+ */
+export function own(element) {
+  element.setAttribute("data-lm-suppress-shortcuts", "true");
   return element;
 }
 

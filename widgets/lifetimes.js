@@ -2,6 +2,7 @@
 // display/lifetimes/widget.py. What is selected is the trait `selected`, the id of a block.
 
 import { Chart } from "./chart.js";
+import { Filter, Tools } from "./chart_tools.js";
 import { above, columns, counted, make, size } from "./common.js";
 import { AXIS, BAR, HEAD, paintHead, paintRows, PANEL, ROW } from "./lifetimes_paint.js";
 import { aliveTable, describe, shortly } from "./lifetimes_words.js";
@@ -25,7 +26,8 @@ const MOST_TABLE = 200; // rows
 /** @extends {Chart<LifeRow>} */
 export class LifetimesChart extends Chart {
   details = make("section", { class: "bls-life-details", "aria-label": "Selected block", hidden: true });
-  hidden = { device: /** @type {Set<number>} */ (new Set()), model: /** @type {Set<number>} */ (new Set()) };
+  /** What is searched for. @type {Set<number> | undefined} */
+  found = undefined;
   /** @type {{ text: string, top: number, height: number }[]} */
   groups = [];
   /** @type {Map<number, LifeRow>} the row of each block that has a bar */
@@ -55,7 +57,13 @@ export class LifetimesChart extends Chart {
       lane.lives.push(life);
       lane.rows[c.row[life]].push(life);
     }
-    this.build();
+    const changed = () => {
+      this.arrange();
+      this.resize();
+    };
+    this.filters = { device: new Filter(this, info.devices.map(({ label }) => label), changed), model: new Filter(this, info.models, changed) };
+    this.tools = new Tools(this, "block", "name, model, device or request ID", [["Home End", "the first, the last"]]);
+    this.build(this.tools);
     this.arrange();
     const keys = "Arrow keys go from block to block, Enter selects, plus and minus zoom, Shift with arrows moves, 0 shows all.";
     this.start(this.frame, `${info.title}, ${info.facts.join(", ")}. ${keys}`, "chart of lifetimes", [this.frame]);
@@ -67,18 +75,15 @@ export class LifetimesChart extends Chart {
 
   // -- the elements ---------------------------------------------------------------------------------
 
-  build() {
-    const { info, c } = this;
-    const button = (/** @type {string} */ text, /** @type {string} */ title, /** @type {() => void} */ onclick) =>
-      make("button", { title, "aria-label": title, onclick }, text);
+  /** @param {Tools} tools */
+  build(tools) {
+    const { info, c, filters } = this;
     const used = new Set(c.device);
-    const devices = info.devices.map(({ label }, i) => used.has(i) && this.toggle("device", i, label));
-    const models = info.models.map((name, i) => this.toggle("model", i, name));
+    const devices = info.devices.map((ink, i) => used.has(i) && filters.device.chip(i, ink));
+    const models = info.models.map((_, i) => filters.model.chip(i));
     const dim = (/** @type {string} */ text) => make("span", { class: "bls-chart-dim" }, text);
     this.root.append(
-      make("div", { class: "bls-life-top" }, make("b", {}, info.title), dim(info.facts.join(" · ")),
-        make("span", { class: "bls-life-buttons" }, button("−", "Zoom out (-)", () => this.zoom(2)),
-          button("+", "Zoom in (+)", () => this.zoom(0.5)), button("all", "Show all (0)", () => this.fit()))),
+      make("div", { class: "bls-life-top" }, make("b", {}, info.title), dim(info.facts.join(" · ")), tools.bar),
       make("div", { class: "bls-life-warnings", role: "list", hidden: !info.warnings.length }, ...info.warnings.map((text) =>
         make("div", { role: "listitem" }, make("b", {}, "warning"), ` ${text}`))),
       make("div", { class: "bls-life-filters" },
@@ -87,42 +92,16 @@ export class LifetimesChart extends Chart {
       this.frame,
       make("div", { class: "bls-life-legend bls-chart-dim", "aria-hidden": "true" },
         "│ handed on   ➝ copied or transferred   ▸ still alive at the end · click a block for its request and holders"),
-      this.details, aliveTable(c, info, MOST_TABLE, (life) => this.go(life)) ?? "", this.live,
+      this.details, tools.card, aliveTable(c, info, MOST_TABLE, (life) => this.go(life)) ?? "", this.live,
     );
-  }
-
-  /** @param {"device" | "model"} kind @param {number} number @param {string} text */
-  toggle(kind, number, text) {
-    const swatch = kind === "device" && make("i", { class: "bls-life-swatch" });
-    if (swatch) this.chips.push([swatch, this.info.devices[number]]);
-    return make("button", {
-      class: "bls-life-chip", "aria-pressed": "true", title: `Show or hide ${text}; with Shift show it alone`,
-      onclick: (/** @type {MouseEvent} */ event) => this.filter(kind, number, event.shiftKey),
-      "data-kind": kind, "data-number": number,
-    }, swatch, text);
-  }
-
-  /** @param {"device" | "model"} kind @param {number} number @param {boolean} alone */
-  filter(kind, number, alone) {
-    const all = (kind === "device" ? this.info.devices : this.info.models).map((_, i) => i);
-    const hidden = this.hidden[kind];
-    if (alone) {
-      const was = hidden.size === all.length - 1 && !hidden.has(number);
-      this.hidden[kind] = new Set(was ? [] : all.filter((i) => i !== number));
-    } else if (!hidden.delete(number)) hidden.add(number);
-    for (const chip of /** @type {NodeListOf<HTMLElement>} */ (this.root.querySelectorAll(`[data-kind="${kind}"]`))) {
-      chip.setAttribute("aria-pressed", String(!this.hidden[kind].has(Number(chip.dataset.number))));
-    }
-    this.arrange();
-    this.resize();
   }
 
   // -- what is shown where ----------------------------------------------------------------------------
 
   /** Give each lane that is shown its rows: as many as it wants or, where they run short, one. */
   arrange() {
-    const { c, info, hidden } = this;
-    const lanes = this.lanes.filter((lane) => !hidden.device.has(lane.device) && !hidden.model.has(lane.model));
+    const { c, info, filters: { device, model } } = this;
+    const lanes = this.lanes.filter((lane) => !device.hidden.has(lane.device) && !model.hidden.has(lane.model));
     const whole = new Set();
     let left = MOST_ROWS - lanes.length;
     for (const lane of [...lanes].sort((a, b) => a.deep - b.deep)) { // those that want least come first
@@ -204,10 +183,10 @@ export class LifetimesChart extends Chart {
     return said.join(", ");
   }
 
-  /** The selected block with what it was copied from and to, all the way; nothing if none is. */
+  /** The selected block with what it was copied from and to, all the way; else what is searched for. */
   related() {
     const { c, chosen } = this;
-    if (chosen < 0) return undefined;
+    if (chosen < 0) return this.found;
     const found = new Set([chosen]);
     for (let life = c.source[chosen]; life >= 0 && !found.has(life); life = c.source[life]) found.add(life);
     for (let life = 0; life < c.id.length; life += 1) if (found.has(c.source[life])) found.add(life);
@@ -294,8 +273,32 @@ export class LifetimesChart extends Chart {
       if (life !== undefined) this.setFocus(this.spotOf(life));
     };
     return {
-      ...super.keys(), Home: () => first(0), End: () => first(-1), Enter: select, " ": select, Escape: () => this.select(-1),
+      ...super.keys(), Home: () => first(0), End: () => first(-1), Enter: select, " ": select,
     };
+  }
+
+  escape() {
+    if (this.chosen >= 0) this.select(-1);
+    else this.tools?.escape();
+  }
+
+  /** @param {((text: string) => boolean) | null} test */
+  seek(test) {
+    const { c, info } = this;
+    const all = [...this.ended.keys()];
+    this.found = test ? new Set(all.filter((life) => shortly(c, info, life).some(test))) : undefined;
+    this.draw();
+    return this.found?.size ?? 0;
+  }
+
+  hits() {
+    const all = [...(this.found ?? [])].filter((life) => this.placed.has(life));
+    return { all, at: all.indexOf(this.focus?.i ?? -1) };
+  }
+
+  /** @param {number} life */
+  visit(life) {
+    this.setFocus(this.spotOf(life));
   }
 
   /** Go on in the next row. @param {number} step */

@@ -1,12 +1,13 @@
 // The timeline of a profile: who ran when, who waited for whom. Python's side is display/timeline/widget.py,
 // which says where everything stands; here it is shown, searched and selected.
 
-import { Chart, own } from "./chart.js";
+import { Chart } from "./chart.js";
+import { Filter, Tools } from "./chart_tools.js";
 import { columns, counted, duration, make } from "./common.js";
 import { onTop } from "./on_top.js";
 import { readSession } from "./timeline_data.js";
 import { paintAll, paintSpots } from "./timeline_paint.js";
-import { details, rangeFigures, rangeTable, search, spoken } from "./timeline_words.js";
+import { details, found, rangeFigures, rangeTable, spoken } from "./timeline_words.js";
 
 /** @typedef {import("./on_top.js").Model} Model */
 /** @typedef {import("./timeline_data.js").Session} Session */
@@ -15,10 +16,8 @@ import { details, rangeFigures, rangeTable, search, spoken } from "./timeline_wo
 /** @typedef {{ begin: number, end: number }} Range */
 
 const KEYS = [
-  ["Ctrl + wheel, + −", "zoom"], ["drag, Shift + wheel, Shift + ← →", "pan"], ["double click, Enter", "zoom to a request"],
   ["drag on the axis, Shift + drag", "select a range"], ["[ ]", "begin and end a range at the request"],
-  ["← → ↑ ↓", "go from request to request"], ["p", "go to its caller"], ["/  n  N", "search, next, previous"],
-  ["c", "critical path"], ["0", "show all"], ["Esc", "clear"],
+  ["p", "go to its caller"], ["c", "critical path"],
 ];
 
 /** @extends {Chart<Strip>} */
@@ -30,23 +29,14 @@ export class Timeline extends Chart {
   paths = [];
   lit = false;
   wanted = false; // the critical path, which Python works out when it is asked for the first time
-  alone = ""; // the model that is shown alone
+  /** What is searched for. @type {((text: string) => boolean) | null} */
+  test = null;
   /** @type {Range | null} */
   range = null;
-  query = /** @type {HTMLInputElement} */ (own(make("input", {
-    type: "search", placeholder: "Search", "aria-label": "Search by model, request ID or error",
-    title: "Model, request ID or error (/)", oninput: () => this.find(),
-    onkeydown: (/** @type {KeyboardEvent} */ event) => this.queryKey(event),
-  })));
-  foundText = make("span", { class: "bls-tl-found" });
   pathButton = make("button", {
     type: "button", "aria-pressed": "false", onclick: () => this.light(!this.lit),
     title: "What the time was spent on: were it faster, all would be (c)",
   }, "Critical path");
-  helpButton = make("button", {
-    type: "button", "aria-pressed": "false", title: "Keys and mouse (?)", "aria-label": "Keys and mouse",
-    onclick: () => this.help(),
-  }, "?");
   legend = make("div", { class: "bls-tl-legend" });
   below = make("div", { class: "bls-tl-below" });
 
@@ -64,7 +54,9 @@ export class Timeline extends Chart {
     this.labels = Math.round(Math.min(250, Math.max(168, 84 + 6.8 * Math.max(0, ...names))));
     this.root.style.setProperty("--t-labels", `${this.labels}px`);
     this.toRange = (/** @type {Range | null} */ range, done = true) => this.selectRange(range, done);
-    this.build();
+    this.filter = new Filter(this, [...new Set(this.sessions.flatMap(({ raw }) => raw.models.map(({ name }) => name)))], () => this.choose());
+    this.tools = new Tools(this, "request", "model, request ID or error", KEYS, this.pathButton);
+    this.build(this.tools);
     const total = this.sessions.reduce((sum, session) => sum + session.n, 0);
     const label = `Timeline of ${counted(total, "request")}. Arrow keys go from request to request, question mark lists the keys.`;
     this.start(this.over, label, "timeline", [this.over, this.head]);
@@ -76,7 +68,8 @@ export class Timeline extends Chart {
 
   // -- the elements -------------------------------------------------------------------------------
 
-  build() {
+  /** @param {Tools} tools */
+  build(tools) {
     this.legend.append(...this.makeLegend());
     this.head.title = "Drag to select a range";
     for (const session of this.sessions) this.space.append(...this.makeLabels(session));
@@ -86,18 +79,14 @@ export class Timeline extends Chart {
     this.root.append(
       make("div", { class: "bls-tl-head" },
         ...(one ? [title || "", make("span", { class: "bls-tl-facts" }, raw.facts)] : [this.legend]),
-        make("span", { class: "bls-tl-tools" }, this.foundText, this.query, this.pathButton,
-          make("button", { type: "button", title: "Show all of it (0)", onclick: () => this.fit() }, "Fit"), this.helpButton)),
-      ...(one ? [this.legend] : []), this.frame, this.below, this.live,
+        tools.bar),
+      ...(one ? [this.legend] : []), this.frame, this.below, tools.card, this.live,
     );
   }
 
   makeLegend() {
-    const models = new Map(this.sessions.flatMap(({ raw }) => raw.models.map((model) => [model.name, model])));
-    const buttons = [...models].map(([name, model]) => make("button", {
-      type: "button", "aria-pressed": "false", "data-model": name, title: `Show ${name} alone`,
-      onclick: () => this.showAlone(this.alone === name ? "" : name),
-    }, this.chip(model), name));
+    const inks = new Map(this.sessions.flatMap(({ raw }) => raw.models.map((model) => [model.name, model])));
+    const buttons = this.filter.names.map((name, i) => this.filter.chip(i, inks.get(name)));
     const any = (/** @type {(session: Session) => boolean} */ test) => this.sessions.some(test);
     const signs = /** @type {[string, string, boolean][]} */ ([
       ["queued", "queued", any(({ queued }) => queued.most > 0)], ["calls", "its calls run", any(({ c }) => c.calls.length > 0)],
@@ -190,16 +179,15 @@ export class Timeline extends Chart {
     return {
       ...super.keys(),
       Home: () => this.show(0, this.to - this.from), End: () => this.show(this.whole - (this.to - this.from), this.whole),
-      Enter: () => this.focus && this.zoomTo(this.focus),
-      p: () => this.toCaller(), c: () => this.light(!this.lit), "/": () => this.query.focus(),
-      n: () => this.nextFound(1), N: () => this.nextFound(-1), "[": bound("begin"), "]": bound("end"), "?": () => this.help(),
-      Escape: () => {
-        if (this.focus) this.setFocus(null);
-        else if (this.range) this.selectRange(null);
-        else if (this.query.value || this.alone) this.clear();
-        else if (this.lit) this.light(false);
-      },
+      p: () => this.toCaller(), c: () => this.light(!this.lit), "[": bound("begin"), "]": bound("end"),
     };
+  }
+
+  escape() {
+    if (this.focus) this.setFocus(null);
+    else if (this.range) this.selectRange(null);
+    else if (this.filter.hidden.size) this.filter.showAll();
+    else if (!this.tools?.escape() && this.lit) this.light(false);
   }
 
   toCaller() {
@@ -227,55 +215,33 @@ export class Timeline extends Chart {
     else this.setFocus(spot);
   }
 
-  /** @param {KeyboardEvent} event */
-  queryKey(event) {
-    event.stopPropagation();
-    if (event.key === "Enter") this.nextFound(event.shiftKey ? -1 : 1);
-    if (event.key !== "Escape") return;
-    this.clear();
-    this.over.focus();
+  /** @param {((text: string) => boolean) | null} test */
+  seek(test) {
+    this.test = test;
+    this.choose();
+    return this.found;
   }
 
-  clear() {
-    this.query.value = "";
-    this.find();
-  }
-
-  find() {
-    const query = this.query.value.trim();
-    this.choose(query ? this.sessions.map((session) => search(session, query)) : null);
-    this.foundText.textContent = this.chosen ? this.found.toLocaleString("en") : "";
-    if (query) this.say(`${counted(this.found, "request")} found`);
-  }
-
-  /** @param {string} name of a model, or nothing */
-  showAlone(name) {
-    this.clear();
-    const its = (/** @type {Session} */ { c, raw }) => new Set([...c.model.keys()].filter((i) => raw.models[c.model[i]].name === name));
-    this.choose(name ? this.sessions.map(its) : null, name);
-    if (name) this.say(`${name}: ${counted(this.found, "request")}`);
+  /** What is searched for, of the models that are shown, stands out. */
+  choose() {
+    const { filter, test } = this;
+    const hidden = new Set([...filter.hidden].map((i) => filter.names[i]));
+    this.chosen = test || hidden.size ? this.sessions.map((session) => found(session, test, hidden)) : null;
+    if (hidden.size) this.say(`${counted(this.found, "request")} shown`);
+    this.draw();
   }
 
   get found() {
     return (this.chosen ?? []).reduce((sum, spans) => sum + spans.size, 0);
   }
 
-  /** @param {Set<number>[] | null} chosen @param {string} [alone] */
-  choose(chosen, alone = "") {
-    this.chosen = chosen;
-    this.alone = alone;
-    for (const button of this.legend.querySelectorAll("button")) {
-      button.setAttribute("aria-pressed", String(button.dataset.model === alone));
-    }
-    this.draw();
+  hits() {
+    const all = (this.chosen ?? []).flatMap((spans, number) => [...spans].map((i) => ({ session: this.sessions[number], i })));
+    return { all, at: all.findIndex(({ session, i }) => this.focus?.row.session === session && this.focus.i === i) };
   }
 
-  /** Go to the next request that was found. @param {number} step */
-  nextFound(step) {
-    const all = (this.chosen ?? []).flatMap((spans, number) => [...spans].map((i) => ({ session: this.sessions[number], i })));
-    if (!all.length) return;
-    const at = all.findIndex(({ session, i }) => this.focus?.row.session === session && this.focus.i === i);
-    const { session, i } = all[at < 0 ? (step > 0 ? 0 : all.length - 1) : (at + step + all.length) % all.length];
+  /** @param {{ session: Session, i: number }} hit */
+  visit({ session, i }) {
     this.setFocus(this.spot(session, i));
   }
 
@@ -338,11 +304,6 @@ export class Timeline extends Chart {
     this.draw();
   }
 
-  help() {
-    this.helpButton.setAttribute("aria-pressed", String(this.helpButton.getAttribute("aria-pressed") !== "true"));
-    this.fillCards();
-  }
-
   fillCards() {
     const card = (/** @type {string} */ name, /** @type {string} */ title, /** @type {(Node | string)[]} */ beside, /** @type {Node[]} */ lines) =>
       make("div", { class: `bls-tl-card bls-tl-card-${name}` }, make("div", { class: "bls-tl-card-head" }, title, ...beside), ...lines);
@@ -359,11 +320,8 @@ export class Timeline extends Chart {
       ];
       cards.push(card("range", "Selected", beside, [rangeTable(rows, (name) => this.inkOf(name))]));
     }
-    if (this.helpButton.getAttribute("aria-pressed") === "true") {
-      const keys = KEYS.flatMap(([key, what]) => [make("kbd", {}, key), dim(what)]);
-      cards.push(card("help", "Keys and mouse", [], [make("div", { class: "bls-tl-keys" }, ...keys)]));
-    }
     this.below.replaceChildren(...cards);
+    if (this.full) this.resize();
   }
 
   /** @param {string} name of a model */

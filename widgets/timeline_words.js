@@ -120,22 +120,23 @@ export function rangeTable(rows, ink) {
 }
 
 /**
- * The spans that a word is in: the model's name, the request's ID, the error, or the word error itself.
+ * The spans that pass a test by a text: the model's name, the request's ID, the error, the state.
  * @param {Session} session
- * @param {string} query
+ * @param {((text: string) => boolean) | null} test
+ * @param {Set<string>} hidden models
  */
-export function search(session, query) {
-  const word = query.toLowerCase();
-  const { c, raw } = session;
-  const models = raw.models.map((model) => model.name.toLowerCase().includes(word));
-  const texts = Uint8Array.from(c.text_end, (_, i) => (i && session.text(i).toLowerCase().includes(word) ? 1 : 0));
-  const found = (/** @type {number} */ i) =>
-    models[c.model[i]] || texts[c.request[i]] || texts[c.error[i]] || raw.states[c.state[i]] === word;
-  return new Set([...c.sent.keys()].filter(found));
+export function found({ c, raw, text }, test, hidden) {
+  const shown = raw.models.map((model) => !hidden.has(model.name));
+  if (!test) return new Set([...c.sent.keys()].filter((i) => shown[c.model[i]]));
+  const passes = (/** @type {string[]} */ texts) => texts.map((each) => test(each));
+  const [models, states] = [passes(raw.models.map(({ name }) => name)), passes(raw.states)];
+  const texts = Uint8Array.from(c.text_end, (_, i) => (i && test(text(i)) ? 1 : 0));
+  const good = (/** @type {number} */ i) => models[c.model[i]] || texts[c.request[i]] || texts[c.error[i]] || states[c.state[i]];
+  return new Set([...c.sent.keys()].filter((i) => shown[c.model[i]] && good(i)));
 }
 
 /**
- * What happened between two moments, in figures; display/timeline/ranges.py has the same.
+ * What happened between two moments, in figures.
  * @param {Session} session
  * @param {number} begin
  * @param {number} end

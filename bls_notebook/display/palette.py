@@ -1,6 +1,6 @@
 """Colours of models and devices, the same in every picture; told apart by colour-blind readers and in grey.
 
-The colours are those of Okabe and Ito, darker or lighter where the background asks for it. Vermilion is
+The first colours are those of Okabe and Ito, darker or lighter where the background asks for it. Vermilion is
 kept for what needs attention: memory left behind, errors. Each colour comes with a hatch for pictures
 that are printed without colour.
 """
@@ -8,11 +8,13 @@ that are printed without colour.
 from __future__ import annotations
 
 import re
+import threading
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from zlib import crc32
 
-__all__ = ["ALARM", "NOTEBOOK", "Ink", "device_ink", "model_inks"]
+__all__ = ["ALARM", "NOTEBOOK", "Ink", "Inks", "device_ink", "model_inks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,12 @@ _GREEN = ("#009e73", "#22bf92")
 _PURPLE = ("#b9598f", "#de93bd")
 _SKY = ("#56b4e9", "#86ccf5")
 _YELLOW = ("#b8a200", "#f0e442")
-_COLOURS = (_BLUE, _ORANGE, _GREEN, _PURPLE, _SKY, _YELLOW)
+_TEAL = ("#0f6f6f", "#4fb3b3")
+_BROWN = ("#8a5a2b", "#c79a68")
+_PLUM = ("#5b3a8c", "#a58ad6")
+_OLIVE = ("#5f7d1f", "#a3c35a")
+_COLOURS = (_BLUE, _ORANGE, _GREEN, _PURPLE, _SKY, _YELLOW, _TEAL, _BROWN, _PLUM, _OLIVE)
+_FIRST = 6  # colours that are taken first: those that everybody tells apart
 _HATCHES = ("", "///", "---", "xxx", "\\\\\\")
 
 ALARM = Ink("#d55e00", "#ff8142")
@@ -52,25 +59,51 @@ _GPUS = tuple(
 )
 
 
-def model_inks(names: Iterable[str]) -> dict[str, Ink]:
-    """Give each model of a picture an ink of its own; the empty name is the notebook.
+class Inks:
+    """Which model has which ink: who comes first chooses, and keeps it in every later picture."""
 
-    A name has the same colour in every picture, unless another name of the same picture has taken it. Inks
-    differ for up to 30 models; the first six differ in colour, the others in hatch too.
-    """
-    inks: dict[str, Ink] = {}
-    taken: set[int] = set()
-    for name in sorted(set(names)):
-        if not name:
-            inks[name] = NOTEBOOK
-            continue
-        round_ = len(taken) // len(_COLOURS)
-        slot = crc32(name.encode("utf-8", "surrogatepass")) % len(_COLOURS)
-        while round_ * len(_COLOURS) + slot in taken:
-            slot = (slot + 1) % len(_COLOURS)
-        taken.add(round_ * len(_COLOURS) + slot)
-        inks[name] = Ink(*_COLOURS[slot], _HATCHES[round_ % len(_HATCHES)])
-    return inks
+    def __init__(self) -> None:
+        self._slots: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def of(self, names: Iterable[str]) -> dict[str, Ink]:
+        """Give each model of a picture an ink; the empty name is the notebook.
+
+        Names that come together choose in their order. A name has a colour that it likes best, so that it is
+        mostly the same in every notebook, and takes the next where another name has that one. Of more models
+        than there are colours, some share one, and differ in hatch as long as there are hatches: such a name
+        takes what is the least used in its picture.
+        """
+        inks: dict[str, Ink] = {}
+        known = self._slots
+        with self._lock:
+            for name in (wanted := sorted(set(names))):
+                if not name:
+                    inks[name] = NOTEBOOK
+                    continue
+                if name not in known:
+                    here, all_ = [Counter(map(known.get, each)) for each in (wanted, known)]
+                    colours = Counter(known[each] % len(_COLOURS) for each in wanted if each in known)
+                    likes = crc32(name.encode("utf-8", "surrogatepass"))
+
+                    def worth(slot: int, likes: int = likes) -> tuple[int, ...]:
+                        lap, colour = divmod(slot, len(_COLOURS))
+                        rare = colour >= _FIRST
+                        shift = (colour - likes) % (len(_COLOURS) - _FIRST if rare else _FIRST)
+                        return here[slot], all_[slot], colours[colour], lap, rare, shift  # noqa: B023
+
+                    known[name] = min(range(len(_COLOURS) * len(_HATCHES)), key=worth)
+                lap, colour = divmod(known[name], len(_COLOURS))
+                inks[name] = Ink(*_COLOURS[colour], _HATCHES[lap])
+        return inks
+
+
+_session = Inks()
+
+
+def model_inks(names: Iterable[str]) -> dict[str, Ink]:
+    """Give each model of a picture the ink that it has all through this process; see `Inks.of`."""
+    return _session.of(names)
 
 
 def device_ink(name: str) -> Ink:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.display.palette import model_inks
+from bls_notebook.display.palette import Inks
 from bls_notebook.display.timeline.ranges import range_figures
 from tests.browser.lab import OpenNotebook
 from tests.display.sessions import MS, everything, pipeline
@@ -129,7 +129,8 @@ def all_(notebook: OpenNotebook) -> Iterator[Shown]:
     shown.reset()
 
 
-INKS = model_inks(["reader", "resize", "classify"])
+CHOSEN = Inks()  # as the kernel chooses, which shows these in the same order
+INKS = CHOSEN.of(["reader", "resize", "classify"])
 
 
 def test_blocks_are_where_the_session_says_in_the_colours_of_their_models(one: Shown) -> None:
@@ -188,9 +189,8 @@ def test_streams_batches_errors_and_devices_are_told(all_: Shown) -> None:
     failed = all_.hover(30 * MS, "detect · 1")
     assert "ValueError: no weights for <digit> 7" in failed
     assert "5.00 ms on gpu:0" in failed
-    assert (
-        all_.pixel(5 * MS, "gpu:0") == model_inks([span.model for span in everything().spans])["detect"].light
-    )
+    detect = CHOSEN.of([span.model for span in everything().spans])["detect"]
+    assert all_.pixel(5 * MS, "gpu:0") == detect.light
     assert "12 requests not recorded" in all_.root.inner_text()
 
 
@@ -290,7 +290,7 @@ def test_it_can_be_used_by_keys_alone_and_speaks(one: Shown) -> None:
 def test_search_finds_by_request_id_and_by_error(one: Shown, all_: Shown) -> None:
     box = one.root.get_by_role("searchbox")
     box.fill("image 3")
-    assert one.root.locator(".bls-tl-found").inner_text() == "2"
+    assert one.root.locator(".bls-chart-found").inner_text() == "2"
     span = next(s for s in pipeline(True).spans if s.model == "resize" and s.request_id == "image 3")
     middle = (span.started + span.inferred) / 2
     assert one.faded(middle + 12 * MS, "resize · 0")
@@ -300,17 +300,31 @@ def test_search_finds_by_request_id_and_by_error(one: Shown, all_: Shown) -> Non
     box.fill("")
     other = all_.root.get_by_role("searchbox")
     other.fill("no weights")
-    assert all_.root.locator(".bls-tl-found").inner_text() == "1"
+    assert all_.root.locator(".bls-chart-found").inner_text() == "1"
     other.fill("")
 
 
 def test_a_model_can_be_shown_alone(one: Shown) -> None:
     button = one.root.get_by_role("button", name="classify")
-    button.click()
+    button.click(modifiers=["Shift"])
     assert button.get_attribute("aria-pressed") == "true"
+    assert one.root.get_by_role("button", name="resize").get_attribute("aria-pressed") == "false"
     assert one.faded(45 * MS, "resize · 0")
     assert one.pixel(20 * MS, "classify · 0") == INKS["classify"].light
-    button.click()
+    button.click(modifiers=["Shift"])
+    assert one.pixel(45 * MS, "resize · 0") == INKS["resize"].light
+
+
+def test_it_fills_the_screen_and_comes_back(one: Shown) -> None:
+    one.root.get_by_role("button", name="Fill the screen").click()
+    one.page.wait_for_function("() => document.fullscreenElement?.matches('.bls-timeline')")
+    one.page.evaluate(DRAWN)
+    screen = one.page.viewport_size
+    assert one.root.bounding_box()["width"] == screen["width"]
+    assert "execute" in one.hover(45 * MS, "resize · 0")  # the tooltip is on the screen too
+    one.page.keyboard.press("f")
+    one.page.wait_for_function("() => !document.fullscreenElement")
+    assert one.root.bounding_box()["width"] < screen["width"]
 
 
 def test_the_critical_path_is_lit_and_summed_up(one: Shown) -> None:

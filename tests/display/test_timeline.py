@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from bls_notebook.display import render
-from bls_notebook.display.palette import model_inks
+from bls_notebook.display.palette import Inks, model_inks
 from bls_notebook.display.timeline.bins import Bins
 from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.timeline.columns import path_columns, session_columns
@@ -269,7 +269,8 @@ def test_the_picture_needs_no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "image/svg+xml" in timeline_block([pipeline(True)]).html
 
 
-def test_the_picture_is_small() -> None:
+def test_the_picture_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bls_notebook.display.palette._session", Inks())  # no colour is taken
     assert len(timeline_block([many(64)]).html) < 12_000
 
 

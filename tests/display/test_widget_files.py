@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -77,3 +78,13 @@ def test_columns_lie_at_multiples_of_eight() -> None:
 def test_a_number_that_does_not_fit_is_refused() -> None:
     with pytest.raises(OverflowError):
         pack_columns({"a": ("u1", [256])})
+
+
+@pytest.mark.parametrize("name", ["timeline.js", "lifetimes.js"])
+def test_no_two_modules_of_a_widget_have_the_same_name_for_something(name: str) -> None:
+    declared = re.findall(
+        r"^(?:async )?(?:function|const|let|class) (?:\[(.*?)\]|(\w+))", widget_source(name), re.M
+    )
+    names = [each for several, one in declared for each in (several.split(", ") if several else [one])]
+    assert len(names) > 30
+    assert sorted(names) == sorted(set(names))
