@@ -19,6 +19,7 @@ from .engine.errors import (
     ModelNotFoundError,
     RepositoryClosedError,
 )
+from .observe import progress as _progress
 from .repository.current import current_repository, set_current_repository
 from .repository.gpus import cupy, list_devices, simulate_gpus
 from .repository.repository import ModelRepository
@@ -78,6 +79,15 @@ _LATER = {
 # In this process only; inside Triton's own stub, its module is there already and stays.
 for _name in ("triton_python_backend_utils", "c_python_backend_utils"):
     sys.modules.setdefault(_name, pb_utils)
+
+
+def _new_bar() -> Any:
+    from .display.progress import new_bar
+
+    return new_bar()
+
+
+_progress.bars.append(_new_bar)
 
 
 def load_ipython_extension(ipython: Any) -> None:

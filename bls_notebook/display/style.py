@@ -137,6 +137,14 @@ _DEVICES = """
 .bls-devices-others{background:rgba(128,128,128,.6)}
 """
 
+_PROGRESS = """
+.bls-progress-line{display:flex;align-items:center;gap:10px;color:var(--b-dim);max-width:760px}
+.bls-progress-words{font-variant-numeric:tabular-nums;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
+.bls-progress-bar{flex:0 0 160px;height:6px;border-radius:3px;overflow:hidden;background:rgba(128,128,128,.18)}
+.bls-progress-bar>*{display:block;height:100%;border-radius:3px;background:var(--b-blue)}
+.bls-progress-bar>i{width:100%;opacity:.45;background:repeating-linear-gradient(115deg,var(--b-blue) 0 8px,transparent 8px 16px)}
+"""
+
 _FIGURE = """
 .bls-figure{display:block;width:100%;max-width:1240px;margin:6px 0 2px}
 &dark .bls-figure{filter:invert(.9333) hue-rotate(180deg);mix-blend-mode:lighten}
@@ -165,7 +173,7 @@ _DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
 _COMMON = (_BASE, _TABLE)
 _PARTS = {
     "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "stats": _STATS, "metrics": _METRICS,
-    "devices": _DEVICES, "figure": _FIGURE, "session": _SESSION,
+    "devices": _DEVICES, "progress": _PROGRESS, "figure": _FIGURE, "session": _SESSION,
 }  # fmt: skip
 
 

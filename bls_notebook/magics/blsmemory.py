@@ -11,6 +11,7 @@ from typing import Any
 import bls_notebook as bls
 from bls_notebook import display as displays
 from bls_notebook.devices.tracking.holders import SearchRoot, providers
+from bls_notebook.observe.progress import progress
 
 from .cell_body import cell_body
 from .failing import reported
@@ -84,7 +85,8 @@ def _ended(notebook: Notebook, track: Any) -> Iterator[list[Any]]:
     try:
         yield shown
     finally:
-        track.__exit__(None, None, None)
+        with progress("looking who holds what the cell left"):
+            track.__exit__(None, None, None)
         providers.remove(roots)
 
 

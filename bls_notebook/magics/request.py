@@ -8,6 +8,7 @@ from typing import Any
 
 import bls_notebook as bls
 from bls_notebook import Response
+from bls_notebook.observe.progress import Progress, progress
 
 from .failing import CellInterrupted, debug_later, reported
 from .notebook import Notebook
@@ -98,22 +99,29 @@ def _send(notebook: Notebook, call: Call, arguments: argparse.Namespace) -> Resp
     repository, count = bls.current_repository(), arguments.count
     arrived = Responses(stream=arguments.stream)
 
+    async def one() -> Response:
+        response = await repository.infer_async(**call)
+        told.step()
+        return response
+
     async def together() -> None:
-        arrived.extend(await asyncio.gather(*(repository.infer_async(**call) for _ in range(count))))
+        arrived.extend(await asyncio.gather(*(one() for _ in range(count))))
 
     try:
-        if arguments.stream:
-            _stream(notebook, call, arguments, arrived)
-        elif count is None and arguments.in_loop:
-            response: Response = repository.run(lambda: repository.infer_async(**call))
-            return response
-        elif count is None:
-            return repository.infer(**call)
-        elif arguments.in_loop:
-            repository.run(together)
-        else:
-            for _ in range(count):
-                arrived.append(repository.infer(**call))
+        with progress(arguments.model, count or 0, "response" if arguments.stream else "request") as told:
+            if arguments.stream:
+                _stream(notebook, call, arguments, arrived, told)
+            elif count is None and arguments.in_loop:
+                response: Response = repository.run(lambda: repository.infer_async(**call))
+                return response
+            elif count is None:
+                return repository.infer(**call)
+            elif arguments.in_loop:
+                repository.run(together)
+            else:
+                for _ in range(count):
+                    arrived.append(repository.infer(**call))
+                    told.step()
     except BaseException as error:
         if count is not None or arguments.stream:
             notebook.assign(arguments.into, arrived)  # what came before Ctrl-C is not lost
@@ -123,14 +131,20 @@ def _send(notebook: Notebook, call: Call, arguments: argparse.Namespace) -> Resp
     return arrived
 
 
-def _stream(notebook: Notebook, call: Call, arguments: argparse.Namespace, arrived: Responses) -> None:
+def _stream(
+    notebook: Notebook, call: Call, arguments: argparse.Namespace, arrived: Responses, told: Progress
+) -> None:
     """Send a request to a decoupled model, and show its responses as they arrive."""
     repository = bls.current_repository()
     table = LiveTable(notebook, arrived, quiet=arguments.quiet)
 
+    def take(response: Response) -> None:
+        table.take(response)
+        told.step()
+
     async def walk() -> None:
         async for response in repository.stream_async(**call):
-            table.take(response)
+            take(response)
 
     arrived.running = True
     try:
@@ -138,7 +152,7 @@ def _stream(notebook: Notebook, call: Call, arguments: argparse.Namespace, arriv
             repository.run(walk)
         else:
             for response in repository.stream(**call):
-                table.take(response)
+                take(response)
         arrived.complete = True
     finally:
         arrived.running = False

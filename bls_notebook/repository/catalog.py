@@ -24,6 +24,7 @@ from bls_notebook.engine.forked import in_own_process
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.observe.metrics import Metrics
+from bls_notebook.observe.progress import progress
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .config import ModelConfigMessage, parse_config
@@ -202,14 +203,16 @@ class Catalog:
         self._may_control(name, "unload")
         left = self.service.unload(name, unload_dependents)
         if caller_var.get() is None:  # a model that unloads itself cannot wait for its own end
-            wait_until_closed(left)
+            with progress(f"unloading {name}: requests under way are finished first"):
+                wait_until_closed(left)
 
     @undivided
     def clear(self) -> None:
         """Unload every model, and forget those of cells."""
         self.service.not_by_a_model("clear")
         try:
-            wait_until_closed(m for name in self.server.names() for m in self.service.unload(name))
+            with progress("unloading every model: requests under way are finished first"):
+                wait_until_closed(m for name in self.server.names() for m in self.service.unload(name))
         finally:  # also on Ctrl-C
             self.service.dependencies.clear()
             self.server.last_failure = None  # its frames would keep its model

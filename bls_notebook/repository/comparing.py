@@ -22,6 +22,7 @@ from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.analysis.ratios import ratio, relative_error
 from bls_notebook.observe.analysis.verdict import COUNTS, DISTURBED, verdict
+from bls_notebook.observe.progress import Progress
 from bls_notebook.observe.records.comparison import Comparison, Measured, Setting, Verification, failures
 from bls_notebook.observe.records.session import Session
 
@@ -100,12 +101,15 @@ def compare(
                 "requests; wait until it has ended"
             )
         try:
-            return _compare(workload, counts, repeat, verify)
+            with workload.told:
+                return _compare(workload, counts, repeat, verify)
         finally:
             _comparing.release()
 
 
 def _compare(workload: _Workload, counts: list[int], repeat: int | None, verify: bool) -> Comparison:
+    told, each = workload.told, 2 * (1 + (repeat or _LEAST))  # both ways; the first time is not measured
+    told.total = each * (1 + len(counts))
     warmed = workload.both()
     gil_share = -1.0 if warmed.failed else held_part(workload.sequential)
     now = _measure(workload, 0, repeat, gil_share, warmed)
@@ -116,6 +120,7 @@ def _compare(workload: _Workload, counts: list[int], repeat: int | None, verify:
         settings[count] = _measure_with(workload, models, count, repeat, gil_share)
     verification = None
     if verify and found.count:
+        told.total += 0 if found.count in settings else each
         try:
             changed = settings.get(found.count) or _measure_with(
                 workload, models, found.count, repeat, gil_share
@@ -195,6 +200,7 @@ class _Workload:
     def __init__(self, repository: ModelRepository, model: str, inputs: list[_Inputs]) -> None:
         self.repository, self.model, self._inputs = repository, model, inputs
         self.count = len(inputs)
+        self.told = Progress(f"comparing {model}", unit="run")
         self._decoupled = repository.record(model).decoupled
 
     def both(self) -> _Round:
@@ -247,6 +253,8 @@ class _Workload:
             yield
         used, waited = processors.used(), processors.waited()
         self._last = _Run(session.record, used, waited)
+        self.told.total = max(self.told.total, self.told.done + 1)  # more rounds than were thought of
+        self.told.step()
 
 
 def _measure_with(

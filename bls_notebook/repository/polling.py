@@ -9,6 +9,7 @@ from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.observe.progress import stepped
 
 from .name_lock import NameLock
 from .source.fingerprint import signature
@@ -46,7 +47,7 @@ class FolderPolling:
         changed = []
         with self._lock:
             present = [name for name in model_names(self._paths) if name not in self._cells]
-            for name in present:
+            for name in stepped(present, "models", len(present)):
                 try:
                     check_model_name(name)
                     found = signature(find_model(self._paths, name))

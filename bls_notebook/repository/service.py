@@ -22,6 +22,7 @@ from bls_notebook.engine.giving_up import give_up
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted
 from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.observe.progress import progress
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .index import Index, model_record
@@ -98,9 +99,10 @@ class Service:
         before = self.server.serving(name)
         specs = {version: model.spec for version, model in before.items()}
         try:
-            loaded = load_versions(
-                self.server, source, keep, lambda versions: self.index.loading(source, versions)
-            )
+            with progress(f"loading {name}"):
+                loaded = load_versions(
+                    self.server, source, keep, lambda versions: self.index.loading(source, versions)
+                )
         except OSError as error:  # its folder went away, or may not be looked into
             problem = ModelLoadError(f"model {name!r} could not be loaded: {error}", name)
             self.index.failed(source, str(problem))
@@ -165,7 +167,7 @@ class Service:
         if not isinstance(seconds, (int, float)) or not seconds >= 0:
             raise BLSError(f"close: seconds: got {seconds!r}, expected a number from 0 on")
         self.not_by_a_model("close")
-        with CtrlC():
+        with CtrlC(), progress("closing the repository: what is under way is finished first"):
             try:
                 finish_closing(self.begin_closing(), seconds)
             finally:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.observe.progress import Progress
 
 __all__ = [
     "ServerEnvironment",
@@ -129,13 +130,19 @@ def make_environment(
             f"tritonserver runs on Linux x86-64 only, this is {platform.system()} {platform.machine()}; "
             "use a Linux machine, a container or a server elsewhere"
         )
-    say = progress or (lambda line: None)
+    told = Progress("looking at the environment for tritonserver")
+
+    def say(line: str) -> None:
+        told.what = line
+        if progress is not None:
+            progress(line)
+
     place = Path(folder).expanduser().absolute() if folder is not None else default_environment_folder()
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise TritonServerError(f"cannot make the folder {place}: {error.strerror}") from None
-    with _locked(place):
+    with told, _locked(place):
         interpreter = place / "bin" / "python3"
         before = _read_marker(place)
         had = dict(before)

@@ -29,6 +29,8 @@ from typing import Any, NoReturn
 
 import numpy.typing as npt
 
+from bls_notebook.observe.progress import progress
+
 from .environment import (
     ServerEnvironment,
     TritonServerError,
@@ -142,7 +144,8 @@ class TritonServer:
             self._run = ServerRun(self.environment, self._arguments())
             self._end = weakref.finalize(self, self._run.end, graceful=False)
             try:
-                self._wait_ready()
+                with progress("starting tritonserver"):
+                    self._wait_ready()
                 return self
             except BaseException as error:
                 taken = isinstance(error, TritonServerError) and PORT_TAKEN.search(self._run.log())

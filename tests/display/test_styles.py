@@ -10,6 +10,7 @@ import pytest
 
 from bls_notebook.display import bundle, render, render_config
 from bls_notebook.display.browser.widget_files import widget_file
+from bls_notebook.display.progress import bar_html
 from bls_notebook.display.style import _COMMON, _PARTS, stylesheet
 from bls_notebook.observe.analysis.difference import difference
 from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
@@ -55,7 +56,7 @@ KINDS = ("ModelRecord", "ResponseRecord", "StatisticsRecord", "FamilyRecord")
 def displays() -> list[str]:
     shown = [*(render(each) for each in [*ONE, *MANY]), render([response()], stream=True)]
     shown += [render([], empty=kind) for kind in KINDS] + [render_config("m", 'a: { b: "c" } # d\ne: 1')]
-    return [display.html for display in shown]
+    return [*(display.html for display in shown), bar_html("w", 0.5), bar_html("w", None)]
 
 
 def classes(sheet: str) -> set[str]:

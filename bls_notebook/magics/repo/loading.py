@@ -14,6 +14,7 @@ from bls_notebook.magics.failing import CellInterrupted, display_of, reported
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Models
 from bls_notebook.magics.settings import use_repository
+from bls_notebook.observe.progress import stepped
 from bls_notebook.repository.source.layout import shown_path
 
 from .verb import Verb, serves
@@ -35,7 +36,8 @@ def _each_model(
         The last that failed; those before have been shown, as has what went well.
     """
     done, failed = Models(), list[bls.BLSError]()
-    for name in dict.fromkeys(names):
+    wanted = list(dict.fromkeys(names))
+    for name in stepped(wanted, "models", len(wanted)) if len(wanted) > 1 else wanted:
         try:
             with reported(notebook, name):
                 done.append(action(name))

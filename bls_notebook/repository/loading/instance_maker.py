@@ -6,7 +6,7 @@ an instance are its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import InstanceSpec
 from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.waiting.ctrl_c import comes_back, may_be_interrupted
+from bls_notebook.observe.progress import stepped
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.modules.imports import ModuleHome
@@ -71,13 +72,13 @@ class InstanceMaker:
         self._backend_model = open_model(files)
         return self._backend_model
 
-    def make(self, wanted: Iterable[InstanceSpec], config: str) -> list[Instance]:
+    def make(self, wanted: Sequence[InstanceSpec], config: str) -> list[Instance]:
         """Return new instances, initialized; where one cannot be, none is left, and its error is raised."""
         name, folder = self._source.name, str(self._folder)
         assert self._backend_model is not None
         made: list[Instance] = []
         try:
-            for spec in wanted:
+            for spec in stepped(wanted, "initialize", len(wanted) if len(wanted) > 1 else 0, "instance"):
                 arguments = {
                     "model_config": config,
                     "model_instance_kind": spec.kind,

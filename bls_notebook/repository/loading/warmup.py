@@ -27,6 +27,7 @@ from bls_notebook.engine.tensors.reshape import reshape_all
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.parking import Parker
 from bls_notebook.engine.waiting.stream import TicketStream
+from bls_notebook.observe.progress import progress
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -41,21 +42,24 @@ log = logging.getLogger("bls_notebook")
 def warm_up(model: LoadedModel, instances: Iterable[Instance], folder: Path) -> None:
     """Run the samples of a model on instances that are not in service yet; `folder` is the model's own."""
     samples = [s for s in model.spec.config.model_warmup if s.batch_size]
-    for instance in instances if samples else ():
-        for sample in samples:
-            tensors = [
-                _tensor(model, sample.name, name, sample.inputs[name], folder) for name in sample.inputs
-            ]
-            for iteration in range(1, max(1, sample.count) + 1):
-                log.debug(
-                    "model '%s' instance %s is running warmup sample '%s' for iteration %d",
-                    model.name, instance.name, sample.name, iteration,
-                )  # fmt: skip
-                errors = _run(model, instance, tensors, sample.batch_size)
-                if errors:
-                    failed = f"failed to run warmup sample '{sample.name}': "
-                    words = "".join(f"{e}; " for e in errors)
-                    raise _problem(model, failed + first_line(errors[0], 1000), failed + words)
+    warmed = list(instances) if samples else []
+    with progress("warm-up", len(warmed) * sum(max(1, s.count) for s in samples), "request") as told:
+        for instance in warmed:
+            for sample in samples:
+                tensors = [
+                    _tensor(model, sample.name, name, sample.inputs[name], folder) for name in sample.inputs
+                ]
+                for iteration in range(1, max(1, sample.count) + 1):
+                    log.debug(
+                        "model '%s' instance %s is running warmup sample '%s' for iteration %d",
+                        model.name, instance.name, sample.name, iteration,
+                    )  # fmt: skip
+                    errors = _run(model, instance, tensors, sample.batch_size)
+                    if errors:
+                        failed = f"failed to run warmup sample '{sample.name}': "
+                        words = "".join(f"{e}; " for e in errors)
+                        raise _problem(model, failed + first_line(errors[0], 1000), failed + words)
+                    told.step()
 
 
 def _problem(model: LoadedModel, message: str, reason: str) -> ModelLoadError:

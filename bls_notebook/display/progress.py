@@ -1,0 +1,77 @@
+"""How progress looks: in a notebook a bar that is taken away again, in a terminal tqdm's.
+
+A notebook's is a display that is replaced, not tqdm's widget: that one leaves its text in the saved notebook.
+"""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from typing import Any
+
+from bls_notebook.display.as_html import output
+from bls_notebook.display.html import Html, tag
+from bls_notebook.observe.progress import Bar
+from bls_notebook.observe.visible import visible
+
+__all__ = ["bar_html", "new_bar"]
+
+
+def new_bar() -> Bar | None:
+    """Return a bar where a person is there to see it, None in scripts."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    kernel = getattr(shell, "kernel", None)
+    if shell is None or kernel is None:
+        return _InTerminal() if sys.stderr is not None and sys.stderr.isatty() else None
+    # Who runs notebooks as scripts (nbconvert, papermill, nbval) answers no questions either.
+    asks = getattr(kernel, "_allow_stdin", False)
+    return _InCell(shell) if asks and hasattr(shell.display_pub, "pub_socket") else None
+
+
+def bar_html(words: str, part: float | None) -> Html:
+    """Draw a line of progress; `part` of it is done, None where nobody knows."""
+    done = tag("i") if part is None else tag("span", style=f"width:{100 * part:.1f}%")
+    bar = tag("div", done, cls="progress-bar", role="progressbar", **{"aria-label": words})
+    line = tag("div", bar, tag("span", words, cls="progress-words"), cls="progress-line")
+    return output(line, styles="progress")
+
+
+class _InCell:
+    """A display of the cell that runs."""
+
+    def __init__(self, shell: Any) -> None:
+        self._publisher = shell.display_pub
+        self._id = uuid.uuid4().hex
+        self._shown = False
+
+    def show(self, words: str, part: float | None) -> None:
+        self._publish({"text/plain": visible(words), "text/html": bar_html(words, part)})
+
+    def close(self) -> None:
+        if self._shown:
+            self._publish({})
+
+    def _publish(self, data: dict[str, str]) -> None:
+        update, self._shown = self._shown, True
+        self._publisher.publish(data=data, metadata={}, transient={"display_id": self._id}, update=update)
+
+
+class _InTerminal:
+    """A line of tqdm's, beside other bars of its."""
+
+    def __init__(self) -> None:
+        from tqdm import tqdm
+
+        self._bar: Any = tqdm(
+            total=1000, bar_format="{desc}", leave=False, dynamic_ncols=True, file=sys.stderr
+        )
+
+    def show(self, words: str, part: float | None) -> None:
+        bar = self._bar
+        bar.bar_format = "{desc}" if part is None else "{bar:24} {desc}"
+        bar.n = round(1000 * (part or 0.0))
+        bar.set_description_str(visible(words))
+
+    def close(self) -> None:
+        self._bar.close()
