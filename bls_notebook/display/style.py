@@ -167,13 +167,22 @@ _SESSION = """
 .bls-session-advised th,.bls-session-advised td{font-weight:700}
 """
 
+_SEEN = """
+.bls-seen-row{display:flex;flex-wrap:wrap;align-items:center;gap:4px 6px;margin:2px 0;white-space:normal;max-width:40em}
+.bls-seen-row>.bls-dim,.bls-seen-figures{font-size:11.5px;color:var(--b-dim)}
+.bls-seen-picture{display:block;margin:0;max-width:100%;border:1px solid var(--b-line);border-radius:2px;background:rgba(128,128,128,.14)}
+.bls-seen-pixels{image-rendering:pixelated}
+.bls-seen-figures{font-variant-numeric:tabular-nums}
+.bls-seen-bad{color:var(--b-amber);font-weight:600}
+"""
+
 # Who says that a page is dark: JupyterLab, VS Code, Colab.
 _DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
 
 _COMMON = (_BASE, _TABLE)
 _PARTS = {
     "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "stats": _STATS, "metrics": _METRICS,
-    "devices": _DEVICES, "progress": _PROGRESS, "figure": _FIGURE, "session": _SESSION,
+    "devices": _DEVICES, "progress": _PROGRESS, "figure": _FIGURE, "session": _SESSION, "seen": _SEEN,
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from bls_notebook import Response
 from bls_notebook import display as displays
 from bls_notebook.observe.records.plain import Record
 
@@ -44,7 +45,7 @@ class Notebook:
 
     def draw(self, value: object) -> displays.Display:
         """Draw a record, a response, or several, by the settings."""
-        value = getattr(value, "record", value)
+        value = value.looked_at() if isinstance(value, Response) else getattr(value, "record", value)
         width = self.settings.width
         if isinstance(value, Responses):
             records = [self._chosen(record) for record in value.records]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -24,9 +25,10 @@ class Page(HTMLParser):
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "img":  # a figure: data, never an address
-            assert (dict(attrs)["src"] or "").startswith(
-                ("data:image/svg+xml;charset=utf-8,", "data:image/svg+xml;base64,")
+        if tag == "img":  # a figure or a picture: data, never an address
+            source = dict(attrs)["src"] or ""
+            assert re.match(
+                r"data:image/svg\+xml;(charset=utf-8|base64),|data:image/(png|jpeg|gif|webp);base64,", source
             )
             self.tags.append((tag, dict(attrs)))
             return

@@ -15,6 +15,7 @@ from bls_notebook.observe.records.repository import (
     TensorSpecRecord,
 )
 from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times
+from bls_notebook.observe.records.tensors import Figures, Media
 
 HOSTILE = (
     "</style></pre></td><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;' onload=\"x\n"
@@ -30,6 +31,15 @@ def model(**changes: Any) -> ModelRecord:
         "outputs": (TensorSpecRecord("DIGIT", "INT64", (1,)),),
     }  # fmt: skip
     return ModelRecord(**{**given, **changes})
+
+
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2aQAAAABJRU5ErkJggg=="
+FIGURES = Figures(-2, 9.5, 0.25, 3, 1, 16, (1, 0, 5, 2))
+
+
+def seen(said: str = "0 to 255 as they are") -> TensorRecord:
+    """A tensor that somebody has looked at."""
+    return tensor(figures=FIGURES, pictures=(Media("image/png", DOT, 8, 16, said),) * 2)
 
 
 def tensor(value: int = 7, **changes: Any) -> TensorRecord:
@@ -105,7 +115,9 @@ def hostile() -> list[Any]:
     h = HOSTILE
     spec = TensorSpecRecord(h, h, (1,), True)
     bad_error = ErrorRecord(h, h, (h, h), h, (FrameRecord(h, 1, h, 2, h, ((1, h), (2, h))),), h)
-    bad_tensor = TensorRecord(h, h, (1,), h, 3, h)
+    bad_tensor = TensorRecord(
+        h, h, (1,), h, 3, h, FIGURES, (Media(h, h, said=h), Media("image/png", h, said=h))
+    )
     bad_model = ModelRecord(
         h, 1, h, h, h, h, 0.1, instance_kind=h, inputs=(spec,), outputs=(spec,), warnings=(h,)
     )

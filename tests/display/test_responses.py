@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from bls_notebook.display import render
+from bls_notebook.observe.records.tensors import Media
 from tests.display.page import Page, as_html, as_text
-from tests.display.samples import error, response, tensor
+from tests.display.samples import DOT, error, response, seen, tensor
 
 
 def test_text_of_a_response() -> None:
@@ -46,6 +47,25 @@ def test_html_of_a_response() -> None:
     assert "1 input: IN" in page.text
     assert "n=3" in page.text
     assert not page.find("details")[0].keys() & {"open"}
+
+
+def test_figures_and_pictures_of_an_output() -> None:
+    record = response(tensors=(seen(), tensor(name="PLAIN")))
+    assert as_text(record).split("\n")[1:] == [
+        "  name   datatype  shape  device  size  range and mean                            values",
+        "  OUT    INT32     [1]    cpu      4 B  -2 to 9.5, mean 0.25 3 NaN 1 Inf 1/16 s…  [7]",
+        "  PLAIN  INT32     [1]    cpu      4 B                                            [7]",
+    ]
+    page = Page(as_html(record))
+    assert {a["alt"] for a in page.find("img")} == {"OUT: 8×16, 0 to 255 as they are"}
+    assert [(a["width"], a["height"]) for a in page.find("img")] == [("28", "56")] * 2
+
+
+@pytest.mark.parametrize(
+    "media", [Media("image/png", "x' onerror='"), Media("text/html", DOT), Media("image/png", "")]
+)
+def test_what_is_no_picture_is_not_shown_as_one(media: Media) -> None:
+    assert not Page(as_html(response(tensors=(tensor(pictures=(media,)),)))).find("img")
 
 
 def test_a_time_has_an_element_of_its_own() -> None:

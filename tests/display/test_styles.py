@@ -20,7 +20,7 @@ from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.records.statistics import Times
 from tests.display import lifetimes_samples
 from tests.display.page import Page
-from tests.display.samples import error, family, histogram, model, response, statistics, tensor
+from tests.display.samples import error, family, histogram, model, response, seen, statistics, tensor
 from tests.display.test_comparison import comparison
 from tests.display.test_session import pipeline
 
@@ -38,6 +38,7 @@ SAME = {"bls-session-same"}  # neither faster nor slower looks like any figure
 ONE: list[Any] = [
     model(warnings=("w",), state="LOADING"), response(error=error(message="m\n" * 20)), error(),
     response(inputs=(tensor(device="gpu:0 (simulated)"),), parameters=(("a", 1),)), response(tensors=()),
+    response(tensors=(seen(), tensor())),
     *(MessageRecord("t", kind, "h", 0.1) for kind in ("done", "info", "warning", "error")),
     DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),
     Session((), (), 1), pipeline(), pipeline().statistics(), difference(pipeline(), pipeline(2)),

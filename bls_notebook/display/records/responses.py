@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
+from bls_notebook.display.inspection.seen import figures_piece, media_html
 from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.units import count, shape
 from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
@@ -16,13 +17,16 @@ __all__ = ["response_document"]
 _COLUMNS = [
     *map(doc.Column, ("name", "datatype", "shape", "device")),
     doc.Column("size", "r"),
-    doc.Column("values"),
 ]
+_FIGURES = doc.Column("range and mean", in_html=False)
+_VALUES = doc.Column("values")
+_SIDE = 56  # pixels of a picture
 
 
 def response_document(record: ResponseRecord) -> doc.Document:
     """Describe one response: where it is from, its tensors or its error, what it was asked with."""
-    return doc.Document(list(_blocks(record)), styles="error" if record.error else "")
+    seen = any(tensor.pictures or tensor.figures for tensor in record.tensors)
+    return doc.Document(list(_blocks(record)), styles="error" * (record.error is not None) + " seen" * seen)
 
 
 def _blocks(record: ResponseRecord) -> Iterator[doc.Block]:
@@ -54,6 +58,7 @@ def _blocks(record: ResponseRecord) -> Iterator[doc.Block]:
 
 
 def _tensors(caption: str, tensors: tuple[TensorRecord, ...]) -> doc.Table:
+    seen = [_FIGURES] if any(tensor.figures for tensor in tensors) else []
     rows = [
         doc.Row([
             parts.name(tensor.name),
@@ -61,8 +66,20 @@ def _tensors(caption: str, tensors: tuple[TensorRecord, ...]) -> doc.Table:
             parts.code(shape(tensor.shape)),
             parts.device(tensor.device),
             parts.memory(tensor.bytes),
-            parts.values(tensor.preview),
+            *(figures_piece(tensor.figures) for _ in seen),
+            _values(tensor),
         ])
         for tensor in tensors
     ]  # fmt: skip
-    return doc.Table(caption, _COLUMNS, rows)
+    return doc.Table(caption, [*_COLUMNS, *seen, _VALUES], rows)
+
+
+def _values(tensor: TensorRecord) -> doc.Piece:
+    """The first elements; in HTML with pictures and figures of all of them."""
+    values = parts.values(tensor.preview)
+    shown = [media_html(each, _SIDE, tensor.name) for each in tensor.pictures]
+    told = parts.quiet(tensor.pictures[0].said).html if any(shown) else ""
+    figures = figures_piece(tensor.figures).html
+    above = tag("div", *shown, told, cls="seen-row") if any(shown) else ""
+    below = tag("div", figures, cls="seen-row") if figures else ""
+    return doc.Piece(values.text, join(above, values.html, below)) if above or below else values

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.plain import Record
+from bls_notebook.observe.records.tensors import Figures, Media
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -13,6 +14,7 @@ class TensorRecord(Record):
     """One tensor as it was seen: what it is, where it lies, and its first few elements.
 
     ``device`` is ``cpu``, ``gpu:0`` or ``gpu:0 (simulated)``; ``bytes`` is -1 where it is not known.
+    ``figures`` and ``pictures`` are there where somebody looked at all of it.
     """
 
     name: str
@@ -21,6 +23,8 @@ class TensorRecord(Record):
     device: str = "cpu"
     bytes: int = -1
     preview: str = ""
+    figures: Figures | None = None
+    pictures: tuple[Media, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -154,6 +155,15 @@ class Response:
             self.index,
             self._inputs,
         )
+
+    def looked_at(self) -> ResponseRecord:
+        """Return `record` with figures and small pictures of the outputs, at a cost that is bounded."""
+        from bls_notebook.repository.inspecting.tensors import at_a_glance
+
+        seen = map(at_a_glance, self._response._outputs)
+        record = self.record
+        found = zip(record.tensors, seen, strict=True)
+        return replace(record, tensors=tuple(replace(tensor, **more) for tensor, more in found))
 
     def __repr__(self) -> str:
         if self.error is not None:

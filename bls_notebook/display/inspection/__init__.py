@@ -1,0 +1,1 @@
+"""How the inspector looks: tensors, differences, models, and the widget that asks again."""

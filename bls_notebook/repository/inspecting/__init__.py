@@ -1,0 +1,1 @@
+"""What the inspector finds out of tensors, responses and models, and tells as records."""
