@@ -63,19 +63,27 @@ def digits() -> Callable[[int], np.ndarray]:
 
 
 def compare(measure: Callable[[], np.ndarray], rounds: int) -> dict[str, Any]:
-    """The median call of each round, without and with a track in turns; and of these the quietest round.
+    """The median call of each round, without a track, with one, and with one that notes no lines, in turns;
+    and of these the quietest round.
 
     A busy machine makes calls slower and never quicker, so the quietest rounds are what there is to compare.
     """
-    off, on = [], []
+    ways: dict[str, Callable[[], Any]] = {
+        "off": contextlib.nullcontext,
+        "on": bls.track_memory,
+        "no lines": lambda: bls.track_memory(lines=False),
+    }
+    times: dict[str, list[float]] = {way: [] for way in ways}
     for number in range(rounds):
-        for tracked in (False, True) if number % 2 else (True, False):
-            with bls.track_memory() if tracked else contextlib.nullcontext():
-                (on if tracked else off).append(float(np.median(measure())) / 1e3)
+        for way in list(ways)[:: 1 if number % 2 else -1]:
+            with ways[way]():
+                times[way].append(float(np.median(measure())) / 1e3)
+    off, on, no_lines = times.values()
     return {
         "off_us": min(off),
         "on_us": min(on),
         "added_us": min(on) - min(off),
+        "lines_us": min(on) - min(no_lines),
         "ratio": min(on) / min(off),
         "median_of_round_ratios": float(np.median(np.array(on) / np.array(off))),
         "rounds": rounds,
@@ -130,15 +138,20 @@ def main() -> None:
     for case in CASES:
         calls = min(case.calls, 50) if options.quick else case.calls
         rows[case.label] = compare(lambda case=case, calls=calls: kernel.measure(case, calls), rounds)
-        rows[case.label]["added_ns_a_tensor"] = rows[case.label]["added_us"] * 1e3 / CROSSINGS
+        for what in ("added", "lines"):
+            rows[case.label][f"{what}_ns_a_tensor"] = rows[case.label][f"{what}_us"] * 1e3 / CROSSINGS
     read = digits()
     rows[DIGITS] = compare(lambda: read(10), rounds)
     lasting = long_track(kernel, 500 if options.quick else 40_000)
-    print(f"{'':34}{'off':>11}{'on':>11}{'added':>11}{'ratio':>8}{'a tensor':>11}")
+    print(f"{'':34}{'off':>11}{'on':>11}{'added':>11}{'ratio':>8}{'a tensor':>11}{'of it lines':>13}")
     for label, row in rows.items():
         met = "" if row["ratio"] <= TARGET else f"   over {TARGET}"
         times = "".join(f"{row[key]:8.1f} us" for key in ("off_us", "on_us", "added_us"))
-        each = f"{row['added_ns_a_tensor']:8.0f} ns" if "added_ns_a_tensor" in row else " " * 11
+        each = (
+            f"{row['added_ns_a_tensor']:8.0f} ns{row['lines_ns_a_tensor']:10.0f} ns"
+            if "lines_ns_a_tensor" in row
+            else " " * 24
+        )
         print(f"{label:34}{times}{row['ratio']:8.3f}{each}{met}")
     print(f"\n{lasting['calls']:,} calls of 64 B, array kept, in a track that is full: on average "
           f"{lasting['off_mean_us']:.1f} us without, {lasting['on_mean_us']:.1f} us with it, "

@@ -36,6 +36,7 @@ __all__ = [
     "home_of",
     "internal_paths",
     "is_a",
+    "source_of",
     "traceback_of",
 ]
 
@@ -225,20 +226,20 @@ def _frames(
         if out and (out[-1].file, out[-1].line) == (shown, line):
             continue  # a comprehension is a frame of its own in some versions of Python
         name, number = (home.model, home.version) if home is not None else ("", 0)
-        around = _around((home and home.sources.get(file)) or _source(file), line)
+        around = _around((home and home.sources.get(file)) or source_of(file), line)
         out.append(FrameRecord(name, number, shown, line, _plain(frame.f_code.co_name), around))
     if is_a(error, SyntaxError):
         named, line = (_SYNTAX[name](error) for name in ("filename", "lineno"))
         file = str.__str__(named) if issubclass(type(named), str) else ""
         if file:
             line = line if type(line) is int and 0 < line < 1 << 31 else 1
-            around = _around(_source(file), line)
+            around = _around(source_of(file), line)
             out.append(FrameRecord(model, version, _plain(file), line, "", around))
     return tuple(out)
 
 
-def _source(file: str) -> list[str]:
-    """The lines of a file; none of what is no plain file, or too large to be anybody's code."""
+def source_of(file: str) -> list[str]:
+    """Return the lines of a file; none of what is no plain file, or too large to be anybody's code."""
     if file not in linecache.cache:
         try:
             found = os.stat(file)

@@ -86,5 +86,5 @@ def in_child() -> None:
     idle_loops.blocked.clear()
     readiness._open.clear()
     loops._loops.clear()
-    ledger.recording = observer.current = None
+    ledger.recording = ledger.place = observer.current = None
     recording.active = None

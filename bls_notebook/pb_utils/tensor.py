@@ -50,11 +50,12 @@ class Tensor:
     Mirrors `PbTensor` of python_backend/src/pb_tensor.cc.
     """
 
-    __slots__ = ("__weakref__", "_array", "_datatype", "_name")
+    __slots__ = ("__weakref__", "_array", "_datatype", "_line", "_name")
 
     # Or an array on a GPU, which as far as the engine goes behaves alike: see `devices`.
     _array: np.ndarray[Any, Any]
     _datatype: str
+    _line: ledger.Place | None  # where it was made; of those made while a memory track asks for it
     _name: str
 
     def __init__(self, name: str, numpy_array: np.ndarray[Any, Any], /) -> None:
@@ -70,6 +71,9 @@ class Tensor:
         self._name = name
         self._datatype = datatype
         self._array = numpy_array if numpy_array.flags.c_contiguous else np.ascontiguousarray(numpy_array)
+        place = ledger.place
+        if place is not None:
+            self._line = place()
 
     @staticmethod
     def _checked(name: Any, array: Any) -> str:
@@ -183,27 +187,11 @@ class Tensor:
         TritonModelException
             Empty name, no DLPack, not contiguous in C order, unsupported type or device.
         """
-        if isinstance(name, bytes):  # pybind takes bytes where it wants text
-            name = name.decode()
-        if not isinstance(name, str):
-            raise TypeError(f"from_dlpack(): name must be str, got {type(name).__name__}")
-        if not name:
-            raise TritonModelException(_EMPTY_NAME)
-        there = backend_of(tensor)
-        if there is not None:
-            return _over(name, tensor, there)
-        if dlpack.is_capsule(tensor):
-            return _of_capsule(name, tensor)
-        if not hasattr(tensor, "__dlpack__") or not hasattr(tensor, "__dlpack_device__"):
-            raise TritonModelException(
-                "Provided tensor is not supported. Tensor must be a DLPack capsule "
-                "or have `__dlpack__` and `__dlpack_device__` attributes"
-            )
-        if _is_cuda(tensor.__dlpack_device__()[0]):
-            _need_gpus()
-            if isinstance(tensor, Tensor) and tensor._datatype != "BYTES":
-                return Tensor._of(name, tensor._array, tensor._datatype)
-        return _of_capsule(name, tensor.__dlpack__(stream=None))
+        made = _from_dlpack(name, tensor)
+        place = ledger.place
+        if place is not None:
+            made._line = place()
+        return made
 
     def __reduce__(self) -> Any:
         raise unpicklable("Tensor")
@@ -219,6 +207,30 @@ class _Exported(np.ndarray[Any, Any]):
 
     _tensor: Tensor
     _array: np.ndarray[Any, Any]  # a base may be another one
+
+
+def _from_dlpack(name: Any, tensor: Any) -> Tensor:
+    if isinstance(name, bytes):  # pybind takes bytes where it wants text
+        name = name.decode()
+    if not isinstance(name, str):
+        raise TypeError(f"from_dlpack(): name must be str, got {type(name).__name__}")
+    if not name:
+        raise TritonModelException(_EMPTY_NAME)
+    there = backend_of(tensor)
+    if there is not None:
+        return _over(name, tensor, there)
+    if dlpack.is_capsule(tensor):
+        return _of_capsule(name, tensor)
+    if not hasattr(tensor, "__dlpack__") or not hasattr(tensor, "__dlpack_device__"):
+        raise TritonModelException(
+            "Provided tensor is not supported. Tensor must be a DLPack capsule "
+            "or have `__dlpack__` and `__dlpack_device__` attributes"
+        )
+    if _is_cuda(tensor.__dlpack_device__()[0]):
+        _need_gpus()
+        if isinstance(tensor, Tensor) and tensor._datatype != "BYTES":
+            return Tensor._of(name, tensor._array, tensor._datatype)
+    return _of_capsule(name, tensor.__dlpack__(stream=None))
 
 
 def _is_cuda(kind: int) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bls_notebook.observe.records.seen import Maker
 
-from .ledger import Key
+from .ledger import Key, Place
 
 __all__ = ["Block", "Request", "Stop"]
 
@@ -56,6 +56,7 @@ class Block:
     source: int = 0
     how: str = "new"
     transfer_ns: int = 0
+    line: Place | None = None
     stays: list[Stop] = field(default_factory=list)
 
     def stop_at(self, stop: Stop) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from . import ledger
 from .blocks import Block, Request
-from .ledger import IN, OUT, WIDTH, Key, Who
+from .ledger import IN, OUT, WIDTH, Key, Place, Who
 
 __all__ = ["Book"]
 
@@ -198,11 +198,13 @@ class Book:
         fields: Sequence[Any],
     ) -> None:
         """A tensor went from one to another; `maker` has the copy, if it was copied."""
-        name, datatype, shape, source, size, target, room = fields
+        name, datatype, shape, source, size, target, room, line = fields
         plain = 0
         if ledger.PLAIN in (size, room):
             plain = math.prod(shape) * _ITEM_BYTES.get(datatype, 1)
         given = self._seen(source, plain if size == ledger.PLAIN else size, at, giver)
+        if given is not None and given.line is None:
+            given.line = line
         if target is source:
             got = given
         else:
@@ -210,6 +212,8 @@ class Book:
             got = self._seen(target, plain if room == ledger.PLAIN else room, at, maker)
             if got is not None and got.id >= known:
                 got.how, got.source = "copy", 0 if given is None else given.id
+                if role == "output":  # of an input, nobody has written a line that copies it
+                    got.line = line
             if got is not None and not got.stays:
                 got.maker = maker  # the device gave it to whoever was running then
         for block in (given, got):
@@ -223,9 +227,13 @@ class Book:
     def _in_cell(self, at: int, name: str) -> None:
         self._cell = name
 
-    def _allocated(self, at: int, number: int, key: tuple[str, int], size: int) -> None:
+    def _allocated(
+        self, at: int, number: int, key: tuple[str, int], size: int, line: Place | None = None
+    ) -> None:
         self._died(key, at)  # where its end was not seen
-        self._add(key, size, at, self._known(number))
+        block = self._add(key, size, at, self._known(number))
+        if block is not None:
+            block.line = line
 
     def _freed(self, at: int, key: tuple[str, int], size: int) -> None:
         if not self._died(key, at):

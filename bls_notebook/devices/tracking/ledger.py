@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import count
 from time import perf_counter_ns
+from types import CodeType
 from typing import Any
 from weakref import getweakrefcount, getweakrefs, ref
 
@@ -27,21 +28,32 @@ import numpy as np
 from bls_notebook.devices.moves import device_of
 from bls_notebook.observe.recording import text_bytes
 
-__all__ = ["Recording", "current_request", "gpu_block", "recording", "set_cell", "unwatched"]
+__all__ = [
+    "Place",
+    "Recording",
+    "current_request",
+    "gpu_block",
+    "place",
+    "recording",
+    "set_cell",
+    "unwatched",
+]
 
 # The log consists of rows of this many items. A tensor's has what happened, when, the number of the request,
 # four items more of IN (see `Recording.crossed`) or OUT; the tensor's name, data type and shape; source's key
-# and size, target's key and size. Any other's has what happened, when, and a tuple of the rest.
-WIDTH = 14
+# and size, target's key and size; the line that made it. Any other's has what happened, when, and a tuple of
+# the rest.
+WIDTH = 15
 SOURCE, TARGET = 10, 12
 IN, OUT, AGAIN, ALONE, CELL, ALLOCATED, MOVED, EXPORTED, FREED = -1, -2, -3, -4, -5, -6, -7, -8, -9
 # Instead of a size: that of the elements, as data type and shape say; it is noted elsewhere.
 PLAIN, NOTED = -1, -2
 
-_NOTHING = (None,) * 7
+_NOTHING = (None,) * 8
 _number = count(1).__next__
 Key = ref[Any] | tuple[str, int]
 Who = tuple[str, int]
+Place = tuple[CodeType, int, str]  # where in which code, and whose: see `place`
 _ndarray, _ref, _getweakrefs, _getweakrefcount = np.ndarray, ref, getweakrefs, getweakrefcount
 _Tensors = Sequence[Any]
 
@@ -55,11 +67,15 @@ class Recording:
         Items of the log.
     full : callable
         Called when there are more, to take some away.
+    place : callable, optional
+        Says where the code is that runs on this thread; none where that is not to be noted.
     """
 
-    __slots__ = ("_died", "_full", "_most", "_note", "base", "deaths", "log", "number")
+    __slots__ = ("_died", "_full", "_most", "_note", "base", "deaths", "log", "number", "place")
 
-    def __init__(self, most: int, full: Callable[[], None]) -> None:
+    def __init__(
+        self, most: int, full: Callable[[], None], place: Callable[[], Place | None] | None = None
+    ) -> None:
         # Flat: so a garbage collection has little more to look at than the references.
         self.log: list[Any] = []
         self.deaths: list[Any] = []  # the key of a block that has died, and when; and so on
@@ -68,6 +84,7 @@ class Recording:
         self.base = _number()
         self._most = most
         self._full = full
+        self.place = place
         self._note = self.log.extend
         self._died = _recorder(self.deaths)
         if _cell:
@@ -105,7 +122,7 @@ class Recording:
         who, options, span : tuple, Options, int
             Of IN: name and version of the model, the request's options (its ID is read later), its span's id.
         """
-        died = self._died
+        died, lines = self._died, self.place is not None
         index = 0
         source: Any
         target: Any
@@ -114,6 +131,10 @@ class Recording:
             index += 1
             array = given._array
             datatype = got._datatype
+            try:
+                line = given._line if lines else None
+            except AttributeError:  # the engine's own, or older than the track
+                line = None
             if array.__class__ is _ndarray:
                 owner = array.base
                 if owner is None:
@@ -147,7 +168,7 @@ class Recording:
                 target, room = (source, size) if got is given else self._block_of(got._array)
             self._note((
                 what, at, number, other, who, options, span,
-                got._name, datatype, array.shape, source, size, target, room,
+                got._name, datatype, array.shape, source, size, target, room, line,
             ))  # fmt: skip
         if not index and what == IN:
             self._note((ALONE, at, number, other, who, options, span, *_NOTHING))
@@ -186,7 +207,8 @@ class Recording:
 
     def allocated(self, device: str, number: int, size: int) -> None:
         """A GPU gave memory."""
-        self._rare(ALLOCATED, current_request(), (device, number), size)
+        line = None if self.place is None else self.place()
+        self._rare(ALLOCATED, current_request(), (device, number), size, line)
 
     def freed(self, device: str, number: int, size: int) -> None:
         """Memory of a GPU is free again."""
@@ -282,6 +304,8 @@ def _recorder(deaths: list[Any]) -> Callable[[ref[Any]], None]:
 
 death_code = _recorder([]).__code__
 recording: Recording | None = None
+# What the recording has as `place`, for where tensors are made: nothing else is asked there while none is on.
+place: Callable[[], Place | None] | None = None
 _cell = ""  # of the notebook, that runs now
 
 

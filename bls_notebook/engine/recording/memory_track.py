@@ -26,6 +26,8 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, may_be_interrupted, would_be_lost_in
 from bls_notebook.engine.waiting.loops import in_every_loop
 from bls_notebook.observe.records.lifetimes import (
+    NOWHERE,
+    CodeLine,
     DeviceSeen,
     Holder,
     Life,
@@ -37,6 +39,7 @@ from bls_notebook.observe.records.lifetimes import (
 from bls_notebook.pb_utils._runtime import caller_var
 
 from . import model_roots as _model_roots  # noqa: F401 - where the search for holders begins
+from .code_lines import lines_of, place_finder
 
 __all__ = ["DEFAULT_LIMIT", "MemoryTrack", "track_memory"]
 
@@ -47,7 +50,7 @@ HELD = 200  # blocks whose holders are looked for, the largest
 _starting = threading.RLock()
 
 
-def track_memory(limit: int = DEFAULT_LIMIT, name: str = "") -> MemoryTrack:
+def track_memory(limit: int = DEFAULT_LIMIT, name: str = "", *, lines: bool = True) -> MemoryTrack:
     """Watch where tensors live, move and die, while a block of code runs.
 
     Parameters
@@ -57,6 +60,8 @@ def track_memory(limit: int = DEFAULT_LIMIT, name: str = "") -> MemoryTrack:
         and the bytes in use are right, whatever is dropped.
     name : str
         Shown with the result.
+    lines : bool
+        Whether the line of code that made a tensor is noted: of a track's cost, a fifth.
 
     Returns
     -------
@@ -77,7 +82,7 @@ def track_memory(limit: int = DEFAULT_LIMIT, name: str = "") -> MemoryTrack:
     """
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise BLSError(f"track_memory: limit: got {limit!r}, expected a number of lives from 1 on")
-    return MemoryTrack(limit, name)
+    return MemoryTrack(limit, name, lines)
 
 
 class MemoryTrack(LifetimesAnalysis):
@@ -86,8 +91,9 @@ class MemoryTrack(LifetimesAnalysis):
     `record` is a `Lifetimes`: as it is at that moment while the block runs, what has come of it afterwards.
     """
 
-    def __init__(self, limit: int, name: str = "") -> None:
+    def __init__(self, limit: int, name: str = "", lines: bool = True) -> None:
         self.name = name
+        self._lines = lines
         self._limit = limit
         self._book = Book(limit)
         self._most = max(LEAST_LOG, limit * ITEMS)
@@ -108,7 +114,8 @@ class MemoryTrack(LifetimesAnalysis):
             with CtrlC(), _starting:
                 self._refuse_a_second()
                 me = ref(self)  # no more: a track that nobody has ends
-                recording = ledger.Recording(self._most, lambda: _shorten(me))
+                place = place_finder() if self._lines else None
+                recording = ledger.Recording(self._most, lambda: _shorten(me), place)
                 self._begin(recording)
         except BaseException:
             if recording is not None:
@@ -141,6 +148,7 @@ class MemoryTrack(LifetimesAnalysis):
         self._start = perf_counter_ns()
         _on = ref(self)
         ledger.recording = observer.current = recording
+        ledger.place = recording.place
         found = gpus()
         if found is not None and not found.simulated:
             pool_hooks.begin(found.array_module(), recording)
@@ -243,8 +251,12 @@ class MemoryTrack(LifetimesAnalysis):
             blocks, older = list(book.blocks()), dict(book.older)
             dropped, dropped_bytes = book.dropped, book.dropped_bytes
         holders = self._holders(blocks)
+        lines = lines_of(blocks)
         return Lifetimes(
-            tuple(self._life(block, wall, holders.get(block.id, ())) for block in blocks),
+            tuple(
+                self._life(block, wall, holders.get(block.id, ()), lines.get(block.id, NOWHERE))
+                for block in blocks
+            ),
             tuple(_devices(self._used, older)),
             wall,
             self._began,
@@ -253,7 +265,7 @@ class MemoryTrack(LifetimesAnalysis):
             dropped_bytes,
         )
 
-    def _life(self, block: Block, wall: int, holders: tuple[Holder, ...]) -> Life:
+    def _life(self, block: Block, wall: int, holders: tuple[Holder, ...], line: CodeLine) -> Life:
         def at(ns: int) -> int:
             return min(max(0, ns - self._start), wall)
 
@@ -276,6 +288,7 @@ class MemoryTrack(LifetimesAnalysis):
                 for ns, role, tensor, datatype, shape, taker, cell in block.stays
             ),
             holders,
+            line,
         )
 
     def _holders(self, blocks: list[Block]) -> dict[int, tuple[Holder, ...]]:
@@ -290,7 +303,7 @@ def _quiet(recording: ledger.Recording) -> None:
     """Note nothing any more."""
     with _starting:
         if ledger.recording is recording:
-            ledger.recording = observer.current = None
+            ledger.recording = ledger.place = observer.current = None
             if pool_hooks.used:
                 pool_hooks.end()
                 in_every_loop(pool_hooks.follow)

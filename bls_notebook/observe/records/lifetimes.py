@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from bls_notebook.observe.record_file import RecordFile
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.seen import NOBODY, Holder, Maker
+from bls_notebook.observe.records.seen import NOBODY, NOWHERE, CodeLine, Holder, Maker
 
 __all__ = [
-    "SCHEMA", "DeviceSeen", "Holder", "Life", "Lifetimes", "LifetimesAnalysis", "Maker", "MemoryLevel",
-    "Peak", "Stay", "is_left_behind", "load_lifetimes",
+    "NOWHERE", "SCHEMA", "CodeLine", "DeviceSeen", "Holder", "Life", "Lifetimes", "LifetimesAnalysis",
+    "Maker", "MemoryLevel", "Peak", "Stay", "is_left_behind", "load_lifetimes",
 ]  # fmt: skip
 
 SCHEMA = 1
@@ -42,7 +42,8 @@ class Life(Record):
     ``kind`` is tensor (it passed through a request) or allocation (a block of a GPU's pool that no request
     has seen). ``source`` is the ``id`` of the block that it is a copy of, 0 for none, and ``how`` says why:
     new, copy (the giver kept its own) or transfer (to another device; it took ``transfer_ns``). ``died``
-    is -1 while it lives. ``tensor`` is the first name that it had.
+    is -1 while it lives. ``tensor`` is the first name that it had. ``line`` is where in its maker's code it
+    was made: nowhere for the engine's copy of an input.
     """
 
     id: int
@@ -60,6 +61,7 @@ class Life(Record):
     transfer_ns: int = 0
     stays: tuple[Stay, ...] = ()
     holders: tuple[Holder, ...] = ()
+    line: CodeLine = NOWHERE
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from bls_notebook.observe.records.plain import Record
 
-__all__ = ["LEVELS", "NOBODY", "Holder", "LogLine", "Maker", "ModelSeen"]
+__all__ = ["LEVELS", "NOBODY", "NOWHERE", "CodeLine", "Holder", "LogLine", "Maker", "ModelSeen"]
 
 LEVELS = ("verbose", "info", "warning", "error")
 """Triton's levels, the least first."""
@@ -56,6 +56,22 @@ class Maker(Record):
 
 
 NOBODY = Maker()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CodeLine(Record):
+    """The line of code that made a block of memory; ``line`` is 0 where that is not known.
+
+    ``function`` is empty for a cell's, or a file's, own lines; ``text`` is what the line says.
+    """
+
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    text: str = ""
+
+
+NOWHERE = CodeLine()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
