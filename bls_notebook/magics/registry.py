@@ -10,7 +10,8 @@ from typing import Any, cast
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_silenced
 
-from .completion.suggest import magic_matcher
+from .completion.matcher import add_completion
+from .completion.tooltip import add_tooltips
 from .failing import add_handler
 from .memory_watch import watch_memory
 from .notebook import Notebook
@@ -31,14 +32,10 @@ def add_magics(shell: InteractiveShell) -> Callable[[], None]:
     for magic in MAGICS:
         untyped.register_magic_function(_function(notebook, magic), magic.kind, magic.name)
         added.callback(untyped.magics_manager.magics[magic.kind].pop, magic.name, None)
-    for add in (add_formatters, add_handler, watch_memory, show_logs):
+    for add in (add_formatters, add_handler, watch_memory, show_logs, add_completion, add_tooltips):
         added.callback(add(notebook))
-    for known, new in (
-        (untyped.configurables, notebook.settings),
-        (untyped.Completer.custom_matchers, magic_matcher),
-    ):
-        known.append(new)
-        added.callback(_drop, known, new)
+    untyped.configurables.append(notebook.settings)
+    added.callback(_drop, untyped.configurables, notebook.settings)
     return added.close
 
 

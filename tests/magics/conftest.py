@@ -175,12 +175,12 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def complete(cells: Cells) -> Callable[..., list[str]]:
-    """Complete a line at its end; gives whole lines."""
+    """Complete code at its end, with more after it perhaps; gives the whole of it."""
     from IPython.core.completer import provisionalcompleter
 
-    def run(code: str) -> list[str]:
+    def run(code: str, after: str = "") -> list[str]:
         with provisionalcompleter():
-            found = list(cells.shell.Completer.completions(code, len(code)))
+            found = list(cells.shell.Completer.completions(code + after, len(code)))
         return [code[: completion.start] + completion.text for completion in found]
 
     return run

@@ -169,8 +169,21 @@ def test_completion_and_help_by_message(kernel: Kernel) -> None:
     found = kernel.client.complete(code, len(code), reply=True, timeout=SECONDS)["content"]
     assert found["matches"] == ["IN="]
     assert code[found["cursor_start"] : found["cursor_end"]] == "I"
-    inspected = kernel.client.inspect("%bls", 4, reply=True, timeout=SECONDS)["content"]
-    assert "--stream" in inspected["data"]["text/plain"]
+    code = "%%tritonmodel m\nimport triton_python_backend_utils as pb\nx = pb.get_mo\n"
+    found = kernel.client.complete(code, len(code) - 1, reply=True, timeout=SECONDS)["content"]
+    assert found["matches"] == ["get_model_dir"]
+    assert code[found["cursor_start"] : found["cursor_end"]] == "get_mo"
+
+
+def test_help_by_message(kernel: Kernel) -> None:
+    def told(code: str, at: int) -> str:
+        found = kernel.client.inspect(code, at, reply=True, timeout=SECONDS)["content"]
+        return found["data"].get("text/plain", "")
+
+    assert kernel.run("import bls_notebook as bls")[0]["status"] == "ok"
+    assert "--stream" in told("%bls", 4)
+    assert told("y = 2\nx = %bls times IN=[1]", 17).startswith("times  version 1")
+    assert "BLSError" in told("bls.BLSError", 6)
 
 
 def test_a_traceback_of_the_body_names_the_cell(kernel: Kernel) -> None:

@@ -1,1 +1,1 @@
-"""Completion with Tab: models, tensors, devices, verbs and options in the lines of the magics."""
+"""Completion with Tab and help with Shift-Tab: in lines of magics, in config.pbtxt, in code of models."""

@@ -13,8 +13,7 @@ _QUOTES = "'\""
 def paths(fragment: str, folders: bool) -> list[str]:
     """Return the paths that begin as a word does that is being written, quoted where they have to be.
 
-    Folders end with a slash; hidden ones come if their dot is written. Where there is none, the word as it
-    is: nothing else fits in its place.
+    Folders end with a slash; hidden ones come if their dot is written.
     """
     quote = fragment[:1] if fragment[:1] in _QUOTES else ""
     closed = quote if len(fragment) > 1 and fragment.endswith(quote) else ""
@@ -32,7 +31,7 @@ def paths(fragment: str, folders: bool) -> list[str]:
     except (OSError, RuntimeError, ValueError):  # not there, of nobody who exists, not a path
         pass
     whole = (f"{folder}{slash}{name}" for name in sorted(found))
-    return [_quoted(path, quote, closed) for path in whole] or [fragment]
+    return [_quoted(path, quote, closed) for path in whole]
 
 
 def _quoted(path: str, quote: str, closed: str) -> str:

@@ -1,13 +1,11 @@
-"""What may come next in a magic's line, by the models that are known now: one of IPython's matchers."""
+"""What may come next in a magic's line, by the models and variables that are known now."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from IPython.core import completer
+from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook.magics.parsing.arguments import Parser
@@ -16,13 +14,14 @@ from bls_notebook.magics.parsing.words import UnfinishedError, split_words
 from bls_notebook.magics.repo.router import VERBS
 from bls_notebook.magics.repo.verb import Verb
 from bls_notebook.magics.table import MAGICS
+from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 
 from .paths import paths
 
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
 
-__all__ = ["MagicLine", "magic_line", "magic_matcher", "suggest"]
+__all__ = ["MagicLine", "magic_line", "suggest"]
 
 _PARSERS = {magic.parser.prog: magic.parser for magic in MAGICS}
 _NAMES = {kind: "|".join(m.name for m in MAGICS if m.kind == kind) for kind in ("line", "cell")}
@@ -67,33 +66,25 @@ def magic_line(text: str, first_line: bool) -> MagicLine | None:
     return MagicLine(found["magic"], tuple(words), fragment)
 
 
-# Before all other matchers, so that what it finds hides files and Python names.
-@completer.completion_matcher(identifier="bls_notebook", priority=1000.0, api_version=2)  # type: ignore[untyped-decorator]
-def magic_matcher(context: completer.CompletionContext) -> completer.SimpleMatcherResult:
-    """Return what may stand at the cursor; where that is nothing, Python's names come as usual."""
-    line = magic_line(context.text_until_cursor, context.cursor_line == 0)
-    if line is None:
-        return {"completions": [], "suppress": False}
-    fragment, found = suggest(line, bls.current_repository().index())
-    return {
-        "completions": [completer.SimpleCompletion(text=text, type="param") for text in found],
-        "matched_fragment": fragment,
-        "suppress": True,
-    }
-
-
-def suggest(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[str]]:
-    """Return the part of the fragment to replace, and what to replace it with."""
+def suggest(
+    line: MagicLine, models: Sequence[ModelRecord], variables: Mapping[str, Any]
+) -> tuple[str, list[str]] | None:
+    """Return the part of the fragment to replace, and what fits there; None for a Python expression."""
     verb = VERBS.get(line.words[0]) if line.magic == "%tritonrepo" and line.words else None
     if line.magic == "%tritonrepo" and verb is None:
         return line.fragment, [] if line.words else _begin(line.fragment, VERBS)
     parser = verb.parser if verb is not None else _PARSERS[line.magic]
-    option = _awaited_option(parser, line)
+    option, position = _awaited_option(parser, line)
     expected = parser.expects(option)
-    if expected in ("FILE", "FOLDER") and not line.fragment.startswith("-"):
-        return line.fragment, paths(line.fragment, folders=expected == "FOLDER")
+    if expected in ("FILE", "FOLDER", "WHAT") and not line.fragment.startswith("-"):
+        configs = _begin(line.fragment, _texts(variables)) if expected == "WHAT" else []
+        return line.fragment, configs + paths(line.fragment, folders=expected == "FOLDER")
+    if option in ("--input", "--output") and not line.fragment.startswith("-"):
+        return _datatypes(line.fragment, position)
     if line.opened:
         return line.fragment, []
+    if option and parser.choices(option):
+        return line.fragment, _begin(line.fragment, parser.choices(option))
     if verb is not None:
         return line.fragment, _repository(verb, line, models)
     if line.magic in ("%bls", "%blsprofile"):
@@ -107,7 +98,7 @@ def suggest(line: MagicLine, models: Sequence[ModelRecord]) -> tuple[str, list[s
 
 def _request(
     parser: Parser, option: str, line: MagicLine, models: Sequence[ModelRecord]
-) -> tuple[str, list[str]]:
+) -> tuple[str, list[str]] | None:
     name, fragment = _model(parser, line.words), line.fragment
     model = next((m for m in models if m.name == name and m.state == "READY"), None)
     if option == "--device":
@@ -115,7 +106,9 @@ def _request(
     if option == "--outputs" and model is not None:
         begun = fragment.rpartition(",")[2]
         return begun, _begin(begun, (tensor.name for tensor in model.outputs))
-    if option or input_name(fragment):
+    if input_name(fragment):
+        return None
+    if option:
         return fragment, []
     if name is None:
         ready = [m for m in models if m.state == "READY"]
@@ -142,9 +135,30 @@ def _model(parser: Parser, words: Iterable[str]) -> str | None:
     return None
 
 
-def _awaited_option(parser: Parser, line: MagicLine) -> str:
-    last = line.words[-1] if line.words else ""
-    return last if parser.takes_value(last) else ""
+def _awaited_option(parser: Parser, line: MagicLine) -> tuple[str, int]:
+    """The option whose value the cursor is at, and how many words of that value are before it."""
+    for back, word in enumerate(reversed(line.words)):
+        if parser.takes_value(word) and (not back or parser.takes_many(word)):
+            return word, back
+        if word.startswith("-"):
+            break
+    return "", 0
+
+
+def _datatypes(fragment: str, before: int) -> tuple[str, list[str]]:
+    """The second of NAME TYPE [DIMS], which may be in quotes."""
+    words = fragment.lstrip("'\"").split(" ")
+    begun = words[-1]
+    if before + len(words) != 2 or (fragment[:1] in ("'", '"') and before):
+        return begun, []
+    sign = "TYPE_" if begun.startswith("TYPE_") else ""
+    return begun, _begin(begun, (f"{sign}{name}" for name in DTYPE_OF_DATATYPE))
+
+
+def _texts(variables: Mapping[str, Any]) -> list[str]:
+    """Variables that may hold a configuration."""
+    known = (name for name in list(variables) if not name.startswith("_"))
+    return [name for name in known if isinstance(variables.get(name), (str, dict))]
 
 
 def _options(parser: Parser, line: MagicLine) -> list[str]:

@@ -26,8 +26,8 @@ class Parser(argparse.ArgumentParser):
     """Parses the words of a magic's line; ``prog`` is the magic as it is typed, such as ``%bls``."""
 
     def __init__(self, prog: str, description: str, examples: str = "") -> None:
-        self.options: dict[str, bool] = {}
-        self._metavars: dict[str, Any] = {}
+        self.options: dict[str, argparse.Action] = {}
+        self._word: argparse.Action | None = None  # what takes the words that are no option's
         super().__init__(
             prog,
             description=textwrap.fill(description, _WIDTH),
@@ -42,17 +42,28 @@ class Parser(argparse.ArgumentParser):
     def add_argument(self, *names: Any, **keywords: Any) -> argparse.Action:
         """Add an argument, as in `argparse`."""
         action = super().add_argument(*names, **keywords)
-        self.options.update(dict.fromkeys(action.option_strings, action.nargs != 0))
-        self._metavars.update(dict.fromkeys(action.option_strings or [""], action.metavar))
+        self.options.update(dict.fromkeys(action.option_strings, action))
+        if not action.option_strings:
+            self._word = action
         return action
 
     def takes_value(self, option: str) -> bool:
         """Whether a word follows this option; an option that is not known takes none."""
-        return self.options.get(option, False)
+        return option in self.options and self.options[option].nargs != 0
+
+    def takes_many(self, option: str) -> bool:
+        """Whether any number of words may follow this option."""
+        return option in self.options and self.options[option].nargs == "+"
 
     def expects(self, option: str = "") -> str:
         """Return what the help calls the value of an option, or, without one, a word that is no option's."""
-        return self._metavars.get(option) or ""
+        action = self.options.get(option) if option else self._word
+        return action.metavar if action is not None and isinstance(action.metavar, str) else ""
+
+    def choices(self, option: str) -> list[str]:
+        """Return the values that an option may have, where those are few."""
+        action = self.options.get(option)
+        return list(action.choices) if action is not None and action.choices else []
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Return the arguments; what is wrong is one line of a UsageError, and HelpWanted brings the help."""

@@ -86,6 +86,9 @@ class Response:
     def __len__(self) -> int:
         return len(self._response._outputs)
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)  # what Tab offers in `response["`
+
     def __contains__(self, name: object) -> bool:
         return any(t._name == name for t in self._response._outputs)
 
