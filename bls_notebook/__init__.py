@@ -28,6 +28,7 @@ from .repository.requests.response import Response
 if TYPE_CHECKING:
     from .engine.recording.memory_track import track_memory
     from .engine.recording.profile import Profile, profile
+    from .observe.analysis.claims import judge
     from .observe.records.comparison import Comparison, load_comparison
     from .observe.records.lifetimes import load_lifetimes
     from .observe.records.session import Session, load_session
@@ -50,6 +51,7 @@ __all__ = [
     "compare",
     "cupy",
     "current_repository",
+    "judge",
     "list_devices",
     "load_comparison",
     "load_ipython_extension",
@@ -69,6 +71,7 @@ _LATER = {
     "Profile": "engine.recording.profile",
     "Session": "observe.records.session",
     "compare": "repository.comparing",
+    "judge": "observe.analysis.claims",
     "load_comparison": "observe.records.comparison",
     "load_lifetimes": "observe.records.lifetimes",
     "load_session": "observe.records.session",

@@ -174,6 +174,7 @@ _SEEN = """
 .bls-seen-pixels{image-rendering:pixelated}
 .bls-seen-figures{font-variant-numeric:tabular-nums}
 .bls-seen-bad{color:var(--b-amber);font-weight:600}
+    "guess": _GUESS,
 """
 
 # Who says that a page is dark: JupyterLab, VS Code, Colab.
@@ -183,6 +184,7 @@ _COMMON = (_BASE, _TABLE)
 _PARTS = {
     "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "stats": _STATS, "metrics": _METRICS,
     "devices": _DEVICES, "progress": _PROGRESS, "figure": _FIGURE, "session": _SESSION, "seen": _SEEN,
+    "guess": _GUESS,
 }  # fmt: skip
 
 

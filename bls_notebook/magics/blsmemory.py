@@ -13,6 +13,7 @@ from bls_notebook import display as displays
 from bls_notebook.devices.tracking.holders import SearchRoot, providers
 from bls_notebook.observe.progress import progress
 
+from .blscheck import remember
 from .cell_body import cell_body
 from .failing import reported
 from .notebook import Notebook
@@ -94,6 +95,7 @@ def _ended(notebook: Notebook, track: Any) -> Iterator[list[Any]]:
 
 def _finish(notebook: Notebook, track: Any, arguments: argparse.Namespace) -> None:
     notebook.assign(arguments.into, track)
+    remember(notebook, track)
     record, width = track.record, notebook.settings.width
     if arguments.widget:
         from bls_notebook.display.lifetimes.widget import lifetimes_widget

@@ -6,6 +6,7 @@ import argparse
 
 import bls_notebook as bls
 
+from .blscheck import remember
 from .cell_body import cell_body
 from .failing import reported
 from .notebook import Notebook
@@ -98,6 +99,7 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
             repeat=arguments.repeat, verify=arguments.verify,
         )  # fmt: skip
     notebook.assign(arguments.into, found)
+    remember(notebook, found)
     if arguments.verify and found.verification is None:
         why = "requests failed" if found.settings[0].problem else "no instance count is predicted to help"
         notebook.say(f"%blsprofile: --verify: nothing to run, as {why}", "info")
@@ -118,6 +120,7 @@ def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variabl
             value = body()
     finally:
         notebook.assign(arguments.into, profile)
+        remember(notebook, profile)
         if not arguments.quiet:
             notebook.show(profile)
         save(notebook, "%%blsprofile", profile, arguments.save, "load_session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -24,6 +24,10 @@ class Notebook:
 
     shell: InteractiveShell
     settings: BLSNotebook
+    recorded: dict[str, Any] = field(default_factory=dict)
+    """What magics recorded last, each by its name: for ``%blscheck``."""
+    guesses: dict[tuple[str, ...], str] = field(default_factory=dict)
+    """What was guessed, by the choices and the cell."""
 
     def variables(self, local: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the variables that expressions see: the notebook's, and a calling function's."""

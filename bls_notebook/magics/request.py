@@ -10,6 +10,7 @@ import bls_notebook as bls
 from bls_notebook import Response
 from bls_notebook.observe.progress import Progress, progress
 
+from .blscheck import remember
 from .failing import CellInterrupted, debug_later, reported
 from .notebook import Notebook
 from .output.live import LiveTable
@@ -71,6 +72,8 @@ def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
         result = _send(notebook, call, arguments)
     _debug_first_error(notebook, result)
     notebook.assign(arguments.into, result)
+    if not arguments.quiet or arguments.into:  # plain data about it: the tensors are nobody's for that
+        remember(notebook, result)
     return None if arguments.quiet else result
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import blsmemory, blsprofile, cell_body, request, tritonmodel
+from . import blscheck, blsguess, blsmemory, blsprofile, cell_body, request, tritonmodel
 from .notebook import Notebook
 from .parsing.arguments import Parser
 from .parsing.expressions import Variables
@@ -40,4 +40,6 @@ MAGICS = (
     Magic(blsprofile.PARSER, blsprofile.blsprofile_line),
     Magic(blsprofile.CELL_PARSER, blsprofile.blsprofile_cell),
     Magic(blsmemory.PARSER, blsmemory.bls_memory),
+    Magic(blscheck.PARSER, blscheck.bls_check),
+    Magic(blsguess.PARSER, blsguess.bls_guess),
 )

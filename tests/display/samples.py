@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bls_notebook.observe.analysis.judging import Judgement
 from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
 from bls_notebook.observe.records.metrics import BucketSeen, FamilyRecord, MetricRecord
@@ -124,5 +125,5 @@ def hostile() -> list[Any]:
     good = ResponseRecord(h, 1, h, (bad_tensor,), None, (h,), ((h, h),), 0.1, inputs=(bad_tensor,))
     bad = ResponseRecord(h, 1, h, (), bad_error, (h,), ((h, h),), 0.1)
     devices = DeviceTable((DeviceRecord(h, h, True, 1, 2, 3, 10), DeviceRecord(h, h)))
-    messages = [MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h)]
+    messages = [MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h), Judgement(h, False, h, h)]
     return [bad_model, good, bad, bad_error, devices, *messages]

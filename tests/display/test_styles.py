@@ -10,9 +10,12 @@ import pytest
 
 from bls_notebook.display import bundle, render, render_config
 from bls_notebook.display.browser.widget_files import widget_file
+from bls_notebook.display.guess import Guess, Shown, guess_display
+from bls_notebook.display.guess import shown as outcome
 from bls_notebook.display.progress import bar_html
 from bls_notebook.display.style import _COMMON, _PARTS, stylesheet
 from bls_notebook.observe.analysis.difference import difference
+from bls_notebook.observe.analysis.judging import Judgement
 from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.observe.records.metrics import MetricRecord
 from bls_notebook.observe.records.repository import MessageRecord
@@ -27,6 +30,7 @@ from tests.display.test_session import pipeline
 # The parts of the stylesheet, and the widgets' files, whose classes have a prefix each.
 WIDGETS = {
     "chart.css": ("bls-chart",),
+    "guess.css": ("bls-guess-ask",),
     "lifetimes.css": ("bls-life",),
     "timeline.css": ("bls-timeline", "bls-tl"),
 }
@@ -42,7 +46,7 @@ ONE: list[Any] = [
     *(MessageRecord("t", kind, "h", 0.1) for kind in ("done", "info", "warning", "error")),
     DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),
     Session((), (), 1), pipeline(), pipeline().statistics(), difference(pipeline(), pipeline(2)),
-    comparison(),
+    comparison(), Judgement("called a", False, "nothing", "Call it."),
     *(make() for make in lifetimes_samples.ALL.values()),
 ]  # fmt: skip
 MANY: list[list[Any]] = [
@@ -56,6 +60,8 @@ KINDS = ("ModelRecord", "ResponseRecord", "StatisticsRecord", "FamilyRecord")
 
 def displays() -> list[str]:
     shown = [*(render(each) for each in [*ONE, *MANY]), render([response()], stream=True)]
+    shown.append(guess_display(Guess(("a", "b"), outcome=(Shown("t", "<pre>t</pre>"),))))
+    shown.append(guess_display(Guess(made="a", outcome=outcome("", [{"image/svg+xml": "<svg/>"}]))))
     shown += [render([], empty=kind) for kind in KINDS] + [render_config("m", 'a: { b: "c" } # d\ne: 1')]
     return [*(display.html for display in shown), bar_html("w", 0.5), bar_html("w", None)]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Document, Piece, Words
 from bls_notebook.display.html import join, prose, tag
+from bls_notebook.observe.analysis.judging import Judgement
 from bls_notebook.observe.records.repository import MessageRecord
 
-__all__ = ["message_document"]
+__all__ = ["judgement_document", "message_document"]
 
 _MARKS = {
     "done": ("✓", "message-done"),
@@ -29,3 +30,9 @@ def message_document(record: MessageRecord) -> Document:
     if record.hint:
         blocks.append(Words(parts.quiet(parts.lines(record.hint)), "message-more", indent="  "))
     return Document(blocks, styles="message")
+
+
+def judgement_document(judgement: Judgement) -> Document:
+    """Show whether a claim holds, what was seen, and the hint on a line of its own."""
+    kind = "done" if judgement.holds else "error"
+    return message_document(MessageRecord(f"{judgement.claim}: {judgement.seen}", kind, judgement.hint))

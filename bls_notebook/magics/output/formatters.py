@@ -20,6 +20,7 @@ _LISTS: tuple[type, ...] = (Responses, Models, Statistics, Families)
 _NAMES = (
     "engine.recording.memory_track.MemoryTrack",
     "engine.recording.profile.Profile",
+    "observe.analysis.judging.Judgement",
     "observe.records.comparison.Comparison",
     "observe.records.lifetimes.Lifetimes",
     "observe.records.devices.DeviceTable",

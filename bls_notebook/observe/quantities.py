@@ -1,0 +1,64 @@
+"""Quantities as words: times, bytes and counts, as displays spell them and as a person types them."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["count", "duration", "quantity", "size"]
+
+_UNITS = {
+    "": 1, "%": 0.01, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
+    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+    "ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9,
+}  # fmt: skip
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zµ%]*)", re.IGNORECASE)
+
+
+def duration(seconds: float) -> str:
+    """Spell a time with three digits: ``7.31 µs``, ``420 ms``, ``1.45 s``."""
+    for factor, unit in ((1e6, "µs"), (1e3, "ms")):
+        value = seconds * factor
+        if value < 999.5:
+            return f"{_three(value)} {unit}"
+    return f"{_three(seconds)} s"
+
+
+def _three(value: float) -> str:
+    if value < 9.995:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def size(count: int) -> str:
+    """Spell a number of bytes in binary units, exactly where that is short; ``?`` if negative."""
+    if count < 0:
+        return "?"
+    value, unit = float(count), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1023.5 or unit == "TiB":
+            break
+        value /= 1024
+    if value == int(value):
+        return f"{int(value)} {unit}"
+    return f"{value:.1f} {unit}" if value < 99.95 else f"{value:.0f} {unit}"
+
+
+def count(number: int, noun: str) -> str:
+    """Spell a number with its noun: ``1 request``, ``1,000 requests``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def quantity(words: str) -> tuple[float, str] | None:
+    """Read a number and its unit: ``2 MB`` is 2,000,000 and ``bytes``, ``5 ms`` 5,000,000 and ``ns``.
+
+    Returns
+    -------
+    tuple of float and str, or None
+        The number in that unit, which is ``bytes``, ``ns`` or empty; None for other words.
+    """
+    found = _NUMBER.fullmatch(words.strip())
+    unit = found[2].lower() if found else ""
+    if found is None or unit not in _UNITS:
+        return None
+    of = "" if unit in ("", "%") else "bytes" if unit.endswith("b") else "ns"
+    return float(found[1]) * _UNITS[unit], of

@@ -1,0 +1,118 @@
+"""``%blscheck`` and ``%%blsguess`` in a real shell."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import bls_notebook as bls
+
+
+@pytest.fixture
+def sender(cells: Any) -> Any:
+    cells.model()
+    return cells
+
+
+def test_a_check_is_of_what_was_recorded_last(sender: Any) -> None:
+    sender("%%blsprofile -q\n%bls times IN=[1] -q")
+    shown = sender("%blscheck called times 1\n%blscheck called other")
+    assert shown.success
+    assert shown.value is None
+    assert shown.text.splitlines() == [
+        "✓ called times 1: 1 request to times",
+        "✗ called other: 0 requests to other; others: times 1",
+        "  Nothing was sent to other while this was recorded.",
+    ]
+    sender("%%blsprofile -q\n%bls times IN=[1] -n 2 -q")
+    assert sender("%blscheck called times 2").text.startswith("✓")
+    sender("%%blsmemory -q\n%bls times IN=[1] -q --into kept")
+    assert "held by kept" in sender("%blscheck nothing_left").text
+    sender("%bls times IN=[3.0]")
+    assert sender("%blscheck output COUNT == 1\n%blscheck device == cpu").text.count("✓") == 2
+    sender("%blsprofile times IN=[1.0] -n 2 --repeat 1 -q")
+    assert "verdict != helped: little" in sender("%blscheck verdict != helped").text
+
+
+def test_another_record_can_be_named(sender: Any) -> None:
+    sender("import bls_notebook as bls\nwith bls.profile() as mine:\n    %bls times IN=[1] -q")
+    assert sender("%blscheck called times --of mine").text.startswith("✓")
+    judged = sender("bls.judge(mine, 'called times')")
+    assert judged.value
+    assert judged.text == "✓ called times: 1 request to times"
+    with pytest.raises(AssertionError, match="at most 1 request at work"):
+        assert bls.judge(sender.shell.user_ns["mine"], "overlapped 2")
+
+
+def test_what_is_wrong_is_one_line(cells: Any) -> None:
+    shown = cells("%blscheck overlapped 2")
+    assert not shown.success
+    assert "got nothing yet, expected what %%blsprofile records: run a cell with it" in shown.text
+    assert "did you mean overlapped N" in cells("%blscheck overlaped 2").text
+    assert "missing: a claim" in cells("%blscheck").stderr
+    assert "nosuch" in cells("%blscheck nothing_left --of nosuch").stderr
+
+
+def test_a_guess_folds_away_what_the_cell_shows(sender: Any) -> None:
+    shown = sender('%%blsguess "as <b>one</b>" twice --into guess\nprint("seen")\n%bls times IN=[2]')
+    assert shown.success
+    [bundle] = shown.bundles
+    before, fold = bundle["text/html"].split("<details>")
+    assert "as &lt;b&gt;one&lt;/b&gt;" in before
+    assert "twice" in before
+    assert "<pre>seen</pre>" in fold
+    assert "[4.0]" in fold
+    assert "[4.0]" not in before
+    assert "data-bls-place" not in before  # no kernel, no widget
+    text = bundle["text/plain"].splitlines()
+    assert text[0] == "Your guess? as <b>one</b> · twice"
+    assert text[1:3] == ["seen", text[2]]
+    assert "times" in text[2]
+    assert sender("guess").value == ""
+
+
+def test_it_folds_other_magics_of_cells_and_what_was_replaced(sender: Any) -> None:
+    shown = sender("%%blsguess\n%%blsprofile --into found\n%bls times IN=[2] -q")
+    assert "wall" in shown.html
+    assert sender("len(found.record.spans)").value == 1
+    cell = (
+        "%%blsguess\nfrom IPython.display import SVG, display\n"
+        "handle = display('first', display_id=True)\nhandle.update('second')\nimport asyncio\n"
+        "await asyncio.sleep(0)\nSVG('<svg xmlns=\"http://www.w3.org/2000/svg\"></svg>')"
+    )
+    shown = sender(cell)
+    assert "second" in shown.html
+    assert "first" not in shown.html
+    assert "data:image/svg+xml;base64," in shown.html
+
+
+def test_a_cell_that_fails_shows_what_it_showed(cells: Any) -> None:
+    shown = cells("%%blsguess\nprint('so far')\n1 / 0")
+    assert isinstance(shown.error, ZeroDivisionError)
+    assert "so far" in shown.stdout
+    assert shown.html == ""
+
+
+def test_a_guess_is_taken_kept_and_shown(sender: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("anywidget")
+    monkeypatch.setattr(sender.shell, "kernel", object(), raising=False)
+    made = []
+    monkeypatch.setattr(
+        "bls_notebook.display.browser.alive.live", lambda make: made.append(make()) or made[-1]
+    )
+    cell = "%%blsguess one two --into guess\n%bls times IN=[2]"
+    shown = sender(cell)
+    assert f'data-bls-place="{made[0].place}"' in shown.html
+    assert "<details>" in shown.html
+    sender.shell.display_pub.outputs.clear()
+    made[0].guess = "  two \n of <them>" + "x" * 500
+    [update] = sender.shell.display_pub.outputs
+    assert update["update"]
+    assert "two of &lt;them&gt;" in update["data"]["text/html"]
+    assert "<details open>" in update["data"]["text/html"]
+    assert len(sender("guess").value) == 200
+    again = sender(cell)
+    assert "<details open>" in again.html
+    assert made[1].guess == made[0].guess
+    assert sender("%%blsguess one two\n1").html.count("<details open>") == 0  # another cell, another guess

@@ -1,0 +1,164 @@
+"""Claims about what was recorded: what is seen, the hint where one does not hold, words that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bls_notebook.observe.analysis.claims import FORMS, judge
+from bls_notebook.observe.analysis.judging import Judgement
+from bls_notebook.observe.errors import BLSError
+from bls_notebook.observe.quantities import quantity
+from bls_notebook.observe.records.comparison import Comparison, Measured, Setting, Verdict
+from bls_notebook.observe.records.lifetimes import Lifetimes
+from bls_notebook.observe.records.repository import ErrorRecord, ResponseRecord, TensorRecord
+from bls_notebook.observe.records.session import Session
+from tests.display.lifetimes_samples import ALL
+from tests.observe.simulated import Model, Simulation
+
+FOUR = ("scan",) * 4
+
+
+def session(instances: int = 1, steps: Any = (FOUR,), **more: Model) -> Session:
+    models = {"scan": Model([100], instances), "page": Model([5, FOUR, 5]), **more}
+    return Simulation(models, steps).session
+
+
+def comparison(cause: str = "queue") -> Comparison:
+    verdict = Verdict(cause, "They queued.", "Set a count.", "scan")
+    setting = Setting(0, session(steps=("scan",) * 4), session(4), Measured(4, 400, 200))
+    return Comparison("scan", 4, 1, (setting,), verdict)
+
+
+def answers(device: str = "cpu") -> tuple[ResponseRecord, ...]:
+    tensor = TensorRecord("DIGIT", "INT32", (1,), device, 4, "[3]")
+    return (ResponseRecord("reader", tensors=(tensor,), seconds=0.02),)
+
+
+FAILED = (ResponseRecord("reader", error=ErrorRecord("blank\ntraceback")),)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "claim", "seen"),
+    [
+        (session(4), "overlapped 4", "4 requests at work at the same time"),
+        (session(4), "overlapped 3 of scan", "4 requests of scan at work at the same time"),
+        (session(4, ("page",)), "overlapped 4", "4 requests at work at the same time"),
+        (session(1, ("page",)), "called scan 4", "4 requests to scan; others: page 1"),
+        (session(1), "called scan", "4 requests to scan"),
+        (session(1), "requests==4 of scan", "requests of scan: 4"),
+        (session(4), "queued < 1 us", "queued: 0.00 µs"),
+        (session(4), "moved == 0", "moved: 0"),
+        (session(4), "wall <= 1 ms", "wall: 0.10 µs"),
+        (comparison(), "verdict == queue", "queue: They queued."),
+        (comparison(), "verdict != helped", "queue: They queued."),
+        (comparison(), "speedup >= 2", "speedup: 2"),
+        (comparison(), "overlapped 4", "4 requests at work at the same time"),  # of its gathered run
+        (Lifetimes(), "nothing_left", "nothing left behind"),
+        (ALL["leak"](), "nothing_left on gpu:7", "nothing left behind on gpu:7"),
+        (ALL["leak"](), "peak < 1 TB", "a peak of"),
+        (answers(), "output DIGIT == 3", "DIGIT: [3]"),
+        (answers(), "output DIGIT != [ 4 ]", "DIGIT: [3]"),
+        (answers("gpu:0 (simulated)"), "device == gpu:0", "DIGIT on gpu:0 (simulated)"),
+        (answers(), "errors == 0", "errors: 0"),
+        (answers(), "responses == 1", "responses: 1"),
+        (answers(), "first < 50 ms", "first: 20.0 ms"),
+    ],
+)
+def test_a_claim_that_holds_says_what_was_seen_and_has_no_hint(recorded: Any, claim: str, seen: str) -> None:
+    judgement = judge(recorded, claim)
+    assert judgement
+    assert judgement.seen.startswith(seen)
+    assert judgement.hint == ""
+
+
+@pytest.mark.parametrize(
+    ("recorded", "claim", "seen", "hint"),
+    [
+        (session(1), "overlapped 4", "at most 1 request at work", "stood in a queue"),
+        (session(4, ("scan",) * 4), "overlapped 4", "at most 1 request at work", "Each was sent after"),
+        (session(2), "overlapped 4 of scan", "at most 2 requests of scan", "stood in a queue"),
+        (session(4, (FOUR[:2],)), "overlapped 4", "at most 2 requests", "2 requests in all: send 4"),
+        (session(4), "overlapped 2 of resize", "no request of resize was at work", "send 2"),
+        # A caller that waits for its callee is not at work beside it.
+        (session(1, ("page",)), "overlapped 2", "at most 1 request", "stood in a queue"),
+        (session(1), "called resize", "0 requests to resize; others: scan 4", "Nothing was sent to resize"),
+        (session(1), "called scan 5", "4 requests to scan", "Send more requests"),
+        (session(1), "called scan 3", "4 requests to scan", "Send fewer requests"),
+        (comparison(), "verdict == helped", "queue: They queued.", "Set a count."),
+        (comparison(), "speedup > 2", "speedup: 2", "Set a count."),
+        (ALL["leak"](), "nothing_left", "", "To let go: "),
+        (ALL["leak"](), "peak < 1 kB", "a peak of", "Alive at that moment: "),
+        (answers(), "output LABEL == 3", "LABEL: no such output", "The outputs are DIGIT."),
+        (FAILED, "output DIGIT == 3", "DIGIT: an error, blank", ""),
+        (answers(), "device == gpu:0", "DIGIT on cpu", "preferred_memory"),
+        (FAILED, "device == cpu", "no tensors came", "preferred_memory"),
+        (FAILED, "errors == 0", "errors: 1", "blank"),
+    ],
+)
+def test_one_that_does_not_hold_says_what_was_seen_and_gives_a_hint(
+    recorded: Any, claim: str, seen: str, hint: str
+) -> None:
+    judgement = judge(recorded, claim)
+    assert not judgement
+    assert judgement.seen.startswith(seen)
+    assert hint in judgement.hint
+    assert repr(judgement) == f"<{judgement.claim}: no, {judgement.seen}>"
+
+
+def test_a_leak_names_its_holders_once() -> None:
+    judgement = judge(ALL["leak"](), "nothing_left")
+    assert "held by leaky.kept" in judgement.seen
+    assert judgement.seen.count("leaky.kept") == 1
+
+
+@pytest.mark.parametrize(
+    ("claim", "said"),
+    [
+        ("", "expected one of overlapped, called"),
+        ("overlaped 4", "did you mean overlapped N [of MODEL]?"),
+        ("overlapped", "expected overlapped N [of MODEL], such as: overlapped 4"),
+        ("overlapped four", "expected overlapped N"),
+        ("wall < 3", "expected wall OP TIME"),
+        ("wall << 3 ms", "expected wall OP TIME"),
+        ("requests == 1.5.2", "expected requests OP N"),
+        ("queued < 1.2.3 ms", "expected a time"),
+        ("verdict == good", "expected verdict == CAUSE"),
+        ("nothing_left", "expected what %%blsmemory records"),
+        ("errors == 0", "got Session, expected what %bls records"),
+    ],
+)
+def test_words_that_are_no_claim_are_told_in_one_line(claim: str, said: str) -> None:
+    with pytest.raises(BLSError) as caught:
+        judge(session(), claim)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_form_reads_its_own_example() -> None:
+    for name, form in FORMS.items():
+        assert form.example.startswith(name)
+        assert form.read(form.example) is not None, form.example
+
+
+def test_something_else_has_no_claims() -> None:
+    for other in (3, [], [1], "overlapped 4", None):
+        with pytest.raises(BLSError, match="expected what %%blsprofile records"):
+            judge(other, "overlapped 4")
+
+
+def test_a_judgement_is_plain_data() -> None:
+    judgement = judge(session(), "overlapped 4")
+    assert Judgement.from_dict(judgement.to_dict()) == judgement
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("2 MB", (2_000_000, "bytes")), ("2MiB", (2 << 20, "bytes")), ("5 ms", (5e6, "ns")), ("7", (7, "")),
+        ("50%", (0.5, "")), ("1.5s", (1.5e9, "ns")), ("3 apples", None), ("", None), ("-1", None),
+    ],
+)  # fmt: skip
+def test_quantities_are_read(words: str, found: Any) -> None:
+    assert quantity(words) == found
