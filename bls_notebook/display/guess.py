@@ -76,7 +76,7 @@ def _image(kind: str, data: str | bytes, alt: str) -> Html:
     if kind == "image/svg+xml" or isinstance(data, bytes):
         data = base64.b64encode(data.encode() if isinstance(data, str) else data).decode()
     source = f"data:{kind};base64,{''.join(data.split())}"
-    return Html(f'<img class="bls-guess-image" alt="{text(alt)}" src="{source}">')
+    return Html(f'<img class="bls-guess-image" alt="{text(alt)}" src="{text(source)}">')
 
 
 def guess_display(guess: Guess, *, width: int = 100, widget: Any = None) -> Display:

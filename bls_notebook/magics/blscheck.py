@@ -33,7 +33,7 @@ PARSER.usage = "%(prog)s CLAIM [--of NAME]"
 _add = PARSER.add_argument
 _add("claim", metavar="CLAIM", nargs="*", help="what should be so")
 _add(
-    "--of", type=identifier, metavar="NAME", help="a variable with what is judged (default: the last record)"
+    "--of", type=identifier, metavar="NAME", help="a variable with the record (default: the last one)"
 )
 
 
