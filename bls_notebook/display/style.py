@@ -174,7 +174,11 @@ _SEEN = """
 .bls-seen-pixels{image-rendering:pixelated}
 .bls-seen-figures{font-variant-numeric:tabular-nums}
 .bls-seen-bad{color:var(--b-amber);font-weight:600}
-    "guess": _GUESS,
+"""
+
+_GUESS = """
+.bls-guess-choice{display:inline-block;margin:2px 4px 2px 2px;padding:1px 10px;border:1px solid var(--b-line);border-radius:12px}
+.bls-guess-image{max-width:100%}
 """
 
 # Who says that a page is dark: JupyterLab, VS Code, Colab.

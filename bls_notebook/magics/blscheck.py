@@ -32,9 +32,7 @@ PARSER = Parser(
 PARSER.usage = "%(prog)s CLAIM [--of NAME]"
 _add = PARSER.add_argument
 _add("claim", metavar="CLAIM", nargs="*", help="what should be so")
-_add(
-    "--of", type=identifier, metavar="NAME", help="a variable with the record (default: the last one)"
-)
+_add("--of", type=identifier, metavar="NAME", help="a variable with the record (default: the last one)")
 
 
 def remember(notebook: Notebook, recorded: Any) -> None:
