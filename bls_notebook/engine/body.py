@@ -10,7 +10,7 @@ import inspect
 import threading
 from collections.abc import Callable
 from contextvars import copy_context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from bls_notebook.pb_utils._runtime import caller_var
@@ -22,11 +22,16 @@ from .waiting.ctrl_c import CtrlC, may_be_interrupted
 from .waiting.loops import ModelLoop
 from .waiting.parking import Parker
 
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.errors import ErrorRecord
+
 __all__ = ["run_body"]
 
 
-def run_body(server: Server, function: Callable[[], Any]) -> Any:
+def run_body(server: Server, function: Callable[[], Any], errors: list[ErrorRecord] | None = None) -> Any:
     """Return what `function()` returns, awaited where it is a coroutine.
+
+    The last errors that requests of the body were answered with are added to `errors`.
 
     Raises
     ------
@@ -47,6 +52,8 @@ def run_body(server: Server, function: Callable[[], Any]) -> Any:
             raise
         finally:
             execution.finished = True
+            if errors is not None:
+                errors.extend(execution.causes or ())
 
     may_be_interrupted(run.__code__)
     with CtrlC():

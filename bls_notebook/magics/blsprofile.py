@@ -8,7 +8,7 @@ import bls_notebook as bls
 
 from .blscheck import remember
 from .cell_body import cell_body
-from .failing import reported
+from .failing import fail_on, reported
 from .notebook import Notebook
 from .parsing.arguments import Parser, identifier, whole_number
 from .parsing.expressions import Variables, evaluate
@@ -104,6 +104,7 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
         why = "requests failed" if found.settings[0].problem else "no instance count is predicted to help"
         notebook.say(f"%blsprofile: --verify: nothing to run, as {why}", "info")
     save(notebook, "%blsprofile", found, arguments.save, "load_comparison")
+    fail_on(notebook, [setting.problem for setting in found.settings if setting.problem], found)
     return None if arguments.quiet else found
 
 

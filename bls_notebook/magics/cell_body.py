@@ -6,14 +6,17 @@ import ast
 import inspect
 from collections.abc import Callable
 from types import CodeType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 
-from .failing import display_of
+from .failing import display_of, fail_on
 from .notebook import Notebook
 from .parsing.arguments import Parser, identifier
 from .parsing.expressions import Variables
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.errors import ErrorRecord
 
 __all__ = ["PARSER", "CellSyntaxError", "bls_cell", "cell_body"]
 
@@ -72,10 +75,14 @@ def cell_body(notebook: Notebook, magic: str, cell: str) -> Callable[[], Any]:
     def body() -> Any:
         __tracebackhide__ = True
         try:
-            return bls.current_repository().run(function)
+            errors: list[ErrorRecord] = []
+            value = bls.current_repository().run(function, errors)
         except BaseException as error:
             _show_from_the_cell_on(notebook, error, file)
             raise
+        if errors:
+            fail_on(notebook, [error.message for error in errors], errors[0])
+        return value
 
     return body
 

@@ -7,7 +7,7 @@ some exceptions; whoever had it before keeps the exceptions that are not ours.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -17,17 +17,39 @@ import bls_notebook as bls
 from bls_notebook import display as displays
 from bls_notebook.engine.description import traceback_of
 from bls_notebook.observe.records.errors import ErrorRecord
+from bls_notebook.observe.visible import first_line
 
 from .notebook import Notebook
 
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import MessageRecord
 
-__all__ = ["CellInterrupted", "add_handler", "debug_later", "display_of", "reported"]
+__all__ = [
+    "CellInterrupted",
+    "FailedRequest",
+    "add_handler",
+    "debug_later",
+    "display_of",
+    "fail_on",
+    "reported",
+]
 
 
 class CellInterrupted(bls.BLSError):
     """Ctrl-C ended what a magic did."""
+
+
+class FailedRequest(bls.BLSError):
+    """A request was answered with an error, and the settings say that this fails its cell."""
+
+
+def fail_on(notebook: Notebook, errors: Sequence[str], shown: object) -> None:
+    """Fail the cell if there are errors and the settings say so; ``shown`` is drawn for what went wrong."""
+    if errors and notebook.settings.raise_errors:
+        count = f"{len(errors)} requests failed: " if len(errors) > 1 else ""
+        error = FailedRequest(f"{count}{first_line(errors[0])}")
+        _mark(error, notebook.draw(shown))
+        raise error
 
 
 @contextmanager
@@ -110,6 +132,8 @@ def add_handler(notebook: Notebook) -> Callable[[], None]:
         if display is not None:
             shell._last_traceback = display.text.splitlines()  # what a kernel puts in its reply
             notebook.publish(display)
+            if notebook.settings.raise_errors:  # what runs notebooks without a person looks for this one
+                shell._showtraceback(kind, error, [f"{kind.__name__}: {first_line(str(error))}"])
         elif isinstance(error, before[0]):
             return list(before[1](kind, error, tb, tb_offset=tb_offset))
         else:

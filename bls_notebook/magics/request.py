@@ -11,7 +11,7 @@ from bls_notebook import Response
 from bls_notebook.observe.progress import Progress, progress
 
 from .blscheck import remember
-from .failing import CellInterrupted, debug_later, reported
+from .failing import CellInterrupted, debug_later, fail_on, reported
 from .notebook import Notebook
 from .output.live import LiveTable
 from .output.results import Responses
@@ -29,7 +29,8 @@ PARSER = Parser(
     "Sends a request to a model and gives its response, or a list of them with -n or --stream. "
     "INPUT=EXPRESSION is an input by its name; the expression sees the notebook's variables. Arrays are "
     "sent as they are; lists, numbers and text take the data type that the model's config asks for. "
-    "An error response is shown, not raised; %debug then opens in the frame of the model that failed. "
+    "An error response is shown, not raised (unless "
+    "%config BLSNotebook.raise_errors = True); %debug then opens in the frame of the model that failed. "
     "%%bls runs a whole cell that sends requests of its own.",
     """\
   %bls add_sub INPUT0=[1, 2, 3] INPUT1=np.ones(3)
@@ -74,6 +75,10 @@ def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
     notebook.assign(arguments.into, result)
     if not arguments.quiet or arguments.into:  # plain data about it: the tensors are nobody's for that
         remember(notebook, result)
+    failed = [r for r in (result if isinstance(result, Responses) else [result]) if r.error is not None]
+    if failed:
+        came = getattr(result, "shown_in", None) == notebook.cell_number
+        fail_on(notebook, [str(r.error) for r in failed], failed[0].record.error if came else result)
     return None if arguments.quiet else result
 
 

@@ -29,6 +29,11 @@ class BLSNotebook(Configurable):
         False,
         help="Whether what Triton would pass in silence (the warnings of a response) fails the request.",
     ).tag(config=True)
+    raise_errors = Bool(
+        False,
+        help="Whether an error response fails the cell of the magic that got it, so that nbconvert, "
+        "papermill and `jupyter execute` fail too; else it is shown, and the notebook goes on.",
+    ).tag(config=True)
     show_warnings = Bool(True, help="Whether displays show warnings.").tag(config=True)
     widgets = Bool(
         True,

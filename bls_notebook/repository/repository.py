@@ -24,6 +24,7 @@ from .source.model_source import SourceFolder
 from .statistics import statistics_of, statistics_record_of
 
 if TYPE_CHECKING:
+    from bls_notebook.observe.records.errors import ErrorRecord
     from bls_notebook.observe.records.repository import ModelRecord
     from bls_notebook.observe.records.statistics import StatisticsRecord
 
@@ -346,20 +347,17 @@ class ModelRepository:
         """Send a request to a decoupled model and await its responses one by one; as `stream`."""
         return self._sender.walk_async(self._sender.request(*arguments, **options))
 
-    def run(self, function: Callable[[], Any]) -> Any:
-        """Run a function as the body of an `execute`: it may send BLS requests.
+    def run(self, function: Callable[[], Any], errors: list[ErrorRecord] | None = None) -> Any:
+        """Run a function as the body of an `execute`, which may send BLS requests; return what it returns.
 
         Parameters
         ----------
         function : callable
             Without arguments; a coroutine function is awaited, in an event loop of its own.
-
-        Returns
-        -------
-        object
-            What the function returned.
+        errors : list, optional
+            To which the last errors are added that requests of the function were answered with.
         """
-        return run_body(self._server, function)
+        return run_body(self._server, function, errors)
 
     @property
     def strict(self) -> bool:

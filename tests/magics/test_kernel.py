@@ -141,6 +141,16 @@ def test_a_failed_definition_fails_the_cell_with_one_display(kernel: Kernel) -> 
     assert kernel.run("%bls times IN=[1]")[0]["status"] == "ok"
 
 
+def test_an_error_response_is_an_error_of_the_kernel_if_it_is_asked_to_be(kernel: Kernel) -> None:
+    assert kernel.run("%bls times IN=[-1]")[0]["status"] == "ok"
+    kernel.run("%config BLSNotebook.raise_errors = True")
+    reply, outputs = kernel.run("%bls times IN=[-1]")
+    kernel.run("%config BLSNotebook.raise_errors = False")
+    assert (reply["status"], reply["ename"]) == ("error", "FailedRequest")
+    assert [m["msg_type"] for m in outputs] == ["display_data", "error"]
+    assert "negative" in outputs[1]["content"]["evalue"]
+
+
 def test_a_bad_argument_fails_the_cell_with_one_line(kernel: Kernel) -> None:
     reply, outputs = kernel.run("%bls times IN=[1")
     assert reply["status"] == "error"

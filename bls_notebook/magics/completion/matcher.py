@@ -35,7 +35,7 @@ def add_completion(notebook: Notebook) -> Callable[[], None]:
             return {"completions": [], "suppress": False}
         fragment, names = found
         return {
-            "completions": _Only(completer.SimpleCompletion(text=name, type="param") for name in names),
+            "completions": _Only(completer.SimpleCompletion(text=name, type=_kind(name)) for name in names),
             "matched_fragment": fragment,
             "suppress": True,
         }
@@ -68,3 +68,14 @@ def _found(notebook: Notebook, context: completer.CompletionContext) -> tuple[st
     from .triton_names import Code
 
     return in_python(Code(text, cursor, variables), models)
+
+
+def _kind(name: str) -> str:
+    """What a frontend writes beside a name."""
+    for end, kind in (("=", "input"), ("/", "path")):
+        if name.endswith(end):
+            return kind
+    if name.startswith("-"):
+        return "option"
+    value = getattr(bls.pb_utils, name, None)
+    return "class" if isinstance(value, type) else "function" if callable(value) else "name"
