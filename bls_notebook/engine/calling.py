@@ -25,6 +25,7 @@ from . import logs, messages
 from .core.execution import Execution
 from .core.model import LoadedModel
 from .core.server import Server
+from .description import label_of
 from .failures import error_response, originating, over_bls
 from .recording.spans import record_refused
 from .tensors.inbound import NotReceivedError, received
@@ -166,7 +167,7 @@ class SendingExecution(Execution):
 
     def log(self, level: str, message: str, file: str, line: int) -> None:
         """Write to the server's log."""
-        logs.write(LogLine(level, self.model_name, message, file, line, self.bare))
+        logs.write(LogLine(level, self.model_name, message, label_of(file), line, self.bare))
 
     def metric_family(self, name: str, description: str, kind: str) -> Any:
         """Return a family of custom metrics."""

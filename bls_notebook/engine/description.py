@@ -36,6 +36,8 @@ __all__ = [
     "home_of",
     "internal_paths",
     "is_a",
+    "label_of",
+    "labels",
     "source_of",
     "traceback_of",
 ]
@@ -54,6 +56,9 @@ _NO_ROOM = "maximum recursion depth exceeded, with no room left to say more"
 
 # Frames of these files are this package's own machinery, not the model's.
 internal_paths: tuple[str, ...] = (__file__.rsplit("engine", 1)[0],)
+
+# What cells are called where a person reads it, by the names of their files.
+labels: dict[str, str] = {}
 
 _Answer = TypeVar("_Answer")
 _Line = tuple[FrameType, int]
@@ -140,6 +145,11 @@ def describe(error: BaseException, model: str = "", version: int = 0) -> Descrip
     return tuple.__new__(Description, (kind, words, words, f"{kind}: {words}", ()))  # takes no room either
 
 
+def label_of(file: str) -> str:
+    """Return what a file is called where a person reads it."""
+    return labels.get(file, file)
+
+
 def _describe(error: BaseException, model: str, version: int) -> Description:
     kind = _asked("exception", _kind, error)
     text, problem = _text(error)
@@ -208,7 +218,7 @@ def _code_lines(error: BaseException) -> tuple[_Line, ...]:
 def _at(lines: tuple[_Line, ...]) -> str:
     """The frames as Triton lists them, innermost first."""
     at = "".join(
-        f"  {_plain(frame.f_code.co_filename)}({line}): {_plain(frame.f_code.co_name)}\n"
+        f"  {_plain(label_of(frame.f_code.co_filename))}({line}): {_plain(frame.f_code.co_name)}\n"
         for frame, line in reversed(lines)
     )
     return f"\n\nAt:\n{at}" if at else ""
@@ -222,7 +232,7 @@ def _frames(
     for frame, line in lines:
         home = home_of(frame.f_globals)
         file = str.__str__(frame.f_code.co_filename)
-        shown = _plain(file)
+        shown = _plain(label_of(file))
         if out and (out[-1].file, out[-1].line) == (shown, line):
             continue  # a comprehension is a frame of its own in some versions of Python
         name, number = (home.model, home.version) if home is not None else ("", 0)
@@ -234,7 +244,7 @@ def _frames(
         if file:
             line = line if type(line) is int and 0 < line < 1 << 31 else 1
             around = _around(source_of(file), line)
-            out.append(FrameRecord(model, version, _plain(file), line, "", around))
+            out.append(FrameRecord(model, version, _plain(label_of(file)), line, "", around))
     return tuple(out)
 
 

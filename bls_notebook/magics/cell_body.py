@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 
+from .cell_place import place_of
 from .failing import display_of, fail_on
 from .notebook import Notebook
 from .parsing.arguments import Parser, identifier
@@ -90,9 +92,16 @@ def cell_body(notebook: Notebook, magic: str, cell: str) -> Callable[[], Any]:
 def _function(notebook: Notebook, magic: str, cell: str) -> tuple[Callable[[], Any], str]:
     """Return a function that runs the cell, and the name of the cell's file."""
     shell: Any = notebook.shell
-    # One line more, so that lines are numbered as they are in the cell, where the magic is the first.
-    source = f"# {magic}\n" + shell.transform_cell(cell)
-    file = str(shell.compile.cache(source, notebook.cell_number, raw_code=f"{magic}\n" + cell))
+    place = place_of(notebook, cell)
+    body = cell.lstrip("\n")
+    # Lines are numbered as they are in the cell, where the magic is above.
+    above = (1 if place is None else place.line - 1) + len(cell) - len(body)
+    source = f"# {magic}" + "\n" * above + shell.transform_cell(body)
+    if place is None:
+        file = str(shell.compile.cache(source, notebook.cell_number, raw_code=f"{magic}\n" + cell))
+    else:
+        file = place.file
+        linecache.cache[file] = (len(source), None, source.splitlines(True), file)
     try:
         codes = _compile(notebook, source, file)
     except SyntaxError as error:

@@ -12,6 +12,7 @@ from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_s
 
 from .completion.matcher import add_completion
 from .completion.tooltip import add_tooltips
+from .debugger import help_debugger
 from .failing import add_handler
 from .memory_watch import watch_memory
 from .notebook import Notebook
@@ -32,7 +33,15 @@ def add_magics(shell: InteractiveShell) -> Callable[[], None]:
     for magic in MAGICS:
         untyped.register_magic_function(_function(notebook, magic), magic.kind, magic.name)
         added.callback(untyped.magics_manager.magics[magic.kind].pop, magic.name, None)
-    for add in (add_formatters, add_handler, watch_memory, show_logs, add_completion, add_tooltips):
+    for add in (
+        add_formatters,
+        add_handler,
+        watch_memory,
+        show_logs,
+        add_completion,
+        add_tooltips,
+        help_debugger,
+    ):
         added.callback(add(notebook))
     untyped.configurables.append(notebook.settings)
     added.callback(_drop, untyped.configurables, notebook.settings)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import bls_notebook as bls
 
+from .cell_place import place_of
 from .failing import reported
 from .notebook import Notebook
 from .parsing.arguments import Parser, whole_number
@@ -49,9 +50,10 @@ def tritonmodel(notebook: Notebook, line: str, cell: str, variables: Variables) 
     """Define and load a model from a cell."""
     arguments = PARSER.parse_line(line, variables)
     config = config_of(PARSER, arguments, variables)
+    place = place_of(notebook, cell)
     with reported(notebook, arguments.name):
         record = bls.current_repository().define(
-            arguments.name, cell, config, arguments.version, notebook_names=variables.keys()
+            arguments.name, cell, config, arguments.version, variables.keys(), place
         )
     return None if arguments.quiet else record
 

@@ -82,4 +82,5 @@ def get_model_dir() -> str:
     try:
         return current_caller().model_directory()
     except TritonModelException:
-        return os.path.dirname(os.path.abspath(sys._getframe(1).f_code.co_filename))
+        frame = sys._getframe(1)  # the file of a cell's code is not where its model is
+        return os.path.dirname(os.path.abspath(frame.f_globals.get("__file__") or frame.f_code.co_filename))

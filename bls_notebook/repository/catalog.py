@@ -46,6 +46,7 @@ from .source.model_source import ModelSource
 from .source.names import check_model_name, check_version
 from .source.notebook_globals import undefined_name_warnings
 from .source.notebook_imports import stray_import_warnings
+from .source.place import SourcePlace
 from .statistics import server_families
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ class Catalog:
         config: Config | ModelConfigMessage | None,
         version: int,
         notebook_names: Collection[str] | None,
+        place: SourcePlace | None = None,
     ) -> ModelRecord:
         """Define a model by its source, and load it."""
         check_model_name(name)
@@ -140,12 +142,15 @@ class Catalog:
                 raise BLSError(
                     f"model {name!r}: source: {error}; expected text that has a UTF-8 form"
                 ) from error
-            warnings = undefined_name_warnings(source, name, notebook_names)
-            warnings += stray_import_warnings(source, name)
+            numbered = source if place is None else place.numbered(source)
+            warnings = undefined_name_warnings(numbered, name, notebook_names)
+            warnings += stray_import_warnings(numbered, name)
             if warnings and self.server.strict:
                 raise ModelLoadError(f"{'; '.join(warnings)} (strict)", name)
             folder = self.service.folder.write(name, {f"{version}/model.py": code})
-            model = ModelSource(name, folder, "cell", config, warnings=warnings)
+            if place is None:
+                place = SourcePlace(str(folder / str(version) / "model.py"), f"{name}/{version}/model.py")
+            model = ModelSource(name, folder, "cell", config, warnings=warnings, place=place)
             record = self.service.load_written(model)
             previous = self._definitions.get(name)
             self._definitions[name] = model

@@ -20,7 +20,7 @@ from .loading.python_backends import backend_folders, backend_path
 from .requests.response import Response
 from .requests.sender import Sender, takes_arguments_of
 from .source.layout import repository_paths, shown_path
-from .source.model_source import SourceFolder
+from .source.place import SourcePlace
 from .statistics import statistics_of, statistics_record_of
 
 if TYPE_CHECKING:
@@ -90,10 +90,6 @@ class ModelRepository:
         opened(self._catalog.service)
         self._catalog.start(poll_seconds)
 
-    @property
-    def _folder(self) -> SourceFolder:
-        return self._catalog.service.folder
-
     # -- defining and loading ----------------------------------------------------------------------
 
     def define(
@@ -103,6 +99,7 @@ class ModelRepository:
         config: str | Mapping[str, Any] | ModelConfigMessage | None = None,
         version: int = 1,
         notebook_names: Collection[str] | None = None,
+        place: SourcePlace | None = None,
     ) -> ModelRecord:
         """Define a model by its source, and load it; what ``%%tritonmodel`` calls.
 
@@ -120,6 +117,8 @@ class ModelRepository:
         notebook_names : collection of str, optional
             Variables of the notebook: what the source reads of them without defining it is told in the
             record's warnings. (Names that are defined nowhere are told in any case.)
+        place : SourcePlace, optional
+            Where the source was written: debuggers, tracebacks and messages name that file and its lines.
 
         Returns
         -------
@@ -130,7 +129,7 @@ class ModelRepository:
         InvalidNameError, ConfigError, ModelLoadError
             Nothing has changed then: a version that was serving still serves.
         """
-        return self._catalog.define(name, source, config, version, notebook_names)
+        return self._catalog.define(name, source, config, version, notebook_names, place)
 
     def set_config(self, name: str, config: str | Mapping[str, Any]) -> ModelRecord | None:
         """Give a model's config.pbtxt; what ``%%tritonconfig`` calls.

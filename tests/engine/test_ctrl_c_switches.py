@@ -159,7 +159,7 @@ def test_the_repository_stays_consistent(ctrl_c: None, repo: bls.ModelRepository
             repo.define("a", DOUBLE, pbtxt())
         assert infer(repo, "a", 4) == 8
         assert [row.state for row in repo.index()] == ["READY"]
-        assert len(list(repo._folder._root.iterdir())) == 1  # type: ignore[union-attr]
+        assert len(list(repo._catalog.service.folder._root.iterdir())) == 1  # type: ignore[union-attr]
         assert not repo._catalog.service.lock_of("a")._owner
 
     lines = at_every_line(lambda: VERBS[verb](repo), check, 101 if verb == "unload" else 397)

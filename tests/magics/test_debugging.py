@@ -39,6 +39,19 @@ def test_an_error_response(cells, debug: Callable[..., str]) -> None:
     assert "array([-5.]" in debug("p array")
 
 
+def test_the_first_stop_shows_the_source(cells, debug: Callable[..., str]) -> None:
+    cells.model()
+    cells("%bls times IN=[-5]")
+    assert "raise ValueError" in debug()
+
+
+def test_the_first_stop_in_a_model_of_a_script(cells, debug: Callable[..., str]) -> None:
+    cells("import bls_notebook as bls\nrepo = bls.current_repository()")
+    cells("repo.define('fails', 'class TritonPythonModel:\\n    def execute(self, r):\\n        1 / 0')")
+    cells("%bls fails")
+    assert "1 / 0" in debug()
+
+
 def test_one_error_among_many(cells) -> None:
     cells.model()
     cells("%bls times IN=[-5] -n 3")

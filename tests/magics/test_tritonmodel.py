@@ -82,3 +82,54 @@ def test_a_cell_that_raises_something_odd_fails_like_any_other(cells) -> None:
     assert not shown.success
     assert "odd failed" in shown.text
     assert "version 1 could not be loaded" in shown.text
+
+
+LOOKS = """\
+
+%%tritonmodel looks --output OUT BYTES [1]
+import inspect, os, pickle
+import numpy as np, triton_python_backend_utils as pb_utils
+
+class Point:
+    x = 1
+
+class TritonPythonModel:
+    def execute(self, requests):
+        assert os.path.isfile(__file__) and os.path.basename(__file__) == "model.py"
+        assert os.path.samefile(pb_utils.get_model_dir(), os.path.dirname(__file__))
+        assert type(pickle.loads(pickle.dumps(Point()))) is Point
+        seen = inspect.getsource(Point) + inspect.getsource(TritonPythonModel.last)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.array([seen], object))])]
+
+    def last(self):
+        return missing_name
+"""
+
+
+def test_a_model_sees_its_own_file_and_source(cells) -> None:
+    defined = cells(LOOKS)
+    assert "line 18: 'missing_name'" in defined.value.warnings[0]  # as the cell counts
+    response = cells("%bls looks").value
+    assert response.error is None, response.error
+    source = response["OUT"].as_numpy()[0].decode()
+    assert source == "class Point:\n    x = 1\n    def last(self):\n        return missing_name\n"
+
+
+def test_lines_in_messages_are_those_of_the_cell(cells) -> None:
+    cells(
+        "%%tritonmodel fails\n\nclass TritonPythonModel:\n    def execute(self, requests):\n        1 / 0\n"
+    )
+    number = cells.shell.displayhook.prompt_count
+    failed = cells("%bls fails").value.record.error
+    frame = failed.frames[-1]
+    assert (frame.file, frame.line) == (f"Cell In[{number}]", 5)
+    assert (5, "        1 / 0") in frame.source
+    refused = cells("%%tritonmodel fails\n\nx = = 1\n")
+    assert "line 3" in refused.text
+
+
+def test_text_that_is_no_cell_keeps_its_own_lines(cells) -> None:
+    cells("source = 'class TritonPythonModel:\\n    def execute(self, requests):\\n        1 / 0\\n'")
+    cells("get_ipython().run_cell_magic('tritonmodel', 'fails', source)")
+    frame = cells("%bls fails").value.record.error.frames[-1]
+    assert (frame.file, frame.line) == ("fails/1/model.py", 3)

@@ -326,7 +326,7 @@ def test_the_config_is_a_copy(repo: bls.ModelRepository) -> None:
 
 
 def folder_of(repo: bls.ModelRepository) -> Path:
-    root = repo._folder._root
+    root = repo._catalog.service.folder._root
     assert root is not None
     return root
 
@@ -444,11 +444,11 @@ def test_loading_while_a_cell_redefines(repo: bls.ModelRepository) -> None:
 
 def test_redefining_leaves_nothing_behind(repo: bls.ModelRepository) -> None:
     repo.define("m", saying("1"), TEXT)
-    assert repo._folder._root is not None
-    folders, finders = list(repo._folder._root.iterdir()), len(sys.path_importer_cache)
+    assert repo._catalog.service.folder._root is not None
+    folders, finders = list(repo._catalog.service.folder._root.iterdir()), len(sys.path_importer_cache)
     for number in range(5):
         repo.define("m", saying(str(number)), TEXT)
-    assert len(list(repo._folder._root.iterdir())) == len(folders)
+    assert len(list(repo._catalog.service.folder._root.iterdir())) == len(folders)
     assert len(sys.path_importer_cache) <= finders
     repo.clear()
-    assert list(repo._folder._root.iterdir()) == []
+    assert list(repo._catalog.service.folder._root.iterdir()) == []

@@ -352,7 +352,7 @@ import asyncio, io
 repo = bls.ModelRepository()
 repo.define("a", DOUBLE, pbtxt())
 asyncio.run(repo.infer_async("a", ints(1)))
-folder = repo._folder._root
+folder = repo._catalog.service.folder._root
 
 def in_child(job):
     child = os.fork()

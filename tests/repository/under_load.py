@@ -357,7 +357,7 @@ def main(seconds: float) -> None:
             del load
             until_ended()
             until_rung()
-            root = repo._folder._root
+            root = repo._catalog.service.folder._root
             results.append({**left(), "folders": [] if root is None else list(root.iterdir())})
     print(got)
     assert got["interrupted"], "Ctrl-C was never noticed"

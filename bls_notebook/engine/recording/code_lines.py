@@ -14,7 +14,7 @@ from types import CodeType, FrameType
 
 from bls_notebook.devices.tracking.blocks import Block
 from bls_notebook.devices.tracking.ledger import Place
-from bls_notebook.engine.description import HOME, ModelHome, source_of
+from bls_notebook.engine.description import HOME, ModelHome, label_of, source_of
 from bls_notebook.observe.records.seen import CodeLine
 from bls_notebook.observe.visible import encodable
 
@@ -75,7 +75,7 @@ def _line(code: CodeType, last: int, _: str) -> CodeLine:
     number = next(lines, None) or code.co_firstlineno
     source = source_of(code.co_filename)
     text = source[number - 1].strip() if 0 < number <= len(source) else ""
-    return CodeLine(encodable(code.co_filename), number, _function(code), encodable(text[:_TEXT]))
+    return CodeLine(encodable(label_of(code.co_filename)), number, _function(code), encodable(text[:_TEXT]))
 
 
 def _function(code: CodeType) -> str:

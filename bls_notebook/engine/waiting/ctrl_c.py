@@ -18,12 +18,14 @@ import _signal  # type: ignore[import-not-found]
 import _thread
 import signal
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dis import opmap
 from functools import partial
 from types import CodeType, FrameType
 
 from bls_notebook.devices.tracking.stacks import walk_back
+
+from .debugged import in_debugger, let_go
 
 __all__ = [
     "RETRY_SECONDS",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 RETRY_SECONDS = 0.002
+DEBUGGER_SECONDS = 0.05  # a debugger looks five times a second whether it is to let go
 
 _HOME = __file__.rsplit("engine", 1)[0]
 _ENGINE = tuple(_HOME + part for part in ("engine", "pb_utils", "backends", "repository"))
@@ -86,8 +89,13 @@ def _press_again() -> None:
         _thread.interrupt_main()
 
 
-def _press_later() -> None:
-    timer = threading.Timer(RETRY_SECONDS, _press_again)
+def _let_go_and_press() -> None:
+    let_go()
+    _press_again()
+
+
+def _press_later(press: Callable[[], None] = _press_again, seconds: float = RETRY_SECONDS) -> None:
+    timer = threading.Timer(seconds, press)
     timer.daemon = True
     _later.append(timer)
     timer.start()
@@ -116,6 +124,10 @@ def comes_back(error: BaseException) -> None:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
+    if in_debugger(walk_back(frame)):
+        # Not here: the debugger may hold a lock of its own in this thread.
+        _press_later(_let_go_and_press, DEBUGGER_SECONDS)
+        return
     if inside_engine(walk_back(frame)):
         _press_later()
         return

@@ -13,6 +13,7 @@ import threading
 from bls_notebook.devices.tracking.stacks import stack_of
 
 from .ctrl_c import inside_engine
+from .debugged import in_debugger, let_go
 
 __all__ = ["Interrupted", "clear_interrupt", "interrupt_thread"]
 
@@ -26,8 +27,12 @@ def _set(thread: int, exception: object) -> None:
 
 
 def interrupt_thread(thread: int) -> bool:
-    """Raise `Interrupted` in a thread, soon; False where it is inside the engine and must be left alone."""
-    if inside_engine(stack_of(thread)):
+    """Raise `Interrupted` in a thread, soon; False where it must be left alone, and asked again later."""
+    stack = stack_of(thread)
+    if in_debugger(stack):
+        let_go()
+        return False
+    if inside_engine(stack):
         return False
     _set(thread, ctypes.py_object(Interrupted))
     return True

@@ -58,9 +58,9 @@ class InstanceMaker:
             config.runtime = RUNTIME
 
         def new_modules() -> ModuleHome:
-            shown = f"{source.name}/{self._version}" if source.origin == "cell" else None
+            places = None if source.place is None else {str(self._folder / RUNTIME): source.place}
             searched = [self._folder, source.folder] if backend_folder is None else [backend_folder]
-            home = ModuleHome(source.name, self._version, searched, shown)
+            home = ModuleHome(source.name, self._version, searched, places)
             self._homes.append(home)
             caller = caller_var.get()
             if isinstance(caller, Initializing):

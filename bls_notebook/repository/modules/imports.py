@@ -31,8 +31,9 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from bls_notebook.devices.registry import simulated_cupy
-from bls_notebook.engine.description import HOME
+from bls_notebook.engine.description import HOME, labels
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
+from bls_notebook.repository.source.place import SourcePlace
 
 from .module_names import ModelFinder, ModuleName, OwnModules, make_way, named, shared_names, top_of
 from .whose_code import follow
@@ -41,6 +42,7 @@ __all__ = ["FINDER", "SHARED", "ModuleHome"]
 
 _PB_UTILS = ("triton_python_backend_utils", "c_python_backend_utils")
 SHARED = frozenset({*sys.stdlib_module_names, *sys.builtin_module_names, *_PB_UTILS})
+Places = Mapping[str, SourcePlace]
 _SUFFIXES = tuple(importlib.machinery.all_suffixes())
 FINDER = ModelFinder()
 
@@ -57,13 +59,15 @@ def _site_packages() -> frozenset[str]:
 class ModuleHome(OwnModules):
     """Where the modules of one instance live: in folders, that of the version before that of the model.
 
-    Where `shown` is given, files are called that, and their name, in tracebacks, instead of their path.
+    `places` says for files, by their paths, what debuggers and people know them by.
     """
 
-    def __init__(self, model: str, version: int, folders: Sequence[Path], shown: str | None = None) -> None:
+    def __init__(
+        self, model: str, version: int, folders: Sequence[Path], places: Places | None = None
+    ) -> None:
         self.model = model
         self.version = version
-        self._shown = shown
+        self._places = places or {}
         self.sources: dict[str, list[str]] = {}
         self.owner: Any = None  # the LoadedModel, once there is one
         self.instance: Any = None  # its Instance, where that is known
@@ -164,11 +168,14 @@ class ModuleHome(OwnModules):
         """Return the code of a file, as it is now."""
         with open(file, "rb") as opened:
             source = importlib.util.decode_source(opened.read())
-        name = file if self._shown is None else f"{self._shown}/{os.path.basename(file)}"
-        # Lines for tracebacks, kept also when the file changes or goes away.
+        name, place = file, self._places.get(file)
+        if place is not None:
+            name, source = place.file, place.numbered(source)
+            labels[name] = place.label
+        # Lines for tracebacks, kept also when the file changes or goes away; of classes, sought by its path.
         lines = source.splitlines(True)
         self.sources[name] = lines
-        linecache.cache[name] = (len(source), None, lines, name)
+        linecache.cache[file] = linecache.cache[name] = (len(source), None, lines, name)
         code: CodeType = compile(source, name, "exec", dont_inherit=True)
         return code
 

@@ -6,6 +6,7 @@ tracebacks of a version that still serves keep their lines. The folders go away 
 
 from __future__ import annotations
 
+import linecache
 import os
 import shutil
 import sys
@@ -16,11 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from bls_notebook.engine.description import labels
 from bls_notebook.engine.errors import InvalidNameError, ModelLoadError, RepositoryClosedError
 from bls_notebook.repository.config import ModelConfigMessage, parse_config, parse_json
 
 from .layout import version_folders
 from .names import file_override_path
+from .place import SourcePlace
 
 __all__ = ["ModelSource", "SourceFolder"]
 
@@ -36,6 +39,7 @@ class ModelSource:
     config: object = None
     config_is_json: bool = False  # it came through `load_model(config=...)`, which takes JSON only
     warnings: tuple[str, ...] = ()  # what was found in its source
+    place: SourcePlace | None = None  # of a cell: where it was written
 
     @property
     def versions(self) -> dict[int, Path]:
@@ -136,6 +140,7 @@ class SourceFolder:
             root, self._root = self._root, None
         if root is not None:
             _remove(root)
+            _forget(f"{root}{os.sep}", labels)
 
 
 def _closed() -> RepositoryClosedError:
@@ -144,8 +149,13 @@ def _closed() -> RepositoryClosedError:
 
 def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    # The interpreter remembers every folder that modules were imported from for ever.
+    # The interpreter remembers every folder that modules were imported from for ever, and the lines of files.
     within = f"{folder}{os.sep}"
-    for path in list(sys.path_importer_cache):
+    _forget(within, sys.path_importer_cache)
+    _forget(within, linecache.cache)
+
+
+def _forget(within: str, remembered: dict[str, Any]) -> None:
+    for path in list(remembered):
         if path.startswith(within):
-            sys.path_importer_cache.pop(path, None)
+            remembered.pop(path, None)

@@ -1,0 +1,97 @@
+"""The frontend's debugger, made at home with cells of models.
+
+Stepping goes from the notebook's code into the model's, not through what lies between, which the stack does
+not show either. While the debugger is on, a cell whose magic is below empty lines runs too, and an interrupt
+ends a cell that awaits a model at a breakpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import numpy
+
+import bls_notebook
+from bls_notebook.engine.waiting.debugged import let_go
+
+from .notebook import Notebook
+
+__all__ = ["help_debugger"]
+
+# NumPy is what this package calls most on the way.
+_FOLDERS = [os.path.dirname(str(package.__file__)) for package in (bls_notebook, numpy)]
+_BETWEEN = tuple(map(os.path.normcase, [*_FOLDERS, "<%bls"]))
+
+
+def help_debugger(notebook: Notebook) -> Callable[[], None]:
+    """Have the debugger pass over this package, and find cell magics below empty lines.
+
+    Returns
+    -------
+    callable
+        Takes it back.
+    """
+    shell: Any = notebook.shell
+    debugger = getattr(getattr(shell, "kernel", None), "debugger", None)
+    transforms: list[Any] = shell.input_transformer_manager.cleanup_transforms
+
+    def before_cell(info: Any = None) -> None:
+        if getattr(debugger, "is_started", False):
+            _pass_over()
+            _let_go_on_interrupt()
+
+    transforms.insert(0, _from_magic_on)
+    shell.events.register("pre_run_cell", before_cell)
+
+    def take_back() -> None:
+        for added, one in (
+            (transforms, _from_magic_on),
+            (shell.events.callbacks["pre_run_cell"], before_cell),
+        ):
+            if one in added:
+                added.remove(one)
+
+    return take_back
+
+
+def _from_magic_on(lines: list[str]) -> list[str]:
+    """Drop the empty lines above a cell magic; ipykernel keeps them while it debugs, and finds none then."""
+    first = next((n for n, line in enumerate(lines) if line.strip()), 0)
+    return lines[first:] if lines and lines[first].startswith("%%") else lines
+
+
+def _pass_over() -> None:
+    """Have pydevd, debugpy's heart, neither trace nor show what lies between; the second time, nothing."""
+    pydevd: Any = sys.modules.get("pydevd")
+    api: Any = sys.modules.get("_pydevd_bundle.pydevd_api")
+    try:
+        running = pydevd.get_global_debugger()
+        passed = getattr(running.dont_trace_external_files, "start_patterns", ())
+        ends = getattr(running.dont_trace_external_files, "end_patterns", ())
+        if not set(_BETWEEN) <= set(passed):
+            api.PyDevdAPI().set_dont_trace_start_end_patterns(running, (*passed, *_BETWEEN), ends)
+    except AttributeError:  # there is none, or it is another: stepping is longer
+        pass
+
+
+def _let_go_on_interrupt() -> None:
+    """Have an interrupt of the cell that begins, if it awaits, let go what a debugger holds.
+
+    That includes the event loop, which could not end the cell. The kernel sets its handler again afterwards.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is signal.default_int_handler:
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        threading.Timer(0, let_go).start()  # not here: the debugger may hold a lock of its own in this thread
+        if callable(before):
+            before(number, frame)
+
+    signal.signal(signal.SIGINT, handle)
