@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bls_notebook.display.pictures.matplotlib_parts import drawing
 
@@ -36,3 +36,10 @@ def figure_svg(figure: Figure) -> str:
     # A hundredth of a point is enough for every path, and much shorter.
     short = _COORDINATES.sub(lambda path: _TOO_EXACT.sub(r"\1", path[0]), file.getvalue())
     return _DOCUMENT.sub("", short, count=1)
+
+
+def words_in(figure: Any) -> list[str]:
+    """Return what is written in a figure."""
+    from matplotlib.text import Text
+
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text()]

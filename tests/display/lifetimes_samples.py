@@ -6,7 +6,15 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from bls_notebook.observe.records.lifetimes import DeviceSeen, Holder, Life, Lifetimes, Maker, Stay
+from bls_notebook.observe.records.lifetimes import (
+    CodeLine,
+    DeviceSeen,
+    Holder,
+    Life,
+    Lifetimes,
+    Maker,
+    Stay,
+)
 from tests.display.samples import HOSTILE
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -150,6 +158,24 @@ def leak(calls: int = 6) -> Lifetimes:
     return t.record(2000 * calls + 400)
 
 
+def lined() -> Lifetimes:
+    """The leak with the lines of the models that made what, and two holders of each block."""
+    places = {
+        "STATES": CodeLine("model.py", 14, "keep", 'self.kept.append(Tensor("STATES", states))'),
+        "BEST": CodeLine("model.py", 31, "execute", 'best = Tensor("BEST", scores[:4])'),
+    }
+    also = Holder("variable", "cache", "del cache")
+    lives = tuple(
+        replace(
+            life,
+            line=places.get(life.tensor, life.line),
+            holders=(also, *life.holders) if life.tensor == "STATES" else life.holders,
+        )
+        for life in leak().lives
+    )
+    return replace(leak(), lives=lives)
+
+
 def many(lives: int = 10_000, seed: int = 1) -> Lifetimes:
     """Thousands of lives from several models on three devices, some left behind."""
     rng = random.Random(seed)
@@ -184,11 +210,13 @@ def hostile() -> Lifetimes:
     h = HOSTILE
     maker = Maker(h, 1, h, 1, h, 0, h)
     life = Life(
-        1, h, 5, 1, -1, h, h, h, (1,), maker, 0, h, 0, (Stay(2, h, h, h, (1,), maker),), (Holder(h, h, h),)
-    )
+        1, h, 5, 1, -1, h, h, h, (1,), maker, 0, h, 0, (Stay(2, h, h, h, (1,), maker),), (Holder(h, h, h),),
+        CodeLine(h, 3, h, h),
+    )  # fmt: skip
     return Lifetimes((life, replace(life, id=2, source=1)), (DeviceSeen(h, True, 10),), 5, h, h, 3, 4)
 
 
 ALL = {
-    "digits": digits, "transfers": transfers, "leak": leak, "many": many, "empty": empty, "hostile": hostile,
+    "digits": digits, "transfers": transfers, "leak": leak, "lined": lined, "many": many, "empty": empty,
+    "hostile": hostile,
 }  # fmt: skip

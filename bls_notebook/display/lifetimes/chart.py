@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 from bls_notebook.display import text
+from bls_notebook.display.lifetimes.bars import row_line, row_most, tall
 from bls_notebook.display.lifetimes.facts import device_label, profile
 from bls_notebook.display.lifetimes.lanes import LifeRow, layout
 from bls_notebook.display.units import size
@@ -19,7 +20,6 @@ __all__ = ["chart_lines"]
 
 _ROWS = 24
 _COLUMNS = 48
-_GLYPHS = {"cpu": "▒", "gpu:0": "█", "gpu:1": "▓", "gpu:2": "▚", "gpu:3": "▞"}
 _LEVELS = " ▁▂▃▄▅▆▇█"
 
 
@@ -33,37 +33,42 @@ def chart_lines(record: Lifetimes, *, width: int = 100) -> list[str]:
     def column(ns: int) -> int:
         return bisect_left(times, ns) * columns // len(times)
 
+    groups = layout(record, _ROWS)
+    most = max((row_most(row) for group in groups for row in group.rows), default=1)
     rows: list[list[str]] = []
-    for group in layout(record, _ROWS):
+    for group in groups:
         for number, row in enumerate(group.rows):
             model = "" if number else group.label
-            bars = (_band if row.folded else _bars)(row, columns, column)
+            bars = (_band if row.folded else _bars)(row, columns, column, most)
             many = f" ×{len(row.lives):,}" if row.folded else ""
-            most = size(max(life.bytes for life in row.lives))
-            rows.append([model, row.label + many if row.first else "", most, row.device, bars])
-    used = list(dict.fromkeys(row[3] for row in rows))
-    legend = [f"{_glyph(device)} {device_label(record, device)}" for device in used if device]
+            largest = size(max(life.bytes for life in row.lives))
+            line = row_line(row)
+            name = row.label + many if row.first else ""
+            rows.append([model, name, "" if line == row.label else line, largest, row.device, bars])
+    names = dict.fromkeys(row.device for group in groups for row in group.rows)
+    simulated = [device_label(record, name) for name in names if device_label(record, name) != name]
     stays = "▶ alive at the end" if any(life.died < 0 for life in record.lives) else ""
-    heading = text.facts("lives, from event to event (not to scale)", *legend, stays)
-    return [f"  {heading}", *text.table(rows, right="  r", width=max(width, columns + 56), most=22)]
+    how = f"lives, event by event (not to scale) · █ {size(most)} ▁ less"
+    heading = text.facts(how, *simulated, stays)
+    return [f"  {heading}", *text.table(rows, right="   r", width=max(width, columns + 68), most=22)]
 
 
-def _glyph(device: str) -> str:
-    return _GLYPHS.get(device.partition(" ")[0], "▒")
+def _glyph(bytes_: int, most: int) -> str:
+    return _LEVELS[round(tall(bytes_, most) * (len(_LEVELS) - 1))] if bytes_ else " "
 
 
-def _bars(row: LifeRow, columns: int, column: Callable[[int], int]) -> str:
+def _bars(row: LifeRow, columns: int, column: Callable[[int], int], most: int) -> str:
     cells = [" "] * (columns + 1)
     for life in row.lives:
         start = column(life.born)
         stop = columns if life.died < 0 else max(column(life.died), start + 1)
-        cells[start:stop] = _glyph(row.device) * (stop - start)
+        cells[start:stop] = _glyph(max(life.bytes, 1), most) * (stop - start)
         if life.died < 0:
             cells[columns] = "▶"
     return "".join(cells).rstrip()
 
 
-def _band(row: LifeRow, columns: int, column: Callable[[int], int]) -> str:
+def _band(row: LifeRow, columns: int, column: Callable[[int], int], most: int) -> str:
     """Draw many blocks as one line of bytes: the most in each column."""
     steps = profile(row.lives)
     highest = [0] * columns
@@ -76,6 +81,5 @@ def _band(row: LifeRow, columns: int, column: Callable[[int], int]) -> str:
         highest[start] = max(highest[start], now)
     for i in range(at + 1, columns):
         highest[i] = now
-    most = max(highest) or 1
-    cells = "".join(_LEVELS[-(-bytes_ * (len(_LEVELS) - 1) // most)] for bytes_ in highest)
+    cells = "".join(_glyph(bytes_, most) for bytes_ in highest)
     return (cells + ("▶" if any(life.died < 0 for life in row.lives) else "")).rstrip()

@@ -7,11 +7,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bls_notebook.display.units import size
-from bls_notebook.observe.records.lifetimes import DeviceSeen, Holder, Life, Lifetimes, Maker, is_left_behind
+from bls_notebook.observe.records.lifetimes import (
+    CodeLine,
+    DeviceSeen,
+    Holder,
+    Life,
+    Lifetimes,
+    Maker,
+    is_left_behind,
+)
 
 __all__ = [
     "Alive", "DeviceFacts", "Held", "Sum", "alive_kinds", "device_facts", "device_label", "end_of",
-    "held", "holder_of", "holder_text", "name_of", "owner", "profile", "sums", "sums_text",
+    "held", "holder_of", "holder_text", "line_text", "name_of", "owner", "profile", "stacked", "sums",
+    "sums_text",
 ]  # fmt: skip
 
 # Who is named first where several hold a block: the one that a person can do something about.
@@ -87,10 +96,9 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Blocks that one variable, attribute or other holder kept alive."""
+    """Blocks that the same variables, attributes or other holders kept alive, in words."""
 
-    kind: str
-    name: str
+    text: str
     remedy: str
     lives: tuple[Life, ...]
 
@@ -99,15 +107,18 @@ class Held:
         """How many bytes it holds."""
         return sum(life.bytes for life in self.lives)
 
-    @property
-    def text(self) -> str:
-        """Who it is, in words."""
-        return holder_text(Holder(self.kind, self.name))
-
 
 def name_of(life: Life) -> str:
-    """Return what a block is called."""
-    return life.tensor or ("allocation" if life.kind == "allocation" else "unnamed")
+    """Return what a block is called; one that was no tensor by the line that made it."""
+    unnamed = "allocation" if life.kind == "allocation" else "unnamed"
+    return life.tensor or line_text(life.line) or unnamed
+
+
+def line_text(line: CodeLine) -> str:
+    """Return where a line of code is, ``execute:31``; nothing where that is not known."""
+    if not line.line:
+        return ""
+    return f"{line.function}:{line.line}" if line.function else f"line {line.line}"
 
 
 def owner(maker: Maker) -> str:
@@ -204,17 +215,50 @@ def holder_text(holder: Holder) -> str:
     return " ".join(part for part in (words, holder.name) if part) or UNKNOWN
 
 
-def held(lives: Iterable[Life]) -> list[Held]:
-    """Return blocks by who holds them, the largest first; ``kept[0]``, ``kept[1]`` as one."""
-    groups: dict[tuple[str, str], list[Life]] = {}
+def stacked(lives: Sequence[Life], models: Sequence[str]) -> list[tuple[int, ...]]:
+    """Return (ns, bytes, bytes left behind, tops) of blocks, each from its time on.
+
+    There is a top for each of `models`, from the bottom: what was left behind, whoever made it, and the other
+    blocks of that model and of those before it.
+    """
+    place = {model: number for number, model in enumerate(models)}
+    left = [life for life in lives if is_left_behind(life)]
+    parts = [left, *([] for _ in models)]
     for life in lives:
-        holder = holder_of(life)
-        groups.setdefault((holder.kind, _INDEX.sub("", holder.name) or holder.name), []).append(life)
+        if life.maker.model in place and not is_left_behind(life):
+            parts[1 + place[life.maker.model]].append(life)
+    times = sorted({0, *(life.born for life in lives), *(life.died for life in lives if life.died >= 0)})
+    tops = [0] * len(times)
+    columns: list[list[int]] = []
+    for part in parts:
+        steps, k = profile(part), -1
+        for i, ns in enumerate(times):
+            while k + 1 < len(steps) and steps[k + 1][0] <= ns:
+                k += 1
+            tops[i] += steps[k][1]
+        columns.append(tops.copy())
+    whole = {ns: bytes_ for ns, bytes_, _ in profile(lives)}
+    return [(ns, whole[ns], *column) for ns, *column in zip(times, *columns, strict=True)]
+
+
+def held(lives: Iterable[Life]) -> list[Held]:
+    """Return blocks by all who hold them, the largest first; ``kept[0]``, ``kept[1]`` as one."""
+    groups: dict[tuple[tuple[str, str], ...], list[Life]] = {}
+    for life in lives:
+        roots = ((each.kind, _INDEX.sub("", each.name) or each.name) for each in named_holders(life))
+        groups.setdefault(tuple(dict.fromkeys(roots)), []).append(life)
     found = []
-    for (kind, root), own in groups.items():
-        names = {holder_of(life).name for life in own}
-        found.append(Held(kind, names.pop() if len(names) == 1 else root, _remedy(own), tuple(own)))
-    return sorted(found, key=lambda each: (-each.bytes, each.name))
+    for kinds, own in groups.items():
+        every = {tuple(holder_text(each) for each in named_holders(life)) for life in own}
+        texts = every.pop() if len(every) == 1 else [holder_text(Holder(*each)) for each in kinds]
+        found.append(Held(" and ".join(texts), _remedy(own), tuple(own)))
+    return sorted(found, key=lambda each: (-each.bytes, each.text))
+
+
+def named_holders(life: Life) -> list[Holder]:
+    """Return who holds a block and has a name, in the order in which to name them; else `holder_of` alone."""
+    named = [each for each in life.holders if each.kind in ("variable", "attribute") and each.name]
+    return sorted(named, key=lambda each: (_ORDER.index(each.kind), each.name)) or [holder_of(life)]
 
 
 def alive_kinds(record: Lifetimes) -> list[Alive]:
@@ -226,12 +270,12 @@ def alive_kinds(record: Lifetimes) -> list[Alive]:
             key = (name_of(life), life.datatype, life.shape, life.device, life.maker.model)
             kinds.setdefault(key, []).append(life)
         for lives in kinds.values():
-            held_by = holder_text(holder_of(lives[0])) if len(lives) == 1 else group.text
+            held_by = held(lives)[0].text if len(lives) == 1 else group.text
             found.append(Alive(tuple(lives), held_by))
     return sorted(found, key=lambda each: -each.bytes)
 
 
 def _remedy(lives: list[Life]) -> str:
-    remedies = list(dict.fromkeys(holder_of(life).remedy for life in lives))
+    remedies = list(dict.fromkeys(each.remedy for life in lives for each in named_holders(life)))
     given = [remedy for remedy in remedies if remedy]
     return "; ".join(given) if len(given) < 3 else f"{given[0]} (and {len(given) - 1:,} like it)"

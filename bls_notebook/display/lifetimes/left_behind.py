@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bls_notebook.display.lifetimes.facts import Held, device_label, held
+from bls_notebook.display.lifetimes.facts import Held, device_label, held, line_text, owner
 from bls_notebook.display.units import count, size
 from bls_notebook.observe.records.lifetimes import Lifetimes
 
 __all__ = ["left_behind"]
 
-_MOST = 5
+_MOST, _NAMED = 5, 40  # sentences of their own; names in the last one
 
 
 def left_behind(record: Lifetimes) -> list[str]:
@@ -30,8 +30,8 @@ def left_behind(record: Lifetimes) -> list[str]:
         rest = groups[_MOST:]
         said.append(
             f"left behind by this cell: {size(sum(group.bytes for group in rest))} more, held by "
-            f"{count(len(rest), 'other')}: {', '.join(group.text for group in rest[:3])}"
-            + (", …" if len(rest) > 3 else "")
+            f"{count(len(rest), 'other')}: {', '.join(group.text for group in rest[:_NAMED])}"
+            + (f" and {len(rest) - _NAMED:,} more" if len(rest) > _NAMED else "")
         )
     if record.dropped_bytes:
         said.append(
@@ -45,4 +45,12 @@ def _sentence(record: Lifetimes, group: Held) -> str:
     on = f" on {' and '.join(devices)}" if len(devices) < 3 else f" on {len(devices)} devices"
     blocks = f" in {count(len(group.lives), 'block')}" if len(group.lives) > 1 else ""
     remedy = f"; to let go: {group.remedy}" if group.remedy else ""
-    return f"left behind by this cell: {size(group.bytes)}{on}{blocks}, held by {group.text}{remedy}"
+    held_by = f", held by {group.text}{remedy}"
+    return f"left behind by this cell: {size(group.bytes)}{on}{blocks}{_made(group)}{held_by}"
+
+
+def _made(group: Held) -> str:
+    """Where in whose code they were made, if that is one line."""
+    places = {(owner(life.maker), line_text(life.line)) for life in group.lives}
+    model, line = places.pop()
+    return f", made by {model} in {line}" if line and not places else ""

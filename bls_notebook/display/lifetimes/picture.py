@@ -1,17 +1,17 @@
 """The lives of a track as a picture: bytes over time on each device, and below it a bar for each block.
 
-One time axis for all of it. Colours are of devices, with a hatch each for print without colour.
+One time axis for all of it. Colours are of models, the same ones as in every picture.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bls_notebook.display.lifetimes.bars import draw_lives, lives_height, row_ink
-from bls_notebook.display.lifetimes.facts import DeviceFacts, device_facts, device_label, end_of, sums_text
+from bls_notebook.display.lifetimes.bars import draw_lives, lives_height
+from bls_notebook.display.lifetimes.facts import DeviceFacts, device_facts, end_of, stacked, sums_text
 from bls_notebook.display.lifetimes.lanes import LifeGroup, highest, layout
-from bls_notebook.display.palette import ALARM, device_ink
+from bls_notebook.display.palette import ALARM, Ink, model_inks
 from bls_notebook.display.pictures.pen import (
     DIM,
     INK,
@@ -25,23 +25,23 @@ from bls_notebook.display.pictures.pen import (
 from bls_notebook.display.pictures.svg import SvgPen
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import size
-from bls_notebook.observe.records.lifetimes import Lifetimes
+from bls_notebook.observe.records.lifetimes import Life, Lifetimes, is_left_behind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["lifetimes_figure", "lifetimes_svg"]
 
-_SIDE = 172.0  # px left of the time axis for names, and right of it for holders
+_NAMES, _LINES, _HOLDERS = 192.0, 44.0, 176.0  # px beside the time axis
 _PANEL, _GAP, _AXIS = 90.0, 22.0, 24.0
-_ROWS, _DEVICES, _INKS = 36, 4, 4
+_ROWS, _DEVICES, _INKS = 36, 4, 10
 _STEPS = 300  # of a line; of more, the highest stay
 _NEAR = 1.8  # a capacity less than so many peaks is drawn
 
 
 def lifetimes_svg(record: Lifetimes) -> str:
     """Draw a memory track as an SVG document, as wide as its page: equal records give equal text."""
-    pen = SvgPen(end_of(record), _SIDE, _SIDE)
+    pen = SvgPen(end_of(record), _side(record), _HOLDERS)
     return pen.document(*_draw(pen, record))
 
 
@@ -64,8 +64,12 @@ def lifetimes_figure(record: Lifetimes) -> Figure:
     """
     from bls_notebook.display.pictures.plot import PlotPen
 
-    pen = PlotPen(end_of(record), _SIDE, _SIDE)
+    pen = PlotPen(end_of(record), _side(record), _HOLDERS)
     return pen.figure(*_draw(pen, record))
+
+
+def _side(record: Lifetimes) -> float:
+    return _NAMES + (_LINES if any(life.line.line for life in record.lives) else 0)
 
 
 def _draw(pen: Pen, record: Lifetimes) -> tuple[float, float]:
@@ -73,33 +77,37 @@ def _draw(pen: Pen, record: Lifetimes) -> tuple[float, float]:
     used = [facts for facts in device_facts(record) if facts.blocks]
     fullest = sorted(used, key=lambda each: -each.peak)[:_DEVICES]
     groups = layout(record, _ROWS)
+    inks = model_inks(life.maker.model for life in record.lives)
     top = 6.0
     for facts in used:
         if facts in fullest:
-            _draw_bytes(pen, facts, top)
+            _draw_bytes(pen, facts, [life for life in record.lives if life.device == facts.name], inks, top)
             top += _PANEL + _GAP
-    draw_lives(pen, groups, top)
+    draw_lives(pen, groups, inks, top, _side(record))
     top += lives_height(groups)
     for x, words in pen.ticks:
         pen.words(words, x, top + 8, align="middle" if x else "start", size=10, colour="#555555")
-    return legend_signs(pen, top + _AXIS, _signs(record, groups)), top
+    return legend_signs(pen, top + _AXIS, _signs(groups, inks)), top
 
 
-def _draw_bytes(pen: Pen, facts: DeviceFacts, top: float) -> None:
-    """The panel of one device: its bytes over time, what stays behind, what was there at the peak."""
-    ink = device_ink(facts.name)
+def _draw_bytes(
+    pen: Pen, facts: DeviceFacts, lives: Sequence[Life], inks: Mapping[str, Ink], top: float
+) -> None:
+    """The panel of one device: bytes over time by model, what stays behind, what was there at the peak."""
     room = max(facts.total - facts.used, 0)
     near = 0 < room < _NEAR * facts.peak
     base = top + _PANEL
     unit = -_PANEL / max(facts.peak * 1.45, room * 1.1 if near else 1)
-    steps = [
-        (ns, bytes_ * unit, left * unit) for ns, bytes_, left in highest(facts.steps, int(pen.end), _STEPS)
-    ]
-    whole = steps_area(((ns, base + high) for ns, high, _ in steps), base, pen.end)
-    pen.area(whole, Look(ink.light, 0.5, over=ink.hatch))
+    models = list(dict.fromkeys(life.maker.model for life in lives))
+    steps = highest(stacked(lives, models), int(pen.end), _STEPS)
+    for place, model in reversed([*enumerate(models, 3)]):  # each covers those below it
+        area = steps_area(((step[0], base + step[place] * unit) for step in steps), base, pen.end)
+        pen.area(area, Look("#ffffff"))
+        pen.area(area, Look(inks[model].light, 0.75, over=inks[model].hatch))
     if facts.left:
-        pen.area(steps_area(((ns, base + left) for ns, _, left in steps), base, pen.end), Look(ALARM.light))
-    pen.line(whole[1:-1], Look(ink.light), 1.4)
+        pen.area(
+            steps_area(((step[0], base + step[2] * unit) for step in steps), base, pen.end), Look(ALARM.light)
+        )
     pen.line([(0, base), (pen.end, base)], Look("#bbbbbb"), 0.8)
     if near:
         pen.line([(0, base + room * unit), (pen.end, base + room * unit)], Look(INK), 1)
@@ -121,15 +129,18 @@ def _draw_bytes(pen: Pen, facts: DeviceFacts, top: float) -> None:
         pen.words(f"{size(facts.left)} left behind", pen.end, y, right=6, colour=LEFT_BEHIND, bold=True)
 
 
-def _signs(record: Lifetimes, groups: Sequence[LifeGroup]) -> list[tuple[Look | str, str]]:
+def _signs(groups: Sequence[LifeGroup], inks: Mapping[str, Ink]) -> list[tuple[Look | str, str]]:
     """What colours, ticks and lines mean: only what is in the picture."""
     rows = [row for group in groups for row in group.rows]
-    inks = {row.device: row_ink(row) for row in rows if row.device}
-    devices = sorted(inks, key=lambda name: (name.startswith("cpu"), name))[:_INKS]
     signs: list[tuple[Look | str, str]] = [
-        (Look(inks[name].light, over=inks[name].hatch), clip(device_label(record, name), 24))
-        for name in devices
+        (Look(inks[group.model].light, over=inks[group.model].hatch), clip(group.label, 24))
+        for group in groups[:_INKS]
+        if group.model in inks
     ]
+    if any(is_left_behind(life) for row in rows for life in row.lives):
+        signs.append((Look(ALARM.light), "left behind"))
+    if len({life.bytes for row in rows for life in row.lives}) > 1:
+        signs.append(("↕", "higher: more bytes"))
     singles = [life for row in rows if not row.folded for life in row.lives]
     ids = {life.id for life in singles}
     for how in sorted({life.how for life in singles if life.source in ids}, reverse=True):

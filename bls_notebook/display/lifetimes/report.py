@@ -24,9 +24,11 @@ from bls_notebook.display.lifetimes.facts import (
     alive_kinds,
     device_facts,
     device_label,
+    line_text,
     owner,
     sums_text,
 )
+from bls_notebook.display.lifetimes.flame import flame_lines, flame_svg, flames
 from bls_notebook.display.lifetimes.left_behind import left_behind
 from bls_notebook.display.lifetimes.picture import lifetimes_svg
 from bls_notebook.display.pictures.svg import picture_html
@@ -44,12 +46,18 @@ def lifetimes_document(record: Lifetimes) -> Document:
     top = Line([Piece(first, tag("b", first)), parts.quiet(parts.dots(*facts))], by=" · ")
     devices = _devices(record)
     warnings = Warnings(left_behind(record))
-    picture = [
+    picture: list[Block] = [
         Both(
             lambda width: ["", *chart_lines(record, width=width)],
             picture_html(lifetimes_svg(record), figure_alt(record)),
         )
     ]
+    peaks = flame_svg(record)
+    if peaks:
+        lines = Both(
+            lambda width: ["", *flame_lines(record, width=width)], picture_html(peaks, flame_alt(record))
+        )
+        picture.append(Forms([lines], [Fold("by line at the peak: what made it", [lines], True)]))
     shown = picture if record.lives else []
     order = Forms([*devices, warnings, *shown], [warnings, *shown, *devices])
     return Document([top, order, *_alive(record)], styles="figure")
@@ -76,6 +84,19 @@ def figure_alt(record: Lifetimes) -> str:
         if facts.blocks
     ]
     return f"Lifetimes of {count(len(record.lives), 'block')} of memory. {'. '.join(said)}."
+
+
+def flame_alt(record: Lifetimes) -> str:
+    """Say in words what the picture of lines shows."""
+    return " ".join(
+        f"{flame.title}: "
+        + ", ".join(
+            f"{each.model or 'notebook'} {line_text(each.line) or each.what} {size(each.bytes)}"
+            for each in flame.lines[:6]
+        )
+        + "."
+        for flame in flames(record)
+    )
 
 
 def _devices(record: Lifetimes) -> list[Block]:
@@ -106,11 +127,13 @@ def _alive(record: Lifetimes) -> list[Block]:
     kinds = alive_kinds(record)
     if not kinds:
         return []
-    heads = ("tensor", "size", "type", "device", "made by", "held by")
+    heads = ("tensor", "size", "type", "device", "made by", "line", "held by")
     columns = [Column(head, "r" if head == "size" else "") for head in heads]
 
     def table(most: int) -> Table:
-        return Table("Alive at the end", columns, [_row(record, kind) for kind in kinds[:most]], most=28)
+        return Table(
+            "Alive at the end", columns, [_row(record, kind) for kind in kinds[:most]], most=28, last="wrap"
+        )
 
     def rest(most: int) -> tuple[int, int]:
         return sum(len(kind.lives) for kind in kinds[most:]), sum(kind.bytes for kind in kinds[most:])
@@ -126,6 +149,10 @@ def _alive(record: Lifetimes) -> list[Block]:
     return [Forms(text, [Fold(title, [table(_MOST), *line], len(kinds) <= _WHOLE)])]
 
 
+def _lines_of(kind: Alive) -> str:
+    return ", ".join(dict.fromkeys(filter(None, (line_text(life.line) for life in kind.lives))))
+
+
 def _row(record: Lifetimes, kind: Alive) -> Row:
     life = kind.lives[0]
     span = f", span {life.maker.span}" if life.maker.span and len(kind.lives) == 1 else ""
@@ -135,5 +162,6 @@ def _row(record: Lifetimes, kind: Alive) -> Row:
         parts.code(f"{life.datatype} {shape(life.shape) if life.shape else ''}".strip()),
         parts.device(device_label(record, life.device)),
         owner(life.maker) + span,
+        parts.code(_lines_of(kind)),
         parts.code(kind.held_by),
     ])  # fmt: skip

@@ -1,0 +1,89 @@
+"""The flame view: boxes as wide as the bytes that lines of code had at the peak."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bls_notebook.display.lifetimes.bars import tall
+from bls_notebook.display.lifetimes.facts import device_facts, stacked
+from bls_notebook.display.lifetimes.flame import flame_figure, flame_lines, flame_svg, flames
+from bls_notebook.observe.analysis.peak_lines import peak_lines
+from bls_notebook.observe.records.lifetimes import CodeLine, Lifetimes
+from tests.display import lifetimes_samples as samples
+from tests.display.figures import words_in
+from tests.display.test_lifetimes_facts import bytes_at, tracks
+
+
+@st.composite
+def lined(draw: st.DrawFn) -> Lifetimes:
+    """Any track, of whose blocks some have lines."""
+    record = draw(tracks())
+    lines = st.sampled_from(
+        [CodeLine(), *(CodeLine("f", n, name) for n in (1, 2) for name in ("f", "g", ""))]
+    )
+    return replace(record, lives=tuple(replace(life, line=draw(lines)) for life in record.lives))
+
+
+@given(lined())
+def test_every_byte_of_a_peak_is_in_one_line(record: Lifetimes) -> None:
+    for facts in device_facts(record):
+        lines = peak_lines(record, facts.name)
+        assert sum(line.bytes for line in lines) == facts.peak
+        assert len({(line.model, line.line.file, line.line.line, line.what) for line in lines}) == len(lines)
+
+
+@given(lined())
+def test_boxes_stand_under_their_own(record: Lifetimes) -> None:
+    for flame in flames(record):
+        rows = [[box for box in flame.boxes if box.depth == depth] for depth in range(3)]
+        assert sum(box.bytes for box in rows[0]) == sum(box.bytes for box in rows[1]) == flame.bytes
+        for above, row in itertools.pairwise(rows):
+            for box in row:
+                [over] = [
+                    a for a in above if a.start <= box.start and box.start + box.bytes <= a.start + a.bytes
+                ]
+                assert over.model == box.model
+        for row in rows:
+            ends = sorted((box.start, box.start + box.bytes) for box in row)
+            assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ends))
+
+
+@given(tracks())
+def test_what_is_stacked_adds_up(record: Lifetimes) -> None:
+    models = sorted({life.maker.model for life in record.lives})
+    for device in {life.device for life in record.lives}:
+        lives = [life for life in record.lives if life.device == device]
+        for ns, whole, left, *tops in stacked(lives, models):
+            assert whole == bytes_at(record, device, ns) == tops[-1]
+            assert [left, *tops] == sorted([left, *tops])
+
+
+def test_pictures_name_models_functions_and_lines() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        words = words_in(flame_figure(samples.lined()))
+        svg = flame_svg(samples.lined())
+    assert "gpu:0 (simulated): 592 MiB at 11.3 ms" in words
+    assert any(word.startswith("keep:14  576 MiB   self.kept.append") for word in words)
+    ET.fromstring(svg)
+    assert all(word in svg for word in ("leaky  576 MiB", "keep()  576 MiB"))
+    ET.fromstring(flame_svg(samples.hostile()))
+
+
+def test_without_lines_there_is_nothing_to_show() -> None:
+    assert (flame_svg(samples.leak()), flame_lines(samples.leak()), flames(samples.empty())) == ("", [], [])
+
+
+@pytest.mark.parametrize("most", [1, 1 << 20, 1 << 40])
+def test_what_is_larger_is_drawn_higher(most: int) -> None:
+    heights = [tall(most >> shift, most) for shift in range(6)]
+    assert heights[0] == 1
+    assert heights == sorted(heights, reverse=True)
+    assert tall(0, most) > 0  # it can be seen
