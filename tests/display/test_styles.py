@@ -16,6 +16,7 @@ from bls_notebook.display.progress import bar_html
 from bls_notebook.display.style import _COMMON, _PARTS, stylesheet
 from bls_notebook.observe.analysis.difference import difference
 from bls_notebook.observe.analysis.judging import Judgement
+from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.observe.records.metrics import MetricRecord
 from bls_notebook.observe.records.repository import MessageRecord
@@ -41,6 +42,7 @@ SAME = {"bls-session-same"}  # neither faster nor slower looks like any figure
 
 ONE: list[Any] = [
     model(warnings=("w",), state="LOADING"), response(error=error(message="m\n" * 20)), error(),
+    model(changes=(Change("model.py", 1, 1, (("-", "a"), ("+", "b"), ("…", ""))),)),
     response(inputs=(tensor(device="gpu:0 (simulated)"),), parameters=(("a", 1),)), response(tensors=()),
     response(tensors=(seen(), tensor())),
     *(MessageRecord("t", kind, "h", 0.1) for kind in ("done", "info", "warning", "error")),
