@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .observe.records.lifetimes import load_lifetimes
     from .observe.records.session import Session, load_session
     from .repository.comparing import compare
+    from .repository.inspecting.inspection import Inspection, inspect
 
 __version__ = "0.1.0"
 
@@ -40,6 +41,7 @@ __all__ = [
     "BLSError",
     "Comparison",
     "ConfigError",
+    "Inspection",
     "InvalidNameError",
     "ModelLoadError",
     "ModelNotFoundError",
@@ -51,6 +53,7 @@ __all__ = [
     "compare",
     "cupy",
     "current_repository",
+    "inspect",
     "judge",
     "list_devices",
     "load_comparison",
@@ -68,10 +71,12 @@ __all__ = [
 # Imported when they are first asked for: what measures, and what is computed from it.
 _LATER = {
     "Comparison": "observe.records.comparison",
+    "Inspection": "repository.inspecting.inspection",
     "Profile": "engine.recording.profile",
     "Session": "observe.records.session",
     "compare": "repository.comparing",
     "judge": "observe.analysis.claims",
+    "inspect": "repository.inspecting.inspection",
     "load_comparison": "observe.records.comparison",
     "load_lifetimes": "observe.records.lifetimes",
     "load_session": "observe.records.session",

@@ -28,6 +28,9 @@ _ONE = {
     "Difference": "session.difference.difference_document",
     "Comparison": "session.comparison.comparison_document",
     "DeviceTable": "records.devices.devices_document",
+    "TensorView": "inspection.tensors.tensor_view_document",
+    "ResponseView": "inspection.tensors.response_view_document",
+    "Compared": "inspection.differences.compared_document",
 }
 _MANY = {
     "ModelRecord": "records.models.models_document",

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from zlib import crc32
 
-__all__ = ["ALARM", "NOTEBOOK", "Ink", "Inks", "device_ink", "model_inks"]
+__all__ = ["ALARM", "LINE", "NOTEBOOK", "Ink", "Inks", "device_ink", "model_inks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,9 @@ ALARM = Ink("#d55e00", "#ff8142")
 
 NOTEBOOK = Ink("#7a7a7a", "#9a9a9a")
 """The notebook itself, where it stands among models."""
+
+LINE = Ink(*_BLUE)
+"""Numbers, where nothing else tells them apart."""
 
 _CPU = Ink("#9aa3ab", "#7f8a93")
 _GPUS = tuple(

@@ -96,13 +96,6 @@ _MESSAGE = """
 .bls-message-wrong{color:var(--b-red)}
 """
 
-_CHANGES = """
-.bls-changes-lines{border-left:1px solid var(--b-line);padding:0 0 0 12px}
-.bls-changes-lines span{display:block}
-.bls-changes-came{color:var(--b-green);background:rgba(47,143,78,.1)}
-.bls-changes-went{color:var(--b-red);background:rgba(214,69,69,.1)}
-"""
-
 _CONFIG = """
 .bls-config-text{border-left:1px solid var(--b-line);padding:0 0 0 12px}
 .bls-config-key{color:var(--jp-mirror-editor-property-color,#3b7dd8)}
@@ -180,6 +173,17 @@ _SEEN = """
 .bls-seen-picture{display:block;margin:0;max-width:100%;border:1px solid var(--b-line);border-radius:2px;background:rgba(128,128,128,.14)}
 .bls-seen-pixels{image-rendering:pixelated}
 .bls-seen-figures{font-variant-numeric:tabular-nums}
+.bls-seen-boxes{display:flex;flex-wrap:wrap;align-items:flex-start;gap:10px 22px;margin:4px 0 6px}
+.bls-seen-box{min-width:0;max-width:min(100%,680px)}
+.bls-seen-box>.bls-dim{font-size:11.5px;max-width:46em}
+.bls-seen-side{width:224px}
+.bls-seen-wide{flex:1 1 380px}
+.bls-seen-bars{display:flex;align-items:flex-end;gap:1px;height:84px;width:280px;max-width:100%;border-bottom:1px solid var(--b-line)}
+.bls-seen-bars>span{flex:1;background:var(--b-blue);border-radius:1px 1px 0 0}
+.bls-seen-axis{display:flex;justify-content:space-between;width:280px;max-width:100%;font-size:11.5px;font-variant-numeric:tabular-nums}
+.bls-seen-tensor{border-top:1px solid var(--b-line);padding:6px 0 4px}
+.bls-seen-sound{display:block;width:100%;max-width:420px;height:36px}
+.bls-seen-text{max-height:340px;overflow:auto}
 .bls-seen-bad{color:var(--b-amber);font-weight:600}
 """
 
@@ -193,7 +197,7 @@ _DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
 
 _COMMON = (_BASE, _TABLE)
 _PARTS = {
-    "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "changes": _CHANGES, "stats": _STATS, "metrics": _METRICS,
+    "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "stats": _STATS, "metrics": _METRICS,
     "devices": _DEVICES, "progress": _PROGRESS, "figure": _FIGURE, "session": _SESSION, "seen": _SEEN,
     "guess": _GUESS,
 }  # fmt: skip

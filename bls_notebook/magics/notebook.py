@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
+import bls_notebook as bls
 from bls_notebook import Response
 from bls_notebook import display as displays
 from bls_notebook.observe.records.plain import Record
 
-from .output.results import Records, Responses
+from .output.results import Models, Records, Responses
 from .settings import BLSNotebook
 
 __all__ = ["Notebook"]
@@ -24,11 +26,12 @@ class Notebook:
 
     shell: InteractiveShell
     settings: BLSNotebook
-    definitions: dict[object, tuple[object, bool]] = field(default_factory=dict)  # kept by `redefinition`
     recorded: dict[str, Any] = field(default_factory=dict)
     """What magics recorded last, each by its name: for ``%blscheck``."""
     guesses: dict[tuple[str, ...], str] = field(default_factory=dict)
     """What was guessed, by the choices and the cell."""
+    inspectors: Any = None  # of `output.inspectors`, while they are there
+    latest: Callable[[], Any] | None = None  # the last response of %bls, while anybody has it
 
     def variables(self, local: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the variables that expressions see: the notebook's, and a calling function's."""
@@ -40,6 +43,11 @@ class Notebook:
         if name:
             self.shell.user_ns[name] = value
 
+    def answered(self, result: Response | Responses) -> None:
+        """Take note of what a request gave: it is what one looks into without saying at what."""
+        last = result[-1] if isinstance(result, Responses) and result else result
+        self.latest = weakref.ref(last)
+
     @property
     def cell_number(self) -> int:
         """The number of the cell that runs, as it is shown beside it."""
@@ -50,7 +58,10 @@ class Notebook:
 
     def draw(self, value: object) -> displays.Display:
         """Draw a record, a response, or several, by the settings."""
-        value = value.looked_at() if isinstance(value, Response) else getattr(value, "record", value)
+        display = self._drawn(_recorded(value))
+        return display if self.inspectors is None else self.inspectors.added(display, value)
+
+    def _drawn(self, value: Any) -> displays.Display:
         width = self.settings.width
         if isinstance(value, Responses):
             records = [self._chosen(record) for record in value.records]
@@ -88,3 +99,14 @@ class Notebook:
     def has_kernel(self) -> bool:
         """Whether displays can be replaced: there is a frontend, not just a terminal."""
         return getattr(self.shell, "kernel", None) is not None
+
+
+def _recorded(value: Any) -> Any:
+    """What is drawn of a value: what is known of it, as plain data."""
+    if isinstance(value, Response):
+        return value.looked_at()
+    if isinstance(value, bls.ModelRepository):
+        return Models(value.index())
+    if isinstance(value, (bls.pb_utils.Tensor, bls.pb_utils.InferenceResponse)):
+        return bls.inspect(value).record
+    return getattr(value, "record", value)

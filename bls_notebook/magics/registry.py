@@ -18,6 +18,7 @@ from .memory_watch import watch_memory
 from .notebook import Notebook
 from .output.cell_log import show_logs
 from .output.formatters import add_formatters
+from .output.inspectors import add_inspectors
 from .parsing.arguments import HelpWanted
 from .settings import BLSNotebook
 from .table import MAGICS, Magic
@@ -41,6 +42,7 @@ def add_magics(shell: InteractiveShell) -> Callable[[], None]:
         add_completion,
         add_tooltips,
         help_debugger,
+        add_inspectors,
     ):
         added.callback(add(notebook))
     untyped.configurables.append(notebook.settings)

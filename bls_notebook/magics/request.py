@@ -73,6 +73,7 @@ def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
         result = _send(notebook, call, arguments)
     _debug_first_error(notebook, result)
     notebook.assign(arguments.into, result)
+    notebook.answered(result)
     if not arguments.quiet or arguments.into:  # plain data about it: the tensors are nobody's for that
         remember(notebook, result)
     failed = [r for r in (result if isinstance(result, Responses) else [result]) if r.error is not None]

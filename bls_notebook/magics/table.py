@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import blscheck, blsguess, blsmemory, blsprofile, cell_body, request, tritonmodel
+from . import blscheck, blsguess, blsinspect, blsmemory, blsprofile, cell_body, request, tritonmodel
 from .notebook import Notebook
 from .parsing.arguments import Parser
 from .parsing.expressions import Variables
@@ -42,4 +42,5 @@ MAGICS = (
     Magic(blsmemory.PARSER, blsmemory.bls_memory),
     Magic(blscheck.PARSER, blscheck.bls_check),
     Magic(blsguess.PARSER, blsguess.bls_guess),
+    Magic(blsinspect.PARSER, blsinspect.blsinspect),
 )

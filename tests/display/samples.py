@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bls_notebook.observe.analysis.judging import Judgement
-from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
+from bls_notebook.observe.records.inspection import Compared, ResponseView, TensorsCompared, TensorView
 from bls_notebook.observe.records.metrics import BucketSeen, FamilyRecord, MetricRecord
 from bls_notebook.observe.records.repository import (
     MessageRecord,
@@ -17,7 +18,7 @@ from bls_notebook.observe.records.repository import (
     TensorSpecRecord,
 )
 from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times
-from bls_notebook.observe.records.tensors import Figures, Media
+from bls_notebook.observe.records.tensors import Figures, Media, TextSeen
 
 HOSTILE = (
     "</style></pre></td><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;' onload=\"x\n"
@@ -42,6 +43,32 @@ FIGURES = Figures(-2, 9.5, 0.25, 3, 1, 16, (1, 0, 5, 2))
 def seen(said: str = "0 to 255 as they are") -> TensorRecord:
     """A tensor that somebody has looked at."""
     return tensor(figures=FIGURES, pictures=(Media("image/png", DOT, 8, 16, said),) * 2)
+
+
+def tensor_view(said: str = "at 16,000 samples a second", **changes: Any) -> TensorView:
+    """A tensor that was looked into, with all that one may have."""
+    given: dict[str, Any] = {
+        "tensor": replace(seen(), device="gpu:0 (simulated)", datatype="FP32", shape=(40,)), "whole": (2, 40),
+        "index": "[0]", "sound": Media("audio/wav", "UklGRg==", 16000, 1, said),
+        "line": ((-1.0, 2.0), (0.0, 0.0)),
+        "texts": (
+            TextSeen((0,), "JSON", 9, '{\n  "a": 1\n}'),
+            TextSeen((1,), "PNG", 9, "", Media("image/png", DOT)),
+        ),
+        "values": "\n".join(["[1. 2.]"] * 4), "notes": ("values of [:8]",),
+    }  # fmt: skip
+    return TensorView(**{**given, **changes})
+
+
+def compared() -> Compared:
+    """Two responses of which one tensor differs, one does not, and one cannot be compared."""
+    picture = Media("image/png", DOT, 8, 16, "0 black, 2 white")
+    pair = tensor(), tensor()
+    return Compared("first: a", "second: b", (
+        TensorsCompared("X", *pair, "", 10, 2, 0.5, 0.25, 3.0, (1, 2), ("1.0", "1.5"), (picture,) * 3),
+        TensorsCompared("T", *pair, "", 10, 1, where=(3,), values=('"a"', '"b"')),
+        TensorsCompared("S", *pair, "", 10), TensorsCompared("N", tensor(), None, "only in the first"),
+    ))  # fmt: skip
 
 
 def tensor(value: int = 7, **changes: Any) -> TensorRecord:
@@ -121,21 +148,19 @@ def hostile() -> list[Any]:
         h, h, (1,), h, 3, h, FIGURES, (Media(h, h, said=h), Media("image/png", h, said=h))
     )
     bad_model = ModelRecord(
-        h,
-        1,
-        h,
-        h,
-        h,
-        h,
-        0.1,
-        instance_kind=h,
-        inputs=(spec,),
-        outputs=(spec,),
-        warnings=(h,),
-        changes=(Change(h, 1, 1, ((h, h),)),),
+        h, 1, h, h, h, h, 0.1, instance_kind=h, inputs=(spec,), outputs=(spec,), warnings=(h,)
     )
     good = ResponseRecord(h, 1, h, (bad_tensor,), None, (h,), ((h, h),), 0.1, inputs=(bad_tensor,))
     bad = ResponseRecord(h, 1, h, (), bad_error, (h,), ((h, h),), 0.1)
+    text = TextSeen((0,), h, 3, h, Media(h, h, said=h))
+    view = TensorView(bad_tensor, (2,), h, Media("audio/wav", h, said=h), ((0.0, 1.0),), (text,), h, (h,))
+    beside = TensorsCompared(
+        h, bad_tensor, bad_tensor, h, 1, 1, 1.0, 1.0, 1.0, (1,), (h, h), (Media(h, h, said=h),)
+    )
+    unlike = Compared(h, h, (beside, replace(beside, reason="")), (h,))
     devices = DeviceTable((DeviceRecord(h, h, True, 1, 2, 3, 10), DeviceRecord(h, h)))
     messages = [MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h), Judgement(h, False, h, h)]
     return [bad_model, good, bad, bad_error, devices, *messages]
+    messages = [MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h)]
+    views = [view, ResponseView(good, (view, view)), ResponseView(bad), unlike]
+    return [bad_model, good, bad, bad_error, devices, *messages, *views]

@@ -20,9 +20,23 @@ from tests.display.samples import HOSTILE, hostile, hostile_lists
 
 ALLOWED_TAGS = {
     "div", "style", "span", "b", "code", "pre", "i", "table", "caption", "thead", "tbody", "tr", "th", "td",
-    "details", "summary", "ul", "li",
+    "details", "summary", "ul", "li", "img",
 }  # fmt: skip
-ALLOWED_ATTRIBUTES = {"class", "title", "scope", "rowspan", "colspan", "open", "style", "role", "aria-label"}
+ALLOWED_ATTRIBUTES = {
+    "class",
+    "title",
+    "scope",
+    "rowspan",
+    "colspan",
+    "open",
+    "style",
+    "role",
+    "aria-label",
+    "src",
+    "alt",
+    "width",
+    "height",
+}
 ALLOWED_STYLES = {"", "text-align:left", "color:#d64545"}
 SIZES = re.compile(r"(width|height):\d+\.\d+%")  # of bars
 

@@ -16,15 +16,26 @@ from bls_notebook.display.progress import bar_html
 from bls_notebook.display.style import _COMMON, _PARTS, stylesheet
 from bls_notebook.observe.analysis.difference import difference
 from bls_notebook.observe.analysis.judging import Judgement
-from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
+from bls_notebook.observe.records.inspection import ResponseView
 from bls_notebook.observe.records.metrics import MetricRecord
 from bls_notebook.observe.records.repository import MessageRecord
 from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.records.statistics import Times
 from tests.display import lifetimes_samples
 from tests.display.page import Page
-from tests.display.samples import error, family, histogram, model, response, seen, statistics, tensor
+from tests.display.samples import (
+    compared,
+    error,
+    family,
+    histogram,
+    model,
+    response,
+    seen,
+    statistics,
+    tensor,
+    tensor_view,
+)
 from tests.display.test_comparison import comparison
 from tests.display.test_session import pipeline
 
@@ -33,6 +44,7 @@ WIDGETS = {
     "chart.css": ("bls-chart",),
     "guess.css": ("bls-guess-ask",),
     "lifetimes.css": ("bls-life",),
+    "inspect.css": ("bls-inspect",),
     "timeline.css": ("bls-timeline", "bls-tl"),
 }
 # Of other people: these keep notebooks from reading formulas.
@@ -42,9 +54,9 @@ SAME = {"bls-session-same"}  # neither faster nor slower looks like any figure
 
 ONE: list[Any] = [
     model(warnings=("w",), state="LOADING"), response(error=error(message="m\n" * 20)), error(),
-    model(changes=(Change("model.py", 1, 1, (("-", "a"), ("+", "b"), ("…", ""))),)),
     response(inputs=(tensor(device="gpu:0 (simulated)"),), parameters=(("a", 1),)), response(tensors=()),
     response(tensors=(seen(), tensor())),
+    tensor_view(), ResponseView(response(), (tensor_view(),) * 2), compared(),
     *(MessageRecord("t", kind, "h", 0.1) for kind in ("done", "info", "warning", "error")),
     DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),
     Session((), (), 1), pipeline(), pipeline().statistics(), difference(pipeline(), pipeline(2)),
@@ -114,7 +126,7 @@ def test_every_rule_is_scoped_and_self_contained() -> None:
     assert all(each.startswith(".bls-out.bls-out.bls-out") for each in selectors(sheet))
     assert not re.search(r"url\(|@import|//|expression|<", sheet)
     assert sheet.count("{") == sheet.count("}")
-    assert len(sheet) < 14000
+    assert len(sheet) < 17000
 
 
 def test_every_kind_of_display_is_looked_at() -> None:

@@ -6,9 +6,11 @@ import re
 
 from bls_notebook.display.document import Piece
 from bls_notebook.display.html import Html, join, tag
+from bls_notebook.display.palette import LINE
+from bls_notebook.display.pictures.svg import picture_html
 from bls_notebook.observe.records.tensors import Figures, Media
 
-__all__ = ["bars", "figures_piece", "media_html", "number", "sparks"]
+__all__ = ["bars", "figures_piece", "line_html", "media_html", "number", "sparks"]
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -83,3 +85,23 @@ def bars(counts: tuple[int, ...], titles: tuple[str, ...] = ()) -> Html:
         for i, n in enumerate(counts)
     )  # fmt: skip
     return tag("div", *shown, cls="seen-bars")
+
+
+def line_html(line: tuple[tuple[float, float], ...], height: int = 72) -> Html:
+    """Draw a row of numbers by the least and the greatest of its pieces."""
+    low, high = min(pair[0] for pair in line), max(pair[1] for pair in line)
+    scale = (height - 2) / (high - low) if 0 < high - low < float("inf") else 0.0
+    middle = height / 2
+
+    def y(value: float) -> str:
+        return f"{height - 1 - (value - low) * scale if scale else middle:.1f}"
+
+    path = "".join(f"{'L' if i else 'M'}{i} {y(top)}L{i} {y(bottom)}" for i, (bottom, top) in enumerate(line))
+    wide = max(1, len(line) - 1)
+    picture = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="100%" height="{height}">'
+        f'<svg width="100%" height="{height}" viewBox="0 0 {wide} {height}" preserveAspectRatio="none">'
+        f'<path d="{path}" fill="none" stroke="{LINE.light}" stroke-width="1.2" '
+        f'vector-effect="non-scaling-stroke" stroke-linejoin="round"/></svg></svg>'
+    )
+    return picture_html(picture, f"from {number(low)} to {number(high)}")

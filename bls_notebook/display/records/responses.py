@@ -12,7 +12,7 @@ from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.units import count, shape
 from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
 
-__all__ = ["response_document"]
+__all__ = ["response_document", "response_head"]
 
 _COLUMNS = [
     *map(doc.Column, ("name", "datatype", "shape", "device")),
@@ -29,7 +29,8 @@ def response_document(record: ResponseRecord) -> doc.Document:
     return doc.Document(list(_blocks(record)), styles="error" * (record.error is not None) + " seen" * seen)
 
 
-def _blocks(record: ResponseRecord) -> Iterator[doc.Block]:
+def response_head(record: ResponseRecord) -> Iterator[doc.Block]:
+    """Give what stands above a response's tensors: where it is from, how long it took, its error."""
     facts = (
         f"version {record.version}" if record.version > 0 else "",
         f"request {record.request_id}" if record.request_id else "",
@@ -39,6 +40,10 @@ def _blocks(record: ResponseRecord) -> Iterator[doc.Block]:
     yield doc.Line([parts.name(record.model), top], mark="✗" if record.error else "✓")
     if record.error:
         yield error_box(record.error)
+
+
+def _blocks(record: ResponseRecord) -> Iterator[doc.Block]:
+    yield from response_head(record)
     if record.tensors:
         yield _tensors(f"Response of {record.model}", record.tensors)
     elif not record.error:

@@ -29,6 +29,10 @@ _NAMES = (
     "observe.records.repository.ModelRecord",
     "observe.records.repository.ResponseRecord",
     "observe.records.session.Session",
+    "pb_utils.response.InferenceResponse",
+    "pb_utils.tensor.Tensor",
+    "repository.inspecting.inspection.Inspection",
+    "repository.repository.ModelRepository",
     "repository.requests.response.Response",
 )
 _TYPES: tuple[type | str, ...] = (*(f"bls_notebook.{name}" for name in _NAMES), *_LISTS)

@@ -54,10 +54,12 @@ def _histogram(xp: Any, array: Any, low: float, high: float) -> tuple[int, ...]:
     """How many elements lie in each bin; none where they are all the same."""
     if not (low < high and math.isfinite(float(high) - float(low))):
         return ()
-    counts = [0] * BINS
+    # Of whole numbers that are few, each has a bin.
+    number = min(BINS, int(high) - int(low) + 1) if array.dtype.kind != "f" else BINS
+    counts = [0] * number
     for chunk in chunks(sampled(array, COUNTED)[0]):
         if chunk.dtype.kind == "f":
             chunk = chunk[xp.isfinite(chunk)].astype(np.float64)
-        found = xp.histogram(chunk, bins=BINS, range=(float(low), float(high)))[0]
+        found = xp.histogram(chunk, bins=number, range=(float(low), float(high)))[0]
         counts = [a + b for a, b in zip(counts, found.tolist(), strict=True)]
     return tuple(counts)

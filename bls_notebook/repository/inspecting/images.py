@@ -54,7 +54,9 @@ def layout_of(shape: tuple[int, ...]) -> Layout | None:
     return None
 
 
-def pictures(array: Any, figures: Figures | None, most: int, pixels: int) -> tuple[Media, ...]:
+def pictures(
+    array: Any, figures: Figures | None, most: int, pixels: int, *, stretched: bool = False
+) -> tuple[Media, ...]:
     """Return pictures of an array that is shaped as one or a batch, the first so many of them.
 
     Parameters
@@ -67,6 +69,8 @@ def pictures(array: Any, figures: Figures | None, most: int, pixels: int) -> tup
         How many pictures.
     pixels : int
         Of the longer side of each; of larger ones every n-th row and column is shown.
+    stretched : bool
+        Whether the least and the greatest are black and white, whatever they are.
     """
     way = layout_of(array.shape)
     if way is None or figures is None or array.dtype.kind not in "biuf":
@@ -79,7 +83,7 @@ def pictures(array: Any, figures: Figures | None, most: int, pixels: int) -> tup
     step = -(-max(height, width) // pixels)
     with working_on(ordered):
         shown = to_host(ordered[:most, ::step, ::step])
-    shades, said = _shades(shown, figures)
+    shades, said = _shades(shown, figures, stretched)
     words = [said, way.said if channels > 1 or way.batch < 0 < array.ndim - 2 else ""]
     words += [
         f"at 1/{step} of its size" if step > 1 else "",
@@ -89,7 +93,7 @@ def pictures(array: Any, figures: Figures | None, most: int, pixels: int) -> tup
     return tuple(Media("image/png", b64encode(png(each)).decode(), width, height, told) for each in shades)
 
 
-def _shades(values: _Array, figures: Figures) -> tuple[_Array, str]:
+def _shades(values: _Array, figures: Figures, stretched: bool) -> tuple[_Array, str]:
     """Numbers as shades from 0 to 255, and how they became that."""
     if values.dtype == np.uint8:
         return values, "0 to 255 as they are"
@@ -97,6 +101,9 @@ def _shades(values: _Array, figures: Figures) -> tuple[_Array, str]:
         return values.astype(np.uint8) * 255, "True is white"
     if figures.least is None or figures.greatest is None:
         low, high, said = 0.0, 1.0, "no number in it"
+    elif stretched:
+        low, high = float(figures.least), float(figures.greatest)
+        said = f"{low:.4g} black, {high:.4g} white"
     else:
         low, high, said = _range(float(figures.least), float(figures.greatest), values.dtype.kind == "f")
     numbers = values.astype(np.float64)

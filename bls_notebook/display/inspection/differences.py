@@ -1,0 +1,76 @@
+"""Two responses, or two tensors, side by side: what differs, by how much, where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bls_notebook.display import document as doc
+from bls_notebook.display import parts
+from bls_notebook.display.html import Html, tag
+from bls_notebook.display.inspection.seen import media_html, number
+from bls_notebook.display.units import count, percent, shape
+from bls_notebook.observe.records.inspection import Compared, TensorsCompared
+from bls_notebook.observe.records.repository import TensorRecord
+
+__all__ = ["compared_document"]
+
+_SIDE = 200
+_COLUMNS = [
+    doc.Column("name"), doc.Column("first"), doc.Column("second"), doc.Column("differing", "r"),
+    doc.Column("max abs", "r"), doc.Column("max rel", "r"), doc.Column("max ULP", "r"),
+    doc.Column("where the difference is greatest"),
+]  # fmt: skip
+
+
+def compared_document(record: Compared) -> doc.Document:
+    """Describe how two of a kind differ."""
+    return doc.Document(list(_blocks(record)), styles="seen")
+
+
+def _blocks(record: Compared) -> Iterator[doc.Block]:
+    unlike = [each for each in record.tensors if each.differing or each.reason]
+    verdict = f"{len(unlike)} of {count(len(record.tensors), 'tensor')} differ" if unlike else "equal"
+    mark = "≠" if unlike or record.errors else "="
+    yield doc.Line([parts.name(record.first), mark, parts.name(record.second), parts.quiet(verdict)])
+    yield doc.Warnings(record.errors, "error")
+    if record.tensors:
+        yield doc.Table(
+            "Differences", _COLUMNS, [_row(each) for each in record.tensors], last="wrap", most=30
+        )
+    for each in unlike:
+        shown = [
+            tag(
+                "div",
+                media_html(media, _SIDE, words),
+                tag("div", f"{words}: {media.said}", cls="dim"),
+                cls="seen-box seen-side",
+            )
+            for media, words in zip(each.pictures, ("first", "second", "difference"), strict=False)
+        ]
+        if shown:
+            title = tag("div", parts.name(each.name).html, cls="head") if len(unlike) > 1 else Html()
+            yield doc.Both(lambda _: [], tag("div", title, tag("div", *shown, cls="seen-boxes")))
+
+
+def _row(each: TensorsCompared) -> doc.Row:
+    start: list[doc.Said] = [parts.name(each.name), _kind(each.first), _kind(each.second)]
+    if each.reason:
+        words = doc.Piece(each.reason, tag("span", each.reason, cls="seen-bad"), wide=5)
+        return doc.Row([*start, words])
+    if not each.differing:
+        same = f"equal, all {count(each.elements, 'element')}"
+        return doc.Row([*start, doc.Piece(same, parts.quiet(same).html, wide=5)])
+    share = f"{each.differing:,} ({percent(each.differing, each.elements)})"
+    place = f"[{', '.join(map(str, each.where))}]" if each.where else ""
+    values = f"{each.values[0]} and {each.values[1]}" if each.values[0] else ""
+    where = " ".join(
+        filter(None, [place, values, f"1 in {each.every:,} looked at" if each.every > 1 else ""])
+    )
+    text = each.absolute == 0 and each.relative == 0
+    figures = ["", ""] if text else [number(each.absolute), number(each.relative)]
+    ulps = "" if each.ulps is None else f"{each.ulps:,.0f}"
+    return doc.Row([*start, share, *figures, ulps, doc.Piece(where, tag("code", where), cls="wrap")])
+
+
+def _kind(tensor: TensorRecord | None) -> str:
+    return f"{tensor.datatype} {shape(tensor.shape)}" if tensor is not None else "—"

@@ -1,0 +1,82 @@
+"""The widgets of the inspector: what is seen with questions above it, and the buttons that open one.
+
+Importing this module imports anywidget (the extra ``widgets``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anywidget
+import traitlets
+
+from bls_notebook.display.browser.on_top import new_place
+from bls_notebook.display.browser.widget_files import widget_source
+
+__all__ = ["Buttons", "Inspector"]
+
+Answer = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
+
+
+class Inspector(anywidget.AnyWidget):
+    """What was found out, and what to ask next.
+
+    Parameters
+    ----------
+    answer : callable
+        Takes a question, as the browser asks it (`tensor`, `at`, `rate`), and returns HTML with its state:
+        ``tensors`` (names and shapes), what was asked, whether there is a ``sound``, whether to offer to ask
+        ``again``, and what is ``said`` of a question that made no sense.
+    place : str
+        What it covers; a new place by default.
+    """
+
+    _esm = widget_source("inspect.js")
+    _css = widget_source("inspect.css")
+
+    place = traitlets.Unicode().tag(sync=True)
+    html = traitlets.Unicode().tag(sync=True)
+    state = traitlets.Dict().tag(sync=True)
+    ask = traitlets.Dict().tag(sync=True)
+    answered = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, answer: Answer, place: str = "") -> None:
+        self._answer = answer
+        html, state = answer({})
+        super().__init__(place=place or new_place(), html=html, state=state)
+
+    @traitlets.observe("ask")
+    def _asked(self, change: Any) -> None:
+        html, state = self._answer(self.ask)
+        with self.hold_sync():
+            self.html, self.state = html or self.html, state
+            self.answered = str(self.ask.get("number", ""))
+
+
+class Buttons(anywidget.AnyWidget):
+    """Puts a button into every place of its own; ``pressed`` is called with the place's name.
+
+    Parameters
+    ----------
+    key : str
+        What the names of its places begin with.
+    pressed : callable
+        Opens an inspector there; what it returns is said beside the button.
+    """
+
+    _esm = widget_source("inspect_buttons.js")
+    _css = widget_source("inspect.css")
+
+    key = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, key: str, pressed: Callable[[str], str]) -> None:
+        super().__init__(key=key)
+        self._pressed = pressed
+        self.on_msg(self._message)
+
+    def _message(self, widget: Any, content: Any, buffers: Any) -> None:
+        place = str(content.get("id", ""))
+        said = self._pressed(place)
+        if said:
+            self.send({"id": place, "said": said})

@@ -1,0 +1,71 @@
+"""What the inspector found out: of a tensor, of a response, of two of them. Frozen, JSON-able."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bls_notebook.observe.records.plain import Record
+from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
+from bls_notebook.observe.records.tensors import Media, TextSeen
+
+__all__ = ["Compared", "ResponseView", "TensorView", "TensorsCompared"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TensorView(Record):
+    """A tensor, or the slice ``index`` of one of the shape ``whole``.
+
+    ``line`` is the least and the greatest of each of many pieces of a row of numbers, ``texts`` are elements
+    of BYTES, ``values`` the numbers of a corner.
+    """
+
+    tensor: TensorRecord
+    whole: tuple[int, ...] = ()
+    index: str = ""
+    sound: Media | None = None
+    line: tuple[tuple[float, float], ...] = ()
+    texts: tuple[TextSeen, ...] = ()
+    values: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ResponseView(Record):
+    """A response, its outputs each as it wants to be seen."""
+
+    response: ResponseRecord
+    tensors: tuple[TensorView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TensorsCompared(Record):
+    """Two tensors of one name; ``reason`` says why they could not be compared.
+
+    ``absolute``, ``relative`` and ``ulps`` are the greatest differences, the last one counted in floats that
+    lie between the two; ``where`` is the first element that has the greatest absolute one. NaN equals NaN.
+    ``pictures`` are of the first, the second and the difference.
+    """
+
+    name: str
+    first: TensorRecord | None = None
+    second: TensorRecord | None = None
+    reason: str = ""
+    elements: int = 0
+    differing: int = 0
+    absolute: float = 0.0
+    relative: float = 0.0
+    ulps: float | None = None
+    where: tuple[int, ...] = ()
+    values: tuple[str, str] = ("", "")
+    pictures: tuple[Media, ...] = ()
+    every: int = 1
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Compared(Record):
+    """Two responses, or two tensors, side by side."""
+
+    first: str
+    second: str
+    tensors: tuple[TensorsCompared, ...] = ()
+    errors: tuple[str, ...] = ()

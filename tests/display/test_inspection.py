@@ -1,0 +1,79 @@
+"""The inspector's displays: a tensor, a response, two of them side by side."""
+
+from __future__ import annotations
+
+from bls_notebook.display import render
+from bls_notebook.observe.records.inspection import Compared, ResponseView
+from tests.display.page import Page, as_html, as_text
+from tests.display.samples import compared, error, response, tensor, tensor_view
+
+
+def test_text_of_a_tensor() -> None:
+    assert as_text(tensor_view()).split("\n") == [
+        "OUT  FP32  [40]  gpu:0 (simulated)  4 B  slice [0] of [2, 40]",
+        "  min -2 · max 9.5 · mean 0.25 · NaN 3 · Inf 1 · looked at 1 in 16",
+        "  2 pictures of 16×8: 0 to 255 as they are",
+        "  -2 ▕▂ █▄▏ 9.5  histogram, up to 5 elements a bin",
+        "  a sound at 16,000 samples a second",
+        "  [0] · JSON · 9 B",
+        "    {",
+        '      "a": 1',
+        "    }",
+        "  [1] · PNG · 9 B",
+        "  and 38 more elements",
+        "  values of [:8]",
+        *["  [1. 2.]"] * 4,
+    ]
+
+
+def test_html_of_a_tensor() -> None:
+    page = Page(as_html(tensor_view()))
+    assert [a["alt"] for a in page.find("img")] == [
+        *["OUT: 8×16, 0 to 255 as they are"] * 2, "from -1 to 2", "PNG",
+    ]  # fmt: skip
+    (sound,) = page.find("audio")
+    assert sound["src"] == "data:audio/wav;base64,UklGRg=="
+    assert [a.get("title") for a in page.find("span") if a.get("style", "")] == [
+        "-2 to 0.875: 1", "0.875 to 3.75: 0", "3.75 to 6.625: 5", "6.625 to 9.5: 2",
+    ]  # fmt: skip
+
+
+def test_a_response_is_its_outputs() -> None:
+    whole = response(tensors=tuple(tensor(name=name) for name in "ABC"))
+    shown = as_text(ResponseView(whole, (tensor_view(), tensor_view())))
+    assert shown.count("min -2") == 2
+    assert shown.endswith("and 1 more output: C")
+    assert "no weights" in as_text(ResponseView(response(tensors=(), error=error())))
+
+
+def test_two_side_by_side() -> None:
+    first, *rest = as_text(compared(), width=120).split("\n")
+    assert first == "first: a  ≠  second: b  3 of 4 tensors differ"
+    assert [line.split() for line in rest[1:]] == [
+        [
+            "X",
+            "INT32",
+            "[1]",
+            "INT32",
+            "[1]",
+            "2",
+            "(20%)",
+            "0.5",
+            "0.25",
+            "3",
+            "[1,",
+            "2]",
+            "1.0",
+            "and",
+            "1.5",
+        ],
+        ["T", "INT32", "[1]", "INT32", "[1]", "1", "(10%)", "[3]", '"a"', "and", '"b"'],
+        ["S", "INT32", "[1]", "INT32", "[1]", "equal,", "all", "10", "elements"],
+        ["N", "INT32", "[1]", "—", "only", "in", "the", "first"],
+    ]
+
+
+def test_what_is_equal_is_said_to_be() -> None:
+    assert as_text(Compared("first", "second")) == "first  =  second  equal"
+    assert len(Page(as_html(compared())).find("img")) == 3
+    assert render(compared()).html.count("only in the first") == 1

@@ -1,0 +1,111 @@
+"""``%blsinspect``, what cells show by their last line, and the questions that a widget asks."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics.output.inspectors import answering
+from bls_notebook.magics.settings import BLSNotebook
+from bls_notebook.observe.records.inspection import Compared, ResponseView, TensorView
+
+
+def test_a_response_a_slice_and_two(cells) -> None:
+    cells.model()
+    cells("answer = %bls times IN=range(100)")
+    shown = cells("%blsinspect answer")
+    assert isinstance(shown.value.record, ResponseView)
+    assert "min 0 · max 198 · mean 99" in shown.text
+    part = cells('%blsinspect answer["OUT"] --at [2:4] --into part')
+    assert isinstance(part.value.record, TensorView)
+    assert part.value.record.tensor.shape == (2,)
+    assert cells.shell.user_ns["part"] is part.value
+    both = cells("%blsinspect answer answer")
+    assert isinstance(both.value.record, Compared)
+    assert "equal" in both.text
+
+
+def test_without_a_value_it_is_the_last_response_if_anybody_has_it(cells) -> None:
+    assert "there was no response yet" in str(cells("%blsinspect").error)
+    cells.model()
+    cells("%bls times IN=range(50) -q --into answer")
+    assert "OUT" in cells("%blsinspect").text
+    cells("%reset -f")
+    gc.collect()
+    assert "nobody has it any more" in str(cells("%blsinspect").error)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("nothing_of_that_name", "name 'nothing_of_that_name' is not defined"),
+        ("None", "got NoneType, expected a response, a tensor, an array, or the name of a model"),
+        ("[1,2] --at [7]", "slice [7]: the tensor has the shape [2]"),
+        ("[1] --rate 5", "got '5', expected a whole number from 100"),
+        ("[1] [2] [3]", "one word too many"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(cells, line: str, said: str) -> None:
+    shown = cells(f"%blsinspect {line}")
+    assert not shown.success
+    assert said in str(shown.error)
+
+
+def test_tensors_and_repositories_are_shown_by_the_last_line_of_a_cell(cells) -> None:
+    cells.model()
+    cells("answer = %bls times IN=range(100)")
+    shown = cells('answer["OUT"]')
+    assert "mean 99" in shown.text
+    assert "bls-seen" in shown.html
+    assert "times" in cells("import bls_notebook as bls\nbls.current_repository()").text
+    assert cells('[answer["OUT"]]').text.startswith("[Tensor(")
+
+
+def test_questions_of_a_widget_are_answered_and_never_raise() -> None:
+    found = bls.inspect(np.arange(60.0).reshape(3, 4, 5))
+    answer = answering(found.asked, 100)
+    html, state = answer({})
+    assert "59" in html
+    assert state["tensors"] == [["", [3, 4, 5]]]
+    html, state = answer({"tensor": "", "at": "[1, :, 2]", "rate": 0, "number": "1"})
+    assert "slice [1, :, 2]" in html
+    assert (state["at"], state["said"]) == ("[1, :, 2]", "")
+    html, state = answer({"at": "[7]"})
+    assert not html
+    assert state["said"].startswith("slice [7]: the tensor has the shape [3, 4, 5]")
+    assert answer({"at": "", "rate": "fast"})[1]["said"]
+
+
+def test_a_button_keeps_no_response_alive(cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bls_notebook.magics.output import inspectors
+
+    opened: list[Any] = []
+
+    class Widget:
+        def __init__(self, answer: Any, place: str) -> None:
+            opened.append((answer({}), place))
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(inspectors, "can_live", lambda: True)
+    monkeypatch.setattr(inspectors, "live", lambda make: make())
+    monkeypatch.setattr("bls_notebook.display.inspection.widget.Inspector", Widget)
+    notebook = Notebook(cells.shell, BLSNotebook())
+    one = inspectors.Inspectors(notebook)
+    cells.model()
+    answer = bls.current_repository().infer("times", {"IN": list(range(50))})
+    html = one.added(notebook.draw(answer), answer).html
+    place = html.rpartition('data-bls-inspect="')[2].partition('"')[0]
+    assert one._pressed(place) == ""
+    assert "OUT" in opened[0][0][0]
+    assert opened[0][1] == place
+    del answer
+    gc.collect()
+    assert one._pressed(place) == inspectors._GONE
+    assert one._pressed("else") == inspectors._GONE
