@@ -62,9 +62,9 @@ def code(value: str) -> Piece:
 
 
 def coded(words: str) -> Piece:
-    """Show what is between backticks as code; text keeps them."""
+    """Show what is between backticks as code; text keeps them. Lines stay."""
     pieces = words.split("`")
-    return Piece(words, join(*(tag("code", each) if i % 2 else each for i, each in enumerate(pieces))))
+    return Piece(words, join(*(tag("code", each) if i % 2 else prose(each) for i, each in enumerate(pieces))))
 
 
 def lines(value: str) -> Piece:

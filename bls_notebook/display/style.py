@@ -83,8 +83,10 @@ _ERROR = """
 .bls-error-code i{font-style:normal;color:var(--b-dim)}
 .bls-error-code .bls-error-fails{background:rgba(214,69,69,.15);box-shadow:inset 2px 0 var(--b-red)}
 .bls-error-code .bls-error-fails i{color:var(--b-red)}
-.bls-error-hint{white-space:pre-line;margin-top:6px}
-.bls-error-hint b{font-weight:600}
+.bls-error-hint{white-space:pre-line;max-width:74em;margin:6px 0;padding:1px 0 1px 10px;border-left:3px solid var(--b-green)}
+.bls-error-hint b{font-weight:600;color:var(--b-green);margin-right:4px}
+.bls-error-hint code{background:rgba(128,128,128,.14);border-radius:3px;padding:1px 4px}
+.bls-error-more{margin-top:3px}
 """
 
 _MESSAGE = """

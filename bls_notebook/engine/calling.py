@@ -26,7 +26,7 @@ from .core.execution import Execution
 from .core.model import LoadedModel
 from .core.server import Server
 from .description import label_of
-from .failures import error_response, originating, over_bls
+from .failures import error_response, originating, over_bls, seen_inputs
 from .recording.spans import record_refused
 from .tensors.inbound import NotReceivedError, received
 from .tensors.placement import memory_problem
@@ -80,7 +80,7 @@ class SendingExecution(Execution):
         except NotReceivedError as error:
             return self._refused(request, str(error), decoupled)
         if response._error is not None:
-            response = originating(response, model.name)
+            response = originating(response, model)
             if self.model is not None:
                 response = over_bls(response)
             self.note_error(response)
@@ -139,7 +139,8 @@ class SendingExecution(Execution):
 
     def _refused(self, request: InferenceRequest, problem: str, decoupled: bool, kind: str = "sync") -> Any:
         name = request._model_name
-        response = error_response(problem, origin=ErrorRecord(problem, "INTERNAL", (name,)))
+        origin = ErrorRecord(problem, "INTERNAL", (name,), stage="refused", inputs=seen_inputs(request))
+        response = error_response(problem, origin=origin)
         self.note_error(response)
         if recording.active is not None:
             record_refused(self, request, "stream" if decoupled else kind, response)

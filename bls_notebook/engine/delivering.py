@@ -18,7 +18,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .calling import SendingExecution
 from .core.execution import Execution
 from .description import ReturnError, is_a
-from .failures import cancelled_response, error_response, failed_response
+from .failures import cancelled_response, error_response, failed_response, seen_inputs
 from .logs import log_if_lost, log_lost
 from .messages import execute_failed
 from .tensors.outputs import answer, check_returned, rescheduled_in_vain
@@ -133,6 +133,9 @@ def failure(execution: Execution, error: BaseException, inline: bool = False) ->
     if is_a(error, Interrupted, asyncio.CancelledError):
         return cancelled_response(model.name)
     execution.server.note_failure(error)
-    response = failed_response(model.name, model.version, execution.instance_name, error, execution.causes)
+    request = execution.request or next(iter(execution.requests), None)
+    inputs = () if request is None else seen_inputs(request)
+    who = execution.instance_name
+    response = failed_response(model.name, model.version, who, error, execution.causes, inputs)
     log_if_lost(execution, response)
     return response

@@ -17,7 +17,7 @@ import stat
 import weakref
 from collections import deque
 from collections.abc import Callable
-from types import FrameType, ModuleType, TracebackType
+from types import CodeType, FrameType, ModuleType, TracebackType
 from typing import Any, NamedTuple, TypeVar
 
 from bls_notebook.observe.records.errors import FrameRecord
@@ -33,6 +33,7 @@ __all__ = [
     "ModelHome",
     "ReturnError",
     "describe",
+    "frame_at",
     "home_of",
     "internal_paths",
     "is_a",
@@ -246,6 +247,15 @@ def _frames(
             around = _around(source_of(file), line)
             out.append(FrameRecord(model, version, _plain(label_of(file)), line, "", around))
     return tuple(out)
+
+
+def frame_at(code: CodeType, line: int, home: ModelHome) -> FrameRecord | None:
+    """Return a line of a model's code as a frame; None where it is not that model's."""
+    lines = home.sources.get(str.__str__(code.co_filename))
+    if lines is None:
+        return None
+    file, function = _plain(label_of(code.co_filename)), _plain(code.co_name)
+    return FrameRecord(home.model, home.version, file, line, function, _around(lines, line))
 
 
 def source_of(file: str) -> list[str]:

@@ -6,19 +6,37 @@ models never see it.
 
 from __future__ import annotations
 
-from bls_notebook.observe.records.errors import ErrorRecord
+from dataclasses import replace
+
+from bls_notebook.observe.records.errors import ErrorRecord, InputSeen
 from bls_notebook.observe.visible import encodable
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .description import describe
+from .core.model import LoadedModel
+from .description import describe, frame_at, internal_paths
 from .messages import execute_failed
 
-__all__ = ["cancelled_response", "error_response", "failed_response", "originating", "over_bls"]
+__all__ = [
+    "cancelled_response",
+    "error_response",
+    "failed_response",
+    "originating",
+    "over_bls",
+    "seen_inputs",
+]
+
+
+_MOST_UNCHECKED = 1000  # characters of an error that the code passed over
 
 
 def failed_response(
-    name: str, version: int, instance: str, error: BaseException, causes: list[ErrorRecord] | None
+    name: str,
+    version: int,
+    instance: str,
+    error: BaseException,
+    causes: list[ErrorRecord] | None,
+    inputs: tuple[InputSeen, ...] = (),
 ) -> InferenceResponse:
     """Return the error response of an `execute` that raised, in Triton's words.
 
@@ -31,15 +49,34 @@ def failed_response(
     causes : list of ErrorRecord
         Errors that the model got from its own BLS requests; where this exception repeats one of
         them, the chain goes on through it.
+    inputs : tuple of InputSeen
+        What it was asked with.
     """
     kind, text, _, told, frames = describe(error, name, version)
     message = execute_failed(instance, told)
-    chain: tuple[str, ...] = (name,)
+    record = ErrorRecord(message, "INTERNAL", (name,), kind, frames, inputs=inputs)
     for cause in reversed(causes or []):
         if cause.message and cause.message in text:
-            chain, frames = chain + cause.chain, frames + cause.frames
+            record = replace(
+                record, chain=(name, *cause.chain), frames=frames + cause.frames, stage=cause.stage,
+                inputs=cause.inputs, unchecked=cause.unchecked,
+            )  # fmt: skip
             break
-    return error_response(message, ErrorCode.INTERNAL, ErrorRecord(message, "INTERNAL", chain, kind, frames))
+    else:
+        if causes:
+            record = replace(record, unchecked=causes[-1].message[:_MOST_UNCHECKED])
+    return error_response(message, ErrorCode.INTERNAL, record)
+
+
+def seen_inputs(request: object) -> tuple[InputSeen, ...]:
+    """Return what a request is made of, without its values; nothing where its receiver has spoilt it."""
+    try:
+        return tuple(
+            InputSeen(t._name, t._datatype, tuple(t._array.shape), t._device().label)
+            for t in request._inputs  # type: ignore[attr-defined]
+        )
+    except Exception:
+        return ()
 
 
 def error_response(
@@ -51,15 +88,37 @@ def error_response(
     return InferenceResponse([], error)
 
 
-def originating(response: InferenceResponse, model: str) -> InferenceResponse:
-    """Return an error response that says which model it came from; one that does stays as it is."""
+def originating(response: InferenceResponse, model: LoadedModel) -> InferenceResponse:
+    """Return an error response that says which model it came from, and which line made it.
+
+    One that this model has from another goes on through it; one that is known to be its own stays as it is.
+    """
     error = response._error
-    if error is None or error._origin is not None:
+    if error is None:
         return response
-    record = ErrorRecord(error._message, error._code.name, (model,))
+    record = error._origin
+    if record is not None and record.chain[:1] == (model.name,):
+        return response
+    if record is None:
+        record = _made_by(error, model)
+    else:
+        record = replace(record, chain=(model.name, *record.chain))
     out = error_response(error._message, error._code, record)
     out._parameters = response._parameters
     return out
+
+
+def _made_by(error: TritonError, model: LoadedModel) -> ErrorRecord:
+    code, line = error._made
+    record = ErrorRecord(error._message, error._code.name, (model.name,))
+    if not code.co_filename.startswith(internal_paths):
+        home = next((i.modules for i in model.instances if i.modules is not None), None)
+        frame = None if home is None else frame_at(code, line, home)
+        return replace(record, stage="returned", frames=() if frame is None else (frame,))
+    if error._code is ErrorCode.CANCELLED:
+        return replace(record, stage="cancelled")
+    ran = error._message.startswith(("Failed to process the request(s) for model", "in ensemble "))
+    return record if ran else replace(record, stage="refused")
 
 
 def over_bls(response: InferenceResponse) -> InferenceResponse:

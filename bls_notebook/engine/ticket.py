@@ -246,7 +246,7 @@ class Ticket:
         if self._answered:
             return None
         if response._error is not None:
-            response = originating(response, self.model.name)
+            response = originating(response, self.model)
             if self.parent is not None and self.parent.model is not None:
                 response = over_bls(response)
         response._arrived = perf_counter()

@@ -91,7 +91,8 @@ def _record_of(error: bls.BLSError, model: str) -> ErrorRecord | MessageRecord:
 
     hint = _still_serving(model) if model else ""
     if isinstance(error, bls.ModelLoadError) and error.record is not None:
-        return replace(error.record, hint=hint or error.record.hint)
+        opens = bool(error.__cause__ is not None and error.record.frames)
+        return replace(error.record, debug=opens, hint="\n".join(filter(None, (error.record.hint, hint))))
     return MessageRecord(str(error), "warning" if isinstance(error, CellInterrupted) else "error", hint)
 
 
@@ -100,7 +101,7 @@ def _still_serving(model: str) -> str:
         record = bls.current_repository().record(model)
     except bls.BLSError:
         return ""
-    return f"correct it and try again; until then version {record.version} of {model!r} goes on serving"
+    return f"until it is corrected, version {record.version} of {model!r} goes on serving"
 
 
 def debug_later(notebook: Notebook, error: BaseException) -> None:

@@ -32,6 +32,8 @@ class Notebook:
     """What was guessed, by the choices and the cell."""
     inspectors: Any = None  # of `output.inspectors`, while they are there
     latest: Callable[[], Any] | None = None  # the last response of %bls, while anybody has it
+    debugged: Callable[[], object] = lambda: None
+    """The response, or the list of them, whose first error ``%debug`` opens at."""
 
     def variables(self, local: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the variables that expressions see: the notebook's, and a calling function's."""
@@ -58,22 +60,25 @@ class Notebook:
 
     def draw(self, value: object) -> displays.Display:
         """Draw a record, a response, or several, by the settings."""
-        display = self._drawn(_recorded(value))
+        opens = value is not None and value is self.debugged()
+        display = self._drawn(_recorded(value), opens)
         return display if self.inspectors is None else self.inspectors.added(display, value)
 
-    def _drawn(self, value: Any) -> displays.Display:
+    def _drawn(self, value: Any, opens: bool) -> displays.Display:
         width = self.settings.width
         if isinstance(value, Responses):
-            records = [self._chosen(record) for record in value.records]
+            records = [self._chosen(record, opens) for record in value.records]
             stream = value.stream or not records
             return displays.render(records, stream=stream, running=value.running, width=width)
         if isinstance(value, Records):
             return displays.render([self._chosen(record) for record in value], width=width, empty=value.of)
         if not isinstance(value, Record):
             raise TypeError(f"cannot draw {type(value).__name__}")
-        return displays.render(self._chosen(value), width=width, live=self.settings.widgets)
+        return displays.render(self._chosen(value, opens), width=width, live=self.settings.widgets)
 
-    def _chosen(self, record: Any) -> Any:
+    def _chosen(self, record: Any, opens: bool = False) -> Any:
+        if opens and getattr(record, "error", None) is not None:
+            record = replace(record, error=replace(record.error, debug=True))
         warned = getattr(record, "warnings", ()) and not self.settings.show_warnings
         return replace(record, warnings=()) if warned else record
 

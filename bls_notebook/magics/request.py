@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import weakref
 from typing import Any
 
 import bls_notebook as bls
@@ -187,3 +188,4 @@ def _debug_first_error(notebook: Notebook, result: Response | Responses) -> None
     failure = bls.current_repository().last_failure
     if record is not None and failure is not None and record.kind == type(failure).__name__:
         debug_later(notebook, failure)
+        notebook.debugged = weakref.ref(result)

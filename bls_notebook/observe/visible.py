@@ -33,6 +33,11 @@ def _character(char: str, lines: bool) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+def spoken(message: str) -> str:
+    """Return an error's message without what Triton puts in it for a request that nobody named."""
+    return message.replace("[request id: <id_unknown>] ", "")
+
+
 def encodable(text: str) -> str:
     """Return a text that has a UTF-8 form: lone surrogates become backslash escapes."""
     if text.isascii():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import sys
 from typing import Any, ClassVar
 
 __all__ = ["ErrorCode", "TritonError", "TritonModelException", "is_sequence", "plain_text", "unpicklable"]
@@ -48,7 +49,7 @@ class TritonError:
         `message` is not text that has a UTF-8 form, or `code` is not one of the codes.
     """
 
-    __slots__ = ("__weakref__", "_code", "_message", "_origin")
+    __slots__ = ("__weakref__", "_code", "_made", "_message", "_origin")
 
     UNKNOWN: ClassVar[ErrorCode] = ErrorCode.UNKNOWN
     INTERNAL: ClassVar[ErrorCode] = ErrorCode.INTERNAL
@@ -73,6 +74,8 @@ class TritonError:
         self._message = text
         self._code = code
         self._origin: Any = None  # the engine's record of where the error came from
+        frame = sys._getframe(1)
+        self._made = (frame.f_code, frame.f_lineno)  # not the frame, which would keep its variables
 
     def code(self) -> ErrorCode:
         """Return the error's code."""
@@ -85,7 +88,7 @@ class TritonError:
     def _plain(self) -> TritonError:
         try:
             plain = TritonError(self._message, self._code)
-            plain._origin = self._origin
+            plain._origin, plain._made = self._origin, self._made
         except AttributeError:
             raise TypeError("TritonError.__init__() must be called when overriding __init__") from None
         return plain

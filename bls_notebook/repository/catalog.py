@@ -18,11 +18,13 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar
 
+from bls_notebook import pb_utils
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError, ModelNotFoundError
 from bls_notebook.engine.forked import in_own_process
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
+from bls_notebook.observe.advice.known import Known, missing_model
 from bls_notebook.observe.metrics import Metrics
 from bls_notebook.observe.progress import progress
 from bls_notebook.pb_utils._runtime import caller_var
@@ -41,7 +43,8 @@ from .loading.loader import POLL_FAILED
 from .polling import FolderPolling, Poller
 from .service import Service, wait_until_closed
 from .source.fingerprint import signature
-from .source.layout import config_text, find_model, model_names, shown_path
+from .source.layout import config_text, find_model, shown_path
+from .source.model_class import model_class_warnings
 from .source.model_source import ModelSource
 from .source.names import check_model_name, check_version
 from .source.notebook_globals import undefined_name_warnings
@@ -101,6 +104,8 @@ class Catalog:
         self.service = Service(for_models, ResponseCache(cache_bytes), strict)
         self.server = self.service.server
         self.server.backend_folders = backend_folders
+        index = self.service.index
+        self.known = Known(index.newest, partial(index.rows, paths), pb_utils.__all__)
         self.metrics = Metrics(partial(server_families, weakref.ref(self.server)))
         self._definitions: dict[str, ModelSource] = {}
         self._configs: dict[str, object] = {}
@@ -145,6 +150,7 @@ class Catalog:
             numbered = source if place is None else place.numbered(source)
             warnings = undefined_name_warnings(numbered, name, notebook_names)
             warnings += stray_import_warnings(numbered, name)
+            warnings += model_class_warnings(numbered, name)
             if warnings and self.server.strict:
                 raise ModelLoadError(f"{'; '.join(warnings)} (strict)", name)
             folder = self.service.folder.write(name, {f"{version}/model.py": code})
@@ -250,9 +256,7 @@ class Catalog:
         check_model_name(name)
         model = self.server.find(name)
         if model is None:
-            ready = ", ".join(self.server.names()) or "none"
-            hint = "" if name not in model_names(self.paths) else "; load it first"
-            raise ModelNotFoundError(f"model {name!r} is not loaded{hint}; loaded models: {ready}")
+            raise ModelNotFoundError(f"model {name!r} is not loaded; {missing_model(name, self.known)}")
         return model
 
     def _may_control(self, name: str, verb: str) -> None:

@@ -60,6 +60,11 @@ class Index:
         """Return the record of a version that is known."""
         return self._records[name][version]
 
+    def newest(self, name: str) -> ModelRecord | None:
+        """Return the record of the newest version of a model that serves; None where none does."""
+        model = self._server.find(name)
+        return None if model is None else self._records.get(name, {}).get(model.version)
+
     def rows(self, paths: Sequence[Path]) -> list[ModelRecord]:
         """Return all records by name and version, with those of models that lie in `paths` unloaded."""
         rows = {name: dict(records) for name, records in list(self._records.items())}

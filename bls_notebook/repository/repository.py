@@ -84,7 +84,7 @@ class ModelRepository:
         folders = backend_folders(self.paths, self.backend_directory)
         self._catalog = Catalog(self.paths, folders, control_mode, poll_seconds, cache_bytes, strict)
         self._server = self._catalog.server
-        self._sender = Sender(self._server)
+        self._sender = Sender(self._server, self._catalog.known)
         self.control_mode = control_mode
         self.metrics = self._catalog.metrics
         opened(self._catalog.service)

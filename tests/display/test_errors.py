@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
+import pytest
+
+from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord, InputSeen
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import error
 
@@ -11,6 +13,7 @@ def test_text_of_an_error() -> None:
     assert as_text(error()).split("\n") == [
         "✗ callee failed · INTERNAL",
         "  ValueError: no weights",
+        "  how to fix: train it first",
         "  through caller → callee",
         "",
         "  callee  version 2 · cell callee, line 9 · in execute",
@@ -20,8 +23,6 @@ def test_text_of_an_error() -> None:
         "",
         "  numpy/core.py, line 153 · in matmul",
         "  → 153      return implement(a, b)",
-        "",
-        "  how to fix: train it first",
     ]
 
 
@@ -83,7 +84,7 @@ def test_frames_stand_in_for_tritons_own_traceback() -> None:
     assert ["open" in a for a in page.find("details")] == [True, False]
     # What a model wrote around the message of another stays.
     around = error(message=f"asked: no weights{at}\n\nAt:\n  caller.py(3): ask, in vain")
-    assert as_text(around).split("\n")[1:3] == ["  asked: no weights", "  through caller → callee"]
+    assert as_text(around).split("\n")[1:4:2] == ["  asked: no weights", "  through caller → callee"]
     more = error(message=f"asked: no weights{at} (and no bias)\n\nAt:\nthe door")
     for shown in as_text(more), Page(as_html(more)).text:
         assert "asked: no weights (and no bias)" in shown
@@ -107,6 +108,46 @@ def test_of_a_message_without_end_the_beginning_is_shown() -> None:
     for shown in (as_text(ErrorRecord("x" * 10_000_000)), as_html(ErrorRecord("x" * 10_000_000))):
         assert "9,950,000 more characters" in shown
         assert len(shown) < 200_000
+
+
+@pytest.mark.parametrize(
+    ("stage", "title"),
+    [
+        ("", "callee failed"), ("refused", "request to callee refused"),
+        ("returned", "callee returned an error"), ("cancelled", "request to callee cancelled"),
+    ],
+)  # fmt: skip
+def test_a_title_says_how_far_the_request_came(stage: str, title: str) -> None:
+    record = error(stage=stage)
+    assert as_text(record).startswith(f"✗ {title} · INTERNAL\n")
+    assert title in Page(as_html(record)).text
+
+
+def test_what_was_sent_and_where_the_debugger_opens() -> None:
+    inputs = (InputSeen("A", "INT32", (2, 3)), InputSeen("B<i>", "INT32", (1,), "gpu:0"))
+    for shown in as_text(error(inputs=inputs)), Page(as_html(error(inputs=inputs))).text:
+        assert "sent to callee" in shown
+        assert "A INT32 [2, 3], B<i> INT32 [1] on gpu:0" in shown
+        assert "%debug" not in shown
+    opens = error(debug=True)
+    assert as_text(opens).endswith("\n\n  %debug opens here")
+    assert Page(as_html(opens)).text.endswith("%debug opens here")
+    assert "%debug" not in as_text(error(debug=True, frames=()))
+
+
+def test_the_remedy_has_code_and_nobody_else_s_markup() -> None:
+    record = error(hint="did you mean `<b>`?\nor `x`")
+    assert "how to fix: did you mean `<b>`?" in as_text(record)
+    html = as_html(record)
+    assert "did you mean <code>&lt;b&gt;</code>?\nor <code>x</code>" in html
+
+
+def test_a_request_that_nobody_named_has_no_number() -> None:
+    record = error(message="Model m - Error: [request id: <id_unknown>] wrong shape")
+    for shown in as_text(record), Page(as_html(record)).text:
+        assert "Model m - Error: wrong shape" in shown
+    named = error(message="[request id: 7] wrong shape")
+    assert "[request id: 7]" in as_text(named)
 
 
 def test_a_chain_of_one_is_no_chain() -> None:

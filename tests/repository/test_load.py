@@ -268,10 +268,12 @@ def test_asking_for_what_is_not_loaded(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "m", saying("1"))
     for ask in (disk.config, disk.record, disk.statistics):
         with pytest.raises(
-            bls.ModelNotFoundError, match="'m' is not loaded; load it first; loaded models: none"
+            bls.ModelNotFoundError, match="'m' is not loaded; load it first: `%tritonrepo load m`"
         ):
             ask("m")
-        with pytest.raises(bls.ModelNotFoundError, match="'nobody' is not loaded; loaded models: none"):
+        with pytest.raises(
+            bls.ModelNotFoundError, match=r"'nobody' is not loaded; define it .* models that serve: none"
+        ):
             ask("nobody")
 
 

@@ -6,14 +6,20 @@ import re
 from collections.abc import Iterator
 
 from bls_notebook.display import parts, text
-from bls_notebook.display.document import Block, Both, Box, Document, Line, Note, Piece
+from bls_notebook.display.document import Block, Both, Box, Document, Line, Note, Piece, Words
 from bls_notebook.display.html import Html, join, prose, tag
+from bls_notebook.display.units import shape
 from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
-from bls_notebook.observe.visible import visible
+from bls_notebook.observe.visible import spoken, visible
 
 __all__ = ["error_box", "error_document"]
 
 _AT = "\n\nAt:\n"  # what Triton puts before a model's traceback
+_TITLES = {
+    "refused": "request to {} refused",
+    "returned": "{} returned an error",
+    "cancelled": "request to {} cancelled",
+}
 _TRACEBACK = re.compile(r"\n\nAt:(?:\n  .*\(\d+\): .*)+\n?")
 _LINES = 8  # of a message that HTML shows at once; the rest folds away
 _CHARACTERS = 800
@@ -32,28 +38,45 @@ def error_box(record: ErrorRecord, *, mark: str = " ", gap: bool = False) -> Box
 
 def _blocks(record: ErrorRecord) -> Iterator[Block]:
     kind = "" if record.message.startswith(f"{record.kind}:") else record.kind
-    title = f"{record.chain[-1]} failed" if record.chain else "error"
+    title = _TITLES.get(record.stage, "{} failed").format(record.chain[-1]) if record.chain else "error"
     head = Piece(title, tag("b", title, cls="error-title", style="color:#d64545"))
     yield Line([head, *(parts.quiet(fact) for fact in (kind, record.code) if fact)], by=" · ")
     message = _message(record)
     first, rest = _split(message)
     yield Both(lambda width: text.wrap(message, width), join(_pre(first), _more(rest)))
+    if record.hint:
+        advice = parts.coded(record.hint)
+        hint = tag("div", tag("b", "how to fix"), Html(" "), advice.html, cls="error-hint")
+        yield Note("how to fix", advice, hint, indent="")
     if len(record.chain) > 1:
         *through, last = record.chain
         models = tag("span", join(*through, tag("b", last), by=" → "), cls="error-chain")
-        said = [f"through {visible(' → '.join(record.chain))}"]
-        yield Both(lambda _: said, tag("div", parts.quiet("through").html, Html(" "), models))
+        told = [f"through {visible(' → '.join(record.chain))}"]
+        yield Both(lambda _: told, tag("div", parts.quiet("through").html, Html(" "), models))
+    if record.inputs:
+        # A name, in the order of the request; on a device that is worth telling.
+        given = ", ".join(
+            f"{t.name} {t.datatype} {shape(t.shape)}{'' if t.device == 'cpu' else f' on {t.device}'}"
+            for t in record.inputs
+        )
+        label = f"sent to {record.chain[-1]}" if record.chain else "sent"
+        yield Note(
+            label,
+            given,
+            tag("div", parts.quiet(label).html, Html(" "), tag("code", given), cls="error-more"),
+            "",
+        )
     yield Both(
         lambda _: [line for frame in record.frames for line in _frame_lines(frame)], _traceback(record)
     )
-    if record.hint:
-        hint = tag("div", tag("b", "how to fix"), Html(" "), prose(record.hint), cls="error-hint")
-        yield Note("how to fix", record.hint, hint, indent="", gap=True)
+    if record.debug and any(frame.model for frame in record.frames):
+        where = parts.coded("`%debug` opens here")
+        yield Words(Piece(where.text.replace("`", ""), parts.quiet(where).html), "error-more", gap=True)
 
 
 def _message(record: ErrorRecord) -> str:
     """Return the message, without Triton's traceback where frames tell the same with their source."""
-    message = record.message
+    message = spoken(record.message)
     if len(message) > _MOST:
         message = f"{message[:_MOST]} … {len(message) - _MOST:,} more characters"
     message = _TRACEBACK.sub("", message) if record.frames else message

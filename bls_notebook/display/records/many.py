@@ -16,7 +16,7 @@ from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.units import count, duration, shape
 from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
-from bls_notebook.observe.visible import first_line
+from bls_notebook.observe.visible import first_line, spoken
 
 __all__ = ["responses_document"]
 
@@ -78,7 +78,7 @@ def _row(record: ResponseRecord, found: Sequence[_Tensors], stream: bool, warned
         parts.time(record.seconds),
     ]
     if record.error:
-        bad = doc.Piece(said, Html(f"✗ {text(said)}"), "wide", len(found) + 1, record.error.message)
+        bad = doc.Piece(said, Html(f"✗ {text(said)}"), "wide", len(found) + 1, spoken(record.error.message))
         return doc.Row([*start, bad], "bad")
     return doc.Row([*start, *(each.cell(record) for each in found), parts.quiet(said)])
 
@@ -105,7 +105,7 @@ def _shown(records: Records) -> list[int]:
 def _note(record: ResponseRecord, stream: bool) -> str:
     """Return what ends a response's row: its error's first line, or that it is final."""
     if record.error:
-        return first_line(record.error.message, 1000) or "no message"
+        return first_line(spoken(record.error.message), 1000) or "no message"
     return "final" if stream and record.final else ""
 
 

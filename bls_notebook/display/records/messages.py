@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Document, Piece, Words
-from bls_notebook.display.html import join, prose, tag
+from bls_notebook.display.html import join, tag
 from bls_notebook.observe.analysis.judging import Judgement
 from bls_notebook.observe.records.repository import MessageRecord
 
@@ -22,13 +22,13 @@ def message_document(record: MessageRecord) -> Document:
     """Show one message after its mark, and the hint on a line of its own."""
     mark, cls = _MARKS.get(record.kind, _MARKS["info"])
     sign = tag("span", mark, cls=f"message-mark {cls}".strip())
-    words = tag("span", prose(record.text), cls="message-words")
+    words = tag("span", parts.coded(record.text).html, cls="message-words")
     time = parts.time(record.seconds)
     said = f"{record.text}  {time.text}" if time.text else record.text
     top = Piece(said, join(sign, words, time.html, by=" "))
     blocks: list[Block] = [Words(top, indent=f"{mark} ", hang="  ")]
     if record.hint:
-        blocks.append(Words(parts.quiet(parts.lines(record.hint)), "message-more", indent="  "))
+        blocks.append(Words(parts.quiet(parts.coded(record.hint)), "message-more", indent="  "))
     return Document(blocks, styles="message")
 
 

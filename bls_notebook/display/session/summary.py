@@ -25,6 +25,7 @@ from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.units import count, ns, percent, size, some_ns
 from bls_notebook.observe.analysis.session_statistics import ModelStatistics, SessionStatistics
 from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.visible import spoken
 
 __all__ = ["figures_document", "session_document", "session_figures"]
 
@@ -175,7 +176,7 @@ def _errors(session: Session) -> list[str]:
     for span in session.spans:
         if span.state == "error":
             # Without the traceback that Triton puts below a message.
-            first = span.error.strip().partition("\n")[0]
+            first = spoken(span.error).strip().partition("\n")[0]
             found[f"{span.model}: {clip(first, 300)}"] += 1
     told = [f"{said} ({n:,} times)" if n > 1 else said for said, n in found.items()]
     more = len(told) - _ERRORS

@@ -344,7 +344,7 @@ class EnsembleRun:
         message = in_ensemble(self._model.name, without_running(error._message))
         cause: Any = error._origin or ErrorRecord("", "")
         chain = (self._model.name, *cause.chain)
-        record = ErrorRecord(message, error._code.name, chain, cause.kind, cause.frames)
+        record = replace(cause, message=message, code=error._code.name, chain=chain)
         return error_response(message, error._code, record)
 
     def _give(self, responses: list[tuple[InferenceResponse, bool]], over: bool) -> None:

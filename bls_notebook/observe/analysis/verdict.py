@@ -31,6 +31,7 @@ from bls_notebook.observe.analysis.span_tree import SpanTree, holds
 from bls_notebook.observe.analysis.verdict_words import Facts, advice, roughness, sentence
 from bls_notebook.observe.records.comparison import Measured, Verdict, WhatIf, failures
 from bls_notebook.observe.records.session import ModelSeen, Session
+from bls_notebook.observe.visible import spoken
 
 __all__ = ["COUNTS", "DISTURBED", "verdict"]
 
@@ -58,7 +59,9 @@ def _failed(session: Session, measured: Measured) -> Verdict:
     """What there is to say of a run in which requests failed: nothing about how long they took."""
     roots = [s for s in session.spans if not s.parent]
     # Without the traceback that Triton puts below a message.
-    error = next((s.error.strip().partition("\n")[0] for s in roots if s.error), "they were cancelled")
+    error = next(
+        (spoken(s.error).strip().partition("\n")[0] for s in roots if s.error), "they were cancelled"
+    )
     model = roots[0].model
     words = f"{failures(session)} of {measured.requests} requests to `{model}` failed: {error}"
     return Verdict("failed", words, model=model)

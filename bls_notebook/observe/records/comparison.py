@@ -11,6 +11,7 @@ from bls_notebook.observe.analysis.quartiles import NONE, Quartiles
 from bls_notebook.observe.record_file import RecordFile
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.session import Session, Span
+from bls_notebook.observe.visible import spoken
 
 __all__ = [
     "CAUSES", "SCHEMA", "Comparison", "Measured", "Setting", "Verdict", "Verification", "WhatIf", "failures",
@@ -149,7 +150,7 @@ class Setting(Record):
     def problem(self) -> str:
         """What a request of these runs failed with; empty if none did. (What a model sent may fail.)"""
         failed = next((s for session in (self.gathered, self.sequential) for s in _failed(session)), None)
-        return "" if failed is None else failed.error or failed.state
+        return "" if failed is None else spoken(failed.error) or failed.state
 
 
 @dataclass(frozen=True, slots=True, repr=False)

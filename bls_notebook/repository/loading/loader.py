@@ -29,6 +29,7 @@ from bls_notebook.engine.initializing import Initializing, as_model
 from bls_notebook.engine.recording.bare_spans import span_of_frame
 from bls_notebook.engine.schedulers.choose import scheduler_for
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted, pressed
+from bls_notebook.observe.advice.errors import about_loading
 from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.pb_utils import _runtime
 from bls_notebook.repository.config import (
@@ -166,7 +167,8 @@ def _load_version(
         maker.give_up(instances)
         if pressed(error):
             raise
-        raise _load_error(error, source.name, version) from error
+        code = folder / (config.default_model_filename or "model.py")
+        raise _load_error(error, source.name, version, code=code) from error
     maker.taken(model)
     model.maker = maker
     return model
@@ -199,14 +201,16 @@ def _regroup(model: LoadedModel, config: ModelConfigMessage, source: ModelSource
         raise _load_error(error, model.name, model.version, "READY") from error
 
 
-def _load_error(error: BaseException, name: str, version: int, state: str = "UNAVAILABLE") -> BLSError:
+def _load_error(
+    error: BaseException, name: str, version: int, state: str = "UNAVAILABLE", code: Path | None = None
+) -> BLSError:
     if is_a(error, ModelLoadError):
         return cast(ModelLoadError, error)
     failed = f"load failed for model '{name}': version {version} is at {state} state: "
     if is_a(error, BackendError):
-        code = cast(BackendError, error).code
+        kind = cast(BackendError, error).code
         message = f"model {name!r} version {version} could not be loaded: {error}"
-        return ModelLoadError(message, name, f"{failed}{code}: {error};\n")
+        return ModelLoadError(message, name, f"{failed}{kind}: {error};\n")
     told = describe(error, name, version)
     reason = f"{failed}Internal: {told.message};\n"
     if is_a(error, ConfigError):
@@ -217,7 +221,8 @@ def _load_error(error: BaseException, name: str, version: int, state: str = "UNA
     where = f" ({Path(own[-1].file).name} line {own[-1].line})" if own else ""
     message = f"model {name!r} version {version} could not be loaded: {told}{where}"
     problem = ModelLoadError(message, name, reason)
-    problem.record = ErrorRecord(message, "", (name,), told.kind, told.frames)
+    record = ErrorRecord(message, "", (name,), told.kind, told.frames)
+    problem.record = about_loading(record, code)
     return problem
 
 

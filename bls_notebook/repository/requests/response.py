@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from bls_notebook.devices.tracking.holders import kinds
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.observe.advice.known import Known
 from bls_notebook.observe.preview import tensor_record
 from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.visible import first_line
@@ -62,8 +63,10 @@ class Response:
         index: int = 0,
         final: bool = True,
         inputs: tuple[TensorRecord, ...] = (),
+        known: Callable[[], Known | None] = lambda: None,
     ) -> None:
         self._response = response
+        self._known = known  # what advice is made from, as long as the repository is there
         self._inputs = inputs
         self.model = model
         self.version = version
@@ -142,6 +145,9 @@ class Response:
             failure = error._origin or ErrorRecord(
                 error.message(), error.code().name, (self.model,) if self.model else ()
             )
+            from bls_notebook.observe.advice.errors import advised  # first needed here
+
+            failure = advised(failure, self._known() or Known())
         return ResponseRecord(
             self.model,
             self.version,

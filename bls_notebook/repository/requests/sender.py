@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
@@ -12,6 +13,7 @@ from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.root import root_of
+from bls_notebook.observe.advice.known import Known
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, TritonModelException
 from bls_notebook.pb_utils._runtime import caller_var
@@ -48,8 +50,10 @@ class Sender:
     An error response is returned, never raised; a value that no tensor can be made of raises BLSError.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, known: Known) -> None:
         self._server = server
+        self._known = weakref.ref(known)
+        self._keeps = known  # responses outlive repositories, and must not keep them
 
     def caller(self) -> SendingExecution:
         """Return who sends: the model that this is called from, or else the notebook."""
@@ -122,6 +126,7 @@ class Sender:
             seconds,
             index,
             final,
+            known=self._known,
         )
 
     def send(self, request: InferenceRequest) -> Response:

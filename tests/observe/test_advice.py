@@ -1,0 +1,65 @@
+"""Advice on errors whose words are anybody's: never an exception, never long work."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bls_notebook.observe.advice import code, requests
+from bls_notebook.observe.advice.errors import about_loading, advised
+from bls_notebook.observe.advice.known import Known, missing_model, nearest
+from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord, InputSeen
+from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
+
+MODEL = ModelRecord(
+    "m", inputs=(TensorSpecRecord("A", "FP32", (3,)),), outputs=(TensorSpecRecord("Y", "FP32"),)
+)
+KNOWN = Known({"m": MODEL}.get, lambda: [MODEL], ("Tensor",))
+FRAME = FrameRecord(
+    "m", 1, "model.py", 2, "execute", ((1, "t = get_input_tensor_by_name(r, 'B')"), (2, "t.x"))
+)
+PATTERNS = [pattern.pattern for pattern, _ in (*requests._ANSWERS, *code._ANSWERS)]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_whatever_is_said(pattern: str, data: st.DataObject) -> None:
+    message = data.draw(st.from_regex(re.compile(pattern), fullmatch=False))
+    for record in (
+        ErrorRecord(message),
+        ErrorRecord(message, chain=("m",), kind="TypeError", frames=(FRAME,), unchecked=message),
+        ErrorRecord(message, chain=("m", "n"), inputs=(InputSeen("B", "BYTES", (2, 3)),)),
+    ):
+        for known in (Known(), KNOWN):
+            assert isinstance(advised(record, known).hint, str)
+        about_loading(record)
+
+
+def test_words_without_end_are_not_searched_to_their_end() -> None:
+    for word in ("input '", "expected inputs ", "Expected [1,", "unexpected shape for input 'a' for model '"):
+        advised(ErrorRecord(word * 1_000_000, chain=("m",)), KNOWN)
+
+
+def test_what_is_known_already_stays() -> None:
+    assert advised(ErrorRecord("Model 'x' is not ready", hint="wait"), KNOWN).hint == "wait"
+
+
+def test_names_that_come_near() -> None:
+    assert nearest("input0", ["INPUT0", "INPUT1"]) == "INPUT0"
+    assert nearest("resiz", ["resize", "detect"]) == "resize"
+    assert nearest("zzz", ["resize", "detect"]) == ""
+
+
+def test_models_that_do_not_serve() -> None:
+    def say(*rows: ModelRecord) -> str:
+        return missing_model("m", Known(every=lambda: rows))
+
+    assert "load it first" in say(ModelRecord("m", state="UNAVAILABLE", reason="not loaded"))
+    assert "load it first" in say(ModelRecord("m", state="UNAVAILABLE", reason="unloaded"))
+    assert "could not be loaded: no GPU" in say(ModelRecord("m", state="UNAVAILABLE", reason="no GPU\nAt:"))
+    assert "define it in a cell" in say()
+    assert "`m` serves version 3" in say(ModelRecord("m", 3))
