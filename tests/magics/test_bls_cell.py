@@ -112,3 +112,12 @@ def test_a_bad_argument_inside_the_body_gets_one_line(cells) -> None:
 def test_an_empty_body(cells) -> None:
     assert cells("%%bls\n\n").success
     assert cells("%%bls\n# nothing").success
+
+
+def test_a_stream_comes_whole_inside_the_body(cells) -> None:
+    cells.stream()
+    for magic in ("%%bls", "%%blsprofile -q", "%%blsmemory -q"):
+        came = cells(f"{magic}\nanswers = %bls counter N=[3] --stream\nanswers").value
+        assert [response["OUT"].as_numpy().item() for response in came] == [0, 1, 2]
+        awaited = "[r async for r in bls.current_repository().stream_async('counter', {'N': [3]})]"
+        assert len(cells(f"{magic}\nimport bls_notebook as bls\n{awaited}").value) == 3

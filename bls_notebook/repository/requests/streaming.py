@@ -48,12 +48,14 @@ class _Walk:
         self._started = 0.0
         self._index = 0
         self._stream: Any = None
+        self._responses: Any = None
         self._dropped: _WhenDropped | None = None
         self._over = False
         self._last: Response | None = None
 
     def _open(self, responses: Any) -> None:
-        # A model gets an iterator, whose stream is read here.
+        # A model gets an iterator, whose stream is read here. Dropping the iterator would discard the stream.
+        self._responses = responses
         self._stream = responses._stream if isinstance(responses, ResponseIterator) else responses
         self._dropped = _WhenDropped(self)
         self._dropped.stream = self._stream
