@@ -102,9 +102,9 @@ def guess_display(guess: Guess, *, width: int = 100, widget: Any = None) -> Disp
 def _asked(guess: Guess) -> Piece:
     if guess.made:
         return Piece(f"Your guess: {guess.made}", join("Your guess: ", tag("b", guess.made), by=""))
-    choices = [tag("span", choice, cls="guess-choice") for choice in guess.choices]
+    choices = join(*(tag("span", choice, cls="guess-choice") for choice in guess.choices), by=" · ")
     said = f"Your guess? {' · '.join(guess.choices)}".rstrip()
-    return Piece(said, tag("span", tag("b", "Your guess?"), *(join(" ", each) for each in choices)))
+    return Piece(said, tag("span", tag("b", "Your guess?"), " ", choices))
 
 
 def _outcome(each: Shown) -> Both:

@@ -91,7 +91,7 @@ _ERROR = """
 
 _MESSAGE = """
 .bls-message-mark{display:inline-block;width:12px;font-weight:600;color:var(--b-dim)}
-.bls-message-words{white-space:pre-line}
+.bls-message-words{white-space:pre-line;max-width:calc(100% - 24px)}
 .bls-message-more{padding-left:22px;white-space:pre-line}
 .bls-message-done{color:var(--b-green)}
 .bls-message-warning{color:var(--b-amber)}

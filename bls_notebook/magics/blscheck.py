@@ -1,55 +1,103 @@
-"""``%blscheck``: whether what was recorded last bears out a claim."""
+"""``%blscheck``: whether what was recorded last bears out a claim; ``%%blscheck``: whether a cell does."""
 
 from __future__ import annotations
 
+import re
+from contextlib import ExitStack
 from typing import Any
 
 import bls_notebook as bls
 
-from .failing import reported
+from .cell_body import cell_body
+from .failing import fail_on, reported
 from .notebook import Notebook
 from .parsing.arguments import Parser, identifier
 from .parsing.expressions import Variables, evaluate
+from .recorded import remember
 
-__all__ = ["PARSER", "bls_check", "remember"]
+__all__ = ["CELL_PARSER", "PARSER", "bls_check_cell", "bls_check_line"]
 
+_CLAIMS = (
+    "About requests: overlapped N [of MODEL], called MODEL [N], requests, queued, moved (tensors between "
+    "devices), wall. About memory: nothing_left [on DEVICE], peak. About responses, by %bls: output NAME == "
+    "VALUE, device, errors, responses, first (how soon). About exec against async_exec, by %blsprofile: "
+    "verdict == CAUSE, speedup. Several are joined by `and`. "
+)
 PARSER = Parser(
     "%blscheck",
     "Judges a claim by what was recorded last, says what was seen, and has a hint where the claim does not "
-    "hold: so an exercise is checked by what its model did, not by how it is written. About requests, by "
-    "%%blsprofile: overlapped N [of MODEL], called MODEL [N], requests, queued, moved (tensors between "
-    "devices), wall. About exec against async_exec, by %blsprofile: verdict == CAUSE, speedup. About memory, "
-    "by %%blsmemory: nothing_left [on DEVICE], peak. About responses, by %bls: output NAME == VALUE, device, "
-    "errors, responses, first (how soon). The cell does not fail, unless raise_errors is set. In scripts: "
+    "hold: so an exercise is checked by what its model did, not by how it is written. " + _CLAIMS + "What "
+    "%%blsprofile, %%blsmemory, %blsprofile and %bls record can be judged. In scripts: "
     "assert bls.judge(profile, 'overlapped 4').",
     """\
   %blscheck overlapped 4 of scanner
-  %blscheck peak < 2 MB on gpu:0
+  %blscheck peak < 2 MB on gpu:0 and nothing_left
   %blscheck speedup > 2
   %blscheck queued < 5 ms of resize --of profile
 """,
 )
-PARSER.usage = "%(prog)s CLAIM [--of NAME]"
+PARSER.usage = "%(prog)s CLAIM [and CLAIM ...] [--of NAME]"
 _add = PARSER.add_argument
 _add("claim", metavar="CLAIM", nargs="*", help="what should be so")
 _add("--of", type=identifier, metavar="NAME", help="a variable with the record (default: the last one)")
 
+CELL_PARSER = Parser(
+    "%%blscheck",
+    "Runs the cell, records its requests or its memory as the claim needs it, and judges the claim as "
+    "%blscheck does. " + _CLAIMS,
+    """\
+  %%blscheck overlapped 4 of scanner
+  %bls page IMAGES=images[:4] -q
+""",
+)
+CELL_PARSER.usage = "%(prog)s CLAIM [and CLAIM ...]"
+CELL_PARSER.add_argument("claim", metavar="CLAIM", nargs="*", help="what should be so")
 
-def remember(notebook: Notebook, recorded: Any) -> None:
-    """Keep what can be judged of what a magic recorded, until the next does."""
-    from bls_notebook.observe.analysis.claims import records_of
 
-    notebook.recorded.update(records_of(recorded))
-
-
-def bls_check(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:
-    """Judge a claim, and show what was seen."""
+def bls_check_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> None:
+    """Judge claims, and show what was seen."""
     arguments = PARSER.parse([word.text for word in PARSER.words_of(line)])
-    if not arguments.claim:
-        PARSER.error("missing: a claim, such as overlapped 4")
     recorded = notebook.recorded
     if arguments.of:
         recorded = evaluate(arguments.of, variables, "%blscheck: --of")
+    _judge(notebook, recorded, _claims(PARSER, arguments.claim))
+
+
+def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
+    """Run a cell, and judge claims of what it did."""
+    __tracebackhide__ = True
+    from bls_notebook.observe.analysis.claims import recorded_by
+
+    claims = _claims(CELL_PARSER, CELL_PARSER.parse([w.text for w in CELL_PARSER.words_of(line)]).claim)
     with reported(notebook):
-        judgement = bls.judge(recorded, " ".join(arguments.claim))
-    notebook.show(judgement)
+        needed = {recorded_by(claim) for claim in claims}
+    body = cell_body(notebook, "%%blscheck", cell)
+    name = f"In [{notebook.cell_number}]"
+    recorders: list[Any] = [bls.profile(name=name)] * ("%%blsprofile" in needed)
+    recorders += [bls.track_memory(name=name)] * ("%%blsmemory" in needed)
+    with ExitStack() as on:
+        with reported(notebook):
+            for recorder in recorders:
+                on.enter_context(recorder)
+        value = body()
+    for recorder in recorders:
+        remember(notebook, recorder)
+    if "%bls" in needed and value is not None:
+        remember(notebook, value)
+    _judge(notebook, notebook.recorded, claims)
+    return None if cell.rstrip().endswith(";") else value
+
+
+def _claims(parser: Parser, words: list[str]) -> list[str]:
+    claims = [claim.strip() for claim in re.split(r"(?:^|\s)and(?:\s|$)", " ".join(words))]
+    if not all(claims):
+        parser.error("missing: a claim, such as overlapped 4")
+    return claims
+
+
+def _judge(notebook: Notebook, recorded: Any, claims: list[str]) -> None:
+    with reported(notebook):
+        judged = [bls.judge(recorded, claim) for claim in claims]
+    for judgement in judged:
+        fail_on(notebook, [] if judgement else [repr(judgement)], judgement)
+        notebook.show(judgement)

@@ -13,12 +13,12 @@ from bls_notebook import display as displays
 from bls_notebook.devices.tracking.holders import SearchRoot, providers
 from bls_notebook.observe.progress import progress
 
-from .blscheck import remember
 from .cell_body import cell_body
 from .failing import reported
 from .notebook import Notebook
 from .parsing.arguments import Parser, identifier, whole_number
 from .parsing.expressions import Variables
+from .recorded import remember
 from .saving import check_file, save
 
 __all__ = ["PARSER", "bls_memory"]

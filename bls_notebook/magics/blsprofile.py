@@ -6,13 +6,13 @@ import argparse
 
 import bls_notebook as bls
 
-from .blscheck import remember
 from .cell_body import cell_body
 from .failing import fail_on, reported
 from .notebook import Notebook
 from .parsing.arguments import Parser, identifier, whole_number
 from .parsing.expressions import Variables, evaluate
 from .parsing.request_line import read_line
+from .recorded import remember
 from .saving import check_file, save
 
 __all__ = ["CELL_PARSER", "PARSER", "blsprofile_cell", "blsprofile_line"]

@@ -11,7 +11,6 @@ import bls_notebook as bls
 from bls_notebook import Response
 from bls_notebook.observe.progress import Progress, progress
 
-from .blscheck import remember
 from .failing import CellInterrupted, debug_later, fail_on, reported
 from .notebook import Notebook
 from .output.live import LiveTable
@@ -20,6 +19,7 @@ from .parsing.arguments import Parser, identifier, names, whole_number
 from .parsing.expressions import Variables, evaluate
 from .parsing.request_line import RequestLine, read_line
 from .parsing.request_options import parameters_of, sequence
+from .recorded import remember
 
 __all__ = ["PARSER", "bls_line"]
 

@@ -40,7 +40,8 @@ MAGICS = (
     Magic(blsprofile.PARSER, blsprofile.blsprofile_line),
     Magic(blsprofile.CELL_PARSER, blsprofile.blsprofile_cell),
     Magic(blsmemory.PARSER, blsmemory.bls_memory),
-    Magic(blscheck.PARSER, blscheck.bls_check),
+    Magic(blscheck.PARSER, blscheck.bls_check_line),
+    Magic(blscheck.CELL_PARSER, blscheck.bls_check_cell),
     Magic(blsguess.PARSER, blsguess.bls_guess),
     Magic(blsinspect.PARSER, blsinspect.blsinspect),
 )

@@ -54,6 +54,16 @@ def test_what_is_wrong_is_one_line(cells: Any) -> None:
     assert "nosuch" in cells("%blscheck nothing_left --of nosuch").stderr
 
 
+def test_a_claim_that_does_not_hold_fails_its_cell_where_errors_are_raised(sender: Any) -> None:
+    cell = "%%blscheck called nosuch\n%bls times IN=[1] -q"
+    assert sender(cell).success
+    sender("%config BLSNotebook.raise_errors = True")
+    failed = sender(cell)
+    assert isinstance(failed.error, bls.BLSError)
+    assert "✗ called nosuch: 0 requests to nosuch" in failed.text
+    assert sender(cell.replace("nosuch", "times")).success
+
+
 def test_a_guess_folds_away_what_the_cell_shows(sender: Any) -> None:
     shown = sender('%%blsguess "as <b>one</b>" twice --into guess\nprint("seen")\n%bls times IN=[2]')
     assert shown.success
@@ -116,3 +126,18 @@ def test_a_guess_is_taken_kept_and_shown(sender: Any, monkeypatch: pytest.Monkey
     assert "<details open>" in again.html
     assert made[1].guess == made[0].guess
     assert sender("%%blsguess one two\n1").html.count("<details open>") == 0  # another cell, another guess
+
+
+def test_a_cell_is_recorded_as_its_claims_need_it(sender: Any) -> None:
+    shown = sender("%%blscheck called times 2 and nothing_left\n%bls times IN=[1] -q -n 2 --into kept")
+    assert shown.success
+    assert "✓ called times 2" in shown.text
+    assert "held by kept" in shown.text
+    shown = sender("%%blscheck output COUNT == 2 and errors == 0\n%bls times IN=[1.0, 2.0]")
+    assert shown.text.count("✓ ") >= 2
+    assert shown.value["COUNT"].as_numpy() == [2]
+    failed = sender("%%blscheck called times\n1 / 0")
+    assert isinstance(failed.error, ZeroDivisionError)
+    assert "did you mean called" in sender("%%blscheck caled times\n1").text
+    for line in ("", "and", "called times and"):
+        assert "missing: a claim" in sender(f"%%blscheck {line}\n1").stderr

@@ -17,7 +17,7 @@ from bls_notebook.observe.records.lifetimes import Lifetimes
 from bls_notebook.observe.records.repository import ResponseRecord
 from bls_notebook.observe.records.session import Session
 
-__all__ = ["FORMS", "Form", "judge", "records_of"]
+__all__ = ["FORMS", "Form", "judge", "recorded_by", "records_of"]
 
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
 _PLACES = {
@@ -73,7 +73,9 @@ def _of_spans(name: str) -> Callable[[Session, _Words], Judgement]:
             "moved": sum(span.crossings for span in spans),
             "wall": session.wall,
         }[name]
-        return judging.number(name, value, *_limit(words), of=f" of {model}" if model else "")
+        hint = judging.HOW_TENSORS_MOVE if name == "moved" else ""
+        of = f" of {model}" if model else ""
+        return judging.number(name, value, *_limit(words), of=of, hint=hint)
 
     return judged
 
@@ -167,13 +169,7 @@ def judge(recorded: Any, claim: str) -> Judgement:
     ...     answer = repo.infer("page", {"IMAGES": images})
     >>> assert bls.judge(profile, "overlapped 4 of scanner")
     """
-    words = " ".join(_OPERATOR.sub(r" \1 ", claim).split())
-    form = FORMS.get(words.partition(" ")[0])
-    if form is None:
-        raise BLSError(f"claim: got {claim!r}, {_known(words.partition(' ')[0])}")
-    read = form.read(words)
-    if read is None:
-        raise BLSError(f"claim: got {claim!r}, expected {_spelled(form.usage)}, such as: {form.example}")
+    form, read = _read(claim)
     records = recorded if isinstance(recorded, Mapping) else records_of(recorded)
     if form.recorded_by not in records:
         got = "nothing yet" if isinstance(recorded, Mapping) else type(recorded).__name__
@@ -181,6 +177,22 @@ def judge(recorded: Any, claim: str) -> Judgement:
             f"claim {claim!r}: got {got}, expected what {form.recorded_by} records: run a cell with it first"
         )
     return form.judge(records[form.recorded_by], read)
+
+
+def recorded_by(claim: str) -> str:
+    """Return the magic whose records a claim is about; raises as `judge` does."""
+    return _read(claim)[0].recorded_by
+
+
+def _read(claim: str) -> tuple[Form, _Words]:
+    words = " ".join(_OPERATOR.sub(r" \1 ", claim).split())
+    form = FORMS.get(words.partition(" ")[0])
+    if form is None:
+        raise BLSError(f"claim: got {claim!r}, {_known(words.partition(' ')[0])}")
+    read = form.read(words)
+    if read is None:
+        raise BLSError(f"claim: got {claim!r}, expected {_spelled(form.usage)}, such as: {form.example}")
+    return form, read
 
 
 def records_of(recorded: Any) -> dict[str, Any]:

@@ -21,14 +21,19 @@ from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.records.spans import Span
 
 __all__ = [
-    "OPERATORS", "Judgement", "called", "left_nothing", "number", "output", "overlapped", "peak", "verdict",
-    "where",
+    "HOW_TENSORS_MOVE", "OPERATORS", "Judgement", "called", "left_nothing", "number", "output", "overlapped",
+    "peak", "verdict", "where",
 ]  # fmt: skip
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq, "!=": operator.ne,
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
+
+HOW_TENSORS_MOVE = (
+    'An input goes to the CPU, unless the model sets FORCE_CPU_ONLY_INPUT_TENSORS to "no"; an output stays '
+    "where its model made it, or goes to --device (preferred_memory)."
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -177,11 +182,7 @@ def where(responses: Sequence[ResponseRecord], compare: str, device: str) -> Jud
     there = [tensor.device.partition(" ")[0] == device for tensor in tensors]
     holds = bool(there) and (all(there) if compare == "==" else not any(there))
     seen = ", ".join(f"{tensor.name} on {tensor.device}" for tensor in tensors[:4]) or "no tensors came"
-    hint = (
-        "An output stays where its model made it, or goes to --device (preferred_memory); an input goes to "
-        'the CPU, unless the model sets FORCE_CPU_ONLY_INPUT_TENSORS to "no".'
-    )
-    return Judgement(f"device {compare} {device}", holds, seen, hint)
+    return Judgement(f"device {compare} {device}", holds, seen, HOW_TENSORS_MOVE)
 
 
 def output(responses: Sequence[ResponseRecord], name: str, compare: str, value: str) -> Judgement:
