@@ -98,6 +98,13 @@ _MESSAGE = """
 .bls-message-wrong{color:var(--b-red)}
 """
 
+_CHANGES = """
+.bls-changes-lines{border-left:1px solid var(--b-line);padding:0 0 0 12px}
+.bls-changes-lines span{display:block}
+.bls-changes-came{color:var(--b-green);background:rgba(47,143,78,.1)}
+.bls-changes-went{color:var(--b-red);background:rgba(214,69,69,.1)}
+"""
+
 _CONFIG = """
 .bls-config-text{border-left:1px solid var(--b-line);padding:0 0 0 12px}
 .bls-config-key{color:var(--jp-mirror-editor-property-color,#3b7dd8)}
@@ -199,7 +206,7 @@ _DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
 
 _COMMON = (_BASE, _TABLE)
 _PARTS = {
-    "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "stats": _STATS, "metrics": _METRICS,
+    "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "changes": _CHANGES, "stats": _STATS, "metrics": _METRICS,
     "devices": _DEVICES, "progress": _PROGRESS, "figure": _FIGURE, "session": _SESSION, "seen": _SEEN,
     "guess": _GUESS,
 }  # fmt: skip

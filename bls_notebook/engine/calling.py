@@ -62,6 +62,9 @@ class SendingExecution(Execution):
         model = self.server.find(request._model_name, request._model_version)
         if model is None:
             return self._refused(request, messages.not_ready(request._model_name), decoupled)
+        caller = self.model
+        if caller is not None and model.name not in caller.calls:
+            caller.calls.add(model.name)
         problem = model.check.problem(request)
         if problem is None and (
             model.decoupled or self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS
@@ -95,6 +98,8 @@ class SendingExecution(Execution):
         problem = messages.not_ready(request._model_name) if model is None else model.check.problem(request)
         if model is None or problem is not None:
             return self._refused_later(loop, request, problem, decoupled)
+        if self.model is not None and model.name not in self.model.calls:
+            self.model.calls.add(model.name)
         if model.decoupled or self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS:
             problem = self._problem(model, request, decoupled)
             if problem is not None:

@@ -26,6 +26,7 @@ class Notebook:
 
     shell: InteractiveShell
     settings: BLSNotebook
+    definitions: dict[object, tuple[object, bool]] = field(default_factory=dict)  # kept by `redefinition`
     recorded: dict[str, Any] = field(default_factory=dict)
     """What magics recorded last, each by its name: for ``%blscheck``."""
     guesses: dict[tuple[str, ...], str] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from .notebook import Notebook
 from .parsing.arguments import Parser, whole_number
 from .parsing.expressions import Variables
 from .parsing.model_options import add_config_options, config_of
+from .redefinition import with_changes_to_show
 
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
@@ -55,6 +56,7 @@ def tritonmodel(notebook: Notebook, line: str, cell: str, variables: Variables) 
         record = bls.current_repository().define(
             arguments.name, cell, config, arguments.version, variables.keys(), place
         )
+    record = with_changes_to_show(notebook, (cell, repr(config)), record)
     return None if arguments.quiet else record
 
 
@@ -67,4 +69,5 @@ def tritonconfig(notebook: Notebook, line: str, cell: str, variables: Variables)
         return None
     if record is None:
         notebook.say(f"config of {arguments.name!r} is noted; the next %%tritonmodel of this name uses it")
-    return record
+        return None
+    return with_changes_to_show(notebook, ("", cell), record)

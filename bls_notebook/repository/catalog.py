@@ -29,6 +29,7 @@ from bls_notebook.observe.metrics import Metrics
 from bls_notebook.observe.progress import progress
 from bls_notebook.pb_utils._runtime import caller_var
 
+from .callers import called_models
 from .config import ModelConfigMessage, parse_config
 from .for_models import Config, ForModels
 from .loading.ensembles import (
@@ -42,6 +43,7 @@ from .loading.ensembles import (
 from .loading.loader import POLL_FAILED
 from .polling import FolderPolling, Poller
 from .service import Service, wait_until_closed
+from .source.changes import changes, texts_of
 from .source.fingerprint import signature
 from .source.layout import config_text, find_model, shown_path
 from .source.model_class import model_class_warnings
@@ -156,10 +158,13 @@ class Catalog:
             folder = self.service.folder.write(name, {f"{version}/model.py": code})
             if place is None:
                 place = SourcePlace(str(folder / str(version) / "model.py"), f"{name}/{version}/model.py")
-            model = ModelSource(name, folder, "cell", config, warnings=warnings, place=place)
-            record = self.service.load_written(model)
+            calls = called_models(source)
+            model = ModelSource(name, folder, "cell", config, warnings=warnings, place=place, calls=calls)
             previous = self._definitions.get(name)
+            before = texts_of(self.server.find(name)) if previous is not None else {}
+            record = self.service.load_written(model)
             self._definitions[name] = model
+            record = replace(record, changes=changes(before, texts_of(self.server.find(name))))
             if previous is not None:
                 self.service.folder.discard(previous.folder)
         self.service.dependencies.asked_for(name)
@@ -178,7 +183,9 @@ class Catalog:
             record = None
             if self.server.serving(name) and name in self._definitions:
                 source = replace(self._definitions[name], config=config)
+                before = texts_of(self.server.find(name))
                 record = self.service.load(source, keep=True)
+                record = replace(record, changes=changes(before, texts_of(self.server.find(name))))
                 self._definitions[name] = source
             self._configs[name] = config
         if record is not None:
@@ -231,6 +238,7 @@ class Catalog:
                 self.service.folder.discard(source.folder)
             self._definitions.clear()
             self._configs.clear()
+            self.service.callers.clear()
             self.service.index.clear()
 
     @undivided

@@ -109,6 +109,10 @@ class Index:
         if record is not None and record.state == "UNLOADING":
             self._note(_unavailable(model.name, model.version, record.source, record.reason or "unloaded"))
 
+    def remark(self, name: str, version: int, reason: str) -> None:
+        """Note what there is to say of a version that goes on as it is."""
+        self._note(replace(self._records[name][version], reason=reason))
+
     def clear(self) -> None:
         """Forget all."""
         self._records.clear()

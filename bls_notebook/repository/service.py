@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.observe.progress import progress
 from bls_notebook.pb_utils._runtime import caller_var
 
+from .callers import Callers
 from .index import Index, model_record
 from .loading.dependencies import Dependencies
 from .loading.ensembles import members_of_source
@@ -70,6 +72,7 @@ class Service:
         self.server = Server(loader, cache, strict)
         self.folder = SourceFolder()  # where models that come from memory are written
         self.index = Index(self.server)
+        self.callers = Callers(self.server, self.index)
         self.dependencies = Dependencies()
         self.signatures: dict[str, object] = {}  # of the files that models were loaded from
         self.poller: Poller | None = None  # stops when the service ends
@@ -116,6 +119,7 @@ class Service:
         records = {}
         for version, model in loaded.items():
             model.on_closed = self.index.has_left
+            model.calls |= source.calls
             unchanged = before.get(version) is model and specs[version] is model.spec
             records[version] = (
                 self.index.record(name, version) if unchanged else model_record(model, source, seconds)
@@ -130,7 +134,9 @@ class Service:
         self.index.leaving(name, [v for v in before if v not in loaded], "unloaded")
         self.index.loaded(name, records)
         self.server.close_all(m for v, m in before.items() if loaded.get(v) is not m)
-        return records[max(records)]
+        told = self.callers.loaded(name, loaded[max(loaded)].spec)
+        record = records[max(records)]
+        return replace(record, warnings=record.warnings + told) if told else record
 
     def _refuse_if_closed(self, name: str) -> None:
         if self.closed:

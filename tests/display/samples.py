@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from bls_notebook.observe.analysis.judging import Judgement
+from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
 from bls_notebook.observe.records.inspection import Compared, ResponseView, TensorsCompared, TensorView
@@ -148,7 +149,18 @@ def hostile() -> list[Any]:
         h, h, (1,), h, 3, h, FIGURES, (Media(h, h, said=h), Media("image/png", h, said=h))
     )
     bad_model = ModelRecord(
-        h, 1, h, h, h, h, 0.1, instance_kind=h, inputs=(spec,), outputs=(spec,), warnings=(h,)
+        h,
+        1,
+        h,
+        h,
+        h,
+        h,
+        0.1,
+        instance_kind=h,
+        inputs=(spec,),
+        outputs=(spec,),
+        warnings=(h,),
+        changes=(Change(h, 1, 1, ((h, h),)),),
     )
     good = ResponseRecord(h, 1, h, (bad_tensor,), None, (h,), ((h, h),), 0.1, inputs=(bad_tensor,))
     bad = ResponseRecord(h, 1, h, (), bad_error, (h,), ((h, h),), 0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.records.repository import TensorSpecRecord
 from tests.display.page import Page, as_html, as_text
 from tests.display.samples import model
@@ -16,6 +17,25 @@ def test_text_of_a_model() -> None:
         "  outputs  DIGIT  INT64  [batch, 1]",
         "  warning: np is a notebook global",
     ]
+
+
+def test_changes_are_summed_up_and_folded_away() -> None:
+    lines = ((" ", "def execute"), ("-", "    x = 1"), ("+", "    x = 2"), ("…", ""))
+    record = model(
+        changes=(Change("model.py", 1, 1, lines), Change("config.pbtxt", 1, 0, (("+", "dims: 1"),)))
+    )
+    assert as_text(record).split("\n")[5:] == [
+        "  changed since the last definition: model.py +1 −1, config.pbtxt +1 −0",
+        "      def execute",
+        "    -     x = 1",
+        "    +     x = 2",
+        "    …",
+        "    + dims: 1",
+    ]
+    page = Page(as_html(record))
+    assert page.find("details") == [{}]  # closed
+    assert len(page.find("span", "bls-changes-went")) == 1
+    assert as_text(model()) == as_text(model(changes=()))
 
 
 def test_text_of_a_model_that_failed() -> None:

@@ -16,6 +16,7 @@ from bls_notebook.display.progress import bar_html
 from bls_notebook.display.style import _COMMON, _PARTS, stylesheet
 from bls_notebook.observe.analysis.difference import difference
 from bls_notebook.observe.analysis.judging import Judgement
+from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.observe.records.inspection import ResponseView
 from bls_notebook.observe.records.metrics import MetricRecord
@@ -54,6 +55,7 @@ SAME = {"bls-session-same"}  # neither faster nor slower looks like any figure
 
 ONE: list[Any] = [
     model(warnings=("w",), state="LOADING"), response(error=error(message="m\n" * 20)), error(),
+    model(changes=(Change("model.py", 1, 1, (("-", "a"), ("+", "b"), ("…", ""))),)),
     response(inputs=(tensor(device="gpu:0 (simulated)"),), parameters=(("a", 1),)), response(tensors=()),
     response(tensors=(seen(), tensor())),
     tensor_view(), ResponseView(response(), (tensor_view(),) * 2), compared(),

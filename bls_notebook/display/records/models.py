@@ -10,6 +10,8 @@ from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.units import count, shape
 from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
 
+from .changes import changes_blocks
+
 __all__ = ["model_document", "models_document"]
 
 _EMPTY = "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"
@@ -19,7 +21,7 @@ _NAMES = 3  # tensor names a side of a signature
 
 def model_document(record: ModelRecord) -> doc.Document:
     """Describe one model version."""
-    return doc.Document(list(_blocks(record)))
+    return doc.Document(list(_blocks(record)), styles="changes" if record.changes else "")
 
 
 def _blocks(record: ModelRecord) -> Iterator[doc.Block]:
@@ -43,6 +45,7 @@ def _blocks(record: ModelRecord) -> Iterator[doc.Block]:
         caption = f"Inputs and outputs of {record.name}"
         yield doc.Table(caption, columns, groups, headed=False, heads=False)
     yield doc.Warnings(record.warnings)
+    yield from changes_blocks(record.changes)
 
 
 def _facts(record: ModelRecord) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.tensors import Figures, Media
@@ -63,6 +64,7 @@ class ModelRecord(Record):
     """One version of a model.
 
     ``state`` is READY, LOADING, UNLOADING or UNAVAILABLE; ``source`` is ``cell``, a folder, or empty.
+    ``changes`` are those to the definition before, where a cell has defined it again.
     """
 
     name: str
@@ -79,6 +81,7 @@ class ModelRecord(Record):
     inputs: tuple[TensorSpecRecord, ...] = ()
     outputs: tuple[TensorSpecRecord, ...] = ()
     warnings: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)

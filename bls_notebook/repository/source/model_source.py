@@ -40,6 +40,7 @@ class ModelSource:
     config_is_json: bool = False  # it came through `load_model(config=...)`, which takes JSON only
     warnings: tuple[str, ...] = ()  # what was found in its source
     place: SourcePlace | None = None  # of a cell: where it was written
+    calls: frozenset[str] = frozenset()  # models that its source names in requests
 
     @property
     def versions(self) -> dict[int, Path]:

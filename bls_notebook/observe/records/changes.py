@@ -1,0 +1,22 @@
+"""What changed in a file of a model from one definition to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bls_notebook.observe.records.plain import Record
+
+__all__ = ["Change"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Change(Record):
+    """A file that changed: how many lines came and went, and these with their neighbours.
+
+    Each of ``lines`` is a sign and a text: ``+`` came, ``-`` went, a space stayed, ``…`` stands for a gap.
+    """
+
+    file: str
+    added: int = 0
+    removed: int = 0
+    lines: tuple[tuple[str, str], ...] = ()
