@@ -1,6 +1,6 @@
-"""What recording spans costs: the same calls with a profile on and off, interleaved in one run.
+"""What recording spans, or watching, costs: the same calls with it on and off, interleaved in one run.
 
-    python benchmarks/tracing.py [--quick] [--check] [--json PATH]
+    python benchmarks/tracing.py [--watch] [--quick] [--check] [--json PATH]
 
 See README.md for what is timed and how it is kept fair.
 """
@@ -69,13 +69,26 @@ def pipeline(repo: bls.ModelRepository) -> Measure:
     return measure
 
 
-def one_round(measure: Measure, calls: int, spans: dict[str, int], label: str) -> dict[str, list[int]]:
-    """The same calls with a profile and without, in a random order."""
+def profiled() -> Any:
+    return bls.profile()
+
+
+def watched(repo: bls.ModelRepository) -> Any:
+    """The panel of `%tritonrepo watch`, but for the page that draws what it sends."""
+    from bls_notebook.display.watch.widget import watch_widget
+
+    return contextlib.closing(watch_widget(repo.watch()))
+
+
+def one_round(
+    measure: Measure, calls: int, spans: dict[str, int], label: str, begin: Callable[[], Any]
+) -> dict[str, list[int]]:
+    """The same calls with a profile, or a watch, and without, in a random order."""
     out = {}
     states = ["off", "on"]
     random.shuffle(states)
     for state in states:
-        session = bls.profile() if state == "on" else contextlib.nullcontext()
+        session = begin() if state == "on" else contextlib.nullcontext()
         gc.collect()
         with session:
             out[state] = measure(calls)
@@ -103,9 +116,10 @@ def summary(rounds: list[dict[str, list[int]]]) -> dict[str, Any]:
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="What recording spans costs.")
+    parser.add_argument("--watch", action="store_true", help="a watch instead of a profile")
     parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
     parser.add_argument("--check", action="store_true", help=f"exit status 1 where a ratio is over {TARGET}")
-    parser.add_argument("--json", type=Path, default=None, help=f"default: {RESULTS.name}, none if quick")
+    parser.add_argument("--json", type=Path, default=None, help="default: in results, none if quick")
     return parser.parse_args()
 
 
@@ -114,19 +128,21 @@ def main() -> int:
     repo = bls.ModelRepository(HERE / "model_repository", HERE.parent / "model_repository")
     for model in (*MODELS, *PIPELINE):
         repo.load(model)
-    part = 6 if options.quick else 1
+    # A watch looks twice a second: so long must each measurement be at least.
+    part = (4 if options.quick else 1) / 60 if options.watch else 6 if options.quick else 1
+    begin = (lambda: watched(repo)) if options.watch else profiled
     # Label, how to measure, calls of a round, how many calls its figure is of.
     cases: list[tuple[str, Measure, int, int]] = [
-        ("sync, 64 B", bls_calls(repo, "bench_caller", "kept"), 400 // part, 1),
-        ("gather of 64, 64 B each", bls_calls(repo, "bench_caller_async", "gather:64"), 12 // part, 64),
-        ("digits pipeline", pipeline(repo), 60 // part, 1),
+        ("sync, 64 B", bls_calls(repo, "bench_caller", "kept"), round(400 / part), 1),
+        ("gather of 64, 64 B each", bls_calls(repo, "bench_caller_async", "gather:64"), round(12 / part), 64),
+        ("digits pipeline", pipeline(repo), round(60 / part), 1),
     ]
     rounds: dict[str, list[dict[str, list[int]]]] = {label: [] for label, *_ in cases}
     spans: dict[str, int] = {}
-    for number in range(3 if options.quick else 80):
+    for number in range(3 if options.quick else 12 if options.watch else 80):
         random.shuffle(cases)
         for label, measure, calls, _ in cases:
-            found = one_round(measure, calls, spans, label)
+            found = one_round(measure, calls, spans, label, begin)
             if number:  # the first is for warming up
                 rounds[label].append(found)
     repo.close()
@@ -135,14 +151,16 @@ def main() -> int:
     figures = {}
     for label, _, calls, width in sorted(cases, key=lambda case: case[0], reverse=True):
         figures[label] = one = summary(rounds[label])
-        one["spans_a_call"] = spans[label] / calls / width
+        one["spans_a_call"] = spans.get(label, 0) / calls / width
         missed |= one["ratio"] > TARGET
         low, high = one["ratio_quartiles"]
         print(
             f"{label:26}{one['off_us']:9.1f} µs{one['on_us']:9.1f} µs{one['ratio']:10.3f}"
             f"   {low:.3f} .. {high:.3f}{one['ratio_of_means']:9.3f}{one['spans_a_call']:12.1f}"
         )
-    path = options.json or (None if options.quick else RESULTS)
+    path = options.json or (
+        None if options.quick else RESULTS.with_stem("watching") if options.watch else RESULTS
+    )
     if path is not None:
         about = {
             "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),

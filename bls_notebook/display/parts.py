@@ -7,6 +7,7 @@ from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import duration, size
 from bls_notebook.observe.records.repository import ModelRecord
+from bls_notebook.observe.records.watch import ModelNow
 from bls_notebook.observe.visible import visible
 
 __all__ = [
@@ -103,7 +104,7 @@ def values(value: str, longest: int = LONGEST) -> Piece:
     return Piece(value, tag("span", shown, cls="fit"))
 
 
-def state(record: ModelRecord) -> Piece:
+def state(record: ModelRecord | ModelNow) -> Piece:
     """Show a model's state; a model that was unloaded on purpose is no failure."""
     is_known = (
         record.state in ("READY", "LOADING", "UNLOADING", "UNAVAILABLE") and record.reason != "unloaded"

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
     from bls_notebook.observe.records.statistics import StatisticsRecord
 
+    from .watching import Watch
+
 __all__ = ["ModelRepository"]
 
 
@@ -235,12 +237,7 @@ class ModelRepository:
         return self._catalog.service.index.rows(self.paths)
 
     def config(self, name: str) -> ModelConfigMessage:
-        """Return the completed configuration of a model that serves, a copy.
-
-        Raises
-        ------
-        ModelNotFoundError
-        """
+        """Return the completed configuration of a model, a copy; ModelNotFoundError where none serves."""
         config = self._catalog.ready_model(name).spec.config
         out = type(config)()
         out.CopyFrom(config)
@@ -254,11 +251,7 @@ class ModelRepository:
         """Return what a model has done, by version, in the shape of Triton's statistics.
 
         Times (``ns``) are in nanoseconds. Of an ensemble, ``compute_infer`` is the time of its steps, added
-        up.
-
-        Raises
-        ------
-        ModelNotFoundError
+        up. Where none of this name serves, it is a ModelNotFoundError.
         """
         self._catalog.ready_model(name)
         return {"model_stats": [statistics_of(model) for model in self._versions(name)]}
@@ -282,6 +275,12 @@ class ModelRepository:
 
     def _versions(self, name: str) -> list[LoadedModel]:
         return [model for _, model in sorted(self._server.serving(name).items())]
+
+    def watch(self, seconds: float = 0.5) -> Watch:
+        """Return what tells what the models do, every so many `seconds`; a live panel in a notebook."""
+        from .watching import Watch
+
+        return Watch(self, seconds)
 
     @property
     def last_failure(self) -> BaseException | None:

@@ -47,6 +47,7 @@ WIDGETS = {
     "lifetimes.css": ("bls-life",),
     "inspect.css": ("bls-inspect",),
     "timeline.css": ("bls-timeline", "bls-tl"),
+    "watch.css": ("bls-watch",),
 }
 # Of other people: these keep notebooks from reading formulas.
 OTHERS = {"mathjax_ignore", "tex2jax_ignore"}

@@ -17,6 +17,17 @@ def test_without_a_verb_it_lists(cells) -> None:
         assert set(shown.bundles[0]) == {"text/plain", "text/html"}
 
 
+def test_a_watch_is_a_table_where_no_widget_can_be(cells) -> None:
+    cells.model()
+    cells("%bls times IN=[1]")
+    shown = cells("%tritonrepo watch --seconds 1")
+    assert shown.value.seconds == 1
+    assert "answered" in shown.text
+    assert "times" in shown.text
+    assert set(shown.bundles[0]) == {"text/plain", "text/html"}
+    assert "expected a number from 0.1 on" in cells("%tritonrepo watch --seconds 0").text
+
+
 def test_use_load_unload(cells, folder: Path) -> None:
     used = cells(f"%tritonrepo use {folder}")
     assert "2 models" in used.text

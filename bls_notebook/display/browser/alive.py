@@ -8,18 +8,23 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["can_live", "live"]
+__all__ = ["can_live", "has_kernel", "live"]
 
 # Each holds its data in the kernel and in the page. The older ones go back to being pictures.
 _MOST = 24
 _alive: deque[Any] = deque()
 
 
-def can_live() -> bool:
-    """Whether a widget can be shown: there is a kernel, and anywidget is installed."""
+def has_kernel() -> bool:
+    """Whether this is a notebook's kernel."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None and importlib.util.find_spec("anywidget") is not None
+    return getattr(shell, "kernel", None) is not None
+
+
+def can_live() -> bool:
+    """Whether a widget can be shown: there is a kernel, and anywidget is installed."""
+    return has_kernel() and importlib.util.find_spec("anywidget") is not None
 
 
 def live(make: Callable[[], Any]) -> Any:

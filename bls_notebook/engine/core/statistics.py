@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
 __all__ = ["FOLD_AT", "Durations", "ModelStatistics"]
 
 FOLD_AT = 256
+LATEST = 1024
 
 Durations = tuple[int, int, int, int, int]  # the request, queue, compute_input, _infer, _output
 Alone = tuple[int, int, int, int, int, int]
@@ -31,7 +33,10 @@ def _stat(count: int, ns: int) -> dict[str, int]:
 class ModelStatistics:
     """Counts of one model version."""
 
-    __slots__ = ("_batches", "_cache", "_fail_ns", "_failures", "_last", "_lock", "_sums", "alone")
+    __slots__ = (
+        "__weakref__", "_batches", "_cache", "_fail_ns", "_failures", "_keepers", "_last", "_latest", "_lock",
+        "_sums", "alone",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         # Of requests that ran alone and succeeded, not yet in `_sums` and `_batches`: the rows of each, and
@@ -43,6 +48,8 @@ class ModelStatistics:
         self._batches: dict[int, list[int]] = {}  # by rows of an execution: how many, input, infer, output
         self._failures = dict.fromkeys(REASONS, 0)
         self._fail_ns = 0
+        self._keepers = 0
+        self._latest: deque[tuple[int, ...]] | None = None  # as in `alone`, while somebody wants latencies
         self._cache = [0] * 5  # hits and their ns, misses and their ns, ns of the requests that were hits
 
     # -- counting ------------------------------------------------------------------------------------
@@ -53,6 +60,8 @@ class ModelStatistics:
             entries = self.alone[:]
             self._last = self._last_ended()
             self._sums, self._batches = self._with(entries)
+            if self._latest is not None:
+                self._latest.extend(entries)
             del self.alone[: len(entries)]  # others are added meanwhile
 
     def _last_ended(self) -> int:
@@ -81,6 +90,7 @@ class ModelStatistics:
         """Count a request of an execution that `execution` counts."""
         with self._lock:
             self._sums = _added(self._sums, (1, rows, *durations))
+            self._note(durations[0])
 
     def failed(self, ns: int, reason: str = "BACKEND") -> None:
         """Count a request that failed; `reason` is one of Triton's."""
@@ -92,6 +102,7 @@ class ModelStatistics:
         """Count a request that the response cache answered."""
         with self._lock:
             self._cache = _added(self._cache, (1, lookup_ns, 0, 0, request_ns))
+            self._note(request_ns)
             self._last = time.perf_counter_ns()
 
     def miss(self, ns: int) -> None:
@@ -99,11 +110,38 @@ class ModelStatistics:
         with self._lock:
             self._cache = _added(self._cache, (0, 0, 1, ns, 0))
 
+    def _note(self, request_ns: int) -> None:
+        """Keep how long a request took, if somebody wants to know; the lock is held."""
+        if self._latest is not None:
+            ended = time.perf_counter_ns()
+            self._latest.append((1, ended - request_ns, 0, 0, 0, ended))
+
     # -- reading -------------------------------------------------------------------------------------
 
     def failures(self) -> dict[str, int]:
         """Return how many requests failed, by reason."""
         return dict(self._failures)
+
+    def keep_latencies(self, keep: bool) -> None:
+        """Keep, or no longer, how long the latest requests took; to be taken back by whoever asked for it."""
+        with self._lock:
+            self._keepers += 1 if keep else -1
+            if not self._keepers:
+                self._latest = None
+            elif self._latest is None:
+                self._latest = deque(maxlen=LATEST)
+
+    def latest(self, since: int) -> tuple[int, int, list[int]]:
+        """Return how many requests succeeded and failed so far, and some latencies.
+
+        They are of the latest requests that succeeded after a moment (`time.perf_counter_ns`), in ns; of few,
+        or none, unless `keep_latencies` was asked for.
+        """
+        alone = self.alone[:]
+        self.fold()
+        with self._lock:
+            latencies = [each[5] - each[1] for each in self._latest or alone if each[5] > since]
+            return self._sums[0] + self._cache[0], sum(self._failures.values()), latencies
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything in the shape of a row of Triton's ``model_stats``, without name and version."""

@@ -35,6 +35,7 @@ _NAMES = (
     "repository.repository.ModelRepository",
     "repository.requests.response.Response",
 )
+_WATCH = "bls_notebook.repository.watching.Watch"
 _TYPES: tuple[type | str, ...] = (*(f"bls_notebook.{name}" for name in _NAMES), *_LISTS)
 
 
@@ -46,6 +47,12 @@ def add_formatters(notebook: Notebook) -> Callable[[], None]:
             return notebook.draw(value)._repr_mimebundle_()
         except BLSError:  # a track that has not begun
             raise NotImplementedError from None
+
+    def watch_bundle(watch: Any, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        from bls_notebook.display.watch.widget import render_watch
+
+        settings = notebook.settings
+        return render_watch(watch, width=settings.width, widgets=settings.widgets)._repr_mimebundle_()
 
     def text(value: Any, printer: Any, cycle: bool) -> None:
         inside = len(printer.stack) > 1
@@ -61,12 +68,13 @@ def add_formatters(notebook: Notebook) -> Callable[[], None]:
     first = formatter.ipython_display_formatter
     for kind in _TYPES:
         bundles.for_type(kind, bundle)
+    bundles.for_type(_WATCH, watch_bundle)
     for kind in _LISTS:  # IPython's own way with lists would go before the bundle
         texts.for_type(kind, text)
     first.for_type(Responses, shown_while_they_came)
 
     def remove() -> None:
-        for kind in _TYPES:
+        for kind in (*_TYPES, _WATCH):
             bundles.pop(kind, None)
         for kind in _LISTS:
             texts.type_printers.pop(kind, None)

@@ -11,13 +11,13 @@ from bls_notebook.magics.parsing.arguments import HelpWanted, Parser
 from bls_notebook.magics.parsing.expressions import Variables, expanded
 
 from .loading import CLEAR, LOAD, RELOAD, UNLOAD, USE
-from .showing import CONFIG, DEVICES, LIST, METRICS, STATS
+from .showing import CONFIG, DEVICES, LIST, METRICS, STATS, WATCH
 from .verb import Verb
 
 __all__ = ["PARSER", "VERBS", "tritonrepo"]
 
 VERBS: dict[str, Verb] = {
-    v.name: v for v in (LIST, LOAD, UNLOAD, RELOAD, CONFIG, STATS, METRICS, DEVICES, USE, CLEAR)
+    v.name: v for v in (LIST, LOAD, UNLOAD, RELOAD, CONFIG, STATS, METRICS, DEVICES, WATCH, USE, CLEAR)
 }
 
 

@@ -1,9 +1,10 @@
-"""``%tritonrepo list``, ``config``, ``stats``, ``metrics`` and ``devices``: what there is."""
+"""``%tritonrepo list``, ``config``, ``stats``, ``metrics``, ``devices`` and ``watch``: what there is."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import bls_notebook as bls
 from bls_notebook import display as displays
@@ -13,7 +14,10 @@ from bls_notebook.magics.output.results import Families, Models, Statistics
 
 from .verb import Verb, serves
 
-__all__ = ["CONFIG", "DEVICES", "LIST", "METRICS", "STATS"]
+if TYPE_CHECKING:
+    from bls_notebook.repository.watching import Watch
+
+__all__ = ["CONFIG", "DEVICES", "LIST", "METRICS", "STATS", "WATCH"]
 
 
 def _config(notebook: Notebook, arguments: argparse.Namespace) -> displays.Display:
@@ -53,6 +57,11 @@ def _metric_names() -> Iterable[str]:
     return [family.name for family in bls.current_repository().metrics.families()]
 
 
+def _watch(notebook: Notebook, arguments: argparse.Namespace) -> Watch:
+    with reported(notebook):
+        return bls.current_repository().watch(arguments.seconds)
+
+
 LIST = Verb(
     "list", "show every model that is known, its state and why",
     lambda notebook, arguments: Models(bls.current_repository().index()),
@@ -84,4 +93,15 @@ METRICS.parser.add_argument("--raw", action="store_true", help="print them in Pr
 
 DEVICES = Verb(
     "devices", "show the devices and who uses their memory", lambda notebook, arguments: bls.list_devices()
+)
+
+WATCH = Verb(
+    "watch", "a live panel: what each model does now, its queue, rate and latency, and the memory", _watch,
+    "It goes on while cells run, and ends when its output is cleared. A right click on it, then Create New "
+    "View for Cell Output, docks it beside the notebook. Its buttons load, unload and reload models. In a "
+    "terminal, or without anywidget, it is a table of this moment. In scripts: repo.watch().",
+    "  %tritonrepo watch\n",
+)  # fmt: skip
+WATCH.parser.add_argument(
+    "--seconds", type=float, default=0.5, metavar="S", help="how often it looks (default: 0.5)"
 )
