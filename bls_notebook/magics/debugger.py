@@ -7,6 +7,7 @@ ends a cell that awaits a model at a breakpoint.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -18,14 +19,14 @@ from typing import Any
 import numpy
 
 import bls_notebook
-from bls_notebook.engine.waiting.debugged import let_go
+from bls_notebook.engine.waiting.debugged import let_go_soon
 
 from .notebook import Notebook
 
 __all__ = ["help_debugger"]
 
-# NumPy is what this package calls most on the way.
-_FOLDERS = [os.path.dirname(str(package.__file__)) for package in (bls_notebook, numpy)]
+# With what this package calls on the way; a thread that is held in asyncio could not be interrupted, either.
+_FOLDERS = [os.path.dirname(str(package.__file__)) for package in (bls_notebook, numpy, asyncio)]
 _BETWEEN = tuple(map(os.path.normcase, [*_FOLDERS, "<%bls"]))
 
 
@@ -44,6 +45,7 @@ def help_debugger(notebook: Notebook) -> Callable[[], None]:
     def before_cell(info: Any = None) -> None:
         if getattr(debugger, "is_started", False):
             _pass_over()
+            _trace_again()
             _let_go_on_interrupt()
 
     transforms.insert(0, _from_magic_on)
@@ -80,6 +82,13 @@ def _pass_over() -> None:
         pass
 
 
+def _trace_again() -> None:
+    """Have pydevd trace this thread again where, before Python 3.12, an interrupt in it freed that."""
+    debugpy: Any = sys.modules.get("debugpy")
+    if sys.version_info < (3, 12) and sys.gettrace() is None and hasattr(debugpy, "trace_this_thread"):
+        debugpy.trace_this_thread(True)
+
+
 def _let_go_on_interrupt() -> None:
     """Have an interrupt of the cell that begins, if it awaits, let go what a debugger holds.
 
@@ -90,7 +99,7 @@ def _let_go_on_interrupt() -> None:
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        threading.Timer(0, let_go).start()  # not here: the debugger may hold a lock of its own in this thread
+        let_go_soon()
         if callable(before):
             before(number, frame)
 

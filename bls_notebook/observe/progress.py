@@ -118,6 +118,7 @@ def _begin() -> None:
     global _thread
     if _thread is None or not _thread.is_alive():  # it is not alive either in a forked child
         _thread = threading.Thread(target=_show_all, name="bls-progress", daemon=True)
+        _thread.pydev_do_not_trace = True  # type: ignore[attr-defined]  # a debugger would hold it, locks and all
         _thread.start()
     _any.set()
 

@@ -150,10 +150,10 @@ def test_a_cell_that_was_edited_and_not_run(kernel: DebuggedKernel) -> None:
     assert "[6.0]" in kernel.output
 
 
-@pytest.mark.parametrize("name", ["plain", "async", "overlapping"])
+@pytest.mark.parametrize("name", ["plain", "async"])
 def test_an_interrupt_at_a_breakpoint(kernel: DebuggedKernel, name: str) -> None:
     kernel.break_at(CELLS[name], 8)
-    call = f"%bls {name} IN=[1] {'--stream' * (name == 'overlapping')}"
+    call = f"%bls {name} IN=[1]"
     assert kernel.run(call) is not None
     assert kernel.interrupt() is None
     assert "interrupted" in kernel.output

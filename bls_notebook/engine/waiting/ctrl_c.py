@@ -18,14 +18,14 @@ import _signal  # type: ignore[import-not-found]
 import _thread
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dis import opmap
 from functools import partial
 from types import CodeType, FrameType
 
 from bls_notebook.devices.tracking.stacks import walk_back
 
-from .debugged import in_debugger, let_go
+from .debugged import held, let_go_soon
 
 __all__ = [
     "RETRY_SECONDS",
@@ -89,13 +89,8 @@ def _press_again() -> None:
         _thread.interrupt_main()
 
 
-def _let_go_and_press() -> None:
-    let_go()
-    _press_again()
-
-
-def _press_later(press: Callable[[], None] = _press_again, seconds: float = RETRY_SECONDS) -> None:
-    timer = threading.Timer(seconds, press)
+def _press_later(seconds: float = RETRY_SECONDS) -> None:
+    timer = threading.Timer(seconds, _press_again)
     timer.daemon = True
     _later.append(timer)
     timer.start()
@@ -124,9 +119,9 @@ def comes_back(error: BaseException) -> None:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-    if in_debugger(walk_back(frame)):
-        # Not here: the debugger may hold a lock of its own in this thread.
-        _press_later(_let_go_and_press, DEBUGGER_SECONDS)
+    let_go_soon()
+    if held(walk_back(frame)):
+        _press_later(DEBUGGER_SECONDS)
         return
     if inside_engine(walk_back(frame)):
         _press_later()

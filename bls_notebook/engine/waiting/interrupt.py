@@ -13,7 +13,7 @@ import threading
 from bls_notebook.devices.tracking.stacks import stack_of
 
 from .ctrl_c import inside_engine
-from .debugged import in_debugger, let_go
+from .debugged import held, let_go, let_go_soon
 
 __all__ = ["Interrupted", "clear_interrupt", "interrupt_thread"]
 
@@ -29,12 +29,13 @@ def _set(thread: int, exception: object) -> None:
 def interrupt_thread(thread: int) -> bool:
     """Raise `Interrupted` in a thread, soon; False where it must be left alone, and asked again later."""
     stack = stack_of(thread)
-    if in_debugger(stack):
+    if held(stack):
         let_go()
         return False
     if inside_engine(stack):
         return False
     _set(thread, ctypes.py_object(Interrupted))
+    let_go_soon()
     return True
 
 
