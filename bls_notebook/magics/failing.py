@@ -47,7 +47,7 @@ def fail_on(notebook: Notebook, errors: Sequence[str], shown: object) -> None:
     """Fail the cell if there are errors and the settings say so; ``shown`` is drawn for what went wrong."""
     if errors and notebook.settings.raise_errors:
         count = f"{len(errors)} requests failed: " if len(errors) > 1 else ""
-        error = FailedRequest(f"{count}{first_line(errors[0])}")
+        error = FailedRequest(count + first_line(errors[0].replace("[request id: <id_unknown>] ", "")))
         _mark(error, notebook.draw(shown))
         raise error
 

@@ -77,10 +77,11 @@ def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
     notebook.answered(result)
     if not arguments.quiet or arguments.into:  # plain data about it: the tensors are nobody's for that
         remember(notebook, result)
-    failed = [r for r in (result if isinstance(result, Responses) else [result]) if r.error is not None]
-    if failed:
-        came = getattr(result, "shown_in", None) == notebook.cell_number
-        fail_on(notebook, [str(r.error) for r in failed], failed[0].record.error if came else result)
+    responses = result if isinstance(result, Responses) else [result]
+    errors = [response.record.error for response in responses if response.error is not None]
+    messages = [error.message for error in errors if error is not None]
+    came = getattr(result, "shown_in", None) == notebook.cell_number
+    fail_on(notebook, messages, errors[0] if came and errors else result)
     return None if arguments.quiet else result
 
 

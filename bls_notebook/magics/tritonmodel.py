@@ -24,7 +24,8 @@ PARSER = Parser(
     "Defines a Triton Python model: the cell is its model.py, the same that runs on Triton. It is loaded "
     "at once and replaces a model of this name; where it cannot be loaded, the old one goes on serving. "
     "Its configuration comes from --config or the other options here, else from %%tritonconfig, else "
-    "from the model's own auto_complete_config.",
+    "from the model's own auto_complete_config. What it changes of a model that a cell has defined before "
+    "is folded below it; models that call this one are named if its inputs or outputs are others now.",
     """\
   %%tritonmodel add_sub
   %%tritonmodel add_sub --config my_config --version 2

@@ -88,7 +88,8 @@ def _rows(record: ModelRecord) -> Iterator[doc.Row]:
     """A row, and in text a second one for a reason that has no room in it."""
     signature, reason = _signature(record), record.reason
     beside = not signature and len(reason) <= _SHORT
-    below = tag("div", prose(reason), cls="dim") if reason else ""
+    stands_out = record.state == "READY"  # it serves, and there is something to say all the same
+    below = tag("div", prose(reason), cls="loading" if stands_out else "dim") if reason else ""
     inside = join(tag("code", signature) if signature else "", below)
     last = doc.Piece(reason if beside else signature, inside, cls="wrap")
     yield doc.Row([

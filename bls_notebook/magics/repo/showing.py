@@ -65,6 +65,7 @@ def _watch(notebook: Notebook, arguments: argparse.Namespace) -> Watch:
 LIST = Verb(
     "list", "show every model that is known, its state and why",
     lambda notebook, arguments: Models(bls.current_repository().index()),
+    "A model of a cell is stale when one that it calls has other inputs or outputs than it knew.",
 )  # fmt: skip
 CONFIG = Verb("config", "show a model's completed configuration as config.pbtxt", _config, suggests=serves)
 CONFIG.parser.add_argument("name", metavar="NAME", help="name of a model that is loaded")
