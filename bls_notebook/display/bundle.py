@@ -30,6 +30,7 @@ _ONE = {
     "DeviceTable": "records.devices.devices_document",
     "TensorView": "inspection.tensors.tensor_view_document",
     "ResponseView": "inspection.tensors.response_view_document",
+    "ModelView": "inspection.models.model_view_document",
     "Compared": "inspection.differences.compared_document",
 }
 _MANY = {

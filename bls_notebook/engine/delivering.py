@@ -137,5 +137,6 @@ def failure(execution: Execution, error: BaseException, inline: bool = False) ->
     inputs = () if request is None else seen_inputs(request)
     who = execution.instance_name
     response = failed_response(model.name, model.version, who, error, execution.causes, inputs)
+    model.last_error = response._error._origin if response._error is not None else None
     log_if_lost(execution, response)
     return response

@@ -103,6 +103,8 @@ def originating(response: InferenceResponse, model: LoadedModel) -> InferenceRes
         record = _made_by(error, model)
     else:
         record = replace(record, chain=(model.name, *record.chain))
+    if record.stage == "returned":
+        model.last_error = record
     out = error_response(error._message, error._code, record)
     out._parameters = response._parameters
     return out

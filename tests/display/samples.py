@@ -11,6 +11,7 @@ from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
 from bls_notebook.observe.records.inspection import Compared, ResponseView, TensorsCompared, TensorView
 from bls_notebook.observe.records.metrics import BucketSeen, FamilyRecord, MetricRecord
+from bls_notebook.observe.records.model_view import Held, InstanceNow, ModelView, Setting
 from bls_notebook.observe.records.repository import (
     MessageRecord,
     ModelRecord,
@@ -59,6 +60,25 @@ def tensor_view(said: str = "at 16,000 samples a second", **changes: Any) -> Ten
         "values": "\n".join(["[1. 2.]"] * 4), "notes": ("values of [:8]",),
     }  # fmt: skip
     return TensorView(**{**given, **changes})
+
+
+def model_view(**changes: Any) -> ModelView:
+    """A model that was looked into, with all that one may have."""
+    given: dict[str, Any] = {
+        "model": model(),
+        "instances": (
+            InstanceNow("m_0", state="busy", seconds=0.5, sender="notebook", waits=("callee",)),
+            InstanceNow("m_1", "gpu:0 (simulated)"), InstanceNow("m_2", state="passive"),
+        ),
+        "queued": 2, "statistics": statistics(), "held": (Held("m.weights", 1024, "float32 [256]", "gpu:0"),),
+        "held_bytes": 2048, "error": error(), "calls": ("callee",), "callers": ("a", "b"),
+        "settings": (
+            Setting("name", '"m"', "Triton"), Setting("max_batch_size", "8", "author"),
+            Setting("input[IN].dims", "[1]", "model"), Setting("platform", '""', "default"),
+        ),
+        "file": "model.py", "source": 'import os\n\n@wraps\ndef f():\n    return "a", 1, None  # why\n',
+    }  # fmt: skip
+    return ModelView(**{**given, **changes})
 
 
 def compared() -> Compared:
@@ -174,5 +194,10 @@ def hostile() -> list[Any]:
     messages = [MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h), Judgement(h, False, h, h)]
     return [bad_model, good, bad, bad_error, devices, *messages]
     messages = [MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h)]
-    views = [view, ResponseView(good, (view, view)), ResponseView(bad), unlike]
+    now = InstanceNow(h, h, "busy", 0.1, h, (h,))
+    inside = ModelView(
+        bad_model, (now, replace(now, state=h)), 1, None, (Held(h, 1, h, h),), 2, bad_error, (h,), (h,),
+        (Setting(h, h, h), Setting(h, h, "default")), h, h,
+    )  # fmt: skip
+    views = [inside, view, ResponseView(good, (view, view)), ResponseView(bad), unlike]
     return [bad_model, good, bad, bad_error, devices, *messages, *views]

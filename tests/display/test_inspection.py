@@ -5,7 +5,7 @@ from __future__ import annotations
 from bls_notebook.display import render
 from bls_notebook.observe.records.inspection import Compared, ResponseView
 from tests.display.page import Page, as_html, as_text
-from tests.display.samples import compared, error, response, tensor, tensor_view
+from tests.display.samples import compared, error, model_view, response, tensor, tensor_view
 
 
 def test_text_of_a_tensor() -> None:
@@ -77,3 +77,35 @@ def test_what_is_equal_is_said_to_be() -> None:
     assert as_text(Compared("first", "second")) == "first  =  second  equal"
     assert len(Page(as_html(compared())).find("img")) == 3
     assert render(compared()).html.count("only in the first") == 1
+
+
+def test_text_of_a_model() -> None:
+    shown = as_text(model_view())
+    for line in (
+        "  called by a, b · calls callee",
+        "now: 1 of 3 instances busy, 2 requests in the queue",
+        "  m_0       cpu                busy     a request of notebook, for 500 ms, waits for callee",
+        "memory: it keeps 2 KiB",
+        "  m.weights  1 KiB  float32 [256]  gpu:0",
+        "  and 1 KiB under other names",
+        "configuration: 1 field written, 2 completed",
+        "  max_batch_size  8      as it was written",
+        "  input[IN].dims  [1]    set by auto_complete_config",
+        "  and 1 default",
+        "model.py: 5 lines",
+        '      return "a", 1, None  # why',
+    ):
+        assert line in shown.split("\n"), (line, shown)
+    assert "last error" in shown
+    assert "no weights" in shown
+
+
+def test_the_source_of_a_model_is_coloured_and_whole() -> None:
+    page = Page(as_html(model_view()))
+    assert 'import os\n\n@wraps\ndef f():\n    return "a", 1, None  # why' in page.text
+    assert page.find("span", "bls-config-com")
+    assert page.find("span", "bls-config-str")
+    assert page.find("span", "bls-config-key")
+    plain = as_text(model_view(held=(), error=None, source="", statistics=None, calls=(), callers=()))
+    assert "memory: it keeps no array" in plain
+    assert "called by" not in plain

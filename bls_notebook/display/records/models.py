@@ -12,7 +12,7 @@ from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecor
 
 from .changes import changes_blocks
 
-__all__ = ["model_document", "models_document"]
+__all__ = ["model_blocks", "model_document", "models_document"]
 
 _EMPTY = "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"
 _SHORT = 40  # characters of a reason that still stands in the last column
@@ -21,10 +21,11 @@ _NAMES = 3  # tensor names a side of a signature
 
 def model_document(record: ModelRecord) -> doc.Document:
     """Describe one model version."""
-    return doc.Document(list(_blocks(record)), styles="changes" if record.changes else "")
+    return doc.Document(list(model_blocks(record)), styles="changes" if record.changes else "")
 
 
-def _blocks(record: ModelRecord) -> Iterator[doc.Block]:
+def model_blocks(record: ModelRecord) -> Iterator[doc.Block]:
+    """Give what there is to say of a model version."""
     time = parts.time(record.load_seconds)
     loaded = parts.quiet("loaded in ", time) if time.text else time
     version = parts.quiet(f"version {record.version}")

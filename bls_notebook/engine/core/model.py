@@ -28,6 +28,7 @@ from bls_notebook.engine.tensors.reshape import input_reshapes
 from bls_notebook.engine.waiting.ctrl_c import comes_back, pressed
 from bls_notebook.engine.waiting.threads import ready as threads_ready
 from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.seen import ModelSeen
 
 from .instance import Instance
@@ -66,6 +67,7 @@ class LoadedModel:
     fingerprint: object = None
     maker: Any = None
     outdated: dict[str, ModelSpec]  # models that it calls and that have changed, as it knew them
+    last_error: ErrorRecord | None = None  # that its code raised
     scheduler: Scheduler  # set by who makes it, before it serves (`schedulers.choose`)
 
     def __init__(

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 from bls_notebook.devices.tracking.holders import ATOMS, SearchRoot, kinds, providers
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server, servers
 from bls_notebook.engine.description import ModelHome
 from bls_notebook.engine.ticket import Ticket
@@ -15,7 +16,7 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
-__all__ = ["DEFAULT_REMEDY", "model_roots", "say_how_to_reload"]
+__all__ = ["DEFAULT_REMEDY", "model_roots", "roots_of", "say_how_to_reload"]
 
 DEFAULT_REMEDY = "repo.reload({name!r})"
 _remedy = DEFAULT_REMEDY
@@ -45,23 +46,29 @@ def model_roots() -> Iterator[SearchRoot]:
 
 
 def _of_model(server: Server, name: str) -> Iterator[SearchRoot]:
-    remedy = _remedy.format(name=name)
     for loaded in server.serving(name).values():
         for instance in loaded.instances:
             loop = instance.event_loop
             if loop is not None:
                 for task in asyncio.all_tasks(loop):
                     yield SearchRoot("frame", f"{instance.name}.execute()", task)
-            model = getattr(instance.backend, "model", None)
-            if model is None:
-                continue
-            label = name if len(loaded.instances) == 1 else instance.name
-            yield SearchRoot("attribute", label, model, remedy)
-            for kind in type(model).__mro__[:-1]:
-                for attribute, value in list(vars(kind).items()):
-                    if not attribute.startswith("__") and not isinstance(value, ATOMS):
-                        yield SearchRoot("attribute", f"{label}.{attribute}", value, remedy)
-            yield from _of_files(instance.modules, label, remedy)
+        yield from roots_of(loaded)
+
+
+def roots_of(loaded: LoadedModel) -> Iterator[SearchRoot]:
+    """Yield what a version keeps: its instances' models, what their classes have, globals of their files."""
+    remedy = _remedy.format(name=loaded.name)
+    for instance in loaded.instances:
+        model = getattr(instance.backend, "model", None)
+        if model is None:
+            continue
+        label = loaded.name if len(loaded.instances) == 1 else instance.name
+        yield SearchRoot("attribute", label, model, remedy)
+        for kind in type(model).__mro__[:-1]:
+            for attribute, value in list(vars(kind).items()):
+                if not attribute.startswith("__") and not isinstance(value, ATOMS):
+                    yield SearchRoot("attribute", f"{label}.{attribute}", value, remedy)
+        yield from _of_files(instance.modules, label, remedy)
 
 
 def _of_files(home: ModelHome | None, label: str, remedy: str) -> Iterator[SearchRoot]:

@@ -49,7 +49,7 @@ class Inspectors:
         if type(value).__name__ == "ModelRecord" and value.state == "READY":
             return replace(shown, html=shown.html + self._button(partial(str, value.name)))
         if hasattr(type(value), "asked"):
-            widget = self._widget(value.asked)
+            widget = self._widget(value.asked, first=value)
             return replace(shown, html=covered(Html(shown.html), widget), widget=widget)
         return shown
 
@@ -60,11 +60,11 @@ class Inspectors:
             self._behind.pop(next(iter(self._behind)))
         return tag("div", **{"data-bls-inspect": place})
 
-    def _widget(self, inspect: Inspect, place: str = "") -> Any:
+    def _widget(self, inspect: Inspect, place: str = "", first: Any = None) -> Any:
         def make() -> Any:
             from bls_notebook.display.inspection.widget import Inspector
 
-            return Inspector(answering(inspect, self._notebook.settings.width), place)
+            return Inspector(answering(inspect, self._notebook.settings.width, first), place)
 
         return live(make)
 
@@ -100,15 +100,20 @@ class Inspectors:
             self._buttons.close()
 
 
-def answering(inspect: Inspect, width: int) -> Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]:
-    """Return what answers a widget's questions: with HTML, and the state of the controls above it."""
+def answering(
+    inspect: Inspect, width: int, first: Any = None
+) -> Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]:
+    """Return what answers a widget's questions: with HTML, and the state of the controls above it.
+
+    The first answer, to no question yet, is `first`, where there is one.
+    """
     known: dict[str, Any] = {}
 
     def answer(question: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         asked: dict[str, Any] = {key: question[key] for key in ("tensor", "at") if key in question}
         rate = question.get("rate") or None
         try:
-            found = inspect(**asked, rate=rate)
+            found = first if first is not None and not question else inspect(**asked, rate=rate)
             html = displays.render(found.record, width=width).html
         except Exception as error:  # of any kind: a question fails no cell
             if not known:

@@ -11,8 +11,10 @@ from bls_notebook.devices.tracking.holders import kinds
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.records.inspection import Compared, ResponseView, TensorView
 from bls_notebook.observe.records.plain import Record
+from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonModelException
+from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.requests.response import Response
 
 from .differences import compared
@@ -74,6 +76,12 @@ class Inspection:
         if self.other is not None:
             return _side_by_side(self.value, self.other)
         value = self.value
+        if isinstance(value, ModelRecord):
+            value = self.value = value.name
+        if isinstance(value, str):
+            from .models import model_view
+
+            return model_view(current_repository(), value)
         if isinstance(value, InferenceResponse):
             value = self.value = Response(value, self.name or "response")
         if isinstance(value, Response):

@@ -69,7 +69,7 @@ def load_versions(
     """
     name = source.name
     try:
-        config = _read_config(source)
+        config = read_config(source)
         if config.platform == "ensemble":
             validate(config, folder=source.folder)
     except ConfigError as error:
@@ -124,7 +124,8 @@ def load_versions(
     return loaded
 
 
-def _read_config(source: ModelSource) -> ModelConfigMessage:
+def read_config(source: ModelSource) -> ModelConfigMessage:
+    """Return a model's configuration with what Triton fills in without asking the model."""
     config = source.parsed_config()
     first = next(iter(source.versions.values()), None)
     files = () if first is None else tuple(sorted(os.listdir(first)))
