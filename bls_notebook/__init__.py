@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .observe.analysis.claims import judge
     from .observe.records.comparison import Comparison, load_comparison
     from .observe.records.lifetimes import load_lifetimes
+    from .observe.records.overlap import Overlap
     from .observe.records.session import Session, load_session
     from .repository.comparing import compare
     from .repository.inspecting.inspection import Inspection, inspect
@@ -46,6 +47,7 @@ __all__ = [
     "ModelLoadError",
     "ModelNotFoundError",
     "ModelRepository",
+    "Overlap",
     "Profile",
     "RepositoryClosedError",
     "Response",
@@ -72,6 +74,7 @@ __all__ = [
 _LATER = {
     "Comparison": "observe.records.comparison",
     "Inspection": "repository.inspecting.inspection",
+    "Overlap": "observe.records.overlap",
     "Profile": "engine.recording.profile",
     "Session": "observe.records.session",
     "compare": "repository.comparing",

@@ -27,6 +27,7 @@ _ONE = {
     "SessionStatistics": "session.summary.figures_document",
     "Difference": "session.difference.difference_document",
     "Comparison": "session.comparison.comparison_document",
+    "Overlap": "session.overlap.overlap_document",
     "DeviceTable": "records.devices.devices_document",
     "TensorView": "inspection.tensors.tensor_view_document",
     "ResponseView": "inspection.tensors.response_view_document",
@@ -118,6 +119,9 @@ def _widget(kind: str, value: Any, width: int) -> Any:
     if kind == "Comparison" and value.gathered.spans:
         runs = (value.sequential, value.gathered)
         return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(*runs))
+    if kind == "Overlap" and value.written.spans:
+        both = (value.written, value.ahead) if value.rounds else (value.written,)
+        return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(*both))
     if kind == "Session" and value.spans:
         return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(value, titled=False))
     return None

@@ -36,13 +36,22 @@ PARSER = Parser(
     """\
   %blsprofile digit_reader IMAGE=image -n 8
   %blsprofile resize IN=x --instances 1,2,4 --verify
+  %blsprofile digit_reader IMAGE=image --overlap
   found = %blsprofile add_sub INPUT0=a INPUT1=a + b --repeat 9
 """,
 )
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
 _add = PARSER.add_argument
 _add("model", metavar="MODEL", help="the model's name")
-_add("-n", dest="count", type=whole_number(1), default=8, metavar="N", help="how many requests (default: 8)")
+_add(
+    "-n", dest="count", type=whole_number(1), metavar="N",
+    help="how many requests (default: 8, and 1 with --overlap)",
+)  # fmt: skip
+_add(
+    "--overlap", action="store_true",
+    help="instead: which exec calls of MODEL could have been in flight together, and what that brings, "
+    "proven by running MODEL as it is with these calls sent ahead",
+)  # fmt: skip
 _add(
     "--instances", type=_counts, metavar="1,2,4",
     help="measure these instance counts too, of the models that requests queue for, else of MODEL; "
@@ -84,7 +93,7 @@ _add("--limit", type=whole_number(1), metavar="N", help="how many requests are k
 _add("-q", "--quiet", action="store_true", help="show nothing")
 
 
-def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> bls.Comparison | None:
+def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
     """Compare exec with async_exec."""
     read = read_line(PARSER, line, variables)
     arguments = PARSER.parse(read.words)
@@ -93,6 +102,15 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
         name: evaluate(expression, variables, f"%blsprofile: input {name}")
         for name, expression in read.inputs.items()
     }
+    if arguments.overlap:
+        if arguments.instances or arguments.verify or arguments.save:
+            PARSER.error("--overlap compares a model with itself: leave --instances, --verify and --save out")
+        with reported(notebook):
+            overlap = bls.compare(
+                arguments.model, inputs, n=arguments.count, repeat=arguments.repeat, overlap=True
+            )
+        notebook.assign(arguments.into, overlap)
+        return None if arguments.quiet else overlap
     with reported(notebook):
         found = bls.compare(
             arguments.model, inputs, n=arguments.count, instances=arguments.instances,

@@ -74,6 +74,23 @@ def test_a_verification_without_anything_to_verify_is_told(sender) -> None:
     assert "--verify: nothing to run" in shown.text
 
 
+def test_calls_that_could_overlap(sender) -> None:
+    sender(SLEEPER)
+    sender(SLEEPER.replace("sleeper", "other"))
+    calls = """x = pb_utils.get_input_tensor_by_name(requests[0], "IN")
+        for name in ("sleeper", "other"):
+            call = pb_utils.InferenceRequest(model_name=name, requested_output_names=["OUT"], inputs=[x])
+            assert not call.exec().has_error()"""
+    caller = SLEEPER.replace("sleeper", "caller").replace("time.sleep(0.02)", calls)
+    sender(caller)
+    shown = sender("found = %blsprofile caller IN=[1.0] --overlap --repeat 1\nfound")
+    assert "waits for `sleeper`, then for `other`, which do not need each other" in words(shown.text)
+    assert "with equal answers" in words(shown.text)
+    assert "calls sent ahead" in shown.html
+    refused = sender("%blsprofile caller IN=[1.0] --overlap --verify")
+    assert "leave --instances, --verify and --save out" in refused.text + refused.stderr
+
+
 def test_into_save_and_quiet(sender, tmp_path: Path) -> None:
     file = tmp_path / "c.json.gz"
     shown = sender(f"%blsprofile times IN=images -n 2 --repeat 1 -q --into kept --save {file}")

@@ -18,7 +18,7 @@ from bls_notebook.engine.description import HOME, ModelHome, label_of, source_of
 from bls_notebook.observe.records.seen import CodeLine
 from bls_notebook.observe.visible import encodable
 
-__all__ = ["lines_of", "place_finder"]
+__all__ = ["line_of", "lines_of", "place_finder"]
 
 _FRAMES = range(40)  # that are looked at: libraries between the model and what makes the tensor
 _TEXT = 200  # characters of a line
@@ -65,12 +65,14 @@ def lines_of(blocks: Iterable[Block]) -> dict[int, CodeLine]:
             continue
         spot = id(block.line[0]), block.line[1]
         if spot not in known:
-            known[spot] = _line(*block.line)
+            known[spot] = line_of(block.line)
         found[block.id] = known[spot]
     return found
 
 
-def _line(code: CodeType, last: int, _: str) -> CodeLine:
+def line_of(place: Place) -> CodeLine:
+    """Return where a place in the code is."""
+    code, last, _ = place
     lines = (line for start, end, line in code.co_lines() if start <= last < end)
     number = next(lines, None) or code.co_firstlineno
     source = source_of(code.co_filename)

@@ -24,6 +24,7 @@ _NAMES = (
     "observe.records.comparison.Comparison",
     "observe.records.lifetimes.Lifetimes",
     "observe.records.devices.DeviceTable",
+    "observe.records.overlap.Overlap",
     "observe.records.errors.ErrorRecord",
     "observe.records.repository.MessageRecord",
     "observe.records.repository.ModelRecord",

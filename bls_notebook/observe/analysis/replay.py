@@ -36,7 +36,11 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A request without its waits: hand over inputs, `execute` with what it sends, hand over outputs. ns."""
+    """A request without its waits: hand over inputs, `execute` with what it sends, hand over outputs. ns.
+
+    Where there are ``steps`` (`Program`), these say when a request is sent and when its answer is needed;
+    what a request ``waited`` for are then others whose outputs are among its inputs.
+    """
 
     model: Key
     before: int = 0
@@ -45,6 +49,7 @@ class Recipe:
     gap: int = 0
     after: int = 0
     ran: bool = True
+    steps: tuple[tuple[int, int, int], ...] = ()
 
 
 def key_of(what: Span | ModelSeen) -> Key:
@@ -200,6 +205,9 @@ class _Replay:
                 self._execute(batch[0][0], ended)
 
     def _execute(self, recipe: Recipe, ended: Callable[[], None]) -> None:
+        if recipe.steps:
+            self._program(recipe, ended)
+            return
         last = len(recipe.sent)
         waited = [*(child.waited for child in recipe.sent), recipe.waited]
         missing = [len(answers) for answers in waited]
@@ -224,3 +232,50 @@ class _Replay:
         for i in range(last + 1):
             if not missing[i]:
                 go_on(i)
+
+    def _program(self, recipe: Recipe, ended: Callable[[], None]) -> None:
+        """Go through the steps; it is over when all that was sent has been answered."""
+        answered: set[int] = set()
+        told: dict[int, list[Callable[[], None]]] = {}
+
+        def when(call: int, then: Callable[[], None]) -> None:
+            if call in answered:
+                then()
+            else:
+                told.setdefault(call, []).append(then)
+
+        def send(call: int) -> None:
+            missing = [n for n in recipe.sent[call].waited if n not in answered]
+            if missing:
+                when(missing[0], lambda: send(call))
+            else:
+                self._send(recipe.sent[call].recipe, lambda: done(call))
+
+        def done(call: int) -> None:
+            answered.add(call)
+            for then in told.pop(call, ()):
+                then()
+
+        def after(step: int) -> None:
+            if step < len(recipe.steps):
+                self._later(recipe.steps[step][0], lambda: at(step))
+            else:
+                self._later(recipe.gap, lambda: settle(0))
+
+        def at(step: int) -> None:
+            _, call, needed = recipe.steps[step]
+            if needed:
+                when(call, lambda: after(step + 1))
+            else:
+                send(call)
+                after(step + 1)
+
+        def settle(call: int) -> None:
+            while call < len(recipe.sent) and call in answered:
+                call += 1
+            if call < len(recipe.sent):
+                when(call, lambda: settle(call + 1))
+            else:
+                self._later(recipe.after, ended)
+
+        after(0)

@@ -1,0 +1,75 @@
+"""Whether what `--overlap` predicts is what sending calls ahead brings: graphs whose truth is known.
+
+    python benchmarks/overlap.py [--delay SECONDS] [--only REGEX] [--quick] [--json PATH]
+
+Each callee takes `--delay` seconds. For each graph: predicted and proven speed-up, how far the one is from
+the other, and whether answers are equal where they have to be. See README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import bls_notebook as bls
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from tests.repository.graphs import CONFIG, GRAPHS, Graph, define_callees, model_of
+
+TARGET = 0.15  # predicted against proven
+
+
+def measure(repo: bls.ModelRepository, graph: Graph, repeat: int | None) -> dict[str, Any]:
+    """Compare a graph as it is written with its calls sent ahead."""
+    repo.define("caller", model_of(graph), CONFIG)
+    inputs = {"IN": np.array([1.0, -2.0, 3.0, 0.5], np.float32)}
+    found = bls.compare("caller", inputs, repeat=repeat, overlap=True, repo=repo)
+    off = abs(found.predicted - found.speedup) / found.speedup if found.speedup else None
+    return {
+        "graph": graph.name,
+        "predicted": found.predicted,
+        "proven": found.speedup,
+        "off": off,
+        "as it should be": found.equal == graph.equal,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--delay", type=float, default=0.02, help="seconds of each call")
+    parser.add_argument("--only", default="", help="graphs whose names match")
+    parser.add_argument("--quick", action="store_true", help="short calls, once: a look, not a measurement")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    options = parser.parse_args()
+    rows = []
+    with bls.ModelRepository() as repo:
+        define_callees(repo, 0.002 if options.quick else options.delay)
+        for graph in GRAPHS:
+            if re.search(options.only, graph.name):
+                rows.append(measure(repo, graph, 1 if options.quick else None))
+                row = rows[-1]
+                off = "" if row["off"] is None else f"{row['off']:6.0%}"
+                told = "" if row["as it should be"] else "   ANSWERS"
+                print(
+                    f"{row['graph']:<40}{row['predicted']:7.2f}x{row['proven']:8.2f}x {off}{told}", flush=True
+                )
+    offs = [row["off"] for row in rows if row["off"] is not None]
+    if offs:
+        within = sum(off <= TARGET for off in offs)
+        print(
+            f"predicted within {TARGET:.0%} of proven: {within} of {len(offs)}, median {median(offs):.0%} off"
+        )
+    if options.json:
+        options.json.write_text(json.dumps({"delay": options.delay, "graphs": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

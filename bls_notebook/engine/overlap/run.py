@@ -1,0 +1,223 @@
+"""One `execute` whose calls are sent ahead: what it does with the answers, in the order of its program."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from time import perf_counter_ns
+from typing import Any
+
+from bls_notebook.engine import messages
+from bls_notebook.engine.calling import SendingExecution
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.tensors.inbound import NotReceivedError, received
+from bls_notebook.engine.ticket import Ticket
+from bls_notebook.observe.records.program import Program
+from bls_notebook.observe.visible import first_line
+from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+
+from .lazy import LazyResponse, plain, real
+from .pending import Pending
+
+__all__ = ["Ahead", "Run"]
+
+_get_ident = threading.get_ident
+
+
+class Ahead:
+    """What became of a model while its calls were sent ahead.
+
+    Parameters
+    ----------
+    ahead : bool
+        False to wait for each answer, as the model is written: its program is recorded all the same.
+    lazy_arrays : bool
+        Whether an array waits where it is looked at; else where it is asked for (`as_numpy`), for models
+        that give arrays to code in C.
+    """
+
+    def __init__(self, ahead: bool = True, lazy_arrays: bool = True) -> None:
+        self.ahead, self.lazy_arrays = ahead, lazy_arrays
+        self.programs: list[Program] = []
+        self.kept: dict[str, None] = {}  # why something was not sent ahead
+        self.spoilt: dict[str, None] = {}  # why the run says nothing
+        self.raised = False  # an `execute` did
+
+
+_running: ContextVar[Run | None] = ContextVar("bls_run_ahead", default=None)
+
+
+class Run:
+    """One `execute`."""
+
+    def __init__(self, how: Ahead) -> None:
+        self.how = how
+        self.thread = _get_ident()
+        self._calls: list[Pending] = []
+        self._last: dict[tuple[str, int], Pending] = {}  # of models that keep an order
+        self._steps: list[tuple[int, int, int]] = []
+        self._looked: set[int] = set()
+        self._at = perf_counter_ns()  # since when it has been at work
+        self._done = 0  # own work up to then
+        self._told = 0  # up to the last step
+        self._before = _running.get()
+        self._caller: Any = caller_var.get()
+        caller = self._caller
+        if type(caller) is SendingExecution:
+            caller.__class__ = AheadExecution
+            _running.set(self)
+
+    # -- own work ----------------------------------------------------------------------------------
+
+    def _step(self, call: int, needed: int) -> None:
+        own = self._done + perf_counter_ns() - self._at
+        self._steps.append((own - self._told, call, needed))
+        self._told = own
+
+    @contextmanager
+    def _elsewhere(self) -> Iterator[None]:
+        """Time that is not the program's own."""
+        self._done += perf_counter_ns() - self._at
+        try:
+            yield
+        finally:
+            self._at = perf_counter_ns()
+
+    # -- calls -------------------------------------------------------------------------------------
+
+    def send(self, execution: AheadExecution, request: InferenceRequest) -> InferenceResponse:
+        """Send a request, now or as soon as what it needs is there."""
+        with self._elsewhere():
+            call = Pending(self, len(self._calls), request, execution.open)
+            model = execution.server.find(request._model_name, request._model_version)
+            if model is not None and _keeps_order(model, request):
+                earlier = self._last.get(model.who)
+                if earlier is not None and earlier not in call.needs:
+                    call.needs.append(earlier)
+                    call.ordered = True
+                self._last[model.who] = call
+            self._calls.append(call)
+        self._step(call.number, 0)
+        with self._elsewhere():
+            call.outputs = _outputs(model, request)
+            call.begin()
+            if not self.how.ahead:
+                call.answer()
+        return LazyResponse(call, self.how.lazy_arrays)
+
+    def look(self, call: Pending) -> InferenceResponse:
+        """Wait for an answer that the program looks at."""
+        if _get_ident() != self.thread:
+            return call.answer()
+        first = call.number not in self._looked
+        if first:
+            self._step(call.number, 1)
+            self._looked.add(call.number)
+        with self._elsewhere():
+            return call.answer()
+
+    def spoil(self, why: str) -> None:
+        """Say that the run says nothing."""
+        self.how.spoilt[why] = None
+
+    def keep(self, why: str) -> None:
+        """Say that something was not sent ahead."""
+        self.how.kept[why] = None
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def settled(self, returned: Any) -> Any:
+        """Return what `execute` did, once all that it sent has been answered."""
+        own = self._done + perf_counter_ns() - self._at
+        for call in self._calls:
+            response = call.settle()
+            if response._error is not None and self.how.ahead:
+                self.how.spoilt[
+                    f"`{call.model}` answered with an error: {first_line(response._error._message)}"
+                ] = None
+        if isinstance(returned, list):
+            returned = [plain(response) for response in returned]
+        calls = tuple(call.record() for call in self._calls)
+        self.how.programs.append(Program(calls, tuple(self._steps), own - self._told))
+        self._leave()
+        return returned
+
+    def abandon(self, error: BaseException) -> None:
+        """`execute` raised: what it sent is waited for, as it would have been."""
+        self.how.raised = True
+        self.spoil(f"its execute raised {type(error).__name__}")
+        try:
+            for call in self._calls:
+                call.settle()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        _running.set(self._before)
+        if type(self._caller) is AheadExecution:
+            setattr(self._caller, "__class__", SendingExecution)  # noqa: B010 - to mypy it is the other one
+
+
+def _keeps_order(model: LoadedModel, request: InferenceRequest) -> bool:
+    return model.spec.scheduler == "sequence" or bool(request._options.correlation_id)
+
+
+def _outputs(model: LoadedModel | None, request: InferenceRequest) -> list[tuple[str, str]]:
+    if model is None:
+        return []
+    wanted = request._requested or model.output_names
+    return [(n, model.spec.outputs[n].datatype) for n in wanted if n in model.spec.outputs]
+
+
+class AheadExecution(SendingExecution):
+    """An execution whose requests are sent ahead."""
+
+    __slots__ = ()
+
+    def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
+        """Answer at once with a response that is waited for later."""
+        run = _running.get()
+        if run is None or decoupled or run.thread != _get_ident():
+            if run is not None:
+                run.keep("a stream is read as it is written" if decoupled else "requests from other threads")
+            _settle(request)
+            return super().exec(request, decoupled, given)
+        return run.send(self, request)
+
+    def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
+        """Answer at once; what awaits it goes on."""
+        run = _running.get()
+        if run is None or decoupled or run.thread != _get_ident():
+            if run is not None:
+                run.keep("a stream is read as it is written" if decoupled else "requests from other threads")
+            _settle(request)
+            return super().async_exec(request, decoupled, given)
+        future = asyncio.get_running_loop().create_future()
+        future.set_result(run.send(self, request))
+        return future
+
+    def open(self, request: InferenceRequest, context: Context) -> Ticket | InferenceResponse:
+        """Return the ticket of a request that is to be sent, or its refusal."""
+        model = self.server.find(request._model_name, request._model_version)
+        if model is None:
+            return self._refused(request, messages.not_ready(request._model_name), False)  # type: ignore[no-any-return]
+        problem = model.check.problem(request) or self._problem(model, request, False)
+        try:
+            if problem is None:
+                ticket = Ticket(model, received(model, request, False, "async", self), self, context)
+                self.adopt(ticket)
+                return ticket
+        except NotReceivedError as error:
+            problem = str(error)
+        return self._refused(request, problem, False)  # type: ignore[no-any-return]
+
+
+def _settle(request: InferenceRequest) -> None:
+    """Wait for what a request is made of."""
+    for tensor in request._inputs:
+        tensor._array = real(tensor._array)

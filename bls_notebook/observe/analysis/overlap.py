@@ -1,0 +1,190 @@
+"""Which calls of an `execute` could have been in flight together, and what that would bring.
+
+A call may depend on every answer that the program had looked at before it was sent, and on those whose
+outputs are its inputs; on nothing else. That is what `engine.overlap` records (`Program`), and what a run
+with the calls sent ahead keeps to: so the prediction is of the very run that proves it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from bls_notebook.observe.analysis.replay import Key, Recipe, Sent, capacities, key_of, recipes, replay
+from bls_notebook.observe.analysis.span_tree import SpanTree
+from bls_notebook.observe.analysis.verdict_words import give_or_take, times
+from bls_notebook.observe.records.comparison import Measured
+from bls_notebook.observe.records.overlap import Ghost
+from bls_notebook.observe.records.program import Program
+from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.spans import Span
+
+__all__ = [
+    "could_overlap",
+    "depends_on",
+    "ghosts",
+    "more_instances",
+    "overlapped_wall",
+    "proof",
+    "same_calls",
+    "what_overlaps",
+]
+
+_WORTH = 1.1  # times as fast, at least, to be worth a word
+LITTLE = 200_000  # ns of a call: below, handing it to another thread takes a large part of it
+
+
+def depends_on(program: Program) -> tuple[frozenset[int], ...]:
+    """Return of each call all the calls that it may depend on, directly or not."""
+    looked: frozenset[int] = frozenset()
+    found: list[frozenset[int]] = []
+    for _, call, needed in program.steps:
+        if needed:
+            looked |= {call, *found[call]}
+        else:
+            needs = program.calls[call].needs
+            found.append(looked.union(needs, *(found[n] for n in needs)))
+    return tuple(found)
+
+
+def same_calls(session: Session, programs: Sequence[Program]) -> bool:
+    """Whether the requests of a session sent the calls of these programs, in their order."""
+    tree = SpanTree(session)
+    roots = tree.children.get(0, ())
+    return len(roots) == len(programs) and all(
+        [c.model for c in program.calls] == [s.model for s in tree.children.get(root.id, ())]
+        for root, program in zip(roots, programs, strict=True)
+    )
+
+
+def overlapped_wall(
+    session: Session,
+    programs: Sequence[Program],
+    measured: Measured,
+    instances: Mapping[Key, int] | None = None,
+) -> int:
+    """Return how long requests sent one after the other would take with their calls overlapped, ns.
+
+    No less than what processors and Python's lock allow. `instances` are other counts of them.
+    """
+    found, now = recipes(session), capacities(session)
+    asis = sum(replay([recipe], now) for recipe in found)
+    then = {**now, **(instances or {})}
+    ahead = sum(replay([_sent_ahead(r, p)], then) for r, p in zip(found, programs, strict=True))
+    needed = max(measured.cpu_sequential, min(measured.cpu_sequential + measured.waited_sequential, asis))
+    python = round(max(measured.gil_share, 0.0) * session.wall)
+    bound = max(min(python, needed), round(needed / max(1.0, measured.parallel or measured.cores)))
+    return max(session.wall - asis + ahead, min(bound, session.wall), 1)
+
+
+def _sent_ahead(recipe: Recipe, program: Program) -> Recipe:
+    if not program.calls:
+        return recipe
+    sent = [Sent(s.recipe, c.needs) for s, c in zip(recipe.sent, program.calls, strict=True)]
+    return replace(recipe, sent=tuple(sent), steps=program.steps, waited=(), gap=program.own)
+
+
+def ghosts(session: Session, programs: Sequence[Program]) -> tuple[Ghost, ...]:
+    """Return where the calls of a session could have begun and ended; queues are as they were."""
+    tree = SpanTree(session)
+    found: list[Ghost] = []
+    for root, program in zip(tree.children.get(0, ()), programs, strict=True):
+        calls = tree.children.get(root.id, ())
+        ended: list[int] = []
+        now = root.started
+        for own, call, needed in program.steps:
+            now += own
+            if needed:
+                now = max(now, ended[call])
+                continue
+            begin = max([now, *(ended[n] for n in program.calls[call].needs)])
+            ended.append(begin + calls[call].duration)
+            if begin < calls[call].sent:
+                found.append(Ghost(calls[call].id, begin, ended[call]))
+    return tuple(found)
+
+
+def more_instances(session: Session, programs: Sequence[Program], measured: Measured) -> str:
+    """Say which models lack instances for the calls that they would have at once; empty for none."""
+    tree = SpanTree(session)
+    now = capacities(session)
+    most: dict[Key, int] = {}
+    for root, program in zip(tree.children.get(0, ()), programs, strict=True):
+        calls = tree.children.get(root.id, ())
+        for group in _groups(program):
+            for key, count in Counter(key_of(calls[call]) for call in group).items():
+                if count > max(now.get(key, 1), most.get(key, 0)):
+                    most[key] = count
+    wall = overlapped_wall(session, programs, measured)
+    with_more = overlapped_wall(session, programs, measured, most)
+    if not most or with_more * _WORTH > wall:
+        return ""
+    counts = " and ".join(f"`instance_group.count` {count} for `{name}`" for (name, _), count in most.items())
+    return f"With {counts}, {times(session.wall / with_more)} times as fast is predicted."
+
+
+def could_overlap(program: Program) -> bool:
+    """Whether a program has calls that do not depend on one another."""
+    return bool(_groups(program))
+
+
+def what_overlaps(session: Session, programs: Sequence[Program]) -> str:
+    """Say which calls do not need each other, and what sending them together would bring."""
+    tree = SpanTree(session)
+    roots = tree.children.get(0, ())
+    model = f"`{roots[0].model}`"  # type: ignore[misc] # mypy takes the tuple for an empty one
+    if all(len(program.calls) < 2 for program in programs):
+        return f"{model} sends one call, or none: there is nothing that could overlap it."
+    gain, together = 0, 0
+    best: list[Span] = []
+    for root, program in zip(roots, programs, strict=True):
+        calls = tree.children.get(root.id, ())
+        for group in _groups(program):
+            spans = [calls[call] for call in group]
+            longest = max(span.duration for span in spans)
+            saved = sum(span.duration for span in spans) - longest
+            if saved > gain:
+                gain, together, best = saved, longest, spans
+    if not best:
+        return f"{model} looks at each answer before it sends the next call: none could have begun earlier."
+    both = f"together {_ms(together)} instead of {_ms(gain + together)}"
+    little = together < LITTLE
+    end = ", which is about what handing a call to another thread takes" if little else ""
+    return f"{model} waits for {_named(best)}, which do not need each other: {both}{end}."
+
+
+def _groups(program: Program) -> list[list[int]]:
+    """Calls one after the other of which none depends on another, as many as there are."""
+    depends = depends_on(program)
+    found: list[list[int]] = []
+    group: list[int] = []
+    for call in range(len(program.calls)):
+        if any(before in depends[call] for before in group):
+            found.append(group)
+            group = [before for before in group if before not in depends[call]]
+        group = [*group, call]
+    return [each for each in (*found, group) if len(each) > 1]
+
+
+def _named(spans: Sequence[Span]) -> str:
+    counts = Counter(span.model for span in spans)
+    words = [f"`{name}`" if n == 1 else f"{n} calls of `{name}`" for name, n in counts.items()]
+    return f"{words[0]}, one after the other" if len(words) == 1 else ", then for ".join(words)
+
+
+def _ms(ns: int) -> str:
+    return f"{ns / 1e6:.3g} ms" if ns < 1e9 else f"{ns / 1e9:.3g} s"
+
+
+def proof(measured: Measured, predicted: float, speedup: float, problem: str) -> str:
+    """Say what sending calls ahead brought."""
+    if problem:
+        return f"Not proven: {problem}."
+    if not speedup:
+        return ""
+    walls = f"Sent ahead, they take {_ms(measured.gathered)} instead of {_ms(measured.sequential)}"
+    if max(speedup, predicted) < _WORTH:
+        return f"{walls}: as long, with equal answers."
+    said = f"{times(speedup)} times as fast{give_or_take(measured.relative_error)}"
+    return f"{walls}: {said} ({times(predicted)} predicted), with equal answers."

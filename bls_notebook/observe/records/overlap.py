@@ -1,0 +1,52 @@
+"""What a run with the calls of a model sent ahead showed: frozen, plain, JSON-able."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bls_notebook.observe.records.comparison import Measured
+from bls_notebook.observe.records.plain import Record
+from bls_notebook.observe.records.program import Program
+from bls_notebook.observe.records.session import Session
+
+__all__ = ["Ghost", "Overlap"]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Ghost(Record):
+    """A call that could have begun at ``begin`` and ended at ``end`` (ns); ``span`` is its span's id."""
+
+    span: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Overlap(Record):
+    """One workload as a model is written, and with its `exec` calls sent ahead: `compare(overlap=True)`.
+
+    ``sentence`` says which calls could have been in flight together, ``proof`` what sending them ahead
+    brought, ``advice`` which instances would bring more. ``predicted`` and ``speedup`` are times as fast as
+    written; ``speedup`` is 0 where that was not proven, and ``problem`` says why. ``equal`` says that every
+    answer was the same, bit for bit. ``kept`` is what was left as it is written. ``written`` and ``ahead``
+    are the sessions of the median runs; ``ghosts`` where calls of ``written`` could have begun;
+    ``programs`` what each `execute` did with its answers.
+    """
+
+    model: str
+    requests: int
+    rounds: int
+    sentence: str
+    proof: str
+    advice: str
+    predicted: float
+    speedup: float
+    relative_error: float
+    equal: bool
+    problem: str
+    kept: tuple[str, ...]
+    written: Session
+    ahead: Session
+    measured: Measured
+    ghosts: tuple[Ghost, ...] = ()
+    programs: tuple[Program, ...] = ()

@@ -1,0 +1,109 @@
+"""`compare(overlap=True)`: what could be in flight together is found, and nothing that depends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.display import render
+from bls_notebook.observe.analysis.overlap import depends_on
+from tests.repository.graphs import CALLEE, CONFIG, GRAPHS, HEAD, Graph, define_callees, model_of
+
+X = np.array([1.0, -2.0, 3.0, 0.5], np.float32)
+
+
+@pytest.fixture(scope="module")
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repository:
+        define_callees(repository)
+        yield repository
+
+
+def overlap_of(repo: bls.ModelRepository, source: str, n: int = 1) -> bls.Overlap:
+    repo.define("caller", source, CONFIG)
+    return bls.compare("caller", {"IN": X}, n=n, repeat=1, overlap=True, repo=repo)
+
+
+@pytest.mark.parametrize("graph", GRAPHS, ids=lambda g: g.name)
+def test_what_depends_on_what(repo: bls.ModelRepository, graph: Graph) -> None:
+    found = overlap_of(repo, model_of(graph))
+    (program,) = found.programs
+    assert [sorted(each) for each in depends_on(program)] == [list(each) for each in graph.depends]
+    assert found.equal == (not found.problem) == graph.equal, found.problem
+    assert repo.infer("caller", {"IN": X}).error is None  # as it was before
+    assert bls.Overlap.from_dict(found.to_dict()) == found
+    assert found.sentence in " ".join(render(found).text.split())
+
+
+def test_too_few_instances_are_told(repo: bls.ModelRepository) -> None:
+    pieces = next(g for g in GRAPHS if g.name == "fan-out of pieces")
+    slow = CALLEE.format(delay=0.01, what="x + 1")
+    repo.define("add", slow, CONFIG)
+    found = overlap_of(repo, model_of(pieces))
+    assert "3 calls of `add`" in found.sentence
+    assert "`instance_group.count` 3 for `add`" in found.advice
+    repo.define("add", slow, CONFIG + "instance_group { count: 3 kind: KIND_CPU }")
+    found = overlap_of(repo, model_of(pieces))
+    assert found.advice == ""
+    assert found.ahead.statistics().concurrency > 1.5  # with the caller, which only waits
+    assert len(found.ghosts) == 2  # the first call begins where it began
+
+
+def test_several_requests_and_a_carried_state(repo: bls.ModelRepository) -> None:
+    """What the model keeps of an answer is real, also for the runs after it."""
+    body = "self.last = ask('add', x); b = ask('twice', x); out = [b]"
+    source = (
+        model_of(Graph("", body, ()))
+        .replace(
+            "x = pb",
+            "kept = getattr(self, 'last', None)\n        y = kept if kept is not None else 0\n        x = pb",
+        )
+        .replace("ask('twice', x)", "ask('twice', x + 0 * y)")
+    )
+    found = overlap_of(repo, source, n=3)
+    assert found.equal, found.problem
+    assert len(found.programs) == 3
+
+
+def test_code_in_c_gets_real_arrays(repo: bls.ModelRepository) -> None:
+    """An array that only looks like one is refused by code in C; then it is waited for when asked for."""
+    strict = """def strict(a):
+    if type(a) is not np.ndarray:
+        raise TypeError("not an array")
+    return a
+"""
+    graph = Graph("", "a = strict(ask('add', x)); b = ask('twice', x); out = [a, b]", ())
+    found = overlap_of(repo, model_of(graph).replace("class Triton", f"{strict}\nclass Triton"))
+    assert found.equal, found.problem
+    assert [sorted(each) for each in depends_on(found.programs[0])] == [[], [0]]
+
+
+def test_async_models_too(repo: bls.ModelRepository) -> None:
+    source = f"""{HEAD}
+class TritonPythonModel:
+    async def execute(self, requests):
+        x = pb_utils.get_input_tensor_by_name(requests[0], 'IN')
+        out = []
+        for name in ("add", "twice"):
+            request = pb_utils.InferenceRequest(model_name=name, requested_output_names=["OUT"], inputs=[x])
+            response = await request.async_exec()
+            out.append(pb_utils.get_output_tensor_by_name(response, "OUT").as_numpy())
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.concatenate(out))])]
+"""
+    found = overlap_of(repo, source)
+    assert found.equal, found.problem
+    assert list(depends_on(found.programs[0])) == [frozenset(), frozenset()]
+
+
+def test_what_cannot_be_judged_is_said(repo: bls.ModelRepository) -> None:
+    assert "a request fails" in overlap_of(repo, model_of(Graph("", "out = [ask('fails', x)]", ()))).problem
+    random = Graph("", "out = [np.random.rand(2), ask('add', x)]", ())
+    assert "not the same from run to run" in overlap_of(repo, model_of(random)).problem
+    with pytest.raises(bls.BLSError, match="leave instances and verify out"):
+        bls.compare("add", {"IN": X}, overlap=True, verify=True, repo=repo)
+    repo.define("streams", model_of(GRAPHS[0]), CONFIG + "model_transaction_policy { decoupled: true }")
+    with pytest.raises(bls.BLSError, match="'streams' is decoupled"):
+        bls.compare("streams", {"IN": X}, overlap=True, repo=repo)
