@@ -9,6 +9,7 @@ from bls_notebook.display import render
 from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.analysis.verdict import verdict
 from bls_notebook.observe.records.comparison import Comparison, Measured, Setting, Verification
+from bls_notebook.observe.records.overlap import Overlap
 from bls_notebook.observe.records.session import Session
 from tests.observe.simulated import Model, session
 
@@ -30,6 +31,23 @@ def comparison(verification: Verification | None = None) -> Comparison:
     two = setting(2, {"a": Model([10 * MS], instances=2)})
     found = verdict(now.sequential, now.gathered, now.measured)
     return Comparison("a", 4, 1, (now, two), found, verification)
+
+
+def overlap() -> Overlap:
+    """Two calls of `a`, which could have been sent together."""
+    now = setting(0, {"a": Model([10 * MS])})
+    return Overlap(
+        "a", 1, 5, "`a` waits.", "Sent ahead.", "With more.", 2.0, 1.9, 0.0, True, "", ("a stream",),
+        now.sequential, now.gathered, now.measured,
+    )  # fmt: skip
+
+
+def test_an_overlap_says_what_was_left_as_written() -> None:
+    text = render(overlap()).text
+    places = [
+        text.index(w) for w in ("`a` waits.", "Sent ahead.", "With more.", "left as it is written: a stream")
+    ]
+    assert places == sorted(places)
 
 
 def test_the_sentence_comes_first_then_figures_timelines_and_what_if() -> None:

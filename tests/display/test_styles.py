@@ -38,7 +38,7 @@ from tests.display.samples import (
     tensor,
     tensor_view,
 )
-from tests.display.test_comparison import comparison
+from tests.display.test_comparison import comparison, overlap
 from tests.display.test_session import pipeline
 
 # The parts of the stylesheet, and the widgets' files, whose classes have a prefix each.
@@ -64,7 +64,7 @@ ONE: list[Any] = [
     *(MessageRecord("t", kind, "h", 0.1) for kind in ("done", "info", "warning", "error")),
     DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),
     Session((), (), 1), pipeline(), pipeline().statistics(), difference(pipeline(), pipeline(2)),
-    comparison(), Judgement("called a", False, "nothing", "Call it."),
+    comparison(), overlap(), Judgement("called a", False, "nothing", "Call it."),
     *(make() for make in lifetimes_samples.ALL.values()),
 ]  # fmt: skip
 MANY: list[list[Any]] = [

@@ -10,7 +10,7 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.engine.recording.processor_time import Others, Processors
 from bls_notebook.observe.records.session import Session
-from bls_notebook.repository import comparing
+from bls_notebook.repository import measuring
 from bls_notebook.repository.instance_counts import with_instances
 from tests.repository.workloads import CONFIG, HEAD, WORKLOADS, Workload, define
 
@@ -46,8 +46,8 @@ def test_the_true_cause_is_named(workload: Workload) -> None:
 def test_it_is_run_until_the_speed_up_is_sure(
     monkeypatch: pytest.MonkeyPatch, error: float, seconds: float, repeat: int | None, rounds: int
 ) -> None:
-    monkeypatch.setattr(comparing, "relative_error", lambda turns: error)
-    monkeypatch.setattr(comparing, "_LONGEST", seconds)
+    monkeypatch.setattr(measuring, "relative_error", lambda turns: error)
+    monkeypatch.setattr(measuring, "_LONGEST", seconds)
     with bls.ModelRepository() as repo:
         workload = named("little work")
         define(repo, workload)
@@ -274,9 +274,9 @@ class TritonPythonModel:
 def test_only_what_other_programs_took_counts(
     monkeypatch: pytest.MonkeyPatch, used: int, waited: int, share: float, kept: int
 ) -> None:
-    monkeypatch.setattr(comparing, "cores", lambda: 2)
-    run = comparing._Run(Session(wall=100), used, waited)
-    assert comparing._kept(run, share) == kept
+    monkeypatch.setattr(measuring, "cores", lambda: 2)
+    run = measuring.Run(Session(wall=100), used, waited)
+    assert measuring._kept(run, share) == kept
 
 
 def test_threads_that_wait_for_each_other_are_no_reason_for_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

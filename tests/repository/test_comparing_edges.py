@@ -13,7 +13,7 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.engine.recording.processor_time import Processors
 from bls_notebook.observe import recording
-from bls_notebook.repository import comparing
+from bls_notebook.repository import measuring
 from bls_notebook.repository.instance_counts import with_instances
 from tests.engine import gates
 from tests.repository.workloads import CONFIG, HEAD, Workload, define
@@ -180,7 +180,7 @@ def test_the_runs_are_measured_without_the_reading_of_threads(monkeypatch: pytes
             during.append(recording.active is not None)
             return super().waited()
 
-    monkeypatch.setattr(comparing, "Processors", Watched)
+    monkeypatch.setattr(measuring, "Processors", Watched)
     with bls.ModelRepository() as repo:
         defined(repo, "answers", ANSWERS)
         bls.compare("answers", ONES, n=2, repeat=1, repo=repo)
