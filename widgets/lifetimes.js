@@ -5,6 +5,7 @@ import { Chart } from "./chart.js";
 import { Filter, Tools } from "./chart_tools.js";
 import { above, columns, counted, make, size } from "./common.js";
 import { AXIS, BAR, HEAD, paintHead, paintRows, PANEL, ROW } from "./lifetimes_paint.js";
+import { flameView } from "./lifetimes_flame.js";
 import { aliveTable, describe, shortly } from "./lifetimes_words.js";
 import { onTop } from "./on_top.js";
 
@@ -15,12 +16,13 @@ const MOST_TABLE = 200; // rows
  * @typedef {import("./on_top.js").Model} Model
  * @typedef {import("./lifetimes_words.js").Info} Info
  * @typedef {Record<string, any>} Columns typed arrays by name; see display/lifetimes/columns.py
- * @typedef {{ at: number[], level: number[], left: number[] }} Steps the bytes of some blocks, and of those left behind
- * @typedef {{ label: string, deep: number, rank: number, size: string, peak: string, lives: number[], rows: number[][],
+ * @typedef {{ at: number[], level: number[], left: number[], tops: number[][] }} Steps the bytes of some blocks, of those
+ *   left behind, and on top of these of the others by model
+ * @typedef {{ label: string, line: string, deep: number, rank: number, size: string, peak: string, lives: number[], rows: number[][],
  *   model: number, device: number, open: boolean }} Lane
- * @typedef {import("./chart.js").Row & { lane: Lane, lives: number[], first: undefined, begins: boolean, steps: Steps | null }} LifeRow
+ * @typedef {import("./chart.js").Row & { lane: Lane, lives: number[], first: undefined, begins: boolean, steps: Steps | null, heights: number[] }} LifeRow
  * @typedef {import("./chart.js").Spot<LifeRow>} Spot
- * @typedef {{ number: number, lives: number[], steps: Steps, peak: number, peakAt: number, text: string }} Panel
+ * @typedef {{ number: number, models: number[], lives: number[], steps: Steps, peak: number, peakAt: number, text: string }} Panel
  */
 
 /** @extends {Chart<LifeRow>} */
@@ -35,6 +37,7 @@ export class LifetimesChart extends Chart {
   /** @type {Panel[]} */
   panels = [];
   chosen = -1; // the block that is selected
+  most = 1; // bytes that are as high as a row
   /** Where the pointer is in bytes, px from the left. @type {number | undefined} */
   cursor = undefined;
 
@@ -49,7 +52,7 @@ export class LifetimesChart extends Chart {
     this.rowOf = new Map(Array.from(c.id, (/** @type {number} */ id, /** @type {number} */ i) => [id, i]));
     /** @type {Lane[]} */
     this.lanes = info.lanes.map((lane) => ({
-      ...lane, lives: [], rows: Array.from({ length: lane.deep }, () => []), model: 0, device: 0, open: false,
+      ...lane, line: "", lives: [], rows: Array.from({ length: lane.deep }, () => []), model: 0, device: 0, open: false,
     }));
     for (let life = 0; life < c.id.length; life += 1) {
       const lane = this.lanes[c.lane[life]];
@@ -57,12 +60,16 @@ export class LifetimesChart extends Chart {
       lane.lives.push(life);
       lane.rows[c.row[life]].push(life);
     }
+    for (const lane of this.lanes) {
+      const lines = new Set(lane.lives.map((life) => info.words[c.line_[life]]));
+      lane.line = lines.size > 1 ? `${lines.size} lines` : [...lines].join("");
+    }
     const changed = () => {
       this.arrange();
       this.resize();
     };
     this.filters = { device: new Filter(this, info.devices.map(({ label }) => label), changed), model: new Filter(this, info.models, changed) };
-    this.tools = new Tools(this, "block", "name, model, device or request ID", [["Home End", "the first, the last"]]);
+    this.tools = new Tools(this, "block", "name, model, device, line or request ID", [["Home End", "the first, the last"]]);
     this.build(this.tools);
     this.arrange();
     const keys = "Arrow keys go from block to block, Enter selects, plus and minus zoom, Shift with arrows moves, 0 shows all.";
@@ -79,8 +86,12 @@ export class LifetimesChart extends Chart {
   build(tools) {
     const { info, c, filters } = this;
     const used = new Set(c.device);
-    const devices = info.devices.map((ink, i) => used.has(i) && filters.device.chip(i, ink));
-    const models = info.models.map((_, i) => filters.model.chip(i));
+    const devices = info.devices.map((_, i) => used.has(i) && filters.device.chip(i));
+    const models = info.models.map((_, i) => filters.model.chip(i, info.inks[i]));
+    const search = (/** @type {string} */ text) => {
+      tools.query.value = text;
+      tools.find();
+    };
     const dim = (/** @type {string} */ text) => make("span", { class: "bls-chart-dim" }, text);
     this.root.append(
       make("div", { class: "bls-life-top" }, make("b", {}, info.title), dim(info.facts.join(" · ")), tools.bar),
@@ -91,8 +102,8 @@ export class LifetimesChart extends Chart {
         make("span", { role: "group", "aria-label": "Models" }, dim("made by"), ...models)),
       this.frame,
       make("div", { class: "bls-life-legend bls-chart-dim", "aria-hidden": "true" },
-        "│ handed on   ➝ copied or transferred   ▸ still alive at the end · click a block for its request and holders"),
-      this.details, tools.card, aliveTable(c, info, MOST_TABLE, (life) => this.go(life)) ?? "", this.live,
+        "higher: more bytes   │ handed on   ➝ copied or transferred   ▸ still alive at the end · click a block for its line, request and holders"),
+      this.details, tools.card, flameView(this, search) ?? "", aliveTable(c, info, MOST_TABLE, (life) => this.go(life)) ?? "", this.live,
     );
   }
 
@@ -124,6 +135,7 @@ export class LifetimesChart extends Chart {
         const row = {
           top, height: ROW, of, begin: of.map((life) => c.born[life]), end: of.map((life) => this.ended[life]),
           lane, lives, first: undefined, begins: lives === lane.rows[0] || !bars, steps: bars ? null : this.profile(lives),
+          heights: [],
         };
         this.rows.push(row);
         for (const life of of) this.placed.set(life, row);
@@ -133,6 +145,9 @@ export class LifetimesChart extends Chart {
       group.height = top + 4 - group.top;
     });
     this.rowsHeight = top + 4;
+    const bytes = (/** @type {LifeRow} */ { steps, lives }) => steps?.level ?? lives.map((life) => c.bytes[life]);
+    this.most = this.rows.reduce((most, row) => bytes(row).reduce((best, each) => Math.max(best, each), most), 1);
+    for (const row of this.rows) row.heights = row.steps?.level.map((level) => level && this.tall(level)) ?? [];
     this.panels = info.devices.flatMap((_, number) => {
       const lives = lanes.filter(({ device }) => device === number).flatMap((lane) => lane.lives);
       return lives.length ? [this.panelOf(number, lives)] : [];
@@ -143,24 +158,40 @@ export class LifetimesChart extends Chart {
 
   /** @param {number} number of a device @param {number[]} lives @returns {Panel} */
   panelOf(number, lives) {
-    const steps = this.profile(lives);
+    const models = [...new Set(lives.map((life) => this.c.model[life]))];
+    const steps = this.profile(lives, models);
     const peak = steps.level.reduce((most, each) => Math.max(most, each), 0);
     const peakAt = steps.at[steps.level.indexOf(peak)];
-    return { number, lives, steps, peak, peakAt, text: `${size(peak)}: ${this.alive(lives, peakAt)}` };
+    return { number, models, lives, steps, peak, peakAt, text: `${size(peak)}: ${this.alive(lives, peakAt)}` };
   }
 
-  /** The bytes of some blocks together, each from its time on. @param {number[]} lives @returns {Steps} */
-  profile(lives) {
+  /** How high something is drawn, from 0 to 1: by the root, so that a hundredth can still be seen. @param {number} bytes */
+  tall(bytes) {
+    return Math.max(Math.sqrt(bytes / this.most), 0.15);
+  }
+
+  /**
+   * The bytes of some blocks together, each from its time on.
+   * @param {number[]} lives @param {number[]} [models] whose bytes are to be known, from the bottom @returns {Steps}
+   */
+  profile(lives, models = []) {
     const { c } = this;
-    const events = lives.map((life) => [c.born[life], c.bytes[life], c.left[life] ? c.bytes[life] : 0]);
-    for (const life of lives) if (c.died[life] >= 0) events.push([c.died[life], -c.bytes[life], 0]);
+    const place = new Map(models.map((model, k) => [model, k]));
+    const part = (/** @type {number} */ life) => (c.left[life] ? -1 : place.get(c.model[life]) ?? models.length);
+    const events = lives.map((life) => [c.born[life], c.bytes[life], part(life)]);
+    for (const life of lives) if (c.died[life] >= 0) events.push([c.died[life], -c.bytes[life], part(life)]);
     events.sort((a, b) => a[0] - b[0] || a[1] - b[1]); // a death comes before a birth at the same moment
-    const steps = { at: [0], level: [0], left: [0] };
+    /** @type {Steps} */
+    const steps = { at: [0], level: [0], left: [0], tops: models.map(() => [0]) };
     let [bytes, left] = [0, 0];
-    for (const [ns, change, stays] of events) {
-      [bytes, left] = [bytes + change, left + stays];
+    const own = models.map(() => 0);
+    for (const [ns, change, of] of events) {
+      bytes += change;
+      if (of < 0) left += change;
+      else if (of < own.length) own[of] += change;
       const k = steps.at.length - (steps.at[steps.at.length - 1] === ns ? 1 : 0);
       [steps.at[k], steps.level[k], steps.left[k]] = [ns, bytes, left];
+      own.reduce((below, each, m) => (steps.tops[m][k] = below + each), left);
     }
     return steps;
   }
@@ -195,7 +226,7 @@ export class LifetimesChart extends Chart {
 
   /** @param {number} wide */
   margins(wide) {
-    return wide < 760 ? [0, 120, 90] : [0, 180, 150];
+    return wide < 760 ? [0, this.panels.length > 1 ? 150 : 120, 90] : [0, this.lanes.some(({ line }) => line) ? 250 : 180, 150];
   }
 
   /** @param {import("./axis.js").Pen} pen */

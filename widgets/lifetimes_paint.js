@@ -22,16 +22,16 @@ export function paintHead(chart, pen) {
   if (chart.cursor !== undefined) pen.fillRect(chart.cursor, 0, 1, bottom);
 }
 
-/** The fill of a device: with lines, so that devices differ without colour too. @param {LifetimesChart} chart @param {number} number */
+/** The fill of a model: with lines where models share a colour. @param {LifetimesChart} chart @param {number} number */
 function fillOf(chart, number) {
   const { dark } = chart.theme;
-  const device = chart.info.devices[number];
-  const ink = chart.ink(device);
-  return device.hatch ? chart.hatch(device.hatch[0], dark ? "rgba(0, 0, 0, 0.3)" : "rgba(255, 255, 255, 0.5)", ink) : ink;
+  const { hatch } = chart.info.inks[number];
+  const ink = chart.ink(chart.info.inks[number]);
+  return hatch ? chart.hatch(hatch[0], dark ? "rgba(0, 0, 0, 0.3)" : "rgba(255, 255, 255, 0.5)", ink) : ink;
 }
 
 /** @param {LifetimesChart} chart @param {Pen} pen @param {import("./lifetimes.js").Panel} panel @param {number} top */
-function paintPanel(chart, pen, { number, steps, peak, peakAt, text }, top) {
+function paintPanel(chart, pen, { number, models, steps, peak, peakAt, text }, top) {
   const { theme, info, left, width } = chart;
   const device = info.devices[number];
   const alarm = chart.ink(info.alarm);
@@ -39,13 +39,13 @@ function paintPanel(chart, pen, { number, steps, peak, peakAt, text }, top) {
   const room = Math.max(device.total - device.used, 0); // what was in use before is in no block
   const near = room > 0 && room < peak * 1.8;
   const unit = -height / (near ? Math.max(peak, room) : peak || 1);
-  pen.globalAlpha = 0.55;
-  pen.fillStyle = fillOf(chart, number);
-  chart.area(pen, steps, base, unit);
+  for (let k = models.length - 1; k >= 0; k -= 1) { // each covers those below it
+    for (const [alpha, fill] of /** @type {const} */ ([[1, theme.paper], [0.75, fillOf(chart, models[k])]])) {
+      [pen.globalAlpha, pen.fillStyle] = [alpha, fill];
+      chart.area(pen, { at: steps.at, level: steps.tops[k] }, base, unit);
+    }
+  }
   pen.globalAlpha = 1;
-  pen.strokeStyle = chart.ink(device);
-  pen.lineWidth = 1;
-  pen.stroke();
   const stays = steps.left[steps.left.length - 1];
   const bold = `600 ${theme.font}`;
   if (stays) {
@@ -88,11 +88,10 @@ export function paintRows(chart, pen, from, to) {
     pen.beginPath();
     pen.rect(left, row.top - 1, width + 8, ROW + 2);
     pen.clip();
-    pen.fillStyle = fillOf(chart, row.lane.device);
+    pen.fillStyle = fillOf(chart, row.lane.model);
     if (row.steps) {
       pen.globalAlpha = related ? 0.4 : 1;
-      const most = row.steps.level.reduce((best, each) => Math.max(best, each), 1);
-      chart.area(pen, row.steps, row.top + ROW - 2, -(ROW - 4) / most);
+      chart.area(pen, { at: row.steps.at, level: row.heights }, row.top + (ROW + BAR) / 2, -BAR);
     } else paintBars(chart, pen, row, (life) => !related || related.has(life));
     pen.restore();
     paintLabel(chart, pen, row);
@@ -103,7 +102,7 @@ export function paintRows(chart, pen, from, to) {
 /** @param {LifetimesChart} chart @param {Pen} pen @param {LifeRow} row @param {(life: number) => boolean} lit */
 function paintBars(chart, pen, row, lit) {
   const { c, left, width } = chart;
-  const [y, right] = [row.top + (ROW - BAR) / 2, left + width];
+  const [base, right] = [row.top + (ROW + BAR) / 2, left + width];
   const fill = pen.fillStyle;
   let drawn = -1; // the pixel up to which this row is full
   for (let k = above(row.end, chart.from); k < row.of.length && row.begin[k] <= chart.to; k += 1) {
@@ -114,15 +113,17 @@ function paintBars(chart, pen, row, lit) {
     drawn = stop;
     pen.globalAlpha = lit(life) ? 1 : 0.28;
     pen.fillStyle = fill;
-    pen.fillRect(x, y, stop - x, BAR);
+    const high = BAR * chart.tall(c.bytes[life]);
+    const y = base - high;
+    pen.fillRect(x, y, stop - x, high);
     if (c.died[life] < 0) { // the open end points out of the chart
       pen.beginPath();
       pen.moveTo(right, y);
-      pen.lineTo(right + 6, y + BAR / 2);
-      pen.lineTo(right, y + BAR);
+      pen.lineTo(right + 6, y + high / 2);
+      pen.lineTo(right, base);
       pen.fill();
     }
-    if (stop - x > 9) paintStays(chart, pen, life, y, stop);
+    if (stop - x > 9) paintStays(chart, pen, life, base - BAR, stop);
     pen.globalAlpha = 1;
   }
 }
@@ -158,18 +159,26 @@ function paintLabel(chart, pen, { lane, lives, begins, steps, top }) {
   if (begins) {
     const bytes = steps ? lane.peak : lane.size;
     const many = steps || lane.open ? ` ×${lane.lives.length.toLocaleString("en")}` : "";
-    const text = `${steps ? "▸ " : lane.open ? "▾ " : ""}${lane.label}${many}`;
+    const device = chart.panels.length > 1 ? ` ${info.devices[lane.device].name}` : "";
+    const text = `${steps ? "▸ " : lane.open ? "▾ " : ""}${lane.label}${device}${many}`;
     chart.write(pen, bytes, left - 10, middle, { colour: theme.dim, align: "right" });
     const taken = pen.measureText(bytes).width + 18;
     chart.write(pen, text, left - taken, middle, { colour: theme.fg, align: "right", most: left - 6 - taken });
+    const line = left - taken - pen.measureText(text).width - 24; // px that are left for it
+    if (lane.line && lane.line !== lane.label) chart.write(pen, lane.line, 10, middle, { colour: theme.dim, most: line, least: 4 });
   }
   const stay = lives.filter((life) => c.died[life] < 0);
   if (!stay.length) return;
-  const all = `${stay.length.toLocaleString("en")} left, ${size(stay.reduce((sum, life) => sum + c.bytes[life], 0))}`;
-  const text = stay.length > 1 ? all : holdersOf(c, info, stay[0])[0]?.who ?? "no holder found";
+  const names = (/** @type {number} */ life) => holdersOf(c, info, life).map(({ who }) => who);
+  const whose = [...new Set(stay.flatMap((life) => (stay.length > 1 ? names(life).map(root) : names(life))))].join(", ") || "no holder found";
+  const all = `${stay.length.toLocaleString("en")}, ${size(stay.reduce((sum, life) => sum + c.bytes[life], 0))}: ${whose}`;
+  const text = stay.length > 1 ? all : whose;
   const colour = stay.some((life) => c.left[life]) ? chart.ink(info.alarm) : theme.dim;
   chart.write(pen, text, left + width + 12, middle, { colour, most: chart.canvasWidth - left - width - 14 });
 }
+
+/** What several holders have in common: `kept[3]` is in `kept`. @param {string} who */
+const root = (who) => who.replace(/(?:\[[^\[\]]*\])+$/, "");
 
 /** Arrows from blocks to their copies. @param {LifetimesChart} chart @param {Pen} pen @param {number} from @param {number} to @param {Set<number>} [related] */
 function paintLinks(chart, pen, from, to, related) {

@@ -4,8 +4,9 @@ import { counted, duration, make, size } from "./common.js";
 
 /**
  * @typedef {import("./lifetimes.js").Columns} Columns
- * @typedef {{ title: string, facts: string[], end: number, words: string[], models: string[], alarm: Ink,
- *   lanes: { label: string, deep: number, rank: number, size: string, peak: string }[], warnings: string[], devices: (Ink & { label: string, total: number, used: number })[] }} Info
+ * @typedef {{ title: string, facts: string[], end: number, words: string[], models: string[], inks: Ink[], alarm: Ink,
+ *   flames: import("./lifetimes_flame.js").Flame[],
+ *   lanes: { label: string, deep: number, rank: number, size: string, peak: string }[], warnings: string[], devices: { label: string, name: string, total: number, used: number }[] }} Info
  * @typedef {{ light: string, dark: string, hatch: string }} Ink
  */
 
@@ -35,6 +36,7 @@ export function shortly(c, info, life) {
     name,
     info.words[c.what_[life]],
     `made by ${info.words[c.maker_[life]]}`,
+    ...[[info.words[c.line_[life]], info.words[c.source_[life]]].filter(Boolean).join("  ")].filter(Boolean),
     lived(c, info, life),
     ...(c.died[life] < 0 ? [held.length ? `held by ${held.join(", ")}` : "no holder was found"] : []),
   ];
@@ -70,10 +72,12 @@ export function describe(c, info, life, go) {
 /** @param {Columns} c @param {Info} info @param {number} life @param {(life: number) => void} go */
 function beginning(c, info, life, go) {
   const maker = `made by ${info.words[c.maker_[life]]}`;
-  if (c.source[life] < 0) return [maker];
+  const line = info.words[c.line_[life]];
+  const at = line ? [` in ${line} `, make("code", { class: "bls-life-source" }, info.words[c.source_[life]])] : [];
+  if (c.source[life] < 0) return [maker, ...at];
   const took = c.transfer[life] > 0 ? ` in ${duration(c.transfer[life])}` : "";
   const how = c.how[life] === 2 ? `, transferred${took} from ` : `, copied${took} from `;
-  return [maker, how, link(c, info, c.source[life], go)];
+  return [maker, how, link(c, info, c.source[life], go), ...at];
 }
 
 /** @param {number} ns @param {(string | Node)[]} what */
@@ -104,7 +108,7 @@ export function aliveTable(c, info, most, go) {
   const alive = Array.from(c.id.keys()).filter((/** @type {number} */ life) => c.died[life] < 0);
   if (!alive.length) return null;
   alive.sort((a, b) => c.bytes[b] - c.bytes[a] || a - b);
-  const heads = ["tensor", "size", "device", "made by", "held by", "to let go"];
+  const heads = ["tensor", "size", "device", "made by", "line", "held by", "to let go"];
   const rows = alive.slice(0, most).map((life) => {
     const holders = holdersOf(c, info, life);
     return make("tr", {},
@@ -112,6 +116,7 @@ export function aliveTable(c, info, most, go) {
       make("td", {}, size(c.bytes[life])),
       make("td", {}, info.devices[c.device[life]].label),
       make("td", { title: info.words[c.maker_[life]] }, info.models[c.model[life]]),
+      make("td", { title: info.words[c.source_[life]] }, make("code", {}, info.words[c.line_[life]])),
       make("td", {}, make("code", {}, holders.map(({ who }) => who).join(", ") || "nothing that was found")),
       make("td", {}, make("code", {}, [...new Set(holders.map(({ remedy }) => remedy).filter(Boolean))].join("; "))));
   });

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.display.palette import ALARM, device_ink
+from bls_notebook.display.palette import ALARM, NOTEBOOK, Inks
 from tests.display import lifetimes_samples as samples
 
 pytestmark = pytest.mark.browser
@@ -17,7 +17,8 @@ SETUP = (
     "from bls_notebook.display.lifetimes.widget import lifetimes_widget"
 )
 # As widgets/lifetimes_paint.js places things in a wide notebook.
-LEFT, RIGHT, PANEL, AXIS, HEAD, ROW = 180, 150, 74, 24, 24, 18
+LEFT, RIGHT, PANEL, AXIS, HEAD, ROW, BAR = 180, 150, 74, 24, 24, 18, 13
+LEAKY_INK = Inks().of(["", "leaky", "tidy"])["leaky"].light  # as in a new kernel
 
 # The colours in a box of a canvas: rgb -> how many pixels.
 _COLOURS = """([selector, x, y, w, h]) => {
@@ -83,12 +84,14 @@ def leak(open_notebook: Any) -> Chart:
 
 
 def test_blocks_are_where_they_lived(leak: Chart) -> None:
-    gpu, cpu = device_ink("gpu:0").light, device_ink("cpu").light
     for number, y in enumerate(STATES):
         born = 2000 * number + 500
-        assert gpu in leak.colours("canvas.bls-life-bars", leak.x(born + 1500, END), y)
-        assert gpu not in leak.colours("canvas.bls-life-bars", leak.x(born - 150, END), y)
-    assert cpu in leak.colours("canvas.bls-life-bars", leak.x(1400, END), HEAD + ROW / 2)
+        assert LEAKY_INK in leak.colours("canvas.bls-life-bars", leak.x(born + 1500, END), y)
+        assert LEAKY_INK not in leak.colours("canvas.bls-life-bars", leak.x(born - 150, END), y)
+    # Two MiB are no more than a line at the foot of their row.
+    foot = HEAD + ROW / 2 + BAR / 2 - 3
+    assert NOTEBOOK.light in leak.colours("canvas.bls-life-bars", leak.x(1400, END), foot)
+    assert NOTEBOOK.light not in leak.colours("canvas.bls-life-bars", leak.x(1400, END), HEAD + ROW / 2 - 3)
     # What stayed behind fills the device's panel at its end.
     assert ALARM.light in leak.colours("canvas.bls-life-panels", leak.x(12_000, END), PANEL - 20)
     assert ALARM.light not in leak.colours("canvas.bls-life-panels", leak.x(200, END), PANEL - 20)
@@ -120,7 +123,7 @@ def test_a_row_of_blocks_that_differ_says_how_large_at_most(open_notebook: Any) 
         chart = Chart(open_notebook([SETUP, cell]))
         chart.page.evaluate(_WRITTEN)
         chart.page.get_by_role("button", name="tidy", exact=True).click()  # all is drawn anew
-        assert chart.until(lambda chart=chart: "STATES" in chart.page.evaluate("written"))
+        assert chart.until(lambda chart=chart: "STATES gpu:0" in chart.page.evaluate("written"))
         written = chart.page.evaluate("written")
         assert wanted in written
         assert unwanted not in written
@@ -153,37 +156,55 @@ def test_hover_click_and_filter(leak: Chart) -> None:
     leak.page.locator(".bls-life-close").click()
     assert leak.notebook.ask_until("chart.selected == 0")
 
-    gpu = device_ink("gpu:0").light
     chip = leak.page.get_by_role("button", name="gpu:0 (simulated)", exact=True)
     chip.click()
     assert chip.get_attribute("aria-pressed") == "false"
-    assert gpu not in leak.colours("canvas.bls-life-bars", 500, 60, 600, 110)
+    assert LEAKY_INK not in leak.colours("canvas.bls-life-bars", 500, 60, 600, 110)
     chip.click()
-    assert gpu in leak.colours("canvas.bls-life-bars", 500, 120, 600, 110)
+    assert LEAKY_INK in leak.colours("canvas.bls-life-bars", 500, 120, 600, 110)
     leak.page.get_by_role("button", name="leaky", exact=True).click()
     assert ALARM.light not in leak.colours("canvas.bls-life-panels", leak.x(12_000, END), PANEL - 20)
 
 
+def test_the_lines_that_made_the_peak(open_notebook: Any) -> None:
+    chart = Chart(open_notebook([SETUP, "chart = lifetimes_widget(samples.lined())\nchart"]))
+    boxes = chart.page.locator(".bls-life-flame > button")
+    keep = boxes.filter(has_text="keep:14")
+    assert 'self.kept.append(Tensor("STATES", states))' in keep.inner_text()
+    model = boxes.filter(has_text="leaky").bounding_box()
+    line, frame = keep.bounding_box(), chart.page.locator(".bls-life-flame").first.bounding_box()
+    assert abs(line["width"] / frame["width"] - 576 / 592) < 0.01
+    assert (line["x"], line["width"]) == (model["x"], model["width"])
+    keep.click()  # its blocks are what is searched for
+    assert chart.page.locator(".bls-chart-found").inner_text().endswith("6")
+    chart.page.locator(".bls-life-chart").focus()
+    chart.page.keyboard.press("n")
+    chart.page.keyboard.press("Enter")
+    details = chart.page.locator(".bls-life-details")
+    details.wait_for()
+    text = " ".join(details.inner_text().split())
+    assert "made by leaky, request 1, instance leaky_0_0, In [3] in keep:14 self.kept" in text
+
+
 def test_zoom_by_wheel_drag_and_keys(leak: Chart) -> None:
-    gpu = device_ink("gpu:0").light
     at = (leak.x(3000, END), STATES[0])
-    assert gpu in leak.colours("canvas.bls-life-bars", *at)
+    assert LEAKY_INK in leak.colours("canvas.bls-life-bars", *at)
     x, y = leak.point(leak.x(500, END), STATES[0], 2)
     leak.page.mouse.move(x, y)
     leak.page.keyboard.down("Control")
     leak.page.mouse.wheel(0, -1500)
     leak.page.keyboard.up("Control")
     # What is under the pointer stays there: the block is born at it, so that left of it there is none.
-    assert leak.until(lambda: gpu in leak.colours("canvas.bls-life-bars", leak.x(700, END), STATES[0]))
-    assert gpu not in leak.colours("canvas.bls-life-bars", leak.x(430, END), STATES[0])
+    assert leak.until(lambda: LEAKY_INK in leak.colours("canvas.bls-life-bars", leak.x(700, END), STATES[0]))
+    assert LEAKY_INK not in leak.colours("canvas.bls-life-bars", leak.x(430, END), STATES[0])
     leak.page.mouse.down()
     leak.page.mouse.move(x + 300, y, steps=5)
     leak.page.mouse.up()
-    assert gpu not in leak.colours("canvas.bls-life-bars", leak.x(700, END), STATES[0])
+    assert LEAKY_INK not in leak.colours("canvas.bls-life-bars", leak.x(700, END), STATES[0])
     assert leak.notebook.ask("chart.selected") == 0  # a drag is no click
     leak.page.locator(".bls-life-chart").focus()
     leak.page.keyboard.press("0")
-    assert gpu in leak.colours("canvas.bls-life-bars", *at)
+    assert LEAKY_INK in leak.colours("canvas.bls-life-bars", *at)
 
 
 def test_keys_go_from_block_to_block_and_say_it(leak: Chart) -> None:

@@ -8,11 +8,20 @@ from itertools import accumulate
 from typing import Any
 
 from bls_notebook.display.browser.column_bytes import Names, pack_columns
-from bls_notebook.display.lifetimes.facts import device_facts, end_of, holder_text, name_of, owner, profile
+from bls_notebook.display.lifetimes.facts import (
+    device_facts,
+    end_of,
+    holder_text,
+    line_text,
+    name_of,
+    owner,
+    profile,
+)
+from bls_notebook.display.lifetimes.flame import Flame, flames
 from bls_notebook.display.lifetimes.lanes import LifeLane, heaviest_first, life_lanes
 from bls_notebook.display.lifetimes.left_behind import left_behind
 from bls_notebook.display.lifetimes.report import summary
-from bls_notebook.display.palette import ALARM, device_ink
+from bls_notebook.display.palette import ALARM, model_inks
 from bls_notebook.display.units import shape, size
 from bls_notebook.observe.records.lifetimes import Life, Lifetimes, Maker, Stay, is_left_behind
 from bls_notebook.observe.visible import visible
@@ -51,6 +60,7 @@ def packed(record: Lifetimes) -> Packed:
     words = Names()
     devices = device_facts(record)
     models = list(dict.fromkeys(life.maker.model for life in lives))
+    inks = model_inks(models)
     lanes = life_lanes(record)
     stays = [(life, stay) for life in lives for stay in life.stays]
     holders = [holder for life in lives for holder in life.holders]
@@ -72,15 +82,17 @@ def packed(record: Lifetimes) -> Packed:
         "words": words.shown,
         "lanes": [_lane(lane, rank) for lane, rank in zip(lanes, _ranks(lanes), strict=True)],
         "models": [visible(model or "notebook") for model in models],
+        "inks": [asdict(inks[model]) for model in models],
         "devices": [
             {
                 "label": visible(each.label),
+                "name": visible(each.name),
                 "total": each.total,
                 "used": each.used,
-                **asdict(device_ink(each.name)),
             }
             for each in devices
         ],
+        "flames": [_flame(each, models) for each in flames(record)],
         "alarm": asdict(ALARM),
         "warnings": [visible(text) for text in left_behind(record)],
     }
@@ -112,10 +124,29 @@ def _of_lives(
         "name_": ("u4", words.of(name_of(life) for life in lives)),
         "what_": ("u4", words.of(_what(life) for life in lives)),
         "maker_": ("u4", words.of(_maker(life.maker) for life in lives)),
+        "line_": ("u4", words.of(line_text(life.line) for life in lives)),
+        "source_": ("u4", words.of(life.line.text for life in lives)),
         "source": ("i4", [rows.get(life.source, -1) for life in lives]),
         "how": ("u1", [_HOW.get(life.how, 0) for life in lives]),
         "left": ("u1", [is_left_behind(life) for life in lives]),
     }
+
+
+def _flame(flame: Flame, models: list[str]) -> dict[str, Any]:
+    boxes = [
+        {
+            "depth": box.depth,
+            "left": box.start / flame.bytes,
+            "width": box.bytes / flame.bytes,
+            "model": models.index(box.model),
+            "label": visible(box.label),
+            "size": size(box.bytes),
+            "source": visible(box.source),
+            "about": visible(box.about),
+        }
+        for box in flame.boxes
+    ]
+    return {"title": visible(flame.title), "boxes": boxes}
 
 
 def _ranks(lanes: Sequence[LifeLane]) -> list[int]:

@@ -77,6 +77,8 @@ def line_of(place: Place) -> CodeLine:
     number = next(lines, None) or code.co_firstlineno
     source = source_of(code.co_filename)
     text = source[number - 1].strip() if 0 < number <= len(source) else ""
+    if "get_ipython()" in text:  # what IPython makes of a magic: nobody has written that
+        text = ""
     return CodeLine(encodable(label_of(code.co_filename)), number, _function(code), encodable(text[:_TEXT]))
 
 
