@@ -26,6 +26,7 @@ from .repository.repository import ModelRepository
 from .repository.requests.response import Response
 
 if TYPE_CHECKING:
+    from .engine.recording.marks import mark
     from .engine.recording.memory_track import track_memory
     from .engine.recording.profile import Profile, profile
     from .observe.analysis.claims import judge
@@ -62,6 +63,7 @@ __all__ = [
     "load_ipython_extension",
     "load_lifetimes",
     "load_session",
+    "mark",
     "pb_utils",
     "profile",
     "set_current_repository",
@@ -83,6 +85,7 @@ _LATER = {
     "load_comparison": "observe.records.comparison",
     "load_lifetimes": "observe.records.lifetimes",
     "load_session": "observe.records.session",
+    "mark": "engine.recording.marks",
     "profile": "engine.recording.profile",
     "track_memory": "engine.recording.memory_track",
 }

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from operator import attrgetter
+from types import CodeType
 from typing import Any
 
 from bls_notebook.observe.recording import Log, Place
-from bls_notebook.observe.records.session import Mark, ModelSeen, Session, Span
+from bls_notebook.observe.records.session import Mark, ModelSeen, NamedMark, Session, Source, Span
+from bls_notebook.observe.sources import Sources
 
 __all__ = ["session_of"]
 
-_NOWHERE: Place = (ModelSeen(""), "", "cpu")
+_NOWHERE: Place = (ModelSeen(""), "", "cpu", None)
 
 
 class _Facts:
@@ -19,8 +22,8 @@ class _Facts:
 
     __slots__ = (
         "batch", "bytes_in", "bytes_out", "cached", "crossings", "ended", "error", "inferred", "kind",
-        "parent", "place", "queued", "released", "request_id", "responses", "rows", "seen", "sent", "started",
-        "state", "thread", "timer",
+        "parent", "place", "queued", "released", "request_id", "responses", "rows", "seen", "sent", "site",
+        "started", "state", "thread", "timer",
     )  # fmt: skip
 
     def __init__(
@@ -35,6 +38,7 @@ class _Facts:
         self.responses = self.bytes_out = self.crossings = 0
         self.cached = False
         self.timer: Any = None  # of the GPU
+        self.site: tuple[CodeType, int] | None = None
 
 
 def session_of(
@@ -63,14 +67,31 @@ def session_of(
     kept = dict.fromkeys(numbers[:limit])
     marks = _marks(log, kept, start, end, limit)
     batches: dict[int, int] = {}
+    sources, lines = _sources(log, facts, kept)
     spans = []
     for number in kept:
         one = facts[number]
         batch = 0 if not one.batch else batches.setdefault(one.batch, len(batches) + 1)
         parent = one.parent - log.base if one.parent in kept else 0
-        spans.append(_span(number - log.base, one, parent, batch, start, end, marks.get(number, ())))
+        span = _span(number - log.base, one, parent, batch, start, end, marks.get(number, ()), lines[number])
+        spans.append(span)
     models: dict[ModelSeen, None] = dict.fromkeys(facts[n].seen for n in kept if facts[n].seen.version)
-    return Session(tuple(spans), tuple(models), end - start, began, name, dropped)
+    named = [
+        NamedMark(when - start, said, number - log.base if number in kept else 0)
+        for number, when, said in _entries(log.named, 3)
+        if start <= when <= end and (not sender or number in facts)
+    ]
+    named.sort(key=attrgetter("ns"))
+    return Session(
+        tuple(spans),
+        tuple(models),
+        end - start,
+        began,
+        name,
+        dropped,
+        marks=tuple(named[:limit]),
+        sources=tuple(sources),
+    )
 
 
 def _entries(values: list[Any], width: int) -> Iterator[Sequence[Any]]:
@@ -107,6 +128,8 @@ def _facts(log: Log) -> dict[int, _Facts]:
         one.ended = max(one.ended, until)
     for one, (count,) in known(log.crossed, 2):
         one.crossings += count
+    for one, (code, at) in known(log.sites or [], 3):
+        one.site = code, at
     for one, (timer,) in known(log.device_times, 2):
         one.timer = timer
     for one, _ in known(log.cached, 1):
@@ -126,6 +149,33 @@ def _sent_by(sender: int, facts: dict[int, _Facts]) -> dict[int, _Facts]:
     return {number: one for number, one in facts.items() if number in senders}
 
 
+def _sources(
+    log: Log, facts: dict[int, _Facts], kept: dict[int, None]
+) -> tuple[list[Source], dict[int, tuple[int, int]]]:
+    """The code that served and sent the requests, and of each request the source and line that sent it."""
+    lines = dict.fromkeys(kept, (0, 0))
+    if log.sites is None:
+        return [], lines
+    sources = Sources()
+    places = dict.fromkeys((facts[number].seen, facts[number].place[3]) for number in kept)
+    begins: dict[int, int] = {}  # where `execute` does, by the number of a source
+    for seen, code in places:
+        number = 0 if code is None else sources.number(code, seen.name, seen.version)
+        if code is not None and number:
+            begins[number] = code.co_firstlineno
+    for number in kept:
+        site = facts[number].site
+        if site is not None:
+            sender = facts.get(facts[number].parent)
+            seen = ModelSeen("") if sender is None else sender.seen
+            source = sources.number(site[0], seen.name, seen.version)
+            line = sources.line(*site) if source else 0
+            if line:
+                lines[number] = source, line
+    found = [replace(source, execute=begins.get(n, 0)) for n, source in enumerate(sources.found, 1)]
+    return found, lines
+
+
 def _marks(log: Log, kept: dict[int, None], start: int, end: int, limit: int) -> dict[int, tuple[Mark, ...]]:
     found: dict[int, list[Mark]] = {}
     left = limit
@@ -137,7 +187,14 @@ def _marks(log: Log, kept: dict[int, None], start: int, end: int, limit: int) ->
 
 
 def _span(
-    number: int, one: _Facts, parent: int, batch: int, start: int, end: int, marks: tuple[Mark, ...]
+    number: int,
+    one: _Facts,
+    parent: int,
+    batch: int,
+    start: int,
+    end: int,
+    marks: tuple[Mark, ...],
+    line: tuple[int, int],
 ) -> Span:
     is_open = not one.ended or one.ended > end
     last = end if is_open else max(one.sent, one.ended)
@@ -150,7 +207,7 @@ def _span(
         now = min(max(now, time), last)
         times.append(now - start)
     sent, queued, started, inferred, ended = times
-    _, name, device = one.place if ran else _NOWHERE
+    _, name, device, _ = one.place if ran else _NOWHERE
     shared = one.seen.decoupled and one.seen.is_async  # its loop takes the next at once
     released = min(one.released or (one.started if shared else end), end) - start
     return Span(
@@ -180,4 +237,6 @@ def _span(
         released=max(started, released) if ran else 0,
         cached=one.cached,
         responses=sum(m.kind == "response" for m in marks) if is_open else one.responses,
+        source=line[0],
+        line=line[1],
     )

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from types import CodeType
 from typing import Any
 
 from bls_notebook.observe.records.seen import ModelSeen
@@ -23,7 +24,7 @@ __all__ = ["Log", "active", "nbytes", "span_id", "start", "stop", "text_bytes"]
 
 BLOCK = 1024  # numbers that are made at a time
 
-Place = tuple[ModelSeen, str, str]  # of an instance: its model, its name, its device
+Place = tuple[ModelSeen, str, str, CodeType | None]  # of an instance: model, name, device, its `execute`
 
 _lock = threading.RLock()  # a profile may also end in a garbage collection, in the midst of any of this
 _numbered = 0  # the last number that was ever given
@@ -38,7 +39,7 @@ class Log:
 
     __slots__ = (
         "base", "begun", "cached", "capacity", "crossed", "device_timer", "device_times", "dropped", "ended",
-        "given", "held", "marks", "numbers", "owners", "placed", "ran", "whole",
+        "given", "held", "marks", "named", "numbers", "owners", "placed", "ran", "sites", "whole",
     )  # fmt: skip
 
     def __init__(self, base: int) -> None:
@@ -66,6 +67,11 @@ class Log:
         self.held: list[Any] = []
         # number, when, kind (see `Mark`)
         self.marks: list[Any] = []
+        # number of whose `execute` it was (0 for the notebook), when, name
+        self.named: list[Any] = []
+        # number, the code that sent it, and where in that (an index of its instructions)
+        # None where nobody wants it.
+        self.sites: list[Any] | None = None
         # number
         self.cached: list[Any] = []
         # number, how many tensors
@@ -117,6 +123,11 @@ class Log:
         if len(self.marks) < 3 * self.capacity:
             self.marks.extend((number, now, kind))
 
+    def name(self, number: int, now: int, name: str) -> None:
+        """Record a moment that has a name, where there is room."""
+        if len(self.named) < 3 * self.capacity:
+            self.named.extend((number, now, name))
+
     def measure(self, numbers: Iterable[int], gpu: int) -> Any:
         """Begin to measure time on a GPU; None, or what is to be ended."""
         timer = None if self.device_timer is None else self.device_timer(gpu)
@@ -129,10 +140,13 @@ class Log:
 active: Log | None = None
 
 
-def start(owner: object, limit: int, device_timer: Callable[[int], Any] | None = None) -> Log:
+def start(
+    owner: object, limit: int, device_timer: Callable[[int], Any] | None = None, lines: bool = False
+) -> Log:
     """Record from now on, for one profile more (`owner`, known before anything is on); `stop` ends that.
 
-    It wants to have room for `limit` requests. See `Log.device_timer` for a `device_timer`.
+    It wants to have room for `limit` requests, and the `lines` that send them. See `Log.device_timer` for a
+    `device_timer`.
     """
     global active, _base
     with _lock:
@@ -142,6 +156,8 @@ def start(owner: object, limit: int, device_timer: Callable[[int], Any] | None =
             log = Log(_base)
         log.capacity = max(log.capacity, log.given - len(log.numbers) + limit)
         log.device_timer = device_timer or log.device_timer
+        if lines and log.sites is None:
+            log.sites = []
         log.owners.add(id(owner))
         active = log
         return log

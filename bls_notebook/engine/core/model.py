@@ -13,10 +13,11 @@ import hashlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
+from types import CodeType
 from typing import Any
 from weakref import WeakSet
 
@@ -29,7 +30,7 @@ from bls_notebook.engine.waiting.ctrl_c import comes_back, pressed
 from bls_notebook.engine.waiting.threads import ready as threads_ready
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.observe.records.errors import ErrorRecord
-from bls_notebook.observe.records.seen import ModelSeen
+from bls_notebook.observe.records.seen import ModelSeen, TensorSeen
 
 from .instance import Instance
 from .readiness import is_ready
@@ -110,6 +111,8 @@ class LoadedModel:
                 decoupled=spec.decoupled,
                 is_async=self.is_async,
                 config=hashlib.sha256(spec.json.encode("utf-8", "surrogatepass")).hexdigest(),
+                inputs=_tensors(spec.inputs),
+                outputs=_tensors(spec.outputs),
             )  # without the hash of its code
         )
         in_memory.add(self)
@@ -127,7 +130,7 @@ class LoadedModel:
         """Say what a profile is to record of it and its instances."""
         self.seen = seen
         for instance in (*self.instances, *self.passive):
-            instance.place = (seen, instance.name, instance.device)
+            instance.place = (seen, instance.name, instance.device, _code_of(instance.backend))
 
     def ready(self) -> bool:
         """Whether it serves, and every instance says that it is ready."""
@@ -264,3 +267,17 @@ class LoadedModel:
                 self.on_closed(self)
         finally:
             self.closed.set()
+
+
+def _tensors(specs: Mapping[str, Any]) -> tuple[TensorSeen, ...]:
+    return tuple(TensorSeen(name, spec.datatype, tuple(spec.dims)) for name, spec in specs.items())
+
+
+def _code_of(backend: object) -> CodeType | None:
+    """The code of a Python model's `execute`; None where there is none to be seen."""
+    try:
+        execute = getattr(getattr(backend, "model", None), "execute", None)
+        code = getattr(getattr(execute, "__wrapped__", execute), "__code__", None)
+    except Exception:  # a model may have any attributes
+        return None
+    return code if isinstance(code, CodeType) else None

@@ -44,15 +44,17 @@ class Profile(SessionAnalysis):
     ----------
     limit : int
     name : str
+    lines : bool
     """
 
-    def __init__(self, limit: int = DEFAULT_LIMIT, name: str = "") -> None:
+    def __init__(self, limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True) -> None:
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise BLSError(f"profile: limit: got {limit!r}, expected a number of spans from 1 on")
         if not isinstance(name, str):
             raise BLSError(f"profile: name: got {name!r}, expected text")
         self.name = name
         self._limit = limit
+        self._lines = lines
         self._lock = threading.Lock()
         self._log: recording.Log | None = None
         self._sentinel: _Sentinel | None = None
@@ -74,7 +76,7 @@ class Profile(SessionAnalysis):
                 self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
                 self._start = perf_counter_ns()
                 self._sentinel = _Sentinel()
-                self._log = recording.start(self._sentinel, self._limit, device_timer())
+                self._log = recording.start(self._sentinel, self._limit, device_timer(), self._lines)
                 self._dropped = self._log.dropped
                 self._start = perf_counter_ns()
         except BaseException:
@@ -130,7 +132,7 @@ class Profile(SessionAnalysis):
         return f"<profile {self.name!r}, {state}>" if self.name else f"<profile, {state}>"
 
 
-def profile(limit: int = DEFAULT_LIMIT, name: str = "") -> Profile:
+def profile(limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True) -> Profile:
     """Record what happens to requests: a span for each, in the phases of Triton's statistics.
 
     Requests of every repository of this process are recorded, from the notebook and from models.
@@ -141,6 +143,9 @@ def profile(limit: int = DEFAULT_LIMIT, name: str = "") -> Profile:
         How many spans, and responses of streams, are kept; the session says how many did not fit.
     name : str
         What pictures and comparisons call the session.
+    lines : bool
+        Whether to keep which line of code sent each request, and the code, for the timeline to show. Without
+        it a request costs a little less.
 
     Returns
     -------
@@ -159,7 +164,7 @@ def profile(limit: int = DEFAULT_LIMIT, name: str = "") -> Profile:
     >>> session.statistics().queued, session.critical_path(), session.graph()
     >>> session.save("four.json")
     """
-    return Profile(limit, name)
+    return Profile(limit, name, lines)
 
 
 def _record_running(log: recording.Log) -> None:

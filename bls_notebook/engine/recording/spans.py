@@ -6,8 +6,12 @@ untyped here.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
+from sys import _getframe
 from time import perf_counter_ns
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 __all__ = [
     "InlineRecord",
     "note_crossings",
+    "note_site",
     "record_answer",
     "record_at_once",
     "record_batch",
@@ -36,6 +41,11 @@ __all__ = [
     "record_sent",
 ]
 
+_DEEP = 60  # frames between who sends a request from outside any model and the engine
+_INSTALLED = f"{os.sep}site-packages{os.sep}"
+_LIBRARIES = (str(Path(__file__).resolve().parents[2]) + os.sep, str(Path(os.__file__).parent) + os.sep, "<frozen")
+_own: dict[str, bool] = {}  # by file: whether its code is no library's
+
 
 def note_crossings(log: Log, span: int, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
     """Record how many of a request's tensors came to another device when they were handed over."""
@@ -45,6 +55,34 @@ def note_crossings(log: Log, span: int, before: Sequence[Tensor], after: Sequenc
     )
     if moved:
         log.crossed.extend((span, moved))
+
+
+def note_site(sites: list[Any], span: int, kind: str, sender: Execution) -> None:
+    """Record which code sends a request; called by what receives it."""
+    try:
+        if sender.model is not None and kind != "stream":
+            frame: FrameType | None = _getframe(4)  # note_site, received, the execution's exec, the request's
+        else:
+            frame = _outside(_getframe(3))
+    except ValueError:  # nothing called it: a thread does nothing else
+        return
+    if frame is not None:
+        sites.extend((span, frame.f_code, frame.f_lasti))
+
+
+def _outside(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame that is no library's: of a model, a notebook or a script."""
+    for _ in range(_DEEP):
+        if frame is None:
+            break
+        file = frame.f_code.co_filename
+        own = _own.get(file)
+        if own is None:
+            own = _own[file] = not file.startswith(_LIBRARIES) and _INSTALLED not in file
+        if own:
+            return frame
+        frame = frame.f_back
+    return None
 
 
 def record_refused(
@@ -208,7 +246,7 @@ def record_ensemble(execution: Execution, request: InferenceRequest, arrived: in
     span, now = execution.span, execution.started
     if waits:
         record_begun(log, span, execution.parent, model, request, arrived, now)
-    log.place(span, (model.seen, model.name, "cpu"), 1, now)
+    log.place(span, (model.seen, model.name, "cpu", None), 1, now)
 
 
 def record_ensemble_over(execution: Execution, response: InferenceResponse, waits: bool) -> None:

@@ -12,7 +12,7 @@ from bls_notebook.devices.tracking import ledger, pool_hooks
 from bls_notebook.engine import messages
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
-from bls_notebook.engine.recording.spans import note_crossings
+from bls_notebook.engine.recording.spans import note_crossings, note_site
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -87,6 +87,8 @@ def received(
         except IndexError:
             out._span = log.take()
         if out._span:
+            if log.sites is not None:
+                note_site(log.sites, out._span, kind, sender)
             if inputs and gpus_were_seen() and model.cpu_only:
                 note_crossings(log, out._span, inputs, out._inputs)
             if out._requested.__class__ is Wanted:

@@ -89,7 +89,7 @@ class _Writer:
             self._event(uuid, open_until.pop(), _END)
         for point in track.points:
             event = self._event(uuid, point.at, _INSTANT, point.name, point.kind)
-            _annotate(event, [("request", point.span.id)])
+            _annotate(event, [("request", point.span)] if point.span else [])
             if point.sends:
                 event.flow_ids.append(point.sends)
 

@@ -57,6 +57,7 @@ def read_session(path: str | Path, kind: type[_Session]) -> _Session:
             f"session {file.name!r}: its schema is {told(schema)}, this version reads up to {SCHEMA}; "
             "upgrade bls_notebook to load it"
         )
+    found["schema"] = SCHEMA  # what an older one lacks has a default
     try:
         return kind.from_dict(found)
     except ValueError as error:

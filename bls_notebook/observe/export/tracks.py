@@ -32,12 +32,12 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A moment on a track; ``sends`` is the request whose arrow begins here, 0 for none."""
+    """A moment on a track, of a request (0 for none); ``sends`` is the one whose arrow begins here."""
 
     at: int
     name: str
     kind: str
-    span: Span
+    span: int = 0
     sends: int = 0
 
 
@@ -66,7 +66,8 @@ def tracks(session: SessionData) -> list[Track]:
             if before:
                 waiting.setdefault(model, []).append(before)
     sent = _points(session, tree)
-    out = [Track("notebook", "notebook", (), tuple(sent.pop(0, ())))]
+    mine = sorted(sent.pop(0, ()), key=lambda point: point.at)
+    out = [Track("notebook", "notebook", (), tuple(mine))]
     places = sorted({*((m, i) for m, i in served), *((m, "") for m in waiting)})
     for model, instance in places:
         if instance:
@@ -115,10 +116,13 @@ def _points(session: SessionData, tree: SpanTree) -> dict[int, list[Point]]:
         sender = tree.execution(span.parent)
         if sender and not tree.members[sender][0].ran:
             sender = 0
-        out.setdefault(sender, []).append(Point(span.sent, f"call {_model(span)}", "call", span, span.id))
+        out.setdefault(sender, []).append(Point(span.sent, f"call {_model(span)}", "call", span.id, span.id))
         for mark in span.marks:
             giver = tree.execution(span.id)
-            out.setdefault(giver, []).append(Point(mark.ns, mark.kind, mark.kind, span))
+            out.setdefault(giver, []).append(Point(mark.ns, mark.kind, mark.kind, span.id))
+    for named in session.marks:
+        who = tree.execution(named.span)
+        out.setdefault(who, []).append(Point(named.ns, named.name, "mark", named.span))
     return out
 
 

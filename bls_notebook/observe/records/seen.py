@@ -9,10 +9,23 @@ from dataclasses import dataclass
 
 from bls_notebook.observe.records.plain import Record
 
+<<<<<<< HEAD
 __all__ = ["LEVELS", "NOBODY", "NOWHERE", "CodeLine", "Holder", "LogLine", "Maker", "ModelSeen"]
+=======
+__all__ = ["LEVELS", "NOBODY", "Holder", "LogLine", "Maker", "ModelSeen", "TensorSeen"]
+>>>>>>> a277979 (wip: lines, sources, marks)
 
 LEVELS = ("verbose", "info", "warning", "error")
 """Triton's levels, the least first."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TensorSeen(Record):
+    """An input or output as a model's configuration has it: without the batch, -1 for any length."""
+
+    name: str
+    dtype: str
+    dims: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -33,6 +46,8 @@ class ModelSeen(Record):
     is_async: bool = False
     code: str = ""
     config: str = ""
+    inputs: tuple[TensorSeen, ...] = ()
+    outputs: tuple[TensorSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)

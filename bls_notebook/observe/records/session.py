@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bls_notebook.observe.records.spans import SCHEMA, Mark, ModelSeen, SessionData, Span
+from bls_notebook.observe.records.spans import SCHEMA, Mark, ModelSeen, NamedMark, SessionData, Source, Span
 
 if TYPE_CHECKING:
     from bls_notebook.observe.analysis.call_graph import CallGraph
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from bls_notebook.observe.analysis.difference import Difference
     from bls_notebook.observe.analysis.session_statistics import Level, SessionStatistics
 
-__all__ = ["SCHEMA", "Mark", "ModelSeen", "Session", "SessionAnalysis", "Span", "load_session"]
+__all__ = [
+    "SCHEMA", "Mark", "ModelSeen", "NamedMark", "Session", "SessionAnalysis", "Source", "Span", "load_session",
+]  # fmt: skip
 
 
 class SessionAnalysis:
@@ -92,7 +94,8 @@ class Session(SessionData, SessionAnalysis):
     """Everything that happened while a profile was on.
 
     ``began`` is the wall-clock time (ISO 8601, UTC), ``wall`` the length in nanoseconds; ``spans`` are in
-    the order of ``sent``; ``dropped`` counts the spans that did not fit into the limit.
+    the order of ``sent``; ``dropped`` counts the spans that did not fit into the limit. ``marks`` are those of
+    `bls.mark`; ``sources`` have the code that sent and served the requests, as it was.
     """
 
     @property

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.seen import ModelSeen
 
-__all__ = ["SCHEMA", "Mark", "ModelSeen", "SessionData", "Span"]
+__all__ = ["SCHEMA", "Mark", "ModelSeen", "NamedMark", "SessionData", "Source", "Span"]
 
-SCHEMA = 1
+SCHEMA = 2
+"""2 has the lines that sent requests, the sources, and named marks; 1 is read as one without them."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -18,6 +19,29 @@ class Mark(Record):
 
     ns: int
     kind: str = "response"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class NamedMark(Record):
+    """A moment that somebody has named by `bls.mark`; ``span`` is whose `execute` did, 0 for the notebook."""
+
+    ns: int
+    name: str
+    span: int = 0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Source(Record):
+    """The text of code that ran: a file of a model, or a cell of the notebook (``In [3]`` as its ``name``).
+
+    ``execute`` is the line on which a model's `execute` begins, 0 in other files.
+    """
+
+    name: str
+    text: str
+    model: str = ""
+    version: int = 0
+    execute: int = 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -43,6 +67,9 @@ class Span(Record):
     answered. ``responses`` counts what its requester got; ``marks`` are those of a stream, and may be fewer
     where the profile's limit was reached. The span of an ensemble has the ensemble's name as ``instance``.
     What the `execute` of a batch sends has the batch's first request as ``parent``.
+
+    ``line`` is the line of code that sent the request, of the session's source of number ``source``, counted
+    from 1; both are 0 where that is not known.
     """
 
     id: int
@@ -71,6 +98,8 @@ class Span(Record):
     released: int = 0
     cached: bool = False
     responses: int = 0
+    source: int = 0
+    line: int = 0
 
     @property
     def ran(self) -> bool:
@@ -114,3 +143,5 @@ class SessionData(Record):
     name: str = ""
     dropped: int = 0
     schema: int = SCHEMA
+    marks: tuple[NamedMark, ...] = ()
+    sources: tuple[Source, ...] = ()
