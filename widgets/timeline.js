@@ -6,7 +6,9 @@ import { Filter, Tools } from "./chart_tools.js";
 import { columns, counted, duration, make } from "./common.js";
 import { onTop } from "./on_top.js";
 import { readSession } from "./timeline_data.js";
+import { awaited, markTip } from "./timeline_notebook.js";
 import { paintAll, paintSpots } from "./timeline_paint.js";
+import { requestCard } from "./timeline_source.js";
 import { details, found, rangeFigures, rangeTable, spoken } from "./timeline_words.js";
 
 /** @typedef {import("./on_top.js").Model} Model */
@@ -33,6 +35,8 @@ export class Timeline extends Chart {
   test = null;
   /** @type {Range | null} */
   range = null;
+  /** What was clicked. @type {Spot | null} */
+  told = null;
   pathButton = make("button", {
     type: "button", "aria-pressed": "false", onclick: () => this.light(!this.lit),
     title: "What the time was spent on: were it faster, all would be (c)",
@@ -115,9 +119,9 @@ export class Timeline extends Chart {
       const again = lane.model === last && "bls-tl-again";
       last = lane.model;
       const name = raw.models[lane.model]?.name ?? lane.name;
-      const which = lane.kind === "gpu" ? "device" : lane.label;
-      return put(make("div", { class: "bls-tl-label", title: lane.name || name }, this.chip(raw.models[lane.model]),
-        make("b", { class: again }, name), which && make("span", { class: "bls-chart-dim" }, `· ${which}`),
+      const ink = lane.kind === "notebook" ? raw.notebook : raw.models[lane.model];
+      return put(make("div", { class: "bls-tl-label", title: lane.name || name }, this.chip(ink),
+        make("b", { class: again }, name), lane.label && make("span", { class: "bls-chart-dim" }, `· ${lane.label}`),
         lane.share && make("span", { class: "bls-tl-share", title: "part of the time that it is busy" }, lane.share)), lane.y);
     });
     const two = make("div", { class: "bls-tl-label bls-tl-two" }, make("div", {}, "at work"), queued.most > 0 && make("div", {}, "in a queue"));
@@ -179,12 +183,14 @@ export class Timeline extends Chart {
     return {
       ...super.keys(),
       Home: () => this.show(0, this.to - this.from), End: () => this.show(this.whole - (this.to - this.from), this.whole),
+      Enter: () => this.focus && this.tell(this.focus), " ": () => this.focus && this.tell(this.focus),
       p: () => this.toCaller(), c: () => this.light(!this.lit), "[": bound("begin"), "]": bound("end"),
     };
   }
 
   escape() {
-    if (this.focus) this.setFocus(null);
+    if (this.told) this.tell(null);
+    else if (this.focus) this.setFocus(null);
     else if (this.range) this.selectRange(null);
     else if (this.filter.hidden.size) this.filter.showAll();
     else if (!this.tools?.escape() && this.lit) this.light(false);
@@ -212,7 +218,25 @@ export class Timeline extends Chart {
   click(spot, x, y = 0) {
     if (spot?.more) this.zoom(0.2, x);
     else if (y < 0) this.selectRange(null);
-    else this.setFocus(spot);
+    else {
+      this.setFocus(spot);
+      this.tell(spot);
+    }
+  }
+
+  /** Tell all about a request below the lanes. @param {Spot | null} spot */
+  tell(spot) {
+    this.told = spot;
+    this.fillCards();
+    if (spot) this.hideTip();
+    else this.plot?.focus({ preventScroll: true });
+  }
+
+  /** @param {number} x @param {number} y */
+  hover(x, y) {
+    const lines = this.hovered || !this.sessions.some(({ raw }) => raw.marks.length) ? [] : markTip(this, x, y + this.scroll.scrollTop);
+    if (lines.length) this.showTip(lines, x, y);
+    else super.hover(x, y);
   }
 
   /** @param {((text: string) => boolean) | null} test */
@@ -246,7 +270,7 @@ export class Timeline extends Chart {
   }
 
   /** @param {string} trait @param {any} value */
-  tell(trait, value) {
+  send(trait, value) {
     this.model.set(trait, value);
     this.model.save_changes();
   }
@@ -259,7 +283,7 @@ export class Timeline extends Chart {
     if (!done) return;
     this.fillCards();
     const figures = this.range ? this.sessions.map((session) => rangeFigures(session, begin, end)) : [];
-    this.tell("selection", this.range ? { begin, end, sessions: figures } : {});
+    this.send("selection", this.range ? { begin, end, sessions: figures } : {});
     const requests = figures.reduce((sum, each) => sum + each.requests, 0);
     if (this.range) this.say(`Selected ${duration(begin)} to ${duration(end)}: ${counted(requests, "request")}`);
   }
@@ -267,13 +291,21 @@ export class Timeline extends Chart {
   /** @param {Spot | null} spot */
   focused(spot) {
     const session = spot?.row.session;
-    this.tell("focus", session ? { session: session.number, id: session.c.id[spot.i] } : {});
-    if (session) this.say(`${this.sessions.length > 1 ? `${session.raw.name}: ` : ""}${spoken(session, spot.i)}`);
+    this.send("focus", session ? { session: session.number, id: session.c.id[spot.i] } : {});
+    if (!session) return;
+    const waits = spot.row.what === "notebook" && `notebook waits for ${awaited(session, this.slot(spot.row, spot.i), spot.i)}`;
+    this.say(`${this.sessions.length > 1 ? `${session.raw.name}: ` : ""}${waits || spoken(session, spot.i)}`);
   }
 
   /** @param {Spot} spot */
-  tipOf({ row: { session }, i, more }) {
+  tipOf(spot) {
+    const { row: { session, what }, i, more } = spot;
     const model = session.raw.models[session.c.model[i]];
+    if (what === "notebook") {
+      const k = this.slot(spot.row, i);
+      const [begin, end] = this.extent(spot);
+      return [make("div", {}, make("b", {}, "notebook"), ` waits for ${awaited(session, k, i)}`), make("div", { class: "bls-chart-dim" }, duration(end - begin))];
+    }
     if (!more) return details(session, i, this.ink(model));
     return [
       make("div", {}, `${counted(more, "request")} of `, make("b", {}, model.name), " here"),
@@ -293,7 +325,7 @@ export class Timeline extends Chart {
   light(on) {
     if (on && !this.paths.length) {
       this.wanted = true;
-      this.tell("wants_paths", true);
+      this.send("wants_paths", true);
       this.say("The critical path is being worked out");
       return;
     }
@@ -319,6 +351,10 @@ export class Timeline extends Chart {
         make("button", { type: "button", onclick: () => this.selectRange(null) }, "Clear"),
       ];
       cards.push(card("range", "Selected", beside, [rangeTable(rows, (name) => this.inkOf(name))]));
+    }
+    if (this.told) {
+      const { row: { session }, i } = this.told;
+      cards.unshift(requestCard(session, i, this.ink(session.raw.models[session.c.model[i]]), () => this.tell(null)));
     }
     this.below.replaceChildren(...cards);
     if (this.full) this.resize();

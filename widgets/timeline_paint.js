@@ -3,6 +3,7 @@
 import { fit, triangle } from "./axis.js";
 import { above, duration } from "./common.js";
 import { callsOf, selfTime } from "./timeline_data.js";
+import { paintMarks, paintNotebook } from "./timeline_notebook.js";
 
 /** @typedef {import("./axis.js").Pen} Pen */
 /** @typedef {import("./timeline.js").Timeline} Timeline */
@@ -31,6 +32,7 @@ export function paintAll(timeline, pen, from, to) {
     pen.globalAlpha = 1;
     if (picked) for (const row of rows) painter.row(row, picked);
     if (path) painter.path(path);
+    paintMarks(timeline, pen, session);
     painter.end(sessions.length > 1);
   }
 }
@@ -117,6 +119,10 @@ class Painter {
    */
   row(row, only) {
     const { timeline, session, theme } = this;
+    if (row.what === "notebook") {
+      if (!only) paintNotebook(timeline, this.pen, row);
+      return [];
+    }
     const lane = session.raw.lanes[row.lane];
     const ink = timeline.ink(session.raw.models[lane.model]);
     const { top, height, what } = row;
@@ -264,12 +270,13 @@ class Painter {
     const { c, pen } = this;
     const caller = c.parent[i];
     const at = Math.round(this.x(c.sent[i])) + 0.5;
-    if (caller < 0 || at < -3 || at > this.timeline.width + 3) return;
-    const [from, fromHeight] = this.run(caller);
+    const [{ what, top: first, height: high }] = this.session.rows;
+    if ((caller < 0 && what !== "notebook") || at < -3 || at > this.timeline.width + 3) return;
+    const [from, fromHeight] = caller < 0 ? [first, high] : this.run(caller);
     const [top, height] = this.arrival(i);
     const down = top >= from;
     const end = down ? top : top + height;
-    pen.strokeStyle = pen.fillStyle = colour ?? this.ink(caller);
+    pen.strokeStyle = pen.fillStyle = colour ?? (caller < 0 ? this.timeline.ink(this.session.raw.notebook) : this.ink(caller));
     pen.lineWidth = width;
     pen.beginPath();
     pen.moveTo(at, down ? from + fromHeight : from);

@@ -6,7 +6,7 @@ import { callsOf, selfTime } from "./timeline_data.js";
 /** @typedef {import("./timeline_data.js").Session} Session */
 
 /** @param {Session} session @param {number} i */
-function nameOf({ c, raw, text }, i) {
+export function nameOf({ c, raw, text }, i) {
   const id = text(c.request[i]);
   return `${raw.models[c.model[i]].name}${id ? ` “${id}”` : ""}`;
 }

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from bls_notebook.display.palette import Inks
-from bls_notebook.display.timeline.ranges import range_figures
+from bls_notebook.observe.analysis.intervals import Interval, total
+from bls_notebook.observe.analysis.span_tree import SpanTree, serving
+from bls_notebook.observe.records.session import Session
 from tests.browser.lab import OpenNotebook
 from tests.display.sessions import MS, everything, pipeline
 
@@ -129,6 +131,23 @@ def all_(notebook: OpenNotebook) -> Iterator[Shown]:
     shown.reset()
 
 
+INNER = """%%tritonmodel inner -q --input X FP32 [-1] --output Y FP32 [-1]
+import triton_python_backend_utils as pb_utils, time
+class TritonPythonModel:
+    def execute(self, requests):
+        time.sleep(0.02)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", r.inputs()[0].as_numpy())]) for r in requests]
+"""
+OUTER = """%%tritonmodel outer -q --input X FP32 [-1] --output Y FP32 [-1]
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        inputs = requests[0].inputs()
+        request = pb_utils.InferenceRequest(model_name="inner", requested_output_names=["Y"], inputs=inputs)
+        answer = request.exec()
+        return [pb_utils.InferenceResponse(answer.output_tensors())]
+"""
 CHOSEN = Inks()  # as the kernel chooses, which shows these in the same order
 INKS = CHOSEN.of(["reader", "resize", "classify"])
 
@@ -226,7 +245,36 @@ def test_dragging_pans(one: Shown) -> None:
     assert one.tip.inner_text().splitlines()[0] != before
 
 
+def range_figures(session: Session, begin: float, end: float) -> dict[str, Any]:
+    """What happened between two moments, worked out in another way than the browser does."""
+    tree = SpanTree(session)
+
+    def within(pieces: list[Interval]) -> int:
+        return total((max(a, int(begin)), min(b, int(end))) for a, b in pieces if a < end and b > begin)
+
+    models: dict[str, dict[str, Any]] = {}
+    for span in session.spans:
+        if span.sent > end or span.ended < begin:
+            continue
+        name = span.model
+        model = models.setdefault(name, {"model": name, "requests": 0, "failed": 0, "busy": 0, "queued": 0})
+        model["requests"] += 1
+        model["failed"] += span.state == "error"
+        model["queued"] += within([(span.queued, span.started)])
+        if tree.execution(span.id) == span.id:
+            model["busy"] += within([serving(span)])
+    figures = list(models.values())
+    return {
+        "requests": sum(model["requests"] for model in figures),
+        "failed": sum(model["failed"] for model in figures),
+        "queued": sum(model["queued"] for model in figures),
+        "work": within(tree.working()),
+        "models": figures,
+    }
+
+
 def test_selecting_a_range_gives_its_figures_here_and_in_python(one: Shown) -> None:
+    one.page.locator(".bls-tl-ruler").nth(one.number).scroll_into_view_if_needed()
     ruler = one.page.locator(".bls-tl-ruler").nth(one.number).bounding_box()
     one.page.mouse.move(ruler["x"] + one.x(30 * MS), ruler["y"] + 12)
     one.page.mouse.down()
@@ -263,7 +311,8 @@ def test_it_can_be_used_by_keys_alone_and_speaks(one: Shown) -> None:
     one.over.focus()
     live = one.root.locator(".bls-tl-live")
     for key, said in (
-        ("ArrowRight", "reader “page 7”, instance 0; from 0 ns to 119 ms"),
+        ("ArrowRight", "notebook waits for reader “page 7”"),
+        ("ArrowDown", "reader “page 7”, instance 0; from 0 ns to 119 ms"),
         ("ArrowDown", "resize “image"),
         ("Home", "resize"),
         ("ArrowLeft", "resize “image"),
@@ -285,6 +334,41 @@ def test_it_can_be_used_by_keys_alone_and_speaks(one: Shown) -> None:
     for key in ("b", "x", "d", "d"):  # commands of the notebook, which are not meant here
         one.page.keyboard.press(key)
     assert one.page.locator(".jp-Notebook .jp-Cell").count() == cells
+
+
+def test_a_click_tells_of_the_request_and_shows_the_code_that_sent_and_served_it(
+    open_notebook: Any,
+) -> None:
+    notebook = open_notebook([
+        "%load_ext bls_notebook\nimport bls_notebook as bls, numpy as np", INNER, OUTER,
+        "with bls.profile() as session:\n    bls.mark('begin')\n"
+        "    bls.current_repository().infer('outer', {'X': np.ones(3, np.float32)})",
+        "from bls_notebook.display.timeline.widget import Timeline\nw = Timeline(session)\nw",
+    ])  # fmt: skip
+    shown = Shown(notebook, 0, "w", 1)
+    said = shown.root.locator(".bls-tl-request")
+    shown.over.focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "Enter"):
+        shown.page.keyboard.press(key)
+    told = said.inner_text()
+    for words in (
+        "sent by outer, line 7", "served by inner, from line 3", "answer = request.exec()",
+        "time.sleep(0.02)",
+        "called by outer (exec)", "inputs, 12 B", "FP32", "[3]",
+    ):  # fmt: skip
+        assert words in told
+    assert said.locator(".bls-tl-here").first.inner_text().endswith("answer = request.exec()")
+    assert notebook.ask_until("w.span.model") == "inner"
+    box = shown.over.bounding_box()
+    shown.move(box["width"] * 0.6, shown.y("notebook") + 9)
+    assert "waits for outer" in shown.tip.inner_text()
+    said.get_by_role("button", name="Show cell").first.click()
+    shown.page.wait_for_function(
+        "(cell) => cell.getBoundingClientRect().top > 0", arg=notebook.cell(2).element_handle()
+    )
+    shown.over.focus()
+    shown.page.keyboard.press("Escape")
+    assert said.count() == 0
 
 
 def test_search_finds_by_request_id_and_by_error(one: Shown, all_: Shown) -> None:

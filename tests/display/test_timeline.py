@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 import sys
 import xml.etree.ElementTree as ET
@@ -19,10 +20,11 @@ from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.timeline.columns import path_columns, session_columns
 from bls_notebook.display.timeline.lanes import Layout, lay_out
 from bls_notebook.display.timeline.picture import timeline_alt, timeline_figure, timeline_svg
-from bls_notebook.display.timeline.ranges import range_figures
 from bls_notebook.display.timeline.text import timeline_text
+from bls_notebook.observe.analysis.intervals import levels
 from bls_notebook.observe.analysis.span_tree import SpanTree
-from bls_notebook.observe.records.session import Session, Span
+from bls_notebook.observe.records.seen import TensorSeen
+from bls_notebook.observe.records.session import ModelSeen, NamedMark, Session, Source, Span
 from tests.display.figures import figure_svg
 from tests.display.samples import HOSTILE
 from tests.display.sessions import MS, Made, everything, many, pipeline
@@ -48,14 +50,14 @@ def columns(encoded: dict[str, Any]) -> dict[str, tuple[float, ...]]:
 
 def test_a_lane_an_instance_with_callers_above_those_they_call() -> None:
     assert names(lay_out(pipeline(True))) == [
-        ("reader", "0"), ("resize", "0"), ("classify", "0"), ("classify", "1"),
+        ("notebook", ""), ("reader", "0"), ("resize", "0"), ("classify", "0"), ("classify", "1"),
     ]  # fmt: skip
 
 
 def test_lanes_of_gpus_ensembles_and_requests_that_never_ran() -> None:
     assert names(lay_out(everything())) == [
-        ("reader", "0"), ("flow", ""), ("detect", "0"), ("detect", "1"), ("speak", "0"),
-        ("speak", "never ran"), ("embed", "0"), ("embed", "never ran"), ("gpu:0", "gpu:0"),
+        ("notebook", ""), ("reader", "0"), ("flow", ""), ("detect", "0"), ("detect", "1"), ("speak", "0"),
+        ("speak", "never ran"), ("embed", "0"), ("embed", "never ran"), ("gpu:0", "device"),
     ]  # fmt: skip
 
 
@@ -64,8 +66,8 @@ def test_idle_instances_share_a_lane_and_the_tenth_comes_after_the_ninth() -> No
     for instance in (1, 10, 9):
         made.add("busy", 0, 0, MS, instance)
     lanes = lay_out(made.session()).lanes
-    assert [lane.label for lane in lanes] == ["1", "9", "10", "0, 2–8, 11 idle"]
-    assert {lane.kind for lane in lanes} == {"instance", "idle"}
+    assert [lane.label for lane in lanes] == ["", "1", "9", "10", "0, 2–8, 11 idle"]
+    assert {lane.kind for lane in lanes} == {"notebook", "instance", "idle"}
 
 
 def test_scattered_idle_instances_are_counted() -> None:
@@ -79,7 +81,7 @@ def test_queued_requests_lie_in_rows_of_their_own_the_first_to_run_lowest() -> N
     layout = lay_out(pipeline(True))
     resized = [i for i, span in enumerate(pipeline(True).spans) if span.model == "resize"]
     assert [layout.wait[i] for i in resized] == [-1, 0, 1, 2, 3, 4, 5, 6]
-    assert layout.lanes[1].waits == 7
+    assert layout.lanes[2].waits == 7
 
 
 def test_streams_that_overlap_lie_above_each_other_and_a_batch_shares_a_row() -> None:
@@ -115,20 +117,40 @@ def test_nothing_lies_on_anything_else(session: Session) -> None:
 # -- what the browser gets ------------------------------------------------------------------------------
 
 
+def unfolded(encoded: dict[str, Any]) -> dict[str, Any]:
+    """The columns with their times as they were, as ``unfold`` of ``widgets/timeline_data.js`` makes them."""
+    found: dict[str, Any] = {name: list(map(int, column)) for name, column in columns(encoded).items()}
+    found["sent"] = list(itertools.accumulate(found["sent"]))
+    for before, name in itertools.pairwise(("sent", "queued", "started", "inferred", "ended")):
+        found[name] = [a + b for a, b in zip(found[before], found[f"to_{name}"], strict=True)]
+    found["device_ns"] = [ns - 1 for ns in found["device_ns"]]
+    found["parent"] = [i - back if back else -1 for i, back in enumerate(found["back"])]
+    found["first"] = [i - lead for i, lead in enumerate(found["lead"])]
+    ends = list(itertools.accumulate(found["own_count"], initial=0))
+    found["own"] = []
+    for i, (at, end) in enumerate(itertools.pairwise(ends)):
+        pieces, last = [], found["started"][i]
+        for after, ns in zip(found["own_after"][at:end], found["own_ns"][at:end], strict=True):
+            pieces.append((last + after, last + after + ns))
+            last += after + ns
+        found["own"].append(pieces)
+    return found
+
+
 def test_columns_hold_every_span() -> None:
     session = everything()
     encoded = session_columns(session, model_inks(span.model for span in session.spans))
-    found = columns(encoded)
+    found = unfolded(encoded)
     for i, span in enumerate(session.spans):
         for name in ("id", "sent", "queued", "started", "inferred", "ended", "bytes_in", "device_ns", "rows"):
             assert found[name][i] == getattr(span, name), name
-        assert encoded["models"][int(found["model"][i])]["name"] == span.model
-        assert encoded["kinds"][int(found["kind"][i])] == span.kind
-        assert encoded["states"][int(found["state"][i])] == span.state
-        ends = [0, *(int(end) for end in found["text_end"])]
-        at = int(found["error"][i])
+        assert encoded["models"][found["model"][i]]["name"] == span.model
+        assert encoded["kinds"][found["kind"][i]] == span.kind
+        assert encoded["states"][found["state"][i]] == span.state
+        ends = [0, *found["text_end"]]
+        at = found["error"][i]
         assert encoded["texts"][ends[at] : ends[at + 1]].decode() == span.error
-        at = int(found["request"][i])
+        at = found["request"][i]
         assert encoded["texts"][ends[at] : ends[at + 1]].decode() == span.request_id
     marks = [(i, mark.ns) for i, span in enumerate(session.spans) for mark in span.marks]
     assert list(zip(found["mark_span"], found["mark_ns"], strict=True)) == marks
@@ -138,7 +160,8 @@ def test_columns_hold_every_span() -> None:
 def test_strips_hold_every_run_and_wait_and_the_self_time_of_callers() -> None:
     session = everything()
     encoded = session_columns(session, model_inks(span.model for span in session.spans))
-    found, tree = columns(encoded), SpanTree(session)
+    found, tree = unfolded(encoded), SpanTree(session)
+    layout = lay_out(session)
     held: dict[str, list[int]] = {}
     for k, strip in enumerate(encoded["strips"]):
         at, end = int(found["strip_at"][k]), int(found["strip_at"][k + 1])
@@ -150,10 +173,70 @@ def test_strips_hold_every_run_and_wait_and_the_self_time_of_callers() -> None:
     assert sorted(held["refused"]) == [i for i, span in enumerate(session.spans) if not span.ran]
     assert sorted(held["gpu"]) == [i for i, span in enumerate(session.spans) if span.device_ns >= 0]
     for i, span in enumerate(session.spans):
-        own = slice(int(found["own_at"][i]), int(found["own_at"][i + 1]))
-        pieces = list(zip(found["own_from"][own], found["own_to"][own], strict=True))
-        assert pieces == (tree.self_time(span.id) if first[i] and tree.children.get(span.id) else [])
-        assert session.spans[int(found["first"][i])].id == tree.execution(span.id)
+        own = tree.self_time(span.id) if first[i] and tree.children.get(span.id) else []
+        assert found["own"][i] == own
+        assert session.spans[found["first"][i]].id == tree.execution(span.id)
+        assert found["parent"][i] == layout.parent[i]
+
+
+@given(sessions())
+def test_curves_tell_how_many_there_are_at_a_time(session: Session) -> None:
+    encoded = session_columns(session, model_inks(["", *(span.model for span in session.spans)]))
+    found = columns(encoded)
+    queued = [(span.queued, span.started) for span in session.spans]
+    for name, intervals in (("working", SpanTree(session).working()), ("queued", queued)):
+        place = encoded["curves"][name]
+        at = itertools.accumulate(found["curve_ns"][place["at"] : place["end"]])
+        level = found["curve_level"][place["at"] : place["end"]]
+        assert list(zip(at, level, strict=True)) == levels(intervals)
+        assert place["most"] == max(level, default=0)
+
+
+def test_the_notebook_waits_for_what_it_sent_and_else_works() -> None:
+    made = Made(m=2)
+    for sent, ended in ((10, 20), (15, 30), (30, 35), (40, 50)):
+        made.add("m", sent * MS, sent * MS, 0, ended=ended * MS)
+    session = made.session(wall=60 * MS)
+    encoded = session_columns(session, model_inks(["m"]))
+    found = columns(encoded)
+    assert (found["wait_from"], found["wait_to"]) == ((10 * MS, 40 * MS), (35 * MS, 50 * MS))
+    [strip, *_] = encoded["strips"]
+    assert strip["what"] == "notebook"
+    assert found["strip_of"][: found["strip_at"][1]] == (0, 3)  # the first of those that it waited for
+    assert encoded["lanes"][0]["share"] == "42%"
+    line = timeline_text(session, width=76).splitlines()[0]
+    assert line.split() == ["notebook", re.sub("[^█]", "▒", line.split()[1])]
+
+
+def test_marks_are_on_the_timeline_in_every_form() -> None:
+    marks = (NamedMark(5 * MS, "loaded <b>"), NamedMark(60 * MS, HOSTILE, 1))
+    session = replace(pipeline(True), marks=marks)
+    encoded = session_columns(session, model_inks(span.model for span in session.spans))
+    found = columns(encoded)
+    assert encoded["marks"][0] == "loaded <b>"
+    assert not set(encoded["marks"][1]) & set("\x1b\x00\u202e")
+    assert (found["named_ns"], found["named_span"]) == ((5 * MS, 60 * MS), (-1, 0))
+    text = timeline_text(session)
+    assert "▼ loaded <b> 5.00 ms" in text
+    assert text.count("▼") == 3
+    assert "loaded &lt;b&gt;" in timeline_svg(session)
+
+
+def test_the_code_of_requests_goes_to_the_browser() -> None:
+    spans = (
+        Span(1, "a", instance="a_0", ended=9, source=2, line=1),
+        Span(2, "b", 3, 1, instance="b_0", ended=9, source=1, line=2),
+    )
+    seen = ModelSeen("a", inputs=(TensorSeen("X", "FP32", (-1, 3)),), max_batch_size=4)
+    sources = (Source("model.py", "one\ntwo\x1b", "a", 1, execute=2), Source("In [4]", "a()\n"))
+    encoded = session_columns(Session(spans, (seen,), 9, sources=sources), model_inks("ab"))
+    found = columns(encoded)
+    assert (found["source"], found["line"]) == ((2, 1), (1, 2))
+    assert [source["title"] for source in encoded["sources"]] == ["a", "In [4]"]
+    assert encoded["sources"][0]["text"] == "one\ntwo\\x1b"
+    assert encoded["sources"][0]["of"] == encoded["models"][0]["of"] == ["a", 1]
+    assert encoded["models"][0]["inputs"] == [("X", "FP32", (-1, 3))]
+    assert (encoded["models"][0]["batches"], encoded["models"][1]["of"]) == (True, ["b", 3])
 
 
 def test_the_figures_of_a_session_in_a_line() -> None:
@@ -185,7 +268,7 @@ def test_versions_of_a_model_are_told_apart() -> None:
     spans = (Span(1, "m", 1, instance="m_0", ended=5), Span(2, "m", 2, instance="m_0", ended=5))
     encoded = session_columns(Session(spans, wall=5), model_inks(["m"]))
     assert [model["name"] for model in encoded["models"]] == ["m v1", "m v2"]
-    assert len(encoded["lanes"]) == 2
+    assert len(encoded["lanes"]) == 3
 
 
 def test_hostile_text_is_made_visible_before_it_leaves() -> None:
@@ -205,11 +288,11 @@ def test_hostile_text_is_made_visible_before_it_leaves() -> None:
 def test_text_of_two_sessions_on_one_axis() -> None:
     lines = timeline_text(pipeline(False), pipeline(True), width=80).splitlines()
     assert lines[0] == "sequential  271 ms"
-    assert lines[5] == "gathered  119 ms"
+    assert lines[6] == "gathered  119 ms"
     ends = [len(line) for line in lines]
-    assert max(ends[:5]) == 80
-    assert max(ends[6:11]) == 16 + 29  # on the scale of the other: 64 * 119 / 271 cells
-    [waiting] = lines[7].split()
+    assert max(ends[:6]) == 80
+    assert max(ends[7:13]) == 16 + 29  # on the scale of the other: 64 * 119 / 271 cells
+    [waiting] = lines[9].split()
     assert waiting[1:] == "".join(sorted(waiting[1:], reverse=True))  # fewer and fewer, from seven on
     assert waiting[1] == "7"
     assert "its calls run" in lines[-1]
@@ -220,7 +303,7 @@ def test_text_of_many_lanes_is_folded() -> None:
     made = Made(**{f"model{i}": 1 for i in range(40)})
     for i in range(40):
         made.call(f"model{i}", i * MS, MS)
-    assert "and 16 more lanes" in timeline_text(made.session())
+    assert "and 17 more lanes" in timeline_text(made.session())
 
 
 def test_bins_cover_what_was_added() -> None:
@@ -296,28 +379,6 @@ def test_it_is_also_a_figure(session: Session) -> None:
 
 
 # -- ranges ---------------------------------------------------------------------------------------------
-
-
-def test_the_figures_of_all_of_a_session_are_its_statistics() -> None:
-    session = everything()
-    statistics = session.statistics()
-    figures = range_figures(session, 0, session.wall)
-    assert figures["requests"] == statistics.requests
-    assert figures["failed"] == statistics.failed
-    assert figures["queued"] == statistics.queued
-    assert figures["work"] == statistics.work
-    served = {model["model"]: model for model in figures["models"]}
-    for model in statistics.models:
-        assert served[model.name]["queued"] == model.queued
-        assert served[model.name]["requests"] == model.requests
-
-
-def test_the_figures_of_a_range_are_cut_at_its_ends() -> None:
-    figures = range_figures(pipeline(True), 20 * MS, 30 * MS)
-    resize = next(model for model in figures["models"] if model["model"] == "resize")
-    assert resize["requests"] == 7  # two run one after the other, the others wait
-    assert resize["busy"] == pytest.approx(10 * MS, rel=0.01)
-    assert 50 * MS <= resize["queued"] <= 70 * MS
 
 
 # -- as the value of a cell -----------------------------------------------------------------------------

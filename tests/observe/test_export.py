@@ -19,7 +19,15 @@ from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.export import chrome_trace, csv_text, perfetto_trace, save_session
 from bls_notebook.observe.export.session_json import FORMAT, json_bytes
 from bls_notebook.observe.export.tracks import tracks
-from bls_notebook.observe.records.session import SCHEMA, Mark, ModelSeen, Session, Span, load_session
+from bls_notebook.observe.records.session import (
+    SCHEMA,
+    Mark,
+    ModelSeen,
+    NamedMark,
+    Session,
+    Span,
+    load_session,
+)
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions
 
@@ -50,6 +58,31 @@ def test_a_saved_session_loads_as_it_was(
     record = replace(record, schema=SCHEMA)
     path = save_session(record, tmp_path_factory.mktemp("s") / name)
     assert load_session(path) == record
+
+
+def test_a_file_of_the_first_schema_loads_and_is_saved_as_one_of_today(tmp_path: Path) -> None:
+    path = tmp_path / "old.json"
+    span = {"id": 1, "model": "m", "instance": "m_0", "ended": 9}
+    path.write_text(
+        json.dumps({"format": FORMAT, "schema": 1, "spans": [span], "models": [{"name": "m"}], "wall": 9})
+    )
+    record = load_session(path)
+    assert record == Session((Span(1, "m", instance="m_0", ended=9),), (ModelSeen("m"),), 9)
+    assert json.loads(json_bytes(record))["schema"] == SCHEMA
+
+
+def test_marks_are_points_in_traces() -> None:
+    record = replace(
+        session({"a": Model([5])}, "a"), marks=(NamedMark(1, HOSTILE), NamedMark(2, "inside", 1))
+    )
+    points = {point.name: (track.group, point.at) for track in tracks(record) for point in track.points}
+    assert points[HOSTILE] == ("notebook", 1)
+    assert points["inside"] == ("a", 2)
+    events = json.loads(chrome_trace(record))["traceEvents"]
+    assert [(e["name"], e["args"]) for e in events if e.get("cat") == "mark"] == [
+        (HOSTILE, {}), ("inside", {"request": 1}),
+    ]  # fmt: skip
+    perfetto_trace(record)
 
 
 def test_files_are_small_and_reproducible() -> None:

@@ -17,7 +17,7 @@ from bls_notebook.observe.recording import BLOCK, Log
 from bls_notebook.observe.records.session import Mark, ModelSeen, Session
 
 SEEN = ModelSeen("m", 2)
-PLACE = (SEEN, "m_0", "cpu")
+PLACE = (SEEN, "m_0", "cpu", None)
 OPTIONS = SimpleNamespace(request_id="r")
 GOOD = SimpleNamespace(_error=None, _outputs=[])
 

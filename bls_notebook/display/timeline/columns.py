@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from itertools import accumulate, chain
+from itertools import accumulate, pairwise
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
 from bls_notebook.display.browser.column_bytes import Names, pack_columns
-from bls_notebook.display.palette import Ink
-from bls_notebook.display.timeline.lanes import lay_out
+from bls_notebook.display.palette import NOTEBOOK, Ink
+from bls_notebook.display.timeline.lanes import Layout, lay_out
+from bls_notebook.display.timeline.notebook import notebook_time
 from bls_notebook.display.timeline.places import WIDGET, Panel
-from bls_notebook.display.timeline.ranges import titles
+from bls_notebook.display.timeline.titles import titles
 from bls_notebook.display.units import count, duration
 from bls_notebook.observe.analysis.critical_path import Step
-from bls_notebook.observe.analysis.intervals import Interval, levels, total, union
+from bls_notebook.observe.analysis.intervals import Interval, total
 from bls_notebook.observe.analysis.span_tree import SpanTree
-from bls_notebook.observe.records.session import Session, Span
+from bls_notebook.observe.records.seen import ModelSeen, TensorSeen
+from bls_notebook.observe.records.session import Session, Source, Span
 from bls_notebook.observe.visible import visible
 
 __all__ = ["path_columns", "session_columns"]
@@ -47,10 +52,11 @@ def session_columns(
     dict
         JSON-able but for ``data`` (the columns, as `pack_columns` lays them out) and ``texts`` (request IDs
         and errors in UTF-8, one after the other, ending where the column ``text_end`` says), which are bytes.
-        All text is made visible, so that none of it can pose as something else. A strip is a row of what lies
-        side by side: requests that run or wait, device time; those of strip ``k`` are in ``strip_of`` from
-        ``strip_at[k]`` to ``strip_at[k + 1]``; likewise ``calls`` (of the first request of each batch) and
-        the pieces of self time of those that called. A curve is a part of ``curve_ns`` and ``curve_level``.
+        All text is made visible, so that none of it can pose as something else. Times are told by how long
+        after the one before, callers (``back``) and the first of a batch (``lead``) by how many spans before:
+        small numbers, and few bytes. A strip is a row of what lies side by side: requests that run or wait,
+        device time, the notebook's waits; those of strip ``k`` are in ``strip_of`` from ``strip_at[k]`` to
+        ``strip_at[k + 1]``. A curve is a part of ``curve_ns`` and ``curve_level``.
     """
     spans = session.spans
     tree = SpanTree(session)
@@ -59,78 +65,94 @@ def session_columns(
     models, kinds, states, devices, texts = (Names() for _ in range(5))
     texts.of([""])
     title = titles(session)
-    strips = _strips(panel)
+    # One pass in C over the fields: a session may hold 100,000 spans.
+    plain = list(zip(*map(attrgetter(*_FIELDS), spans), strict=True)) or [()] * len(_FIELDS)
+    of = dict(zip(_FIELDS, plain, strict=True))
+    times = {name: np.array(of[name], np.float64) for name in _TIMES}
+    number = np.arange(len(spans))
+    parent, first = np.array(layout.parent, np.int64), np.array(layout.first, np.int64)
+    strips = _strips(panel, times)
     curves = _Curves()
-    working = tree.working()
+    _, waiting = notebook_time(session, tree)
+    pieces = _own(spans, tree, layout)
+    named = {known: title(span) for known, span in {(s.model, s.version): s for s in spans}.items()}
     lanes = [
         {
             "kind": place.lane.kind,
             "label": visible(place.lane.label),
             "name": visible(place.lane.name),
-            "model": -1 if place.lane.kind == "gpu" else models.of([title(place.lane)])[0],
+            "model": models.of([title(place.lane)])[0] if place.lane.model else -1,
             "y": place.middle - 9,
             "top": place.waits,
             "blocks": place.blocks,
             "bottom": place.bottom,
-            "depth": curves.add(_waits(panel, number)) if place.lane.waits > _CROWD else None,
-            "share": _share(panel, number, strips),
+            "depth": curves.add(*_waits(panel, number, times)) if place.lane.waits > _CROWD else None,
+            "share": _share(panel, number, strips, times, waiting),
         }
         for number, place in enumerate(panel.places)
     ]
-    # One pass in C over the fields: a session may hold 100,000 spans.
-    plain = list(zip(*map(attrgetter(*_FIELDS), spans), strict=True)) or [()] * len(_FIELDS)
-    of = dict(zip(_FIELDS, plain, strict=True))
-    blocks = list(map(panel.block, range(len(spans))))
-    arrivals = [
-        panel.arrival(i) if wait >= 0 else block
-        for i, (wait, block) in enumerate(zip(layout.wait, blocks, strict=True))
-    ]
-    queued = [(span.queued, span.started) for span in spans if span.queued < span.started]
-    shown = {"working": curves.add(working), "queued": curves.add(queued)}
+    events = np.array(tree.working_events(), np.float64)
+    begun = events % 2 == 1
+    working = (events[begun] - 1) / 2, events[~begun] / 2
+    at_work = (working[1].sum() - working[0].sum()) / max(session.wall, 1)
+    shown = {"working": curves.add(*working), "queued": curves.add(times["queued"], times["started"])}
+    in_queue = (times["started"] - times["queued"]).sum()
     facts = [
         count(len(spans), "request"),
         duration(session.wall / 1e9),
-        f"{total(working) / max(session.wall, 1):.1f} at work on average, {shown['working']['most']} at most"
-        if working
-        else "",
-        f"{duration(total(queued) / 1e9)} queued in all" if total(queued) > session.wall / 1000 else "",
+        f"{at_work:.1f} at work on average, {shown['working']['most']} at most" if len(events) else "",
+        f"{duration(in_queue / 1e9)} queued in all" if in_queue > session.wall / 1000 else "",
         f"{count(session.dropped, 'request')} not recorded" if session.dropped else "",
     ]
-    columns: dict[str, tuple[str, Iterable[float]]] = {
-        **{name: ("f8", of[name]) for name in _FLOATS},
-        **{name: ("u4", map(_most, of[name])) for name in _COUNTS},
-        "parent": ("i4", layout.parent),
-        "lane": ("u4", layout.lane),
-        "first": ("u4", layout.first),
-        "parts": ("u4", layout.parts),
-        "waits": ("u1", [wait >= 0 for wait in layout.wait]),
-        "y": ("f4", [y for y, _ in blocks]),
-        "height": ("f4", [height for _, height in blocks]),
-        "from_y": ("f4", [y for y, _ in arrivals]),
-        "from_height": ("f4", [height for _, height in arrivals]),
+    columns: dict[str, tuple[str, Any]] = {
+        "sent": ("n", np.diff(times["sent"], prepend=0)),
+        **{f"to_{b}": ("n", times[b] - times[a]) for a, b in pairwise(_TIMES[:5])},
+        "device_ns": ("n", times["device_ns"] + 1),
+        **{name: ("n", of[name]) for name in _COUNTS},
+        "back": ("n", np.where(parent < 0, 0, number - parent)),
+        "lane": ("n", layout.lane),
+        "lead": ("n", number - first),
+        "parts": ("n", layout.parts),
+        "waits": ("u1", np.array(layout.wait, np.int64) >= 0),
         "strip_at": ("u4", accumulate(map(len, strips.values()), initial=0)),
-        "strip_of": ("u4", chain(*strips.values())),
-        "model": ("u4", models.of(map(title, spans))),
-        "device": ("u4", devices.of(of["device"])),
+        "strip_of": ("u4", np.concatenate([*strips.values(), number[:0]])),
+        "model": ("n", models.of(map(named.__getitem__, zip(of["model"], of["version"], strict=True)))),
+        "device": ("n", devices.of(of["device"])),
         "kind": ("u1", kinds.of(of["kind"])),
         "state": ("u1", states.of(of["state"])),
-        "request": ("u4", texts.of(of["request_id"])),
-        "error": ("u4", texts.of(of["error"])),
-        **_calls(spans, tree),
+        "request": ("n", texts.of(of["request_id"])),
+        "error": ("n", texts.of(of["error"])),
+        **pieces,
         **_marks(spans),
-        "curve_ns": ("f8", curves.ns),
-        "curve_level": ("u4", curves.level),
+        "named_ns": ("f8", [mark.ns for mark in session.marks]),
+        "named_span": ("i4", _numbers(session)),
+        "wait_from": ("f8", [begin for begin, _ in waiting]),
+        "wait_to": ("f8", [end for _, end in waiting]),
+        "curve_ns": ("n", curves.ns),
+        "curve_level": ("n", curves.level),
     }
     joined = [text.encode("utf-8", "replace") for text in texts.shown]
     columns["text_end"] = ("u4", accumulate(map(len, joined)))
     data, where = pack_columns(columns)
-    inks_of = {title(span): inks[span.model] for span in spans}
+    served = {name: key for key, name in named.items()}
+    seen = {(each.name, each.version): each for each in session.models}
     return {
         "name": visible(session.name),
         "wall": session.wall,
         "dropped": session.dropped,
         "facts": " · ".join(filter(None, facts)),
-        "models": [{"name": visible(name), **asdict(inks_of[name])} for name in models.numbers],
+        "models": [
+            {
+                "name": visible(name),
+                "of": [visible(model), version],
+                **asdict(inks[model]),
+                **_tensors(seen.get((model, version))),
+            }
+            for name, (model, version) in ((name, served[name]) for name in models.numbers)
+        ],
+        "notebook": asdict(NOTEBOOK),
+        "marks": [visible(mark.name) for mark in session.marks],
+        "sources": [_source(source) for source in session.sources],
         "lanes": lanes,
         "strips": [_strip(panel, *key) for key in strips],
         "curves": shown,
@@ -185,38 +207,73 @@ def path_columns(session: Session, critical: Iterable[Step]) -> dict[str, Any]:
 
 
 class _Curves:
-    """How many of some intervals there are from moment to moment, one curve after the other."""
+    """How many of some intervals there are from moment to moment, one curve after the other.
+
+    Times are told by how long after the one before, and in each curve from 0 on.
+    """
 
     def __init__(self) -> None:
-        self.ns: list[int] = []
-        self.level: list[int] = []
+        self._ns: list[Any] = []
+        self._level: list[Any] = []
+        self._count = 0
 
-    def add(self, intervals: Iterable[Interval]) -> dict[str, int]:
-        steps = levels(intervals)
-        at = len(self.ns)
-        self.ns += [ns for ns, _ in steps]
-        self.level += [level for _, level in steps]
-        return {"at": at, "end": len(self.ns), "most": max(self.level[at:], default=0)}
+    def add(self, begins: Any, ends: Any) -> dict[str, int]:
+        at = np.concatenate([begins, ends])
+        step = np.repeat([1, -1], len(at) // 2)
+        order = np.argsort(at, kind="stable")
+        at, level = at[order], np.cumsum(step[order])
+        last = np.append(at[1:] != at[:-1], True)[
+            : len(at)
+        ]  # of what happens at one moment the outcome counts
+        at, level = at[last], level[last]
+        news = np.diff(level, prepend=0) != 0
+        at, level = at[news], level[news]
+        self._ns.append(np.diff(at, prepend=0))
+        self._level.append(level)
+        begin, self._count = self._count, self._count + len(at)
+        return {"at": begin, "end": self._count, "most": int(level.max(initial=0))}
+
+    @property
+    def ns(self) -> Any:
+        return np.concatenate(self._ns)
+
+    @property
+    def level(self) -> Any:
+        return np.concatenate(self._level)
 
 
 _Strip = tuple[int, str, int]  # lane, what, row
 
 
-def _strips(panel: Panel) -> dict[_Strip, list[int]]:
+def _strips(panel: Panel, times: dict[str, Any]) -> dict[_Strip, Any]:
     """The spans of each row of each lane, from top to bottom and from left to right."""
-    spans, layout = panel.session.spans, panel.layout
-    found: dict[_Strip, list[int]] = {}
-    for i, lane in enumerate(layout.lane):
-        kind, waits = layout.lanes[lane].kind, layout.lanes[lane].waits
-        if layout.part[i] == 0:
-            found.setdefault((lane, "refused" if kind == "refused" else "run", layout.row[i]), []).append(i)
-        if layout.wait[i] >= 0 and waits <= _CROWD:
-            found.setdefault((lane, "wait", layout.wait[i]), []).append(i)
-        if layout.device[i] >= 0:
-            found.setdefault((layout.device[i], "gpu", layout.device_row[i]), []).append(i)
-    for (_, what, _), row in found.items():
-        began = attrgetter("started" if what in ("run", "gpu") else "sent")
-        row.sort(key=lambda i: int(began(spans[i])))
+    layout = panel.layout
+    lane, row, part, wait = (
+        np.array(of, np.int64) for of in (layout.lane, layout.row, layout.part, layout.wait)
+    )
+    device, device_row = np.array(layout.device, np.int64), np.array(layout.device_row, np.int64)
+    refused = np.array([each.kind == "refused" for each in layout.lanes], bool)[lane]
+    crowded = np.array([each.waits > _CROWD for each in layout.lanes], bool)[lane]
+    found: dict[_Strip, Any] = {}
+    for what, which, lanes, rows, began in (
+        ("run", (part == 0) & ~refused, lane, row, "started"),
+        ("refused", (part == 0) & refused, lane, row, "sent"),
+        ("wait", (wait >= 0) & ~crowded, lane, wait, "sent"),
+        ("gpu", device >= 0, device, device_row, "started"),
+    ):
+        chosen = np.flatnonzero(which)
+        chosen = chosen[np.lexsort((times[began][chosen], rows[chosen], lanes[chosen]))]
+        ends = np.flatnonzero(np.diff(lanes[chosen]) | np.diff(rows[chosen])) + 1
+        for strip in np.split(chosen, ends) if len(chosen) else ():
+            found[int(lanes[strip[0]]), what, int(rows[strip[0]])] = strip
+    if layout.lanes and layout.lanes[0].kind == "notebook":
+        # One that it waited for stands for each time that it waited.
+        mine = np.flatnonzero(np.array(layout.parent, np.int64) < 0)
+        mine = mine[np.argsort(times["sent"][mine], kind="stable")]
+        until = np.maximum.accumulate(times["ended"][mine])
+        real = times["ended"][mine] > times["sent"][mine]
+        mine, until = mine[real], until[real]
+        found[0, "notebook", 0] = mine[np.append(True, times["sent"][mine][1:] > until[:-1])[: len(mine)]]
     return dict(sorted(found.items()))
 
 
@@ -229,47 +286,79 @@ def _strip(panel: Panel, lane: int, what: str, row: int) -> dict[str, Any]:
     return {"lane": lane, "what": what, "top": top, "height": height}
 
 
-def _waits(panel: Panel, lane: int) -> list[Interval]:
-    places = zip(panel.session.spans, panel.layout.lane, panel.layout.wait, strict=True)
-    return [(span.sent, span.started) for span, its, wait in places if its == lane and wait >= 0]
+def _waits(panel: Panel, lane: int, times: dict[str, Any]) -> tuple[Any, Any]:
+    its = (np.array(panel.layout.lane, np.int64) == lane) & (np.array(panel.layout.wait, np.int64) >= 0)
+    return times["sent"][its], times["started"][its]
 
 
-def _share(panel: Panel, lane: int, strips: dict[_Strip, list[int]]) -> str:
-    """The part of the time in which a lane is busy."""
-    spans = panel.session.spans
-    if panel.layout.lanes[lane].kind in ("refused", "idle"):
+def _share(
+    panel: Panel, lane: int, strips: dict[_Strip, Any], times: dict[str, Any], waiting: Sequence[Interval]
+) -> str:
+    """The part of the time in which a lane is busy; in which the notebook does not wait."""
+    kind, wall = panel.layout.lanes[lane].kind, max(panel.session.wall, 1)
+    if kind in ("refused", "idle"):
         return ""
-    busy = [
-        (spans[i].started, spans[i].started + spans[i].device_ns if what == "gpu" else spans[i].ended)
-        for (its, what, _), row in strips.items()
-        if its == lane and what in ("run", "gpu")
-        for i in row
-    ]
-    share = total(union(busy)) / max(panel.session.wall, 1)
+    if kind == "notebook":
+        share = 1 - total(waiting) / wall
+    else:
+        rows = [row for (its, what, _), row in strips.items() if its == lane and what in ("run", "gpu")]
+        row = np.concatenate(rows)
+        begins = times["started"][row]
+        ends = begins + times["device_ns"][row] if kind == "gpu" else times["ended"][row]
+        order = np.argsort(begins)
+        begins, ends = begins[order], np.maximum.accumulate(ends[order])
+        busy = ends - np.maximum(begins, np.concatenate([[0], ends[:-1]]))
+        share = float(busy.clip(0).sum()) / wall
     return "idle" if not share else "<1%" if share < 0.01 else f"{share:.0%}"
 
 
-def _calls(spans: Sequence[Span], tree: SpanTree) -> dict[str, tuple[str, Iterable[float]]]:
-    """What each request sent, and when its model was at work itself meanwhile: under the first of a batch."""
-    number = {span.id: i for i, span in enumerate(spans)}
-    sent = [tree.children.get(span.id, ()) for span in spans]
-    own = [tree.self_time(span.id) if sent[i] else () for i, span in enumerate(spans)]
-    return {
-        "calls_at": ("u4", accumulate(map(len, sent), initial=0)),
-        "calls": ("u4", [number[call.id] for calls in sent for call in calls]),
-        "own_at": ("u4", accumulate(map(len, own), initial=0)),
-        "own_from": ("f8", [begin for pieces in own for begin, _ in pieces]),
-        "own_to": ("f8", [end for pieces in own for _, end in pieces]),
-    }
+def _own(spans: Sequence[Span], tree: SpanTree, layout: Layout) -> dict[str, tuple[str, Any]]:
+    """When the model of each request was at work itself, where it sent others: under the first of a batch.
+
+    Each piece by how long after the one before it begins, the first after the request did, and its length.
+    """
+    counts, gaps, lengths = [0] * len(spans), [], []
+    for i, span in enumerate(spans):
+        if layout.first[i] != i or span.id not in tree.children:
+            continue
+        pieces, last = tree.self_time(span.id), span.started
+        counts[i] = len(pieces)
+        for begin, end in pieces:
+            gaps.append(begin - last)
+            lengths.append(end - begin)
+            last = end
+    return {"own_count": ("n", counts), "own_after": ("n", gaps), "own_ns": ("n", lengths)}
 
 
-_FLOATS = ("id", "sent", "queued", "started", "inferred", "ended", "bytes_in", "bytes_out", "device_ns")
-_COUNTS = ("batch", "rows", "crossings")
-_FIELDS = (*_FLOATS, *_COUNTS, "model", "version", "device", "kind", "state", "request_id", "error")
+def _tensors(seen: ModelSeen | None) -> dict[str, Any]:
+    """What goes into a model and comes out of it, and whether it batches."""
+    if seen is None:
+        return {"inputs": [], "outputs": [], "batches": False}
+
+    def told(tensors: Sequence[TensorSeen]) -> list[tuple[str, str, tuple[int, ...]]]:
+        return [(visible(each.name), each.dtype, each.dims) for each in tensors]
+
+    return {"inputs": told(seen.inputs), "outputs": told(seen.outputs), "batches": seen.max_batch_size > 0}
 
 
-def _most(number: int) -> int:
-    return min(max(number, 0), 0xFFFFFFFF)
+def _source(source: Source) -> dict[str, Any]:
+    title = source.model if source.version in (0, 1) else f"{source.model} v{source.version}"
+    if source.model and not source.execute:
+        title = f"{title}, {source.name}"
+    text = "\n".join(visible(line.expandtabs()) for line in _LINES.split(source.text))
+    of = [visible(source.model), source.version]
+    return {"title": visible(title or source.name), "text": text, "execute": source.execute, "of": of}
+
+
+def _numbers(session: Session) -> list[int]:
+    number = {span.id: i for i, span in enumerate(session.spans)} if session.marks else {}
+    return [number.get(mark.span, -1) for mark in session.marks]
+
+
+_LINES = re.compile("\r\n|\r|\n")  # as Python counts them
+_TIMES = ("sent", "queued", "started", "inferred", "ended", "device_ns")
+_COUNTS = ("id", "bytes_in", "bytes_out", "batch", "rows", "crossings", "source", "line")
+_FIELDS = (*_TIMES, *_COUNTS, "model", "version", "device", "kind", "state", "request_id", "error")
 
 
 def _marks(spans: Sequence[Span]) -> dict[str, tuple[str, Iterable[float]]]:

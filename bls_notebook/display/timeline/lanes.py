@@ -1,9 +1,10 @@
 """Where each span of a session is drawn: which lane, which row of it, which row of the queue above it.
 
-A lane is an instance, and one more for each GPU that spans have device time on. Requests that never ran
-have a lane of their model without an instance, and the instances of a model that did nothing share one.
-Within a lane the spans that overlap, as those of a decoupled model's event loop do, lie in rows above each
-other; those of one batch share a row.
+The first lane is the notebook's, which waits for what it has sent, or does work of its own. Every other lane
+is an instance, and one more for each GPU that spans have device time on. Requests that never ran have a lane
+of their model without an instance, and the instances of a model that did nothing share one. Within a lane
+the spans that overlap, as those of a decoupled model's event loop do, lie in rows above each other; those of
+one batch share a row.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _RUNS = 3  # of numbers of idle instances: more are only counted
 class Lane:
     """One line of the timeline.
 
-    ``kind`` is instance, idle (all instances of a model that did nothing), refused (requests of a model that
-    never ran) or gpu; ``name`` is the instance's, says which are idle, or is the device's; ``rows`` and
-    ``waits`` count its rows of blocks and of queued requests.
+    ``kind`` is notebook, instance, idle (all instances of a model that did nothing), refused (requests of a
+    model that never ran) or gpu; ``name`` is the instance's, says which are idle, or is the device's;
+    ``rows`` and ``waits`` count its rows of blocks and of queued requests.
     """
 
     kind: str
@@ -46,7 +47,14 @@ class Lane:
             return "never ran"
         if self.kind == "idle":
             return f"{self.name} idle"
-        return _short(self.name, self.model) if self.kind == "instance" else self.name
+        if self.kind == "notebook":
+            return ""
+        return _short(self.name, self.model) if self.kind == "instance" else "device"
+
+    @property
+    def title(self) -> str:
+        """Whose lane it is: its model's, else the notebook's or a GPU's."""
+        return self.model or self.name
 
 
 def _short(instance: str, model: str) -> str:
@@ -62,7 +70,8 @@ class Layout:
     Attributes
     ----------
     lanes : tuple of Lane
-        From top to bottom: callers above those they call, lanes of one model together, GPUs at the end.
+        From top to bottom: callers above those they call, lanes of one model together, GPUs at the end. The
+        notebook has one if it sent anything.
     lane, row : sequence of int
         Where each span runs.
     wait : sequence of int
@@ -138,7 +147,8 @@ def _lanes(session: Session, parent: Sequence[int]) -> list[_Key]:
     """The lanes in order: models by how deep they are called at most, then by their first request."""
     spans = session.spans
     depth = [0] * len(spans)
-    for i in sorted(range(len(spans)), key=lambda i: (spans[i].sent, spans[i].id)):
+    moments = [(span.sent, span.id) for span in spans]
+    for i in sorted(range(len(spans)), key=moments.__getitem__):
         if parent[i] >= 0:
             depth[i] = depth[parent[i]] + 1
     seen: set[_Key] = set()
@@ -160,7 +170,8 @@ def _lanes(session: Session, parent: Sequence[int]) -> list[_Key]:
         return (*deepest[model, version], model, version, kinds, _numbers(name))
 
     gpus: set[_Key] = {("gpu", span.device, "", 0) for span in spans if span.device_ns >= 0}
-    return [*sorted(seen, key=order), *sorted(gpus)]
+    notebook: list[_Key] = [("notebook", "notebook", "", 0)] if -1 in parent else []
+    return [*notebook, *sorted(seen, key=order), *sorted(gpus)]
 
 
 def _which(instances: Sequence[str], model: str) -> str:

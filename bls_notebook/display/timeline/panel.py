@@ -10,12 +10,14 @@ from bls_notebook.display.pictures.pen import DIM, INK, Box, Look, Pen, readable
 from bls_notebook.display.text import clip
 from bls_notebook.display.timeline.bins import Bins
 from bls_notebook.display.timeline.lanes import Lane
+from bls_notebook.display.timeline.notebook import notebook_time
 from bls_notebook.display.timeline.places import PICTURE, Panel
 from bls_notebook.display.units import duration
 from bls_notebook.observe.analysis.critical_path import Step
 from bls_notebook.observe.analysis.intervals import Interval
 from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.session import Span
+from bls_notebook.observe.visible import visible
 
 __all__ = ["draw_panel", "lane_words"]
 
@@ -45,12 +47,12 @@ def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink], path: list[Step] | 
         _calls(pen, panel, inks)
     bottom = max([panel.work + PICTURE.work, *(place.bottom for place in panel.places)])
     pen.stems([(panel.session.wall, panel.work + 2, bottom)], Look(DIM))
+    _marks(pen, panel, bottom)
 
 
 def lane_words(lane: Lane) -> str:
     """Return what stands beside a lane."""
-    which = "device" if lane.kind == "gpu" else lane.label
-    return clip(" · ".join(filter(None, (lane.model or lane.name, which))), 22)
+    return clip(" · ".join(filter(None, (lane.title, lane.label))), 22)
 
 
 def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
@@ -75,7 +77,7 @@ def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
     for place in panel.places:
         lane = place.lane
         same, model = (lane.model, lane.version) == model, (lane.model, lane.version)
-        if lane.model in inks:
+        if lane.kind != "gpu":
             pen.chip(-13, place.middle - 3.5, 7, 7, Look(inks[lane.model].light))
         quiet = same or lane.kind == "idle"
         pen.words(lane_words(lane), 0, place.middle, right=-19, align="end", colour=DIM if quiet else INK)
@@ -105,6 +107,30 @@ def _steps(pen: Pen, heights: Sequence[float], base: float, unit: float, look: L
     pen.area(steps_area(points, base, pen.end), look)
 
 
+def _marks(pen: Pen, panel: Panel, bottom: float) -> None:
+    """Moments that have a name: a line, and the word where it does not stand on the one before."""
+    marks = [(mark.ns, visible(mark.name)) for mark in panel.session.marks[:_CALLS]]
+    top = panel.work + 5
+    pen.stems([(ns, top, bottom) for ns, _ in marks], Look(INK, 0.45))
+    pen.marks([(ns, top + 4) for ns, _ in marks], "v", Look(INK), 5)
+    free = -1.0
+    for ns, name in marks:
+        words = clip(name, 24)
+        room = (width_of(words, 10) + 10) * pen.end / pen.plot
+        if ns >= free and ns + room <= pen.end:
+            pen.words(words, ns, top, right=4, size=10)
+            free = ns + room
+
+
+def _notebook(panel: Panel, tree: SpanTree, pale: Boxes, solid: Boxes) -> None:
+    """The lane of the notebook: solid where it works, pale where it waits."""
+    for place in panel.places[:1]:
+        if place.lane.kind == "notebook":
+            own, waits = notebook_time(panel.session, tree)
+            for pieces, boxes in ((own, solid), (waits, pale)):
+                boxes[""] = [(begin, place.blocks, end - begin, place.row - 1) for begin, end in pieces]
+
+
 def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink], faint: float) -> None:
     """Each request by itself."""
     pale: Boxes = {}
@@ -113,6 +139,7 @@ def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink], faint:
     wrong: list[Box] = []
     marks: list[tuple[float, float]] = []
     dot = pen.end / pen.plot * 1.2
+    _notebook(panel, tree, pale, solid)
     for i, span in enumerate(panel.session.spans):
         if not panel.shows(i):
             continue
@@ -191,8 +218,12 @@ def _shades(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink], faint:
                 own[lane].add(*piece)
         if panel.layout.wait[i] >= 0:
             waits[lane].add(span.sent, span.started)
+    if panel.layout.lanes and panel.layout.lanes[0].kind == "notebook":
+        busy[0].add(0, panel.session.wall)
+        for piece in notebook_time(panel.session, tree)[0]:
+            own[0].add(*piece)
     for k, place in enumerate(panel.places):
-        ink = inks[place.lane.model].light if place.lane.model in inks else DIM
+        ink = inks[place.lane.model].light if place.lane.kind != "gpu" else DIM
         rows = place.lane.rows
         both = zip(own[k].covered, busy[k].covered, strict=True)
         levels = [min(4, ceil((0.3 * all_ + 0.7 * mine) / rows * 5)) for mine, all_ in both]

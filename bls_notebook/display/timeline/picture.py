@@ -101,7 +101,7 @@ def _draw(
     names = [width_of(clip(session.name, 18), 13) for session in sessions] if len(sessions) > 1 else []
     labels = [width_of(lane_words(lane)) for layout in layouts for lane in layout.lanes]
     pen = make(max(session.wall for session in sessions) or 1, 27 + max([56.0, *names, *labels]), _RIGHT)
-    inks = model_inks({span.model for session in sessions for span in session.spans})
+    inks = model_inks({"", *(span.model for session in sessions for span in session.spans)})
     height = 4.0
     for number, (session, layout) in enumerate(zip(sessions, layouts, strict=True)):
         panel = Panel.of(session, layout, height, PICTURE, titled=len(sessions) > 1, number=number)
@@ -116,11 +116,12 @@ def _signs(sessions: Sequence[Session], inks: dict[str, Any], lit: bool) -> list
     """What the colours and signs mean: only what is in the picture."""
     spans = [span for session in sessions for span in session.spans]
     signs: list[tuple[Look | str, str]] = [
-        (Look(inks[name].light, over=inks[name].hatch), clip(name, 22)) for name in sorted(inks)[:_MODELS]
+        (Look(inks[name].light, over=inks[name].hatch), clip(name, 22))
+        for name in sorted(filter(None, inks))[:_MODELS]
     ]
     if any(span.queued < span.started for span in spans):
         signs.append((Look(DIM, hatch="/"), "queued"))
-    if any(span.parent for span in spans):
+    if spans:
         signs.append((Look("#b5b5b5", 0.5), "its calls run"))
     if any(span.marks for span in spans):
         signs.append(("▾", "a response"))

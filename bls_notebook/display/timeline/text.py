@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from bls_notebook.display.text import cells, clip
 from bls_notebook.display.timeline.bins import Bins
 from bls_notebook.display.timeline.lanes import Lane, Layout, lay_out
+from bls_notebook.display.timeline.notebook import notebook_time
 from bls_notebook.display.units import duration
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.session import Session
@@ -14,10 +15,11 @@ from bls_notebook.observe.visible import visible
 
 __all__ = ["timeline_lines", "timeline_text"]
 
-WORK, CALLS, NEVER = "█", "▒", "×"
+WORK, CALLS, NEVER, MARK = "█", "▒", "×", "▼"
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 _LANES = 24
 _LABEL = 28
+_MARKS = 12  # of which the name is told
 _LEAST = 20  # characters of the plot, however narrow the terminal
 
 
@@ -61,6 +63,15 @@ def timeline_lines(sessions: Sequence[Session], *, width: int = 100) -> list[str
             seen.update("1" if queue.strip() else "")
         if len(layout.lanes) > _LANES:
             lines.append(f"  and {len(layout.lanes) - _LANES} more lanes")
+        if session.marks:
+            points = [" "] * room
+            for mark in session.marks:
+                points[min(room - 1, mark.ns * room // wall)] = MARK
+            lines.append(f"  marks{' ' * (left - 7)}{''.join(points)}".rstrip())
+            told = [f"{visible(mark.name)} {duration(mark.ns / 1e9)}" for mark in session.marks[:_MARKS]]
+            more = len(session.marks) - _MARKS
+            told += [f"and {more} more"] if more > 0 else []
+            lines.append(clip(f"{' ' * left}{MARK} {', '.join(told)}", width))
     end = duration(wall / 1e9)
     lines.append(f"{' ' * left}0{' ' * max(1, room - 1 - len(end))}{end}")
     signs = {
@@ -74,9 +85,7 @@ def timeline_lines(sessions: Sequence[Session], *, width: int = 100) -> list[str
 
 
 def _label(lane: Lane) -> str:
-    if lane.kind == "gpu":
-        return f"{lane.name} · device"
-    return visible(f"{lane.model} · {lane.label}" if lane.label else lane.model)
+    return visible(f"{lane.title} · {lane.label}" if lane.label else lane.title)
 
 
 def _lanes(session: Session, layout: Layout, wall: int, room: int) -> list[tuple[str, str]]:
@@ -85,6 +94,10 @@ def _lanes(session: Session, layout: Layout, wall: int, room: int) -> list[tuple
     busy = [Bins(room, wall) for _ in layout.lanes]
     waits = [Bins(room, wall) for _ in layout.lanes]
     tree = SpanTree(session)
+    if layout.lanes and layout.lanes[0].kind == "notebook":
+        busy[0].add(0, session.wall)
+        for piece in notebook_time(session, tree)[0]:
+            own[0].add(*piece)
     for i, span in enumerate(session.spans):
         lane = layout.lane[i]
         if layout.wait[i] >= 0:

@@ -45,8 +45,10 @@ class Timeline(anywidget.AnyWidget):
     Attributes
     ----------
     selection : dict
-        What is selected in the browser: ``begin`` and ``end`` in ns, and for each of the ``sessions`` the
-        figures of that range, as `range_figures` gives them; empty if nothing is.
+        What is selected in the browser: ``begin`` and ``end`` in ns, and for each of the ``sessions`` how
+        many ``requests`` were under way then and how many of these ``failed``, how long they were ``queued``
+        in all and how much ``work`` was done on them (ns), and the same for each of the ``models``, with how
+        long it was ``busy`` instead of ``work``; empty if nothing is selected.
     focus : dict
         The request that was clicked or reached by keys: the number of its ``session`` and its span's
         ``id``; empty if none was.
@@ -74,7 +76,7 @@ class Timeline(anywidget.AnyWidget):
         titled: bool = True,
     ) -> None:
         records = [session.record] if other is None else [session.record, other.record]
-        inks = model_inks({span.model for record in records for span in record.spans})
+        inks = model_inks({"", *(span.model for record in records for span in record.spans)})
         self._records: tuple[Session, ...] = tuple(records)
         self._critical = critical
         drawn: list[dict[str, Any]] = []
@@ -96,6 +98,14 @@ class Timeline(anywidget.AnyWidget):
     def records(self) -> tuple[Session, ...]:
         """The sessions that it draws, from top to bottom."""
         return self._records
+
+    @property
+    def span(self) -> Span | None:
+        """The request that was clicked or reached by keys; None if none was."""
+        if not self.focus:
+            return None
+        spans = self._records[self.focus["session"]].spans
+        return next((span for span in spans if span.id == self.focus["id"]), None)
 
     @property
     def selected(self) -> tuple[tuple[Span, ...], ...]:

@@ -75,7 +75,12 @@ class Instance:
         self.name = name
         self.spec = InstanceSpec(name, "CPU", 0) if spec is None else spec
         self.device = device
-        self.place: Place = (ModelSeen(""), name, device, None)  # as a profile records it; see `LoadedModel.be`
+        self.place: Place = (
+            ModelSeen(""),
+            name,
+            device,
+            None,
+        )  # as a profile records it; see `LoadedModel.be`
         self.gpu = gpu
         self.backend = backend
         self.execute = backend.execute

@@ -43,7 +43,11 @@ __all__ = [
 
 _DEEP = 60  # frames between who sends a request from outside any model and the engine
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
-_LIBRARIES = (str(Path(__file__).resolve().parents[2]) + os.sep, str(Path(os.__file__).parent) + os.sep, "<frozen")
+_LIBRARIES = (
+    str(Path(__file__).resolve().parents[2]) + os.sep,
+    str(Path(os.__file__).parent) + os.sep,
+    "<frozen",
+)
 _own: dict[str, bool] = {}  # by file: whether its code is no library's
 
 

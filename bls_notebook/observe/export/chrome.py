@@ -35,7 +35,15 @@ def chrome_trace(session: SessionData) -> str:
         for point in track.points:
             at = point.at / 1e3
             named = {"name": point.name, "cat": point.kind, **here}
-            events.append({"ph": "i", "s": "t", "ts": at, "args": {"request": point.span} if point.span else {}, **named})
+            events.append(
+                {
+                    "ph": "i",
+                    "s": "t",
+                    "ts": at,
+                    "args": {"request": point.span} if point.span else {},
+                    **named,
+                }
+            )
             if point.sends:
                 flow = {"name": "request", "cat": "request", "id": point.sends, **here}
                 events.append({"ph": "s", "ts": at, **flow})

@@ -15,7 +15,7 @@ COLUMNS = (
     "id", "parent", "model", "version", "instance", "device", "kind", "state", "batch", "rows", "request_id",
     "thread", "sent", "queued", "started", "inferred", "ended", "released", "compute_input", "queue",
     "compute_infer", "compute_output", "duration", "device_ns", "bytes_in", "bytes_out", "crossings",
-    "cached", "responses", "error",
+    "cached", "responses", "source", "line", "error",
 )  # fmt: skip
 _DANGEROUS = ("=", "+", "-", "@", "\t", "\r")
 

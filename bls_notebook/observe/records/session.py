@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from bls_notebook.observe.analysis.session_statistics import Level, SessionStatistics
 
 __all__ = [
-    "SCHEMA", "Mark", "ModelSeen", "NamedMark", "Session", "SessionAnalysis", "Source", "Span", "load_session",
+    "SCHEMA", "Mark", "ModelSeen", "NamedMark", "Session", "SessionAnalysis", "Source", "Span",
+    "load_session",
 ]  # fmt: skip
 
 
@@ -94,8 +95,8 @@ class Session(SessionData, SessionAnalysis):
     """Everything that happened while a profile was on.
 
     ``began`` is the wall-clock time (ISO 8601, UTC), ``wall`` the length in nanoseconds; ``spans`` are in
-    the order of ``sent``; ``dropped`` counts the spans that did not fit into the limit. ``marks`` are those of
-    `bls.mark`; ``sources`` have the code that sent and served the requests, as it was.
+    the order of ``sent``; ``dropped`` counts the spans that did not fit into the limit. ``marks`` are those
+    of `bls.mark`; ``sources`` have the code that sent and served the requests, as it was.
     """
 
     @property
