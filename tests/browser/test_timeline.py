@@ -136,7 +136,8 @@ import triton_python_backend_utils as pb_utils, time
 class TritonPythonModel:
     def execute(self, requests):
         time.sleep(0.02)
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", r.inputs()[0].as_numpy())]) for r in requests]
+        arrays = [request.inputs()[0].as_numpy() for request in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", array)]) for array in arrays]
 """
 OUTER = """%%tritonmodel outer -q --input X FP32 [-1] --output Y FP32 [-1]
 import triton_python_backend_utils as pb_utils

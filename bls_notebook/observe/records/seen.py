@@ -9,11 +9,9 @@ from dataclasses import dataclass
 
 from bls_notebook.observe.records.plain import Record
 
-<<<<<<< HEAD
-__all__ = ["LEVELS", "NOBODY", "NOWHERE", "CodeLine", "Holder", "LogLine", "Maker", "ModelSeen"]
-=======
-__all__ = ["LEVELS", "NOBODY", "Holder", "LogLine", "Maker", "ModelSeen", "TensorSeen"]
->>>>>>> a277979 (wip: lines, sources, marks)
+__all__ = [
+    "LEVELS", "NOBODY", "NOWHERE", "CodeLine", "Holder", "LogLine", "Maker", "ModelSeen", "TensorSeen",
+]  # fmt: skip
 
 LEVELS = ("verbose", "info", "warning", "error")
 """Triton's levels, the least first."""
