@@ -59,11 +59,18 @@ _SUGGESTIONS = [
     ("%%tritonmodel a --input A FP32 [1] --output B TYPE_FP", ["TYPE_FP16", "TYPE_FP32", "TYPE_FP64"]),
     ("%%tritonmodel a --input ", []),
     ("%bls nosuchmodel", []),
+    ("%blsinspect ti", ["tidy", "times"]),
+    ("%blsinspect answ", ["answer"]),
+    ("%blscheck over", ["overlapped"]),
+    ("%blscheck overlapped 4 ", ["and", "of"]),
+    ("%blscheck queued < 5 ms of ti", ["tidy", "times"]),
+    ("%%blscheck called times 2 and verdict == hel", ["helped"]),
 ]
 
 
 @pytest.mark.usefixtures("models")
-def test_suggestions(complete: Complete) -> None:
+def test_suggestions(cells, complete: Complete) -> None:
+    cells("answer = %bls times IN=[1]")
     for line, expected in _SUGGESTIONS:
         whole = _up_to_word(line)
         assert complete(line) == [whole + word for word in expected]
@@ -71,7 +78,14 @@ def test_suggestions(complete: Complete) -> None:
 
 @pytest.mark.usefixtures("models")
 @pytest.mark.parametrize(
-    "line", ["%bls times IN=image_of_m", "%%bls\nimage_of_m", "%bls times IN=[image_of_m", "image_of_m"]
+    "line",
+    [
+        "%bls times IN=image_of_m",
+        "%blsinspect image_of_m",
+        "%%bls\nimage_of_m",
+        "%bls times IN=[image_of_m",
+        "image_of_m",
+    ],
 )
 def test_pythons_own_names_still_come(complete: Complete, line: str) -> None:
     assert complete(line) == [line.replace("image_of_m", "image_of_mine")]
@@ -191,6 +205,7 @@ _NAMES_IN_ORDINARY_CODE = [
     ("import bls_notebook as bls\nbls.load_s", ["load_session"]),
     ('answer["', ["COUNT", "OUT"]),
     ('f(model_name="tim', ["times"]),
+    ('import bls_notebook as bls\nbls.inspect("tim', ["times"]),
 ]
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Found", "in_python"]
 
+_FUNCTIONS = ("compare", "inspect")  # of the package, of a model each
 _REQUESTS = ("infer", "infer_async", "stream", "stream_async")
 _BY_NAME = ("load", "reload", "unload", "config", "record", "ready", "statistics", "statistics_records")
 _FOR_MODELS = ("load_model", "unload_model", "is_model_ready")
@@ -92,7 +93,7 @@ class _Strings:
                 return _devices()
             if not self._argument(inner, 0, "name") and inner.function != "statistics_records":
                 return None
-            asks = inner.function in (*_REQUESTS, "compare", "config", "record", "statistics", "reload")
+            asks = inner.function in (*_REQUESTS, *_FUNCTIONS, "config", "record", "statistics", "reload")
             return _ready(models) if asks else _names(models)
         sends = call.function in (*_REQUESTS, "compare")
         if sends and inner.opener == "{" and inner.key is None and self._argument(call, 1, "inputs"):
@@ -104,8 +105,8 @@ class _Strings:
     def _models_of(self, call: Bracket) -> Sequence[ModelRecord] | None:
         """The models that a call of a repository is about; None where it is something else's."""
         receiver = call.of.rpartition(".")[0]
-        if call.function == "compare":
-            return self._current if self._is(receiver, "compare", bls) else None
+        if call.function in _FUNCTIONS:
+            return self._current if self._is(receiver or call.of, call.function, bls) else None
         if call.function not in (*_REQUESTS, *_BY_NAME) or not receiver:
             return None
         known = self._code.variables.get(receiver)

@@ -81,8 +81,15 @@ def suggest(
         return line.fragment, configs + paths(line.fragment, folders=expected == "FOLDER")
     if option in ("--input", "--output") and not line.fragment.startswith("-"):
         return _datatypes(line.fragment, position)
+    if expected == "VALUE" and not line.fragment.startswith("-"):
+        found = _values(line, models, variables)
+        return (line.fragment, found) if found else None
     if line.opened:
         return line.fragment, []
+    if expected == "CLAIM" and not line.fragment.startswith("-"):
+        from .claims import after
+
+        return line.fragment, _begin(line.fragment, after(line.words, models))
     if option and parser.choices(option):
         return line.fragment, _begin(line.fragment, parser.choices(option))
     if verb is not None:
@@ -153,6 +160,18 @@ def _datatypes(fragment: str, before: int) -> tuple[str, list[str]]:
         return begun, []
     sign = "TYPE_" if begun.startswith("TYPE_") else ""
     return begun, _begin(begun, (f"{sign}{name}" for name in DTYPE_OF_DATATYPE))
+
+
+def _values(line: MagicLine, models: Sequence[ModelRecord], variables: Mapping[str, Any]) -> list[str]:
+    """Models and variables, at first those that can be looked into; none where Python has to say."""
+    known = [name for name in list(variables) if not name.startswith("_")]
+    if not line.fragment:
+        known = [name for name in known if _is_tensor(variables.get(name))]
+    return _begin(line.fragment, [*known, *(model.name for model in models if model.state == "READY")])
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, (bls.Response, bls.pb_utils.Tensor)) or hasattr(type(value), "__dlpack__")
 
 
 def _texts(variables: Mapping[str, Any]) -> list[str]:
