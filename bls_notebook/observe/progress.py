@@ -53,15 +53,13 @@ class Progress:
         self.what, self.total, self.unit = what, total, unit
         self.done = 0
         self._began = self._known = monotonic()
-        self._seen = 0.0  # what part was done when something was done last, at `_known`
+        self._seen = 0.0  # what part was done at `_known`, when it was seen to be more than before
         self._bar: Bar | None = None
         self._context: Context | None = None
 
     def step(self, count: int = 1) -> None:
         """Say that so many more of the total are done."""
         self.done += count
-        outer = _under_way[0] if _under_way else self
-        outer._seen, outer._known = _part(_under_way) or 0.0, monotonic()
 
     def __enter__(self) -> Progress:
         if threading.current_thread() is threading.main_thread() and _may_be_seen():
@@ -131,12 +129,21 @@ def _show_all() -> None:
             _any.clear()
             if _under_way:  # it began just then
                 _any.set()
-        elif monotonic() - now[0]._began >= FIRST_AFTER:
+            continue
+        _note(now)
+        if monotonic() - now[0]._began >= FIRST_AFTER:
             context = now[0]._context
             try:
                 context.run(_show, now) if context is not None else None
             except Exception:  # a frontend that is gone is no reason to fail
                 _under_way.clear()
+
+
+def _note(levels: list[Progress]) -> None:
+    """Note how far the outermost is, and since when."""
+    part = _part(levels) or 0.0
+    if part != levels[0]._seen:
+        levels[0]._seen, levels[0]._known = part, monotonic()
 
 
 def _show(levels: list[Progress]) -> None:

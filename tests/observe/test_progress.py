@@ -129,18 +129,16 @@ def test_the_time_that_is_left_is_no_better_than_it_is_known(
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(module, "monotonic", lambda: clock.now)
     one = Progress("a", 10, "run")
-    monkeypatch.setattr(module, "_under_way", [one])
     clock.now = 5.0
-    if done:
-        one.step(done)
+    one.step(done)
+    module._note([one])
     clock.now = now
     assert module._words([one]) == words
 
 
-def test_the_steps_of_the_inner_count_for_the_outer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_steps_of_the_inner_count_for_the_outer() -> None:
     outer, inner = Progress("models", 4), Progress("loading b", 2, "instance")
     levels = [outer, inner]
-    monkeypatch.setattr(module, "_under_way", levels)
     outer.done, inner.done = 1, 1
     assert module._part(levels) == pytest.approx(1.5 / 4)
     assert module._part([Progress("x"), inner]) == pytest.approx(0.5)
