@@ -29,6 +29,8 @@ class Notebook:
     definitions: dict[object, tuple[object, bool]] = field(default_factory=dict)  # kept by `redefinition`
     recorded: dict[str, Any] = field(default_factory=dict)
     """What magics recorded last, each by its name: for ``%blscheck``."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """The last profile and the last memory track, which the inspector finds requests in."""
     guesses: dict[tuple[str, ...], str] = field(default_factory=dict)
     """What was guessed, by the choices and the cell."""
     inspectors: Any = None  # of `output.inspectors`, while they are there

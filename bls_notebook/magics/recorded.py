@@ -14,3 +14,5 @@ def remember(notebook: Notebook, recorded: Any) -> None:
     from bls_notebook.observe.analysis.claims import records_of
 
     notebook.recorded.update(records_of(recorded))
+    if type(recorded).__name__ in ("Profile", "MemoryTrack"):  # no more: a response has tensors
+        notebook.kept[type(recorded).__name__] = recorded

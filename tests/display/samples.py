@@ -9,7 +9,14 @@ from bls_notebook.observe.analysis.judging import Judgement
 from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
-from bls_notebook.observe.records.inspection import Compared, ResponseView, TensorsCompared, TensorView
+from bls_notebook.observe.records.inspection import (
+    Compared,
+    RequestSeen,
+    ResponseView,
+    TensorsCompared,
+    TensorView,
+)
+from bls_notebook.observe.records.lifetimes import Life
 from bls_notebook.observe.records.metrics import BucketSeen, FamilyRecord, MetricRecord
 from bls_notebook.observe.records.model_view import Held, InstanceNow, ModelView, Setting
 from bls_notebook.observe.records.repository import (
@@ -19,6 +26,8 @@ from bls_notebook.observe.records.repository import (
     TensorRecord,
     TensorSpecRecord,
 )
+from bls_notebook.observe.records.seen import Maker
+from bls_notebook.observe.records.spans import Span
 from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times
 from bls_notebook.observe.records.tensors import Figures, Media, TextSeen
 
@@ -79,6 +88,27 @@ def model_view(**changes: Any) -> ModelView:
         "file": "model.py", "source": 'import os\n\n@wraps\ndef f():\n    return "a", 1, None  # why\n',
     }  # fmt: skip
     return ModelView(**{**given, **changes})
+
+
+def request_seen(**changes: Any) -> RequestSeen:
+    """What was recorded of a request: two spans, and a block of memory."""
+    given: dict[str, Any] = {
+        "profile": "In [3]",
+        "spans": (
+            Span(1, "caller", instance="caller_0", ended=9_000_000, inferred=9_000_000),
+            Span(
+                2, "callee", parent=1, instance="callee_0", sent=1_000_000, queued=1_000_000,
+                started=2_000_000,
+                inferred=7_000_000, ended=8_000_000, state="error", error="no weights\nat all",
+            ),
+        ),
+        "track": "In [4]", "begun": 50, "ended": 100,
+        "lives": (
+            Life(1, "gpu:0", 1024, 10, tensor="OUT", datatype="FP32", shape=(256,), maker=Maker("callee")),
+            Life(2, "cpu", 8, 60, 90, "tensor", "IN", "INT64", (1,)),
+        ),
+    }  # fmt: skip
+    return RequestSeen(**{**given, **changes})
 
 
 def compared() -> Compared:
@@ -199,5 +229,11 @@ def hostile() -> list[Any]:
         bad_model, (now, replace(now, state=h)), 1, None, (Held(h, 1, h, h),), 2, bad_error, (h,), (h,),
         (Setting(h, h, h), Setting(h, h, "default")), h, h,
     )  # fmt: skip
-    views = [inside, view, ResponseView(good, (view, view)), ResponseView(bad), unlike]
+    seen = RequestSeen(
+        h,
+        (Span(1, h, instance=h, state=h, error=h),),
+        h,
+        (Life(1, h, 1, 1, tensor=h, datatype=h, maker=Maker(h), how=h),),
+    )
+    views = [inside, view, ResponseView(good, (view, view), seen), ResponseView(bad), unlike]
     return [bad_model, good, bad, bad_error, devices, *messages, *views]

@@ -117,7 +117,7 @@ class _Search:
         """Visit what can be reached: first a little of each root, so that a large one hides no other."""
         rest: deque[Any] = deque()
         for root in roots:
-            if isinstance(root.value, ATOMS):
+            if issubclass(type(root.value), ATOMS):
                 continue
             self._roots.setdefault(id(root.value), []).append(root)
             if id(root.value) not in self._seen:
@@ -168,9 +168,9 @@ class _Search:
 
     def _inside(self, value: Any) -> Iterable[Any]:
         """What an object refers to, without what would lead into all of Python."""
-        if isinstance(value, np.ndarray):
+        if issubclass(type(value), np.ndarray):
             return _of_array(value)
-        if isinstance(value, types.FunctionType):
+        if issubclass(type(value), types.FunctionType):
             return (
                 *(value.__closure__ or ()),
                 *(value.__defaults__ or ()),
@@ -183,14 +183,14 @@ class _Search:
             return (memory,)
         if _is_closed(value):
             return ()
-        return [child for child in gc.get_referents(value) if not isinstance(child, ATOMS)]
+        return [child for child in gc.get_referents(value) if not issubclass(type(child), ATOMS)]
 
 
 def _of_array(array: np.ndarray[Any, Any]) -> Iterator[Any]:
     if array.base is not None:
         yield array.base
     if array.dtype == object and array.size <= ELEMENTS:
-        yield from (e for e in array.reshape(-1).tolist() if not isinstance(e, ATOMS))
+        yield from (e for e in array.reshape(-1).tolist() if not issubclass(type(e), ATOMS))
 
 
 def _is_namespace(value: Any) -> bool:
@@ -231,7 +231,7 @@ def frame_roots(asking: str) -> Iterator[SearchRoot]:
         if frame.f_code.co_flags & CO_OPTIMIZED and frame.f_trace is None and module not in skipped:
             ours = str(module).startswith("bls_notebook.")
             for name, value in _variables(frame):
-                if not isinstance(value, ATOMS) and not isinstance(value, types.FunctionType):
+                if not issubclass(type(value), (*ATOMS, types.FunctionType)):
                     yield SearchRoot("frame", "" if ours else f"{name} in {frame.f_code.co_name}()", value)
 
 

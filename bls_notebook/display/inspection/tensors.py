@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import Html, join, prose, tag
+from bls_notebook.display.inspection.requests import request_blocks
 from bls_notebook.display.inspection.seen import bars, line_html, media_html, number, sparks
 from bls_notebook.display.records.responses import response_head
 from bls_notebook.display.units import count, shape, size
@@ -34,6 +35,8 @@ def response_view_document(view: ResponseView) -> doc.Document:
     if view.tensors and left and len(view.tensors) > 1:
         names = ", ".join(tensor.name for tensor in view.response.tensors[len(view.tensors) :])
         blocks.append(doc.Words(parts.quiet(f"and {count(left, 'more output')}: {names}")))
+    if view.request is not None:
+        blocks += request_blocks(view.request)
     return doc.Document(blocks, styles=f"{_STYLES} error" if view.response.error else _STYLES)
 
 

@@ -40,6 +40,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 
 from . import model_roots as _model_roots  # noqa: F401 - where the search for holders begins
 from .code_lines import lines_of, place_finder
+from .kept import tracks
 
 __all__ = ["DEFAULT_LIMIT", "MemoryTrack", "track_memory"]
 
@@ -165,6 +166,7 @@ class MemoryTrack(LifetimesAnalysis):
                 gc.collect()  # what only garbage holds is no leak: it died when the block ended
                 _quiet(recording)
                 self._record = self._now()
+                tracks.add(self)
             finally:  # also on Ctrl-C
                 self._off(recording)
 

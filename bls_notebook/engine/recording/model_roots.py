@@ -66,7 +66,7 @@ def roots_of(loaded: LoadedModel) -> Iterator[SearchRoot]:
         yield SearchRoot("attribute", label, model, remedy)
         for kind in type(model).__mro__[:-1]:
             for attribute, value in list(vars(kind).items()):
-                if not attribute.startswith("__") and not isinstance(value, ATOMS):
+                if not attribute.startswith("__") and not issubclass(type(value), ATOMS):
                     yield SearchRoot("attribute", f"{label}.{attribute}", value, remedy)
         yield from _of_files(instance.modules, label, remedy)
 
@@ -75,7 +75,7 @@ def _of_files(home: ModelHome | None, label: str, remedy: str) -> Iterator[Searc
     for modname, found in [] if home is None else list(home.modules.items()):
         file = modname.rpartition(".")[2]
         for variable, value in list(vars(found).items()):
-            if not variable.startswith("__") and value is not home and not isinstance(value, ATOMS):
+            if not variable.startswith("__") and value is not home and not issubclass(type(value), ATOMS):
                 yield SearchRoot("attribute", f"{label}/{file}.py: {variable}", value, remedy)
 
 

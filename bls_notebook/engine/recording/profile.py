@@ -20,6 +20,7 @@ from bls_notebook.observe.freezing import session_of
 from bls_notebook.observe.records.session import Session, SessionAnalysis
 
 from .gpu_time import device_timer
+from .kept import profiles
 from .spans import record_begun
 
 __all__ = ["DEFAULT_LIMIT", "Profile", "profile"]
@@ -95,6 +96,7 @@ class Profile(SessionAnalysis):
                 self._dropped = log.dropped - self._dropped
             finally:
                 self._sentinel = None
+                profiles.add(self)
 
     def only_of(self, sender: Execution) -> None:
         """Keep only what this one sends from now on, and what that leads to; once it has been entered."""

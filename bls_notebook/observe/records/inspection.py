@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bls_notebook.observe.records.lifetimes import Life
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
+from bls_notebook.observe.records.spans import Span
 from bls_notebook.observe.records.tensors import Media, TextSeen
 
-__all__ = ["Compared", "ResponseView", "TensorView", "TensorsCompared"]
+__all__ = ["Compared", "RequestSeen", "ResponseView", "TensorView", "TensorsCompared"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -30,11 +32,28 @@ class TensorView(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class RequestSeen(Record):
+    """What was recorded of a request: its span with those that it led to, and lives of its tensors.
+
+    ``profile`` and ``track`` name where that was recorded; they are empty where nothing was on. A life counts
+    if it began, or was handed on, between ``begun`` and ``ended``, in ns since the track began.
+    """
+
+    profile: str = ""
+    spans: tuple[Span, ...] = ()
+    track: str = ""
+    lives: tuple[Life, ...] = ()
+    begun: int = 0
+    ended: int = 0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class ResponseView(Record):
     """A response, its outputs each as it wants to be seen."""
 
     response: ResponseRecord
     tensors: tuple[TensorView, ...] = ()
+    request: RequestSeen | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -18,6 +18,7 @@ from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.requests.response import Response
 
 from .differences import compared
+from .requests import request_seen
 from .tensors import array_view, datatype_of, tensor_view
 
 __all__ = ["Inspection", "inspect"]
@@ -91,7 +92,7 @@ class Inspection:
             views = tuple(
                 tensor_view(t, self.at if self.tensor else "", self.rate) for t in outputs[:OUTPUTS]
             )
-            return ResponseView(value.record, views)
+            return ResponseView(value.record, views, request_seen(value))
         if isinstance(value, Tensor):
             return tensor_view(value, self.at, self.rate)
         found = array_of(value)

@@ -64,8 +64,10 @@ class Response:
         final: bool = True,
         inputs: tuple[TensorRecord, ...] = (),
         known: Callable[[], Known | None] = lambda: None,
+        sent: float = 0.0,
     ) -> None:
         self._response = response
+        self._sent = sent  # a reading of `time.perf_counter`
         self._known = known  # what advice is made from, as long as the repository is there
         self._inputs = inputs
         self.model = model

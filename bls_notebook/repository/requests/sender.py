@@ -127,6 +127,7 @@ class Sender:
             index,
             final,
             known=self._known,
+            sent=started,
         )
 
     def send(self, request: InferenceRequest) -> Response:
