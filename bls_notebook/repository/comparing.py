@@ -10,13 +10,15 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Literal, overload
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.processor_time import held_part
+from bls_notebook.engine.recording.standing import Standing
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.observe.analysis.verdict import COUNTS, verdict
-from bls_notebook.observe.records.comparison import Comparison, Setting, Verification
+from bls_notebook.observe.records.comparison import Comparison, Setting, Verdict, Verification
 from bls_notebook.observe.records.overlap import Overlap
 from bls_notebook.observe.records.session import Session
 
@@ -140,6 +142,8 @@ def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: 
     gil_share = -1.0 if warmed.failed else held_part(workload.sequential)
     now = measure(workload, 0, repeat, gil_share, warmed)
     found = verdict(now.sequential, now.gathered, now.measured, {*COUNTS, *counts})
+    if found.cause == "contention":
+        found = _with_line(found, workload)
     settings = {0: now}
     models = found.models or _with_instances(now.gathered, workload.model)
     for count in random.sample(counts, len(counts)):
@@ -162,6 +166,21 @@ def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: 
     every = tuple(settings[c] for c in sorted(settings))
     rounds = len(now.gathered_walls)
     return Comparison(workload.model, workload.count, rounds, every, found, verification)
+
+
+def _with_line(found: Verdict, workload: Workload) -> Verdict:
+    """Say where instances that wait for each other stand."""
+    with Standing(found.model) as standing:
+        workload.gathered()
+    line = standing.line
+    if line is None:
+        return found
+    where = (
+        f"line {line.line}"
+        + f" of {line.function}" * bool(line.function)
+        + f", `{line.text}`" * bool(line.text)
+    )
+    return replace(found, advice=f"Most of them stood at {where}. {found.advice}")
 
 
 def _with_instances(session: Session, model: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from bls_notebook.repository.instance_counts import with_instances
 from tests.repository.workloads import CONFIG, HEAD, WORKLOADS, Workload, define
 
 # Those whose truth does not hang on what else the machine is doing now.
-_CERTAIN = ("sleeps", "batcher", "exec in", "blocking", "async, one")
+_CERTAIN = ("sleeps", "batcher", "exec in", "blocking", "async, one", "a lock", "response")
 
 
 def named(name: str) -> Workload:

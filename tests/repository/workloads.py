@@ -92,6 +92,31 @@ class TritonPythonModel:
         return answer(requests)
 """
 
+_LOCKED = """
+import threading
+class TritonPythonModel:
+    def initialize(self, args):
+        # What instances share outside their modules: a connection, a file, a device.
+        self.lock = vars(threading).setdefault("_shared_by_a_workload", threading.Lock())
+
+    def execute(self, requests):
+        with self.lock:
+            time.sleep(0.02)
+        return answer(requests)
+"""
+
+_BURNING_CHAIN = """
+class TritonPythonModel:
+    def execute(self, requests):
+        for request in requests:
+            tensor = pb_utils.get_input_tensor_by_name(request, "IN")
+            for name in ("first", "second"):
+                pb_utils.InferenceRequest(
+                    model_name=name, inputs=[tensor], requested_output_names=["OUT"]
+                ).exec()
+        return answer(requests)
+"""
+
 
 def _count(instances: int) -> str:
     return f"instance_group [{{ count: {instances} kind: KIND_CPU }}]\n"
@@ -145,6 +170,17 @@ WORKLOADS = (
     ),
     Workload("async, one at a time", "one_at_a_time", {"awaits": (_ONE_AT_A_TIME, _count(1))}),
     Workload("little work", "little", {"little": (_LITTLE, _count(1))}),
+    Workload("a lock that instances share", "contention", {"locked": (_LOCKED, _count(4))}),
+    Workload("response cache", "cached", {"cached": (_SLEEPER, "response_cache { enable: true }\n")}),
+    Workload(
+        "a chain of pure Python",
+        "gil",
+        {
+            "first": (_BURNER, _count(1)),
+            "second": (_BURNER, _count(1)),
+            "chained": (_BURNING_CHAIN, _count(2)),
+        },
+    ),
 )
 
 

@@ -28,16 +28,17 @@ from bls_notebook.observe.analysis.replay import (
     replay,
 )
 from bls_notebook.observe.analysis.span_tree import SpanTree, holds
-from bls_notebook.observe.analysis.verdict_words import Facts, advice, roughness, sentence
+from bls_notebook.observe.analysis.verdict_words import WORTH, Facts, advice, roughness, sentence
 from bls_notebook.observe.records.comparison import Measured, Verdict, WhatIf, failures
-from bls_notebook.observe.records.session import ModelSeen, Session
+from bls_notebook.observe.records.session import ModelSeen, Session, Span
 from bls_notebook.observe.visible import spoken
 
 __all__ = ["COUNTS", "DISTURBED", "verdict"]
 
 COUNTS = (1, 2, 4)
+CONTENDED = 1.4  # times as long: beside others, something is waited for
 LITTLE = 300_000  # ns of a request: below, sending and switching tasks is a large part of it
-GAIN = 1.15  # what a change has to bring to be worth a word
+GAIN = WORTH  # what a change has to bring
 NEAR = 0.8  # of the best possible: near it
 DISTURBED = 0.1  # of its processor time: so long it waited for others who had the processors
 
@@ -232,10 +233,10 @@ class _Case:
         free = dict.fromkeys(self.models, UNLIMITED)
         best = max(self.measured.sequential / max(self._wall(free), chain, 1), self.speedup)
         limits = self._limits()
-        what_ifs = self._what_ifs(limits, counts)
+        cause, key = self._cause(limits, best)
+        what_ifs = () if cause in ("contention", "cached") else self._what_ifs(limits, counts, cause)
         chosen = min((w for w in what_ifs if w.wall <= 1.05 * min(x.wall for x in what_ifs)),
                      key=lambda w: w.count, default=None)  # fmt: skip
-        cause, key = self._cause(limits, best)
         if cause not in ("queue", "one_at_a_time", "partly", "chain", "batched"):
             chosen = None
         count = 0
@@ -243,6 +244,9 @@ class _Case:
         now = self._wall(self.capacity)
         if chosen is not None and now > GAIN * chosen.wall:
             count = chosen.count
+        elif cause == "queue" and max(self.bound, self.own_cpu) * GAIN * GAIN > now:
+            # They queue, but for want of processors: instances would queue for these.
+            cause, key = self._busy(best)
         waiting, part = self._waited(key) if key else (0, 0.0)
         found = Verdict(
             cause,
@@ -259,7 +263,12 @@ class _Case:
         )
         seen = self.models.get(key) if key else None
         batch = max((size for size, _ in self.batches.values()), default=0)
-        facts = Facts(found, self.measured, seen, self.python, waiting, batch)
+        alone, together = (
+            median(self._self_times(run).get(key, [0]) if key else [0])
+            for run in (self.sequential, self.gathered)
+        )
+        cached = len(self._cached())
+        facts = Facts(found, self.measured, seen, self.python, waiting, batch, cached, alone, together)
         return replace(found, sentence=sentence(facts), advice=advice(facts), note=roughness(facts))
 
     def _by_code(self, cause: str) -> float:
@@ -269,9 +278,12 @@ class _Case:
         requests = self._gathering() if cause == "sync_exec" else self.requests
         return self.measured.sequential / self._wall(capacities(self.gathered), requests)
 
-    def _what_ifs(self, limits: list[Key], counts: tuple[int, ...]) -> tuple[WhatIf, ...]:
+    def _what_ifs(self, limits: list[Key], counts: tuple[int, ...], cause: str) -> tuple[WhatIf, ...]:
         roots = {r.model for r in self.requests} & self.models.keys()
-        keys = limits or [k for k in roots if self.models[k].scheduler != "ensemble"]
+        # Where each instance is a process of its own, all that hold Python's lock gain by more of them.
+        keys = limits or [
+            k for k in (self.models if cause == "gil" else roots) if self.models[k].scheduler != "ensemble"
+        ]
         out = []
         now = self.capacity
         for count in sorted(set(counts)):
@@ -290,20 +302,23 @@ class _Case:
             return "one", root
         if self.batches and speedup > GAIN:
             return "batched", max(self.batches, key=lambda key: self.batches[key][0])
+        cached = self._cached()
+        if 2 * len(cached) > len(self.requests):
+            return "cached", key_of(cached[0])
         if self._each() < LITTLE and speedup < 1.5:
             return "little", root
         bound = max(self.python, self.own_cpu)
         now = max(self._queues(self.capacity), bound)
+        contended = self._contended(now)
+        if contended is not None:
+            return "contention", contended
         for key in self.sync_callers:
             wall = self._queues(capacities(self.gathered, self.serial_now - {key}), self._gathering())
             if max(wall, bound) * GAIN < now:
                 return "sync_exec", key
         # Where Python's lock or the processors allow no less than there is, nothing else can help.
         if bound * GAIN > now:
-            # The lock first: without it, there would still be the processors, but not the other way round.
-            if self.python * GAIN > self.own_cpu:
-                return "gil", self._burner()
-            return ("helped" if self._near(best) else "cores"), self._burner()
+            return self._busy(best)
         for key in self.serial_now:
             return "blocking", key
         if limits:
@@ -313,6 +328,46 @@ class _Case:
         if self._near(best):
             return "helped", root
         return ("partly" if speedup > GAIN else "chain"), root
+
+    def _busy(self, best: float) -> tuple[str, Key | None]:
+        """What the work itself is bound by."""
+        # The lock first: without it, there would still be the processors, but not the other way round.
+        if self.python * GAIN > self.own_cpu:
+            return "gil", self._burner()
+        return ("helped" if self._near(best) else "cores"), self._burner()
+
+    def _cached(self) -> list[Span]:
+        """The requests that the response cache answered in both runs."""
+        runs = [
+            [s for s in run.spans if not s.parent and s.cached] for run in (self.sequential, self.gathered)
+        ]
+        return min(runs, key=len)
+
+    def _contended(self, expected: int) -> Key | None:
+        """The model whose instances wait for each other on something that is no processor; None for none.
+
+        A request of it takes longer beside others than alone, and all of them much longer than queues, the
+        processors and Python's lock explain, while there are processors to spare.
+        """
+        m = self.measured
+        spare = m.cores * m.gathered - m.cpu_gathered - m.waited_gathered
+        if m.gathered < CONTENDED * expected or spare < 0.25 * m.cores * m.gathered:
+            return None
+        alone, together = self._self_times(self.sequential), self._self_times(self.gathered)
+        slower = {
+            key: sum(times) - len(times) * median(alone[key])
+            for key, times in together.items()
+            if key in alone and median(times) > CONTENDED * max(1, median(alone[key]))
+        }
+        return max(slower, key=slower.__getitem__, default=None)
+
+    @staticmethod
+    def _self_times(session: Session) -> dict[Key, list[int]]:
+        tree, out = SpanTree(session), dict[Key, list[int]]()
+        for execution, members in tree.members.items():
+            if members[0].ran:
+                out.setdefault(key_of(members[0]), []).append(total(tree.self_time(execution)))
+        return out
 
     def _each(self) -> float:
         """How long a request takes by itself, ns."""

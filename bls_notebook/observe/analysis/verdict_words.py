@@ -10,6 +10,7 @@ from bls_notebook.observe.records.seen import ModelSeen
 __all__ = ["DOUBTFUL", "Facts", "advice", "give_or_take", "roughness", "sentence", "times"]
 
 ROUGH = 0.2  # of the time: without a processor
+WORTH = 1.15  # times as fast: less is not worth a word
 DOUBTFUL = 0.075  # standard error of a speed-up: from here on its figures are rough
 
 
@@ -23,6 +24,9 @@ class Facts:
     python: int
     waiting: int
     batch: int
+    cached: int = 0
+    alone: float = 0.0  # self time of a request, one after the other
+    together: float = 0.0  # and beside others
 
     @property
     def instances(self) -> int:
@@ -82,6 +86,17 @@ def sentence(f: Facts) -> str:
                 f"The coroutine of {name} blocks its event loop (it waits without await): its requests ran "
                 f"one after the other though they may share an instance, so {brought}."
             )
+        case "contention":
+            return (
+                f"The {instances} of {name} wait for each other: beside others a request takes "
+                f"{_time(f.together)} instead of {_time(f.alone)}, though processors are idle; {brought}, "
+                "and more instances would bring nothing."
+            )
+        case "cached":
+            return (
+                f"The response cache answered {f.cached} of {f.measured.requests} requests: nothing ran that "
+                "async could overlap."
+            )
         case "batched":
             return f"The batcher of {name} served up to {f.batch} requests by one execute: {brought}."
         case "little":
@@ -112,12 +127,20 @@ def advice(f: Facts) -> str:
         more += "."
     match v.cause:
         case "gil":
+            on_server = max((w.on_server for w in f.verdict.what_ifs), default=0.0)
+            there = f": up to {times(on_server)} times as fast there" if on_server > WORTH else ""
             return (
                 "Do the work in code that releases the lock (NumPy on whole arrays, ONNX), or take fewer, "
                 "larger requests. More instances do not help here, where they share one Python; on a Triton "
-                "server each instance is a process of its own: up to "
-                f"{times(max((w.on_server for w in f.verdict.what_ifs), default=0.0))} times as fast there."
+                f"server each instance is a process of its own{there}."
             )
+        case "contention":
+            return (
+                "Give each instance its own of what they share (a lock, a connection, a file), or use one "
+                "that takes several at a time."
+            )
+        case "cached":
+            return "Compare with inputs that differ, or without response_cache."
         case "sync_exec":
             return (
                 "Send by async_exec, and await asyncio.gather of those that do not need each other: "

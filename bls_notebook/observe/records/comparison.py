@@ -28,6 +28,8 @@ CAUSES = {
     "cores": "the processors are busy",
     "sync_exec": "sync exec inside an async execute",
     "blocking": "a coroutine blocks its event loop",
+    "contention": "instances wait for each other",
+    "cached": "the response cache answered",
     "one_at_a_time": "an async execute that is not decoupled serves one batch at a time",
     "batched": "a batcher serves many requests at once",
     "little": "too little work",
