@@ -36,7 +36,7 @@ from bls_notebook.observe.visible import spoken
 __all__ = ["COUNTS", "DISTURBED", "verdict"]
 
 COUNTS = (1, 2, 4)
-CONTENDED = 1.4  # times as long: beside others, something is waited for
+CONTENDED = 1.7  # times as long: beside others, something is waited for
 LITTLE = 300_000  # ns of a request: below, sending and switching tasks is a large part of it
 GAIN = WORTH  # what a change has to bring
 NEAR = 0.8  # of the best possible: near it
@@ -244,7 +244,7 @@ class _Case:
         now = self._wall(self.capacity)
         if chosen is not None and now > GAIN * chosen.wall:
             count = chosen.count
-        elif cause == "queue" and max(self.bound, self.own_cpu) * GAIN * GAIN > now:
+        elif cause == "queue" and max(self.python, self.own_cpu) * GAIN * GAIN > now:
             # They queue, but for want of processors: instances would queue for these.
             cause, key = self._busy(best)
         waiting, part = self._waited(key) if key else (0, 0.0)
@@ -351,7 +351,7 @@ class _Case:
         """
         m = self.measured
         spare = m.cores * m.gathered - m.cpu_gathered - m.waited_gathered
-        if m.gathered < CONTENDED * expected or spare < 0.25 * m.cores * m.gathered:
+        if m.gathered - m.waited_gathered < CONTENDED * expected or spare < 0.25 * m.cores * m.gathered:
             return None
         alone, together = self._self_times(self.sequential), self._self_times(self.gathered)
         slower = {

@@ -56,10 +56,11 @@ def sentence(f: Facts) -> str:
     instances = "one instance" if f.instances == 1 else f"{f.instances} instances"
     match v.cause:
         case "queue":
-            return (
-                f"{several} queued on the {instances} of {name} for {v.queued:.0%} of the time: {brought}, "
-                f"and it cannot help more until `instance_group.count` > {f.instances}."
+            more = (
+                f", and it cannot help more until `instance_group.count` > {f.instances}" if v.count else ""
             )
+            where = f"queued on the {instances} of {name} for {v.queued:.0%} of the time"
+            return f"{several} {where}: {brought}{more}."
         case "one_at_a_time":
             return (
                 f"{several} queued for {name} for {v.queued:.0%} of the time: its execute is async "
