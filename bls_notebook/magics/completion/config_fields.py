@@ -44,7 +44,7 @@ class _Message:
 
 def in_config(text: str, models: list[str]) -> tuple[str, list[str]]:
     """Return the word that config.pbtxt, up to the cursor, ends with, and what may stand in its place."""
-    fragment = re.search(r"\w*$", text)
+    fragment = re.search(r"\w*\Z", text)
     begun = fragment[0] if fragment else ""
     messages = [_Message(model_config_class().DESCRIPTOR)]
     of: Any = None  # the field that was named last

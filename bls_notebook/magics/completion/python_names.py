@@ -42,9 +42,9 @@ def in_python(code: Code, current: Sequence[ModelRecord]) -> Found | None:
     """
     place = place_of(without_magics(code.before))
     if not place.quote:
-        if code.before[-1:].isspace() or "." not in place.fragment:
+        of, dot, begun = place.fragment.rpartition(".")
+        if not dot or not code.before.endswith(begun or "."):
             return None
-        of, _, begun = place.fragment.rpartition(".")
         found = code.meaning(of)
         return None if found is None else (begun, [n for n in names_of(found) if n.startswith(begun)])
     if not place.brackets or "\n" in place.fragment:

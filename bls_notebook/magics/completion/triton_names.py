@@ -109,6 +109,8 @@ def names_of(value: Any) -> list[str]:
     """Return the public names of a module or class, without those that Python gives every class."""
     if isinstance(value, ModuleType):
         return list(value.__all__)
+    if not isinstance(value, type):
+        return [name for name in dir(value) if not name.startswith("_")]
     kinds = (kind for kind in value.__mro__ if kind.__module__.startswith("bls_notebook."))
     return list(dict.fromkeys(name for kind in kinds for name in vars(kind) if not name.startswith("_")))
 
