@@ -28,7 +28,8 @@ PARSER = Parser(
     "Runs the cell, which may send requests in any way, await included, and shows the life of every "
     "tensor that passed through one and of every block of GPU memory: bytes over time on each device "
     "with what was alive at the peak, a bar for each block, and what the cell left behind, who holds it, "
-    "and what to type to let go. A cell that fails shows what was recorded until then. "
+    "what to type to let go, and which lines of the models made what was there at the peak. A cell that "
+    "fails shows what was recorded until then. "
     "In scripts: with bls.track_memory().",
     """\
   %%blsmemory
@@ -41,7 +42,7 @@ PARSER = Parser(
 )
 _add = PARSER.add_argument
 _add("--into", type=identifier, metavar="NAME", help="a variable for what was recorded")
-_add("--save", metavar="FILE", help="a file for it, for bls.load_lifetimes; compressed if it ends with .gz")
+_add("--save", metavar="FILE", help="a file: .pickle for pytorch.org/memory_viz, else for bls.load_lifetimes")
 _add("--limit", type=whole_number(1), metavar="N", help="blocks that are kept; older dead ones are dropped")
 _add("--no-lines", action="store_true", help="note no lines of code: 0.2 to 0.5 µs less for each tensor")
 _add("--static", action="store_true", help="a figure, also where a widget can be shown")

@@ -33,5 +33,8 @@ def save(notebook: Notebook, magic: str, what: Any, file: str | None, reader: st
         notebook.say(f"{magic}: --save: {file}: {error}", "error")
     else:
         readable = reader != "load_session" or path.name.endswith((".json", ".json.gz"))
-        readable = readable and not path.name.endswith(".trace.json")
-        notebook.say(f"saved to {path.name}", hint=f"bls.{reader}({file!r}) reads it" if readable else "")
+        readable = readable and not path.name.endswith((".trace.json", ".pickle"))
+        hint = f"bls.{reader}({file!r}) reads it" if readable else ""
+        if path.suffix == ".pickle":
+            hint = "drop it on pytorch.org/memory_viz"
+        notebook.say(f"saved to {path.name}", hint=hint)

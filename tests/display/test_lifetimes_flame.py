@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from bls_notebook.display.lifetimes.bars import tall
 from bls_notebook.display.lifetimes.facts import device_facts, stacked
 from bls_notebook.display.lifetimes.flame import flame_figure, flame_lines, flame_svg, flames
-from bls_notebook.observe.analysis.peak_lines import peak_lines
 from bls_notebook.observe.records.lifetimes import CodeLine, Lifetimes
 from tests.display import lifetimes_samples as samples
 from tests.display.figures import words_in
@@ -34,7 +33,7 @@ def lined(draw: st.DrawFn) -> Lifetimes:
 @given(lined())
 def test_every_byte_of_a_peak_is_in_one_line(record: Lifetimes) -> None:
     for facts in device_facts(record):
-        lines = peak_lines(record, facts.name)
+        lines = record.lines(facts.name)
         assert sum(line.bytes for line in lines) == facts.peak
         assert len({(line.model, line.line.file, line.line.line, line.what) for line in lines}) == len(lines)
 

@@ -13,7 +13,7 @@ from bls_notebook.display.pictures.pen import DIM, INK, Look, Pen, readable, wid
 from bls_notebook.display.pictures.svg import SvgPen
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import count, duration, size
-from bls_notebook.observe.analysis.peak_lines import LineBytes, peak_lines
+from bls_notebook.observe.analysis.by_line import LineBytes
 from bls_notebook.observe.records.lifetimes import Lifetimes
 from bls_notebook.observe.visible import visible
 
@@ -61,7 +61,7 @@ def flames(record: Lifetimes) -> list[Flame]:
     known = device_facts(record)
     least = max(each.peak for each in known) / _LEAST
     for facts in [each for each in known if each.peak > least][:_DEVICES]:
-        lines = peak_lines(record, facts.name)
+        lines = record.lines(facts.name)
         title = f"{facts.label}: {size(facts.peak)} at {duration(facts.peak_ns / 1e9)}"
         found.append(Flame(facts.name, title, facts.peak, lines, tuple(_boxes(lines))))
     return found

@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bls_notebook.observe.record_file import RecordFile
+from bls_notebook.observe.records.lives import Life, Stay
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.seen import NOBODY, NOWHERE, CodeLine, Holder, Maker
+from bls_notebook.observe.records.seen import NOWHERE, CodeLine, Holder, Maker
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.analysis.by_line import LineBytes
 
 __all__ = [
     "NOWHERE", "SCHEMA", "CodeLine", "DeviceSeen", "Holder", "Life", "Lifetimes", "LifetimesAnalysis",
@@ -17,51 +21,6 @@ __all__ = [
 ]  # fmt: skip
 
 SCHEMA = 1
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Stay(Record):
-    """One stop of a block on its way: as which tensor it came to whom, and when.
-
-    ``role`` is input (a model's input), output (a response that its requester got) or view (it was exported
-    by DLPack). ``shape`` may be that of a part of the block.
-    """
-
-    ns: int
-    role: str
-    tensor: str
-    datatype: str = ""
-    shape: tuple[int, ...] = ()
-    at: Maker = NOBODY
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Life(Record):
-    """One block of memory: born, perhaps copied or moved from another, handed on, and dead.
-
-    ``kind`` is tensor (it passed through a request) or allocation (a block of a GPU's pool that no request
-    has seen). ``source`` is the ``id`` of the block that it is a copy of, 0 for none, and ``how`` says why:
-    new, copy (the giver kept its own) or transfer (to another device; it took ``transfer_ns``). ``died``
-    is -1 while it lives. ``tensor`` is the first name that it had. ``line`` is where in its maker's code it
-    was made: nowhere for the engine's copy of an input.
-    """
-
-    id: int
-    device: str
-    bytes: int
-    born: int
-    died: int = -1
-    kind: str = "tensor"
-    tensor: str = ""
-    datatype: str = ""
-    shape: tuple[int, ...] = ()
-    maker: Maker = NOBODY
-    source: int = 0
-    how: str = "new"
-    transfer_ns: int = 0
-    stays: tuple[Stay, ...] = ()
-    holders: tuple[Holder, ...] = ()
-    line: CodeLine = NOWHERE
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -161,6 +120,18 @@ class LifetimesAnalysis:
         top = max(self.levels(device), key=lambda level: (level.bytes, -level.ns))
         return Peak(top.ns, top.bytes, tuple(life for life in self.alive(top.ns) if life.device == device))
 
+    def lines(self, device: str) -> tuple[LineBytes, ...]:
+        """Return which lines of code made what was alive at the peak of a device, the largest first.
+
+        Parameters
+        ----------
+        device : str
+            ``cpu``, ``gpu:0``.
+        """
+        from bls_notebook.observe.analysis.by_line import by_line
+
+        return by_line(self.peak(device).lives)
+
     def left_behind(self) -> tuple[Life, ...]:
         """Return what requests made and somebody still holds, the largest first.
 
@@ -169,7 +140,13 @@ class LifetimesAnalysis:
         return _largest_first(filter(is_left_behind, self.record.lives))
 
     def save(self, path: str | Path) -> Path:
-        """Write the lifetimes to a JSON file, for `load_lifetimes`; compressed where it ends with ``.gz``.
+        """Write the lifetimes to a file; what its name ends with says how.
+
+        Parameters
+        ----------
+        path : str or Path
+            ``.pickle`` is a memory snapshot of PyTorch's, for pytorch.org/memory_viz; all else is JSON for
+            `load_lifetimes`, compressed where it ends with ``.gz``.
 
         Returns
         -------
@@ -181,6 +158,10 @@ class LifetimesAnalysis:
         BLSError
             It cannot be written.
         """
+        if Path(path).suffix == ".pickle":
+            from bls_notebook.observe.export.memory_viz import save_memory_viz
+
+            return save_memory_viz(self.record.lives, path)
         return _FILE.save(self.record, path)
 
 

@@ -1,19 +1,20 @@
-"""Which lines of code made what was there when a device had most bytes."""
+"""Which lines of code made what was there together."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bls_notebook.observe.records.lifetimes import Life, Lifetimes
+from bls_notebook.observe.records.lives import Life
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.seen import NOWHERE, CodeLine
 
-__all__ = ["LineBytes", "peak_lines"]
+__all__ = ["LineBytes", "by_line"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LineBytes(Record):
-    """What one line of a model's code had at the peak: ``bytes`` in so many ``blocks``.
+    """What one line of a model's code has made of some blocks: ``bytes`` in so many ``blocks``.
 
     An empty ``model`` is the notebook. Where no line made them, ``what`` says why they are there.
     """
@@ -26,22 +27,10 @@ class LineBytes(Record):
     tensors: tuple[str, ...] = ()
 
 
-def peak_lines(record: Lifetimes, device: str) -> tuple[LineBytes, ...]:
-    """Return what was there when most bytes were alive on a device, by the lines that made it.
-
-    Parameters
-    ----------
-    record : Lifetimes
-    device : str
-        ``cpu``, ``gpu:0``.
-
-    Returns
-    -------
-    tuple of LineBytes
-        The largest first.
-    """
+def by_line(lives: Iterable[Life]) -> tuple[LineBytes, ...]:
+    """Return what made some blocks, by lines of code; the largest first."""
     found: dict[tuple[str, str, int, str], list[Life]] = {}
-    for life in record.peak(device).lives:
+    for life in lives:
         if life.bytes:
             key = life.maker.model, life.line.file, life.line.line, _what(life)
             found.setdefault(key, []).append(life)
