@@ -6,9 +6,10 @@ which happens wherever Python frees memory, inside a garbage collection too. Not
 alive, and the weak references that the ledger holds, one for each block, change nothing about what the engine
 copies. What was noted becomes lives later, in `book`.
 
-It costs 1.0 to 1.2 µs for each tensor that is handed over: little of a call that takes a millisecond, and a
-third of one that takes 8 µs; and some tenths more for the line that made it. Half of it is making a weak reference with a callback, and calling that: in
-Python there is no way to 5% of so short a call (`benchmarks/memory_tracking.py`).
+It costs 1.0 to 1.2 µs for each tensor that is handed over, and some tenths more for the line that made it:
+little of a call that takes a millisecond, and a third of one that takes 8 µs. Half of it is making a weak
+reference with a callback, and calling that: in Python there is no way to 5% of so short a call
+(`benchmarks/memory_tracking.py`).
 
 A block in host memory has the weak reference to its owner as its key: the log holds it, so that no two blocks
 in it have the same. One on a GPU has the name of the GPU and a number (see `gpu_block`).
