@@ -74,6 +74,11 @@ def test_nothing_breaks_out() -> None:
     assert not page.find("img")
 
 
+def test_numbers_stand_at_the_right_and_names_at_the_left() -> None:
+    page = Page(document_html(watch_document(WatchRecord(0.0, "m", NOW.models))))
+    assert len(page.find("th", "bls-num")) == 6
+
+
 @pytest.fixture
 def watched() -> Watched:
     pytest.importorskip("anywidget")

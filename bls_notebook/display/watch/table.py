@@ -23,7 +23,7 @@ def watch_document(record: WatchRecord, missing: bool = False) -> doc.Document:
     title = doc.Line([parts.name(record.place), parts.quiet("closed" if record.closed else f"at {at}")])
     used = [model for model in record.models if model.in_use]
     heads = "model", "state", "busy", "queue", "answered", "failed", "p50", "p99"
-    columns = [doc.Column(head, how) for head, how in zip(heads, "  rrrrtt", strict=True)]
+    columns = [doc.Column(head, how.strip()) for head, how in zip(heads, "  rrrrtt", strict=True)]
     blocks: list[doc.Block] = [title]
     if used:
         caption = f"What the models of {record.place} do"
