@@ -118,6 +118,8 @@ _PATHS = [
     ("%tritonrepo use --h", ["--help"]),
     ("%blsprofile times --save m", ["models/", '"more of them/"', "my.json"]),
     ("%%blsmemory --save my", ["my.json"]),
+    ('import bls_notebook as bls\nx = bls.ModelRepository( "', ['"models/', '"more of them/']),
+    ('import bls_notebook as bls\nx = bls.load_session( "my', ['"my.json']),
 ]
 
 

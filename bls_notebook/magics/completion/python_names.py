@@ -16,6 +16,7 @@ from bls_notebook import pb_utils
 
 from .config_fields import enumeration
 from .own_tensors import tensors_of_cell
+from .paths import paths
 from .place import Bracket, Place, call_text, place_of, without_magics
 from .triton_names import Code, names_of
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Found", "in_python"]
 
+_FILES = ("load_session", "load_comparison", "load_lifetimes")
 _FUNCTIONS = ("compare", "inspect")  # of the package, of a model each
 _REQUESTS = ("infer", "infer_async", "stream", "stream_async")
 _BY_NAME = ("load", "reload", "unload", "config", "record", "ready", "statistics", "statistics_records")
@@ -72,6 +74,8 @@ class _Strings:
         if inner.function in ("get_input_config_by_name", "get_output_config_by_name"):
             inputs, outputs = self._own()
             return inputs if "input" in inner.function else outputs
+        if inner.function in ("ModelRepository", *_FILES):
+            return self._paths(inner)
         if inner.keyword == "model_name":
             return _ready(self._current)
         if inner.function in _FOR_MODELS and self._argument(inner, 0, "model_name"):
@@ -82,6 +86,12 @@ class _Strings:
                 return self._tensors(outer, self._current, "outputs")
             return None
         return self._of_repository(inner, outer)
+
+    def _paths(self, call: Bracket) -> Iterable[str] | None:
+        if call.keyword or not self._is(call.of.rpartition(".")[0] or call.of, call.function, bls):
+            return None
+        found = paths(f'"{self._place.fragment}', folders=call.function == "ModelRepository")
+        return [path[1:] for path in found]
 
     def _of_repository(self, inner: Bracket, outer: Bracket) -> Iterable[str] | None:
         call = inner if inner.opener == "(" else outer
