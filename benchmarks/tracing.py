@@ -69,8 +69,8 @@ def pipeline(repo: bls.ModelRepository) -> Measure:
     return measure
 
 
-def profiled() -> Any:
-    return bls.profile()
+def profiled(lines: bool = True) -> Any:
+    return bls.profile(lines=lines)
 
 
 def watched(repo: bls.ModelRepository) -> Any:
@@ -103,6 +103,7 @@ def summary(rounds: list[dict[str, list[int]]]) -> dict[str, Any]:
     """Medians of all calls, and of each round the ratio: of medians, and of means (pauses included)."""
     both = {state: [ns for one in rounds for ns in one[state]] for state in ("off", "on")}
     medians = sorted(median(one["on"]) / median(one["off"]) for one in rounds)
+    least = {state: min(median(one[state]) for one in rounds) / 1e3 for state in ("off", "on")}
     means = sorted(np.mean(one["on"]) / np.mean(one["off"]) for one in rounds)
     return {
         "off_us": median(both["off"]) / 1e3,
@@ -110,6 +111,7 @@ def summary(rounds: list[dict[str, list[int]]]) -> dict[str, Any]:
         "ratio": median(medians),
         "ratio_quartiles": [medians[len(medians) // 4], medians[-1 - len(medians) // 4]],
         "ratio_of_means": float(median(means)),
+        "added_us": least["on"] - least["off"],
         "rounds": len(rounds),
     }
 
@@ -117,6 +119,7 @@ def summary(rounds: list[dict[str, list[int]]]) -> dict[str, Any]:
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="What recording spans costs.")
     parser.add_argument("--watch", action="store_true", help="a watch instead of a profile")
+    parser.add_argument("--no-lines", action="store_true", help="a profile that keeps no lines of code")
     parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
     parser.add_argument("--check", action="store_true", help=f"exit status 1 where a ratio is over {TARGET}")
     parser.add_argument("--json", type=Path, default=None, help="default: in results, none if quick")
@@ -130,7 +133,7 @@ def main() -> int:
         repo.load(model)
     # A watch looks twice a second: so long must each measurement be at least.
     part = (4 if options.quick else 1) / 60 if options.watch else 6 if options.quick else 1
-    begin = (lambda: watched(repo)) if options.watch else profiled
+    begin = (lambda: watched(repo)) if options.watch else lambda: profiled(not options.no_lines)
     # Label, how to measure, calls of a round, how many calls its figure is of.
     cases: list[tuple[str, Measure, int, int]] = [
         ("sync, 64 B", bls_calls(repo, "bench_caller", "kept"), round(400 / part), 1),
@@ -146,7 +149,7 @@ def main() -> int:
             if number:  # the first is for warming up
                 rounds[label].append(found)
     repo.close()
-    print(f"{'':26}{'off':>12}{'on':>12}{'on / off':>10}   quartiles      of means   spans a call")
+    print(f"{'':26}{'off':>12}{'on':>12}{'on / off':>10}   quartiles      of means   spans a call   added")
     missed = False
     figures = {}
     for label, _, calls, width in sorted(cases, key=lambda case: case[0], reverse=True):
@@ -157,9 +160,14 @@ def main() -> int:
         print(
             f"{label:26}{one['off_us']:9.1f} µs{one['on_us']:9.1f} µs{one['ratio']:10.3f}"
             f"   {low:.3f} .. {high:.3f}{one['ratio_of_means']:9.3f}{one['spans_a_call']:12.1f}"
+            f"{one['added_us']:9.2f} µs"
         )
     path = options.json or (
-        None if options.quick else RESULTS.with_stem("watching") if options.watch else RESULTS
+        None
+        if options.quick or options.no_lines
+        else RESULTS.with_stem("watching")
+        if options.watch
+        else RESULTS
     )
     if path is not None:
         about = {

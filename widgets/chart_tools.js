@@ -9,7 +9,7 @@ import { counted, make } from "./common.js";
 const EVERY_KEY = [
   ["Ctrl + wheel, + −", "zoom"], ["drag, Shift + wheel, Shift + ← →", "pan"], ["double click, z", "zoom to it"],
   ["click, Enter", "tell about it"], ["/  n  N", "search, next, previous"],
-  ["0", "show all"], ["f", "fill the screen, and back"], ["Esc", "clear"],
+  ["0", "show all"], ["right click, Create New View for Output", "dock it beside the notebook, in JupyterLab"], ["f", "fill the screen, and back"], ["Esc", "clear"],
 ];
 
 /** The buttons above a chart; `bar` and `card` have their places in it. */

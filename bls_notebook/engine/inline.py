@@ -19,6 +19,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from bls_notebook.devices.tracking import ledger
+from bls_notebook.observe import recording
+from bls_notebook.observe.recording import nbytes
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -74,7 +76,8 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
         before = _get_caller()
         running_loop = _get_running_loop()
         response: InferenceResponse | None = None
-        guard = record = None
+        guard = timer = None
+        span = 0
         try:
             try:
                 held.extend(starmap(take, _ONCE))
@@ -100,7 +103,13 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
             begun = request._arrived
             rows = rows_of(request) if batching else 1
             if request._span:  # it is recorded for a profile
-                record = spans.InlineRecord(execution, request, rows)
+                execution.span = span = request._span
+                options, inputs = request._options, request._inputs
+                one = len(inputs) == 1 and inputs[0]._datatype != "BYTES"
+                size = inputs[0]._array.nbytes if one else nbytes(inputs)
+                del inputs
+                if instance.gpu >= 0:
+                    timer = spans.measured(span, instance.gpu)
             if ledger.recording is not None:
                 execution.track = getattr(request, "_track", 0)
             execution.started = started = perf_counter_ns()
@@ -131,15 +140,27 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
                 try:
                     response = failure(execution, error, True)
                 finally:
-                    if record is not None:
-                        record.ended(response, ended, ended, True)
+                    if span:
+                        facts = options, size, begun, rows, ended, ended
+                        spans.record_inline(execution, timer, response, *facts, failed=True)
             else:
                 ended = perf_counter_ns()
                 count((rows, begun, started, started, inferred, ended))
                 if len(alone) >= FOLD_AT:
                     statistics.fold()
-                if record is not None:
-                    record.ended(response, inferred, ended)
+                if span:
+                    log = recording.active
+                    at_once = timer is None and execution.ticket is None
+                    if at_once and log is not None and response is not None and response._error is None:
+                        outs = response._outputs
+                        one = len(outs) == 1 and outs[0]._datatype != "BYTES"
+                        log.whole.extend((
+                            span, parent.span, instance.place, options, size, begun, 0, thread, rows, started,
+                            inferred, ended, outs[0]._array.nbytes if one else nbytes(outs),
+                        ))  # fmt: skip
+                    else:
+                        facts = options, size, begun, rows, inferred, ended
+                        spans.record_inline(execution, timer, response, *facts)
         finally:
             # Each of these is one step that needs no memory; whatever comes in between, the next is taken.
             try:

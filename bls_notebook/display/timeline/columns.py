@@ -309,6 +309,8 @@ def _share(
         begins, ends = begins[order], np.maximum.accumulate(ends[order])
         busy = ends - np.maximum(begins, np.concatenate([[0], ends[:-1]]))
         share = float(busy.clip(0).sum()) / wall
+    if kind == "notebook":
+        return f"{share:.0%}"
     return "idle" if not share else "<1%" if share < 0.01 else f"{share:.0%}"
 
 

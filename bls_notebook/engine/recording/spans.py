@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from sys import _getframe
 from time import perf_counter_ns
 from types import FrameType
 from typing import Any
@@ -21,12 +20,13 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.observe import recording
 from bls_notebook.observe.recording import Log, nbytes
 from bls_notebook.observe.records.seen import ModelSeen
+from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
 __all__ = [
-    "InlineRecord",
+    "measured",
     "note_crossings",
     "note_site",
     "record_answer",
@@ -36,6 +36,7 @@ __all__ = [
     "record_begun",
     "record_ensemble",
     "record_ensemble_over",
+    "record_inline",
     "record_refused",
     "record_response",
     "record_sent",
@@ -61,17 +62,11 @@ def note_crossings(log: Log, span: int, before: Sequence[Tensor], after: Sequenc
         log.crossed.extend((span, moved))
 
 
-def note_site(sites: list[Any], span: int, kind: str, sender: Execution) -> None:
-    """Record which code sends a request; called by what receives it."""
-    try:
-        if sender.model is not None and kind != "stream":
-            frame: FrameType | None = _getframe(4)  # note_site, received, the execution's exec, the request's
-        else:
-            frame = _outside(_getframe(3))
-    except ValueError:  # nothing called it: a thread does nothing else
-        return
-    if frame is not None:
-        sites.extend((span, frame.f_code, frame.f_lasti))
+def note_site(sites: list[Any], span: int, frame: FrameType | None) -> None:
+    """Record which code sends a request, by a frame within what sends it: the first that is no library's."""
+    found = _outside(frame)
+    if found is not None:
+        sites.extend((span, found.f_code, found.f_lasti))
 
 
 def _outside(frame: FrameType | None) -> FrameType | None:
@@ -167,54 +162,43 @@ def record_answer(span: int, response: InferenceResponse) -> None:
         log.answer(span, perf_counter_ns(), response)
 
 
-class InlineRecord:
-    """Of a request that runs on its caller's thread; made when it begins, and recorded when it is over."""
+def measured(span: int, gpu: int) -> Any:
+    """Begin to measure the time of a request on a GPU; None, or what is to be ended."""
+    log = recording.active
+    return None if log is None else log.measure((span,), gpu)
 
-    __slots__ = ("_bytes_in", "_execution", "_options", "_rows", "_sent", "_timer")
 
-    def __init__(self, execution: Execution, request: InferenceRequest, rows: int) -> None:
-        instance, inputs = execution.instance, request._inputs
-        assert instance is not None
-        execution.span = span = request._span
-        self._execution = execution
-        self._options = request._options
-        self._sent = request._arrived
-        self._rows = rows
-        one = len(inputs) == 1 and inputs[0]._datatype != "BYTES"
-        self._bytes_in = inputs[0]._array.nbytes if one else nbytes(inputs)
-        log = recording.active
-        self._timer = None if log is None or instance.gpu < 0 else log.measure((span,), instance.gpu)
+def record_inline(
+    execution: Execution,
+    timer: Any,
+    response: InferenceResponse | None,
+    options: Options,
+    bytes_in: int,
+    sent: int,
+    rows: int,
+    inferred: int,
+    ended: int,
+    failed: bool = False,
+) -> None:
+    """Record a request that ran on its caller's thread; the plain case is recorded where it ends.
 
-    def ended(
-        self, response: InferenceResponse | None, inferred: int, ended: int, failed: bool = False
-    ) -> None:
-        """It has been executed, and answered unless `response` is None.
-
-        One that has `failed` without a response was struck by what goes on to the caller.
-        """
-        if self._timer is not None:
-            self._timer.end()
-        execution, log = self._execution, recording.active
-        instance, parent = execution.instance, execution.parent
-        if log is None or instance is None or parent is None:
-            return
-        span, started = execution.span, execution.started
-        if response is not None and response._error is None and execution.ticket is None:  # all at once
-            outs = response._outputs
-            one = len(outs) == 1 and outs[0]._datatype != "BYTES"
-            log.whole.extend((
-                span, parent.span, instance.place, self._options, self._bytes_in, self._sent, 0,
-                execution.thread, self._rows, started, inferred, ended,
-                outs[0]._array.nbytes if one else nbytes(outs),
-            ))  # fmt: skip
-            return
-        kind = "ensemble" if parent.combined else "sync"
-        who = (span, parent.span, instance.place[0], kind, self._options.request_id)
-        log.begun.extend((*who, self._bytes_in, self._sent, started))
-        log.place(span, instance.place, self._rows, started)
-        log.ran.extend((span, inferred, ended))
-        if execution.ticket is None and (failed or response is not None):
-            log.answer(span, ended, response)
+    It has been executed, and answered unless `response` is None. One that has `failed` without a response was
+    struck by what goes on to the caller.
+    """
+    if timer is not None:
+        timer.end()
+    log, instance, parent = recording.active, execution.instance, execution.parent
+    if log is None or instance is None or parent is None:
+        return
+    span, started = execution.span, execution.started
+    kind = "ensemble" if parent.combined else "sync"
+    log.begun.extend((
+        span, parent.span, instance.place[0], kind, options.request_id, bytes_in, sent, started,
+    ))  # fmt: skip
+    log.place(span, instance.place, rows, started)
+    log.ran.extend((span, inferred, ended))
+    if execution.ticket is None and (failed or response is not None):
+        log.answer(span, ended, response)
 
 
 def record_batch(execution: Execution, now: int = 0) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from sys import _getframe
 from time import perf_counter_ns
 
 from bls_notebook.devices.registry import gpus_were_seen
@@ -87,8 +88,17 @@ def received(
         except IndexError:
             out._span = log.take()
         if out._span:
-            if log.sites is not None:
-                note_site(log.sites, out._span, kind, sender)
+            sites = log.sites
+            if sites is not None:
+                try:
+                    if sender.model is None or kind == "stream":
+                        note_site(sites, out._span, _getframe(2))
+                    else:  # this, the execution's `exec`, the request's, and the model's code
+                        frame = _getframe(3)
+                        sites.extend((out._span, frame.f_code, frame.f_lasti))
+                        del frame
+                except ValueError:  # nothing called it: its thread does nothing else
+                    pass
             if inputs and gpus_were_seen() and model.cpu_only:
                 note_crossings(log, out._span, inputs, out._inputs)
             if out._requested.__class__ is Wanted:
