@@ -37,6 +37,7 @@ _ONE = {
 _MANY = {
     "ModelRecord": "records.models.models_document",
     "ResponseRecord": "records.many.responses_document",
+    "StreamRecord": "records.streams.streams_document",
     "StatisticsRecord": "records.statistics.statistics_document",
     "FamilyRecord": "records.metrics.metrics_document",
 }
@@ -69,13 +70,14 @@ def render(
     width: int = 100,
     empty: str = "",
     live: bool = False,
+    texts: Sequence[tuple[str, str]] = (),
 ) -> Display:
     """Draw a record, or a sequence of them, as text (of `width` terminal cells) and HTML.
 
-    Of responses, `stream` says whether they are of one request, not one of each of many; and `running`
-    whether more of them may come. An empty sequence is one of `empty` (the name of a record), by default of
-    responses if `stream`, else of models. `live` allows a widget to cover the picture of a record that has
-    one, where a kernel and anywidget are there.
+    Of responses, `stream` says whether they are of one request, not one of each of many; `running` whether
+    more of them may come, and `texts` what the pieces of its outputs say together. An empty sequence is one
+    of `empty` (the name of a record), by default of responses if `stream`, else of models. `live` allows a
+    widget to cover the picture of a record that has one, where a kernel and anywidget are there.
 
     Raises
     ------
@@ -84,7 +86,7 @@ def render(
     """
     if not isinstance(value, Record):
         kind = "ResponseRecord" if stream else _kind(value, empty)
-        given = {"stream": stream, "running": running} if kind == "ResponseRecord" else {}
+        given = {"stream": stream, "running": running, "texts": texts} if kind == "ResponseRecord" else {}
         return _shown(_MANY[kind], value, width, **given)
     kind = type(value).__name__
     if kind == "CallGraph":

@@ -154,6 +154,15 @@ _PROGRESS = """
 .bls-progress-bar>i{width:100%;opacity:.45;background:repeating-linear-gradient(115deg,var(--b-blue) 0 8px,transparent 8px 16px)}
 """
 
+_STREAM = """
+.bls-stream-name{margin-top:4px}
+.bls-stream-text{white-space:pre-wrap;overflow-wrap:anywhere;max-width:74em;font-size:14px;margin:3px 0 8px;padding:1px 0 1px 12px;border-left:3px solid var(--b-blue)}
+"""
+
+_LATENCY = """
+.bls-latency-histogram{max-width:720px;margin:0 0 6px}
+"""
+
 _FIGURE = """
 .bls-figure{display:block;width:100%;max-width:1240px;margin:6px 0 2px}
 &dark .bls-figure{filter:invert(.9333) hue-rotate(180deg);mix-blend-mode:lighten}
@@ -206,8 +215,9 @@ _DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
 
 _COMMON = (_BASE, _TABLE)
 _PARTS = {
-    "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "changes": _CHANGES, "stats": _STATS, "metrics": _METRICS,
-    "devices": _DEVICES, "progress": _PROGRESS, "figure": _FIGURE, "session": _SESSION, "seen": _SEEN,
+    "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "changes": _CHANGES, "stats": _STATS,
+    "metrics": _METRICS, "devices": _DEVICES, "progress": _PROGRESS, "figure": _FIGURE, "stream": _STREAM,
+    "latency": _LATENCY, "session": _SESSION, "seen": _SEEN,
     "guess": _GUESS,
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from bls_notebook.devices.tracking.holders import SearchRoot, kinds, providers
 from bls_notebook.engine.recording.model_roots import DEFAULT_REMEDY, say_how_to_reload
 
 from .notebook import Notebook
-from .output.results import Responses
+from .output.results import Responses, Streams
 
 __all__ = ["watch_memory"]
 
@@ -18,7 +18,7 @@ _HISTORY = "%reset -f out"  # takes Out, _, __ and ___ away
 _LAST = ("_", "__", "___")
 _HIDDEN = ("In", "Out", "_ih", "_oh", "_dh", "_i", "_ii", "_iii", "exit", "quit", "get_ipython")
 
-kinds[Responses] = "response"
+kinds[Responses] = kinds[Streams] = "response"
 
 
 def watch_memory(notebook: Notebook) -> Callable[[], None]:

@@ -14,7 +14,7 @@ from bls_notebook import Response
 from bls_notebook import display as displays
 from bls_notebook.observe.records.plain import Record
 
-from .output.results import Models, Records, Responses
+from .output.results import Models, Records, Responses, Streams, answers_of
 from .settings import BLSNotebook
 
 __all__ = ["Notebook"]
@@ -48,10 +48,10 @@ class Notebook:
         if name:
             self.shell.user_ns[name] = value
 
-    def answered(self, result: Response | Responses) -> None:
+    def answered(self, result: Response | Responses | Streams) -> None:
         """Take note of what a request gave: it is what one looks into without saying at what."""
-        last = result[-1] if isinstance(result, Responses) and result else result
-        self.latest = weakref.ref(last)
+        answers = answers_of(result)
+        self.latest = weakref.ref(answers[-1] if answers else result)
 
     @property
     def cell_number(self) -> int:
@@ -72,7 +72,11 @@ class Notebook:
         if isinstance(value, Responses):
             records = [self._chosen(record, opens) for record in value.records]
             stream = value.stream or not records
-            return displays.render(records, stream=stream, running=value.running, width=width)
+            running, texts = value.running, value.texts
+            return displays.render(records, stream=stream, running=running, width=width, texts=texts)
+        if isinstance(value, Streams):
+            records = [self._chosen(record, opens) for record in value.streams]
+            return displays.render(records, width=width, empty=value.of)
         if isinstance(value, Records):
             return displays.render([self._chosen(record) for record in value], width=width, empty=value.of)
         if not isinstance(value, Record):

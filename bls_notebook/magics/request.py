@@ -14,7 +14,7 @@ from bls_notebook.observe.progress import Progress, progress
 from .failing import CellInterrupted, debug_later, fail_on, reported
 from .notebook import Notebook
 from .output.live import LiveTable
-from .output.results import Responses
+from .output.results import Responses, Streams, answers_of
 from .parsing.arguments import Parser, identifier, names, whole_number
 from .parsing.expressions import Variables, evaluate
 from .parsing.request_line import RequestLine, read_line
@@ -24,10 +24,13 @@ from .recorded import remember
 __all__ = ["PARSER", "bls_line"]
 
 Call = dict[str, Any]
+Result = Response | Responses | Streams
 
 PARSER = Parser(
     "%bls",
-    "Sends a request to a model and gives its response, or a list of them with -n or --stream. "
+    "Sends a request to a model and gives its response, or a list of them with -n or --stream (with both, "
+    "a list for each stream). Pieces of text that stream are joined: answers.text() gives them too. Of more "
+    "than 20 requests, -n shows median, p90, p99 and a histogram. "
     "INPUT=EXPRESSION is an input by its name; the expression sees the notebook's variables. Arrays are "
     "sent as they are; lists, numbers and text take the data type that the model's config asks for. "
     "An error response is shown, not raised (unless "
@@ -37,6 +40,7 @@ PARSER = Parser(
   %bls add_sub INPUT0=[1, 2, 3] INPUT1=np.ones(3)
   answer = %bls add_sub INPUT0=a INPUT1=a + b --outputs OUTPUT0
   %bls square_int32 IN=[4] --stream
+  %bls square_int32 IN=[4] --stream -n 50
   %bls add_sub INPUT0=a INPUT1=b -n 64 --async --into answers
   %bls counter IN=[1] --sequence 7:start
 """,
@@ -49,7 +53,10 @@ _add("--device", metavar="WHERE", help="where the outputs should be: cpu, gpu:0"
 _add("--async", dest="in_loop", action="store_true", help="by async_exec; with -n all requests at once")
 _add("--stream", action="store_true", help="collect all responses of a decoupled model")
 _add("-n", dest="count", type=whole_number(1), metavar="N", help="send it N times")
-_add("--timeout", type=whole_number(0, "microseconds"), default=0, metavar="US", help="in microseconds")
+_add(
+    "--timeout", type=whole_number(0, "microseconds"), default=0, metavar="US",
+    help="microseconds in the queue, where the model's queue policy allows it (told where it does not)",
+)  # fmt: skip
 _add("--sequence", type=sequence, metavar="ID", help="correlation ID, then :start, :end or :start,end")
 _add("--parameters", metavar="A=1,B=2", help="request parameters: name=value, or an expression for a dict")
 _add("--version", type=whole_number(1), default=-1, metavar="V", help="of the model (default: the newest)")
@@ -59,12 +66,10 @@ _add("--into", type=identifier, metavar="NAME", help="a variable for the respons
 _add("-q", "--quiet", action="store_true", help="show nothing")
 
 
-def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> Response | Responses | None:
+def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> Result | None:
     """Send a request to a model."""
     read = read_line(PARSER, line, variables)
     arguments = PARSER.parse(read.words)
-    if arguments.stream and arguments.count is not None:
-        PARSER.error("-n and --stream exclude each other; a stream is of one request")
     call = _call(read, arguments, variables)
     with reported(notebook):
         # Clearer than Triton's words for a model that is not ready, or is asked for one response only.
@@ -77,7 +82,7 @@ def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
     notebook.answered(result)
     if not arguments.quiet or arguments.into:  # plain data about it: the tensors are nobody's for that
         remember(notebook, result)
-    responses = result if isinstance(result, Responses) else [result]
+    responses = answers_of(result)
     errors = [response.record.error for response in responses if response.error is not None]
     messages = [error.message for error in errors if error is not None]
     came = getattr(result, "shown_in", None) == notebook.cell_number
@@ -105,9 +110,11 @@ def _call(read: RequestLine, arguments: argparse.Namespace, variables: Variables
     }
 
 
-def _send(notebook: Notebook, call: Call, arguments: argparse.Namespace) -> Response | Responses:
+def _send(notebook: Notebook, call: Call, arguments: argparse.Namespace) -> Result:
     """Send one request, or one that streams, or several: in a row, or all at once in an event loop."""
     repository, count = bls.current_repository(), arguments.count
+    if arguments.stream and count is not None:
+        return _streams(notebook, call, arguments)
     arrived = Responses(stream=arguments.stream)
 
     async def one() -> Response:
@@ -170,6 +177,44 @@ def _stream(
         table.finish()
 
 
+def _streams(notebook: Notebook, call: Call, arguments: argparse.Namespace) -> Streams:
+    """Send many requests to a decoupled model: a stream after the other, or all at once in an event loop."""
+    repository, count = bls.current_repository(), arguments.count
+    arrived = Streams(Responses(stream=True) for _ in range(count))
+    ended = 0
+
+    async def one(stream: Responses) -> None:
+        async for response in repository.stream_async(**call):
+            stream.append(response)
+        end(stream)
+
+    async def together() -> None:
+        await asyncio.gather(*map(one, arrived))
+
+    def end(stream: Responses) -> None:
+        nonlocal ended
+        stream.complete = True
+        ended += 1
+        told.step()
+
+    try:
+        with progress(arguments.model, count, "stream") as told:
+            if arguments.in_loop:
+                repository.run(together)
+                return arrived
+            for stream in arrived:
+                stream.extend(repository.stream(**call))
+                end(stream)
+    except BaseException as error:
+        arrived[:] = [stream for stream in arrived if stream]
+        notebook.assign(arguments.into, arrived)  # what came before Ctrl-C is not lost
+        if isinstance(error, KeyboardInterrupt):
+            state = f"{ended} of {count} streams had ended"
+            raise CellInterrupted(f"interrupted: {state}; what was under way was cancelled") from None
+        raise
+    return arrived
+
+
 def _interrupted(arguments: argparse.Namespace, arrived: int) -> str:
     if arguments.stream:
         state = f"{arrived} responses had arrived"
@@ -182,10 +227,9 @@ def _interrupted(arguments: argparse.Namespace, arrived: int) -> str:
     return f"interrupted: {state}; what was under way was cancelled"
 
 
-def _debug_first_error(notebook: Notebook, result: Response | Responses) -> None:
+def _debug_first_error(notebook: Notebook, result: Result) -> None:
     """Let ``%debug`` open where a model raised, if one did."""
-    responses = result if isinstance(result, Responses) else [result]
-    record = next((r.record.error for r in responses if r.error is not None), None)
+    record = next((r.record.error for r in answers_of(result) if r.error is not None), None)
     failure = bls.current_repository().last_failure
     if record is not None and failure is not None and record.kind == type(failure).__name__:
         debug_later(notebook, failure)

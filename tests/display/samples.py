@@ -8,7 +8,7 @@ from typing import Any
 from bls_notebook.observe.analysis.judging import Judgement
 from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
-from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
+from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord, InputSeen
 from bls_notebook.observe.records.inspection import (
     Compared,
     RequestSeen,
@@ -29,6 +29,7 @@ from bls_notebook.observe.records.repository import (
 from bls_notebook.observe.records.seen import Maker
 from bls_notebook.observe.records.spans import Span
 from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times
+from bls_notebook.observe.records.streams import StreamRecord
 from bls_notebook.observe.records.tensors import Figures, Media, TextSeen
 
 HOSTILE = (
@@ -186,6 +187,7 @@ def hostile_lists() -> list[Any]:
     figures = statistics(name=h, version=h, failures=((h, 1),))
     return [
         [figures, statistics(name=h, success=Times())],
+        [StreamRecord(h, 1, 0, 1, 0.1, 0.2, h), StreamRecord(h, 1, 1, error=ErrorRecord(h), warnings=(h,))],
         [family(name=h, help=h, kind=h, metrics=(bad,)), histogram(name=f"nv_{h}", metrics=(bad, bad))],
     ]
 
@@ -195,6 +197,7 @@ def hostile() -> list[Any]:
     h = HOSTILE
     spec = TensorSpecRecord(h, h, (1,), True)
     bad_error = ErrorRecord(h, h, (h, h), h, (FrameRecord(h, 1, h, 2, h, ((1, h), (2, h))),), h)
+    bad_error = replace(bad_error, inputs=(InputSeen(h, h, (1,), h),), unchecked=h, debug=True)
     bad_tensor = TensorRecord(
         h, h, (1,), h, 3, h, FIGURES, (Media(h, h, said=h), Media("image/png", h, said=h))
     )

@@ -23,6 +23,7 @@ from bls_notebook.observe.records.metrics import MetricRecord
 from bls_notebook.observe.records.repository import MessageRecord
 from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.records.statistics import Times
+from bls_notebook.observe.records.streams import StreamRecord
 from tests.display import lifetimes_samples
 from tests.display.page import Page
 from tests.display.samples import (
@@ -72,13 +73,15 @@ MANY: list[list[Any]] = [
     [model(), model(state="UNAVAILABLE", reason="r" * 80)],
     [response(i, warnings=("w",)) for i in range(40)], [response(0, tensors=(), error=error())],
     [statistics(), statistics(success=Times(), fail=Times())],
+    [StreamRecord("m", 1, i, 2, 0.1, 0.2, "text") for i in range(30)], [StreamRecord("m", error=error())],
     [family(), histogram(), family(name="nv_own")], [family(metrics=(MetricRecord(),) * 60)],
 ]  # fmt: skip
-KINDS = ("ModelRecord", "ResponseRecord", "StatisticsRecord", "FamilyRecord")
+KINDS = ("ModelRecord", "ResponseRecord", "StreamRecord", "StatisticsRecord", "FamilyRecord")
 
 
 def displays() -> list[str]:
     shown = [*(render(each) for each in [*ONE, *MANY]), render([response()], stream=True)]
+    shown.append(render([response()], stream=True, texts=[("OUT", "text")]))
     shown.append(guess_display(Guess(("a", "b"), outcome=(Shown("t", "<pre>t</pre>"),))))
     shown.append(guess_display(Guess(made="a", outcome=outcome("", [{"image/svg+xml": "<svg/>"}]))))
     shown += [render([], empty=kind) for kind in KINDS] + [render_config("m", 'a: { b: "c" } # d\ne: 1')]

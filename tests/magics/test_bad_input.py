@@ -108,7 +108,6 @@ def test_models_text_is_escaped_in_html(cells) -> None:
         ("%bls", "%bls: missing: MODEL."),
         ("%bls times IN=nothing", "%bls: input IN: nothing: NameError: name 'nothing' is not defined"),
         ("%bls times IN=[1] -n 0", "%bls: -n: got '0', expected a whole number from 1."),
-        ("%bls times IN=[1] -n 2 --stream", "%bls: -n and --stream exclude each other"),
         ("%bls times IN=[1] --into a.b", "%bls: --into: got 'a.b', expected the name of a variable"),
         (
             "%bls times IN=[1] --timeout soon",

@@ -59,7 +59,7 @@ def _blocks(record: ErrorRecord) -> Iterator[Block]:
             f"{t.name} {t.datatype} {shape(t.shape)}{'' if t.device == 'cpu' else f' on {t.device}'}"
             for t in record.inputs
         )
-        label = f"sent to {record.chain[-1]}" if record.chain else "sent"
+        label = visible(f"sent to {record.chain[-1]}") if record.chain else "sent"
         yield Note(
             label,
             given,

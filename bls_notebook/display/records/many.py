@@ -11,26 +11,33 @@ from dataclasses import dataclass
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.html import Html, join, tag, text
+from bls_notebook.display.html import Html, join, prose, tag, text
 from bls_notebook.display.records.errors import error_box
+from bls_notebook.display.records.latency import LATENCY_STYLES, LEAST, latency_blocks
+from bls_notebook.display.text import wrap
 from bls_notebook.display.units import count, duration, shape
 from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
-from bls_notebook.observe.visible import first_line, spoken
+from bls_notebook.observe.visible import first_line, spoken, visible
 
 __all__ = ["responses_document"]
 
 _LEFT = "no final flag: the stream was left before its end, so there may be more responses"
 _COLUMNS = 4  # tensor names that get a column each
 _WHOLE, _HEAD, _TAIL, _BAD = 20, 8, 3, 5  # rows: all, or the first, the last, and the first errors
+_MOST_TEXT = 20_000  # characters of a text that are shown
 Records = Sequence[ResponseRecord]
+Texts = Sequence[tuple[str, str]]
 
 
-def responses_document(records: Records, *, stream: bool = False, running: bool = False) -> doc.Document:
+def responses_document(
+    records: Records, *, stream: bool = False, running: bool = False, texts: Texts = ()
+) -> doc.Document:
     """Describe the responses of many requests: a summary, a row for each, the first error whole.
 
-    Of one request that streams (``stream``) the seconds count from the request. Where more may come
-    (``running``) it is no wonder that there was no final flag yet.
+    Of one request that streams (``stream``) the seconds count from the request, and ``texts`` are what the
+    pieces of its outputs say together, by their names. Where more may come (``running``) it is no wonder that
+    there was no final flag yet.
     """
     if not records:
         return doc.Document([doc.Words(parts.quiet("no responses"))])
@@ -39,11 +46,31 @@ def responses_document(records: Records, *, stream: bool = False, running: bool 
     mark = "✗" if error else "✓" if not is_open else "·" if running else "!"
     model, *facts = _summary(records, stream, running and is_open)
     blocks: list[doc.Block] = [doc.Line([parts.name(model), parts.quiet(parts.dots(*facts))], " · ", mark)]
-    blocks.append(_table(records, stream))
+    figures: list[doc.Block] = [] if stream else list(latency_blocks(_seconds(records)))
+    styles = LATENCY_STYLES.split() if figures else []
+    if texts:
+        figures, styles = [_text(name, said) for name, said in texts], ["stream"]
+    table = _table(records, stream)
+    title = count(len(records), "response")
+    blocks += [*figures, doc.Fold(title, [table], error is not None)] if figures else [table]
     blocks.append(doc.Warnings(_warnings(records, is_open and not running)))
     if error:
         blocks.append(error_box(error, gap=True))
-    return doc.Document(blocks, styles="error" if error else "")
+    return doc.Document(blocks, styles=" ".join([*styles, *["error"] * bool(error)]))
+
+
+def _seconds(records: Records) -> list[float]:
+    """How long answers took; what failed was often refused at once."""
+    return [record.seconds for record in records if record.seconds is not None and not record.error]
+
+
+def _text(name: str, said: str) -> doc.Block:
+    """What the pieces of an output say together."""
+    more = f" … {len(said) - _MOST_TEXT:,} more characters" if len(said) > _MOST_TEXT else ""
+    shown = f"{said[:_MOST_TEXT]}{more}"
+    label = tag("div", parts.name(name).html, Html(" "), parts.quiet("as text").html, cls="stream-name")
+    html = join(label, tag("div", prose(shown), cls="stream-text"))
+    return doc.Both(lambda width: [f"  {visible(name)}:", *wrap(shown, width, "    ")], html)
 
 
 def _table(records: Records, stream: bool) -> doc.Table:
@@ -119,6 +146,8 @@ def _summary(records: Records, stream: bool, running: bool) -> list[str]:
         sent = sum(bool(r.tensors) for r in records)
         spread = [f"first after {duration(times[0])}", f"last after {duration(times[-1])}"] if times else []
         return [*first, count(sent, "response"), *errors, *spread, *["running"] * running]
+    if len(_seconds(records)) >= LEAST:  # they have figures of their own
+        return [*first, count(len(records), "request"), *errors]
     both = f"{duration(min(times))} to {duration(max(times))}" if times else ""
     spread = [f"median {duration(quartiles(times).median)}", both] if times else []
     return [*first, count(len(records), "request"), *errors, *spread]

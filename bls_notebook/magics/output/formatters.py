@@ -11,11 +11,11 @@ from typing import Any
 from bls_notebook import BLSError
 from bls_notebook.magics.notebook import Notebook
 
-from .results import Families, Models, Responses, Statistics
+from .results import Families, Models, Responses, Statistics, Streams
 
 __all__ = ["add_formatters"]
 
-_LISTS: tuple[type, ...] = (Responses, Models, Statistics, Families)
+_LISTS: tuple[type, ...] = (Responses, Streams, Models, Statistics, Families)
 # By name: most of them are imported when they are first used.
 _NAMES = (
     "engine.recording.memory_track.MemoryTrack",

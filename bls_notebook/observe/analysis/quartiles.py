@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bls_notebook.observe.records.plain import Record
 
-__all__ = ["NONE", "Quartiles", "quartiles"]
+__all__ = ["NONE", "Quartiles", "percentile", "quartiles"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -36,11 +36,13 @@ def quartiles(values: Iterable[float]) -> Quartiles:
     ordered = sorted(map(float, values))
     if not ordered:
         return NONE
+    median, q1, q3 = (percentile(ordered, part) for part in (0.5, 0.25, 0.75))
+    return Quartiles(len(ordered), median, q1, q3, ordered[0], ordered[-1], sum(ordered))
 
-    def at(part: float) -> float:
-        place = part * (len(ordered) - 1)
-        below = int(place)
-        above = min(below + 1, len(ordered) - 1)
-        return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
-    return Quartiles(len(ordered), at(0.5), at(0.25), at(0.75), ordered[0], ordered[-1], sum(ordered))
+def percentile(ordered: Sequence[float], part: float) -> float:
+    """Return what such a part of ascending values is not above; between two of them interpolated."""
+    place = part * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])

@@ -22,6 +22,7 @@ from .inputs import preferred_memory_of, tensors_of
 from .parameters import client_parameters
 from .response import Response
 from .streaming import AsyncWalk, Walk
+from .timeouts import timeout_warnings
 from .tracing import trace_of
 
 __all__ = ["Sender", "takes_arguments_of"]
@@ -118,6 +119,9 @@ class Sender:
         """Return a response as it is shown; `index` is its place in a stream."""
         seconds = (response._arrived or perf_counter()) - started
         model = self._server.find(request._model_name, request._model_version)
+        timeout = request._options.timeout
+        if timeout and not index and model is not None:
+            response._warnings += timeout_warnings(model.spec, timeout)
         return Response(
             response,
             request._model_name,
