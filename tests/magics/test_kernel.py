@@ -52,9 +52,9 @@ class Kernel:
         self.client = client
 
     def run(
-        self, cell: str, on_stream: Any = None, **answers: Any
+        self, cell: str, on_stream: Any = None, person: bool = False
     ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Run a cell; its reply, and its outputs as messages."""
+        """Run a cell, as a `person` does who may be asked or as a script; its reply, and its outputs."""
         outputs: list[dict[str, Any]] = []
 
         def hook(message: dict[str, Any]) -> None:
@@ -69,7 +69,7 @@ class Kernel:
             if on_stream is not None and message["msg_type"] == "stream":
                 on_stream()
 
-        reply = self.client.execute_interactive(cell, output_hook=hook, timeout=SECONDS)
+        reply = self.client.execute_interactive(cell, output_hook=hook, timeout=SECONDS, allow_stdin=person)
         return reply["content"], outputs
 
 
@@ -98,6 +98,26 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
 
 def data_of(outputs: list[dict[str, Any]], kind: str) -> list[dict[str, str]]:
     return [m["content"]["data"] for m in outputs if m["msg_type"] == kind]
+
+
+LONG = """\
+import time
+from bls_notebook.observe import progress as told
+soon, told.FIRST_AFTER = told.FIRST_AFTER, 0.0
+with told.progress("loading it") as one:
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until and not getattr(one._bar, "_shown", False):
+        time.sleep(0.01)
+told.FIRST_AFTER = soon"""
+
+
+def test_what_takes_long_says_so_in_its_cell_and_is_gone_in_the_end(kernel: Kernel) -> None:
+    reply, outputs = kernel.run(LONG.replace("SECONDS", str(SECONDS)), person=True)
+    assert reply["status"] == "ok"
+    assert outputs[0]["msg_type"] == "display_data"
+    assert outputs[0]["content"]["data"]["text/plain"].startswith("loading it, ")
+    assert outputs[-1]["msg_type"] == "update_display_data"
+    assert outputs[-1]["content"]["data"] == {}
 
 
 def test_a_response_is_the_result_of_its_cell(kernel: Kernel) -> None:
