@@ -226,7 +226,9 @@ export class LifetimesChart extends Chart {
 
   /** @param {number} wide */
   margins(wide) {
-    return wide < 760 ? [0, this.panels.length > 1 ? 150 : 120, 90] : [0, this.lanes.some(({ line }) => line) ? 250 : 180, 150];
+    if (wide < 760) return [0, this.panels.length > 1 ? 150 : 120, 90];
+    const shared = this.ended.some((_, life) => this.c.holder_at[life + 1] - this.c.holder_at[life] > 1);
+    return [0, this.lanes.some(({ line }) => line) ? 250 : 180, shared ? 190 : 150];
   }
 
   /** @param {import("./axis.js").Pen} pen */

@@ -170,7 +170,9 @@ function paintLabel(chart, pen, { lane, lives, begins, steps, top }) {
   const stay = lives.filter((life) => c.died[life] < 0);
   if (!stay.length) return;
   const names = (/** @type {number} */ life) => holdersOf(c, info, life).map(({ who }) => who);
-  const whose = [...new Set(stay.flatMap((life) => (stay.length > 1 ? names(life).map(root) : names(life))))].join(", ") || "no holder found";
+  const [first = "no holder found", ...others] = new Set(stay.flatMap((life) => (stay.length > 1 ? names(life).map(root) : names(life))));
+  const owner = `${first.split(".")[0]}.`; // once is enough
+  const whose = [first, ...others.map((who) => (who.startsWith(owner) ? who.slice(owner.length - 1) : who))].join(", ");
   const all = `${stay.length.toLocaleString("en")}, ${size(stay.reduce((sum, life) => sum + c.bytes[life], 0))}: ${whose}`;
   const text = stay.length > 1 ? all : whose;
   const colour = stay.some((life) => c.left[life]) ? chart.ink(info.alarm) : theme.dim;

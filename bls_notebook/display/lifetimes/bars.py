@@ -152,7 +152,12 @@ def _draw_holders(pen: Pen, place: _Place) -> None:
     if not left:
         return
     holders = held(left)
-    text = holders[0].text + (f" and {len(holders) - 1:,} more" if len(holders) > 1 else "")
+    first, *others = holders[0].text.split(" and ")
+    model = first.partition(".")[0] + "."
+    text = ", ".join(
+        [first, *(each[len(model) - 1 :] if each.startswith(model) else each for each in others)]
+    )
+    text += f" and {len(holders) - 1:,} more" if len(holders) > 1 else ""
     if len(left) > 1:
         text = f"{len(left):,}, {size(sum(life.bytes for life in left))}: {text}"
     colour = LEFT_BEHIND if any(map(is_left_behind, left)) else INK
