@@ -68,7 +68,7 @@ function render({ model, el }) {
     }, text);
     const tabs = state.tensors.length > 1 && make("span", { role: "group", "aria-label": "Tensors" },
       tab("all", ""), ...state.tensors.map(([name]) => tab(name, name)));
-    const slice = tensor && tensor[1].length > 0 && make("span", {},
+    const slice = tensor && tensor[1].some((size) => size > 1) && make("span", {},
       make("label", { title: "A slice, such as [0, :, :, 1]" }, "slice", field("slice", {
         type: "text", placeholder: `[${tensor[1].map(() => ":").join(", ")}]`, value: state.at, "aria-label": "Slice",
       }, (text) => ask({ tensor: tensor[0], at: text }))), ...axes(state, tensor[1]));
@@ -76,6 +76,7 @@ function render({ model, el }) {
       field("rate", { type: "number", min: 100, max: 1000000, value: state.rate || "", placeholder: "16000" },
         (text) => ask({ rate: Number(text) || 0 })));
     const again = state.again && make("button", { "data-what": "again", onclick: () => ask({}) }, "refresh");
+    bar.hidden = false;
     bar.replaceChildren(...[tabs, slice, rate, again].filter((each) => each instanceof Node));
     said.textContent = state.said;
     said.hidden = !state.said;
@@ -85,10 +86,16 @@ function render({ model, el }) {
     focus = "";
   }
 
+  const gone = () => { // the kernel: nobody answers any more
+    bar.hidden = true;
+    shown.classList.remove("bls-inspect-busy");
+  };
   draw();
   model.on("change:answered", draw);
+  model.on("comm_live_update", gone);
   return () => {
     model.off("change:answered", draw);
+    model.off("comm_live_update", gone);
     root.remove();
   };
 }

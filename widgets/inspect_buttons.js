@@ -11,31 +11,38 @@ function initialize({ model }) {
   /** @type {Map<Element, { button: HTMLElement, said: HTMLElement, place: HTMLElement | null }>} */
   const known = new Map();
   let asked = 0;
+  let alive = true; // the kernel
 
-  /** @param {Element} at */
-  function toggle(at) {
+  /** @param {Element} at @param {boolean} open @param {string} words */
+  function show(at, open, words = "") {
     const entry = known.get(at);
     if (!entry) return;
-    const id = at.getAttribute("data-bls-inspect") ?? "";
-    entry.said.textContent = "";
-    if (entry.place) {
-      entry.place.remove();
-      entry.place = null;
-    } else {
-      entry.place = make("div", { "data-bls-place": id }); // the inspector covers it, once it is there
+    entry.said.textContent = words;
+    entry.place?.remove();
+    entry.place = null;
+    if (open) {
+      const id = at.getAttribute("data-bls-inspect") ?? "";
+      const wait = make("span", { class: "bls-inspect bls-inspect-wait" }, "waiting for the kernel …");
+      entry.place = make("div", { "data-bls-place": id }, wait); // the inspector covers it, once it is there
       at.append(entry.place);
       model.send({ id });
     }
-    entry.button.setAttribute("aria-expanded", String(Boolean(entry.place)));
+    entry.button.setAttribute("aria-expanded", String(open));
+  }
+
+  function clear() {
+    for (const at of known.keys()) at.replaceChildren();
+    known.clear();
   }
 
   function look() {
     asked = 0;
+    if (!alive) return;
     for (const at of [...known.keys()]) if (!at.isConnected) known.delete(at);
     for (const at of document.querySelectorAll(`[data-bls-inspect^="${key}-"]`)) {
       if (known.has(at)) continue;
       const button = make("button", {
-        title: "Look into it: pictures, figures, slices", "aria-expanded": "false", onclick: () => toggle(at),
+        title: "Look into it: pictures, figures, slices", "aria-expanded": "false", onclick: () => show(at, !known.get(at)?.place),
       }, "inspect");
       const said = make("span", { class: "bls-inspect-said", role: "status" });
       known.set(at, { button, said, place: null });
@@ -44,8 +51,8 @@ function initialize({ model }) {
   }
 
   const told = (/** @type {{ id: string, said: string }} */ message) => {
-    for (const [at, entry] of known) {
-      if (at.getAttribute("data-bls-inspect") === message.id) entry.said.textContent = message.said;
+    for (const at of known.keys()) {
+      if (at.getAttribute("data-bls-inspect") === message.id) show(at, false, message.said);
     }
   };
   const observer = new MutationObserver(() => {
@@ -53,11 +60,16 @@ function initialize({ model }) {
   });
   observer.observe(document.body, { childList: true, subtree: true });
   model.on("msg:custom", /** @type {any} */ (told));
+  model.on("comm_live_update", () => { // the kernel has gone, or come back
+    alive = !alive;
+    if (alive) look();
+    else clear();
+  });
   look();
   return () => {
     observer.disconnect();
     cancelAnimationFrame(asked);
-    for (const at of known.keys()) at.replaceChildren();
+    clear();
   };
 }
 

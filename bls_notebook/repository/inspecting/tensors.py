@@ -70,7 +70,8 @@ def tensor_view(tensor: Tensor, at: str = "", rate: int | None = None) -> Tensor
     array: Any = tensor._array
     if isinstance(array, TextOnGPU):
         array = array.on_cpu()
-    return array_view(tensor._name, tensor._datatype, array, at, rate)
+    view = array_view(tensor._name, tensor._datatype, array, at, rate)
+    return replace(view, tensor=replace(view.tensor, device=tensor._device().label))
 
 
 def array_view(name: str, datatype: str, array: Any, at: str = "", rate: int | None = None) -> TensorView:

@@ -15,6 +15,7 @@ from bls_notebook import pb_utils
 from bls_notebook.devices.simulated.array import ndarray
 from bls_notebook.observe.records.inspection import Compared, ResponseView, TensorView
 from bls_notebook.observe.records.plain import Record
+from bls_notebook.pb_utils.gpu_text import TextOnGPU
 
 MODEL = """
 import numpy as np
@@ -200,6 +201,12 @@ def test_a_response_and_one_of_its_outputs() -> None:
     with pytest.raises(KeyError, match="no output 'X'; outputs of this response: IMAGE, WORDS"):
         found["X"]
     assert [each.differing for each in bls.inspect(answer, answer).record.tensors] == [0, 0]  # type: ignore[attr-defined]
+
+
+def test_text_on_a_gpu_is_read_and_said_to_be_there(simulated_gpu: Any) -> None:
+    text = TextOnGPU.of(np.array([b"words"], object), 0)
+    found = view(pb_utils.Tensor._of("T", text, "BYTES"))  # type: ignore[arg-type]
+    assert (found.texts[0].text, found.tensor.device) == ("words", "gpu:0 (simulated)")
 
 
 def test_what_was_found_out_is_plain_data() -> None:
