@@ -184,7 +184,8 @@ class OpenNotebook:
     def _problem(self, error: Any) -> None:
         # Not JupyterLab's own, of a panel that it closes or a kernel that it shuts down: widgets are blobs.
         stack = str(error.stack)
-        if "message before replies were done" not in f"{error}{stack}" and ("blob:" in stack or "/static/" not in stack):
+        own = "message before replies were done" in f"{error}{stack}"
+        if not own and ("blob:" in stack or "/static/" not in stack):
             self.problems.append(f"{error}\n{stack}")
 
     def run(self, tries: int = 3) -> None:
