@@ -28,6 +28,7 @@ from .messages import execute_failed, never_finalised, not_ready
 from .recording.spans import record_response, record_sent
 from .tensors.outputs import answer, returned_none
 from .tensors.reshape import reshape_all
+from .waiting.ctrl_c import awaited
 from .waiting.parking import Parker
 from .waiting.stack_room import need_room
 from .waiting.threads import later
@@ -344,6 +345,12 @@ class Ticket:
             log.mark(self.span, perf_counter_ns(), "cancelled")
         if self.model.scheduler.withdraw(self):
             self.finish(cancelled_response(self.model.name))
+
+    def abandon(self) -> None:
+        """Give up, as who awaited it does; where that is because of Ctrl-C, stop the model too."""
+        self.cancel()
+        if awaited.is_set() and (self.parent is None or self.parent.model is None):
+            threading.Timer(0, self.interrupt).start()  # not in a handler of signals: it takes locks
 
     def interrupt(self) -> None:
         """Give up and stop the model that runs it, where it can be stopped."""

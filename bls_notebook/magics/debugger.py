@@ -1,25 +1,20 @@
 """The frontend's debugger, made at home with cells of models.
 
 Stepping goes from the notebook's code into the model's, not through what lies between, which the stack does
-not show either. While the debugger is on, a cell whose magic is below empty lines runs too, and an interrupt
-ends a cell that awaits a model at a breakpoint.
+not show either. While the debugger is on, a cell whose magic is below empty lines runs too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import numpy
 
 import bls_notebook
-from bls_notebook.engine.waiting.debugged import let_go_soon
 
 from .notebook import Notebook
 
@@ -46,7 +41,6 @@ def help_debugger(notebook: Notebook) -> Callable[[], None]:
         if getattr(debugger, "is_started", False):
             _pass_over()
             _trace_again()
-            _let_go_on_interrupt()
 
     transforms.insert(0, _from_magic_on)
     shell.events.register("pre_run_cell", before_cell)
@@ -87,20 +81,3 @@ def _trace_again() -> None:
     debugpy: Any = sys.modules.get("debugpy")
     if sys.version_info < (3, 12) and sys.gettrace() is None and hasattr(debugpy, "trace_this_thread"):
         debugpy.trace_this_thread(True)
-
-
-def _let_go_on_interrupt() -> None:
-    """Have an interrupt of the cell that begins, if it awaits, let go what a debugger holds.
-
-    That includes the event loop, which could not end the cell. The kernel sets its handler again afterwards.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is signal.default_int_handler:
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        let_go_soon()
-        if callable(before):
-            before(number, frame)
-
-    signal.signal(signal.SIGINT, handle)

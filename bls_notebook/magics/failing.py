@@ -19,6 +19,7 @@ from bls_notebook.engine.description import traceback_of
 from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.visible import first_line
 
+from .interrupts import INTERRUPTS, told_in_one_line
 from .notebook import Notebook
 
 if TYPE_CHECKING:
@@ -130,6 +131,8 @@ def add_handler(notebook: Notebook) -> Callable[[], None]:
         _shell: Any, kind: type[BaseException], error: Any, tb: TracebackType, tb_offset: int | None = None
     ) -> list[str]:
         display = display_of(error)
+        if display is None and isinstance(error, INTERRUPTS):
+            display = told_in_one_line(notebook, error, tb)
         if display is not None:
             shell._last_traceback = display.text.splitlines()  # what a kernel puts in its reply
             notebook.publish(display)
@@ -141,7 +144,7 @@ def add_handler(notebook: Notebook) -> Callable[[], None]:
             shell.showtraceback((kind, error, tb), tb_offset=tb_offset, running_compiled_code=True)
         return []
 
-    shell.set_custom_exc((bls.BLSError, *before[0]), handle)
+    shell.set_custom_exc((bls.BLSError, *INTERRUPTS, *before[0]), handle)
     ours = shell.CustomTB
 
     def give_back() -> None:

@@ -14,6 +14,7 @@ from .completion.matcher import add_completion
 from .completion.tooltip import add_tooltips
 from .debugger import help_debugger
 from .failing import add_handler
+from .interrupts import hear_interrupts
 from .memory_watch import watch_memory
 from .notebook import Notebook
 from .output.cell_log import show_logs
@@ -42,6 +43,7 @@ def add_magics(shell: InteractiveShell) -> Callable[[], None]:
         add_completion,
         add_tooltips,
         help_debugger,
+        hear_interrupts,
         add_inspectors,
     ):
         added.callback(add(notebook))

@@ -236,6 +236,36 @@ def test_an_interrupt_ends_a_body_that_waits(kernel: Kernel, wait: str) -> None:
     assert kernel.run("%bls times IN=[1]")[0]["status"] == "ok"
 
 
+STAYS = """\
+%%tritonmodel stays --output OUT INT32 [1] -q
+import asyncio, time
+class TritonPythonModel:
+    async def execute(self, requests):
+        print("here", flush=True)
+        WAIT
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the kernel's interrupt differs")
+@pytest.mark.parametrize(
+    ("call", "wait"),
+    [
+        ("await repo.infer_async('stays', {})", "await asyncio.Event().wait()"),
+        ("await repo.infer_async('stays', {})", "while True: time.sleep(0.001)"),
+        ("repo.infer('stays', {})", "await asyncio.Event().wait()"),
+    ],
+)
+def test_an_interrupt_of_a_request_is_told_in_one_line(kernel: Kernel, call: str, wait: str) -> None:
+    kernel.run(STAYS.replace("WAIT", wait))
+    cell = f"import bls_notebook as bls\nrepo = bls.current_repository()\n{call}"
+    reply, outputs = kernel.run(cell, on_stream=kernel.manager.interrupt_kernel)
+    assert reply["status"] == "error"
+    (data,) = data_of(outputs, "display_data")
+    assert data["text/plain"] == "! interrupted; what was under way was cancelled"
+    assert [m for m in outputs if m["msg_type"] == "error"] == []
+    assert kernel.run("repo.unload('stays')")[0]["status"] == "ok"  # when nothing is in flight
+
+
 def test_debug_opens_in_the_models_frame(kernel: Kernel) -> None:
     kernel.run("%bls times IN=[-7]")
     commands = ["p arrays", "q"]

@@ -30,6 +30,7 @@ from .debugged import held, let_go_soon
 __all__ = [
     "RETRY_SECONDS",
     "CtrlC",
+    "awaited",
     "comes_back",
     "inside_engine",
     "may_be_interrupted",
@@ -53,6 +54,8 @@ _callers: set[CodeType] = set()
 _waiters: set[CodeType] = set()
 # Those that Python calls where it drops what they raise: destructors, callbacks of weak references.
 _unheard: set[CodeType] = set()
+# Set when Ctrl-C has cancelled a cell that awaits: by a notebook's kernel, not by us.
+awaited = threading.Event()
 # What will press the key again; only the main thread touches it.
 _later: list[threading.Timer] = []
 

@@ -48,7 +48,7 @@ class RequestFuture(asyncio.Future):  # type: ignore[type-arg]
         """Cancel the future and the request behind it."""
         cancelled = super().cancel(msg)
         if cancelled:
-            self.ticket.cancel()
+            self.ticket.abandon()
         return cancelled
 
 

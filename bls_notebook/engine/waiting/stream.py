@@ -93,7 +93,7 @@ class TicketStream:
 
     def cancel(self) -> None:
         """Ask the model to stop."""
-        self._ticket.cancel()
+        self._ticket.abandon()
 
     def discard(self) -> None:
         """Nobody reads any more; takes no locks."""
