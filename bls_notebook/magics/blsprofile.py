@@ -73,7 +73,9 @@ CELL_PARSER = Parser(
     "%%blsprofile",
     "Runs the cell, which may send requests in any way, await included, and shows what happened to them: "
     "a timeline with a lane for each instance, how long requests waited and for whom, and what the time "
-    "was spent on. A cell that fails shows what was recorded until then. In scripts: with bls.profile().",
+    "was spent on. A click on a block shows the code that sent the request and that served it; "
+    'bls.mark("loaded") names a moment, in the cell or in a model. A cell that fails shows what was '
+    "recorded until then. In scripts: with bls.profile().",
     """\
   %%blsprofile
   answers = %bls digit_reader IMAGE=image -n 4 --async

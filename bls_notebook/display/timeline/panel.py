@@ -117,8 +117,9 @@ def _marks(pen: Pen, panel: Panel, bottom: float) -> None:
     for ns, name in marks:
         words = clip(name, 24)
         room = (width_of(words, 10) + 10) * pen.end / pen.plot
-        if ns >= free and ns + room <= pen.end:
-            pen.words(words, ns, top, right=4, size=10)
+        late = ns + room > pen.end
+        if ns - room * late >= free:
+            pen.words(words, ns, top, align="end" if late else "start", right=-4 if late else 4, size=10)
             free = ns + room
 
 
