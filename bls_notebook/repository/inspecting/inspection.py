@@ -77,6 +77,10 @@ class Inspection:
         if self.other is not None:
             return _side_by_side(self.value, self.other)
         value = self.value
+        if isinstance(value, list) and value and isinstance(value[0], Response):
+            if len(value) > 1:
+                raise BLSError(f"inspect: got {len(value):,} responses, expected one, such as responses[0]")
+            value = self.value = value[0]
         if isinstance(value, ModelRecord):
             value = self.value = value.name
         if isinstance(value, str):
