@@ -25,7 +25,9 @@ PARSER = Parser(
     "at once and replaces a model of this name; where it cannot be loaded, the old one goes on serving. "
     "Its configuration comes from --config or the other options here, else from %%tritonconfig, else "
     "from the model's own auto_complete_config. What it changes of a model that a cell has defined before "
-    "is folded below it; models that call this one are named if its inputs or outputs are others now.",
+    "is folded below it; models that call this one are named if its inputs or outputs are others now. "
+    "A breakpoint in the cell stops there when the model is called: in JupyterLab switch the debugger on "
+    "(the bug above the notebook) and click beside a line.",
     """\
   %%tritonmodel add_sub
   %%tritonmodel add_sub --config my_config --version 2
