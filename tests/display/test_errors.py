@@ -129,9 +129,13 @@ def test_what_was_sent_and_where_the_debugger_opens() -> None:
         assert "sent to callee" in shown
         assert "A INT32 [2, 3], B<i> INT32 [1] on gpu:0" in shown
         assert "%debug" not in shown
-    opens = error(debug=True)
+    opens = error(debug=True, chain=("callee",))
     assert as_text(opens).endswith("\n\n  %debug opens here")
     assert Page(as_html(opens)).text.endswith("%debug opens here")
+    # What a callee did is told too, but it is the caller that raised.
+    raised = FrameRecord("caller", 1, "Cell In[2]", 27, "ask")
+    through = error(debug=True, frames=(raised, *error().frames))
+    assert as_text(through).endswith("\n\n  %debug opens in caller, Cell In[2] line 27")
     assert "%debug" not in as_text(error(debug=True, frames=()))
 
 

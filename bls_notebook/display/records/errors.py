@@ -69,9 +69,19 @@ def _blocks(record: ErrorRecord) -> Iterator[Block]:
     yield Both(
         lambda _: [line for frame in record.frames for line in _frame_lines(frame)], _traceback(record)
     )
-    if record.debug and any(frame.model for frame in record.frames):
-        where = parts.coded("`%debug` opens here")
-        yield Words(Piece(where.text.replace("`", ""), parts.quiet(where).html), "error-more", gap=True)
+    if record.debug:
+        yield from _debugger(record)
+
+
+def _debugger(record: ErrorRecord) -> Iterator[Block]:
+    """Say where ``%debug`` opens: in the outermost model, which raised, not in those that it called."""
+    at = next((i for i, f in reversed(list(enumerate(record.frames))) if f.model in record.chain[:1]), None)
+    if at is None:
+        return
+    frame, last = record.frames[at], not any(frame.model for frame in record.frames[at + 1 :])
+    where = "here" if last else f"in {frame.model}, {frame.file} line {frame.line}"
+    shown = join(tag("code", "%debug"), f" opens {where}")
+    yield Words(Piece(f"%debug opens {where}", tag("span", shown, cls="dim")), "error-more", gap=True)
 
 
 def _message(record: ErrorRecord) -> str:
