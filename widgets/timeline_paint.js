@@ -32,6 +32,7 @@ export function paintAll(timeline, pen, from, to) {
     pen.globalAlpha = 1;
     if (picked) for (const row of rows) painter.row(row, picked);
     if (path) painter.path(path);
+    else if (!picked) painter.ghosts();
     paintMarks(timeline, pen, session);
     painter.end(sessions.length > 1);
   }
@@ -255,6 +256,22 @@ class Painter {
     if (members) this.fill(0.85, theme.paper, [from - 3, top + 2, pen.measureText(fitted).width + 7, height - 4]);
     const colour = solid && !members ? readable(this.ink(i)) : theme.fg;
     this.timeline.write(pen, fitted, from, top + height / 2 + 0.5, { colour });
+  }
+
+  /** Where calls could have been. */
+  ghosts() {
+    const { c, pen } = this;
+    pen.setLineDash([4, 3]);
+    pen.lineWidth = 1.5;
+    c.ghost_span.forEach((/** @type {number} */ i, /** @type {number} */ k) => {
+      const [left, right] = [this.x(c.ghost_from[k]), this.x(c.ghost_to[k])];
+      if (right < 0 || left > this.timeline.width) return;
+      const [top, height] = this.run(i);
+      this.fill(0.15, this.ink(i), [left, top + 1, right - left, height - 2]);
+      pen.strokeStyle = this.ink(i);
+      pen.strokeRect(left + 0.75, top + 1.75, Math.max(1, right - left - 1.5), height - 3.5);
+    });
+    pen.setLineDash([]);
   }
 
   /** Lines from callers down to what they called. @param {number[]} shown */

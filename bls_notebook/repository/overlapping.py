@@ -7,6 +7,7 @@ that answered otherwise than the model as it is written, prove nothing, and are 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -96,10 +97,9 @@ def _result(
         equal=not problem,
         problem=problem,
         kept=tuple(workload.how.kept),
-        written=session,
+        written=replace(session, ghosts=ghosts(session, programs)) if programs else session,
         ahead=session if setting is None else setting.gathered,
         measured=measured,
-        ghosts=ghosts(session, programs) if programs else (),
         programs=programs,
     )
 

@@ -126,6 +126,7 @@ def session_columns(
         **_marks(spans),
         "named_ns": ("f8", [mark.ns for mark in session.marks]),
         "named_span": ("i4", _numbers(session)),
+        **_ghosts(session),
         "wait_from": ("f8", [begin for begin, _ in waiting]),
         "wait_to": ("f8", [end for _, end in waiting]),
         "curve_ns": ("n", curves.ns),
@@ -165,6 +166,14 @@ def session_columns(
         "data": data,
         "texts": b"".join(joined),
     }
+
+
+def _ghosts(session: Session) -> dict[str, tuple[str, Any]]:
+    """Where calls could have been: of which span, from when, until when."""
+    number = {span.id: i for i, span in enumerate(session.spans)} if session.ghosts else {}
+    found = [(number[g.span], g.begin, g.end) for g in session.ghosts if g.span in number]
+    of, begin, end = zip(*found, strict=True) if found else ((), (), ())
+    return {"ghost_span": ("u4", of), "ghost_from": ("f8", begin), "ghost_to": ("f8", end)}
 
 
 def path_columns(session: Session, critical: Iterable[Step]) -> dict[str, Any]:

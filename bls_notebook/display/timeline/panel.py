@@ -45,6 +45,7 @@ def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink], path: list[Step] | 
         _critical(pen, panel, inks, path)
     elif len(panel.session.spans) <= _CALLS:
         _calls(pen, panel, inks)
+    _ghosts(pen, panel, inks)
     bottom = max([panel.work + PICTURE.work, *(place.bottom for place in panel.places)])
     pen.stems([(panel.session.wall, panel.work + 2, bottom)], Look(DIM))
     _marks(pen, panel, bottom)
@@ -173,6 +174,21 @@ def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink], faint:
         pen.boxes(wrong, Look(ALARM.light, edge=True))
     if marks:
         pen.marks(marks, "v", Look(INK), 5)
+
+
+def _ghosts(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
+    """Where calls could have been: outlines in their lanes."""
+    number = {span.id: i for i, span in enumerate(panel.session.spans)}
+    found: Boxes = {}
+    for ghost in panel.session.ghosts[:_CALLS]:
+        i = number.get(ghost.span, -1)
+        if i >= 0 and panel.shows(i):
+            top, height = panel.block(i)
+            box = ghost.begin, top + 1, ghost.end - ghost.begin, height - 2
+            found.setdefault(panel.session.spans[i].model, []).append(box)
+    for model, boxes in found.items():
+        pen.boxes(boxes, Look(inks[model].light, 0.15))
+        pen.boxes(boxes, Look(inks[model].light, edge=True))
 
 
 def _own(tree: SpanTree, span: Span) -> list[Interval]:

@@ -123,6 +123,8 @@ def _signs(sessions: Sequence[Session], inks: dict[str, Any], lit: bool) -> list
         signs.append((Look(DIM, hatch="/"), "queued"))
     if spans:
         signs.append((Look("#b5b5b5", 0.5), "its calls run"))
+    if any(session.ghosts for session in sessions):
+        signs.append((Look(DIM, edge=True), "could have run here"))
     if any(span.marks for span in spans):
         signs.append(("▾", "a response"))
     if any(span.state == "error" for span in spans):

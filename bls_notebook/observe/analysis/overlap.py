@@ -15,10 +15,9 @@ from bls_notebook.observe.analysis.replay import Key, Recipe, Sent, capacities, 
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.analysis.verdict_words import give_or_take, times
 from bls_notebook.observe.records.comparison import Measured
-from bls_notebook.observe.records.overlap import Ghost
 from bls_notebook.observe.records.program import Program
 from bls_notebook.observe.records.session import Session
-from bls_notebook.observe.records.spans import Span
+from bls_notebook.observe.records.spans import Ghost, Span
 
 __all__ = [
     "could_overlap",

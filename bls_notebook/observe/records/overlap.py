@@ -9,16 +9,7 @@ from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.program import Program
 from bls_notebook.observe.records.session import Session
 
-__all__ = ["Ghost", "Overlap"]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Ghost(Record):
-    """A call that could have begun at ``begin`` and ended at ``end`` (ns); ``span`` is its span's id."""
-
-    span: int
-    begin: int
-    end: int
+__all__ = ["Overlap"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -29,8 +20,8 @@ class Overlap(Record):
     brought, ``advice`` which instances would bring more. ``predicted`` and ``speedup`` are times as fast as
     written; ``speedup`` is 0 where that was not proven, and ``problem`` says why. ``equal`` says that every
     answer was the same, bit for bit. ``kept`` is what was left as it is written. ``written`` and ``ahead``
-    are the sessions of the median runs; ``ghosts`` where calls of ``written`` could have begun;
-    ``programs`` what each `execute` did with its answers.
+    are the sessions of the median runs, the first with its ``ghosts``: where calls could have begun.
+    ``programs`` are what each `execute` did with its answers.
     """
 
     model: str
@@ -48,5 +39,4 @@ class Overlap(Record):
     written: Session
     ahead: Session
     measured: Measured
-    ghosts: tuple[Ghost, ...] = ()
     programs: tuple[Program, ...] = ()

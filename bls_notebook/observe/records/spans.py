@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.seen import ModelSeen
 
-__all__ = ["SCHEMA", "Mark", "ModelSeen", "NamedMark", "SessionData", "Source", "Span"]
+__all__ = ["SCHEMA", "Ghost", "Mark", "ModelSeen", "NamedMark", "SessionData", "Source", "Span"]
 
 SCHEMA = 2
 """2 has the lines that sent requests, the sources, and named marks; 1 is read as one without them."""
@@ -133,6 +133,15 @@ class Span(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class Ghost(Record):
+    """A call that could have begun at ``begin`` and ended at ``end`` (ns); ``span`` is its span's id."""
+
+    span: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class SessionData(Record):
     """The fields of a `Session`, which says what they are and has what is computed from them."""
 
@@ -145,3 +154,4 @@ class SessionData(Record):
     schema: int = SCHEMA
     marks: tuple[NamedMark, ...] = ()
     sources: tuple[Source, ...] = ()
+    ghosts: tuple[Ghost, ...] = ()
