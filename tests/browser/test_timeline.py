@@ -353,7 +353,7 @@ def test_a_click_tells_of_the_request_and_shows_the_code_that_sent_and_served_it
         shown.page.keyboard.press(key)
     told = said.inner_text()
     for words in (
-        "sent by outer, line 7", "served by inner, from line 3", "answer = request.exec()",
+        "sent by outer, line 8", "served by inner, from line 4", "answer = request.exec()",
         "time.sleep(0.02)",
         "called by outer (exec)", "inputs, 12 B", "FP32", "[3]",
     ):  # fmt: skip

@@ -356,7 +356,7 @@ def _source(source: Source) -> dict[str, Any]:
     title = source.model if source.version in (0, 1) else f"{source.model} v{source.version}"
     if source.model and not source.execute:
         title = f"{title}, {source.name}"
-    text = "\n".join(visible(line.expandtabs()) for line in _LINES.split(source.text))
+    text = "\n".join(visible(line.expandtabs()) for line in _LINES.split(source.text.rstrip("\r\n")))
     of = [visible(source.model), source.version]
     return {"title": visible(title or source.name), "text": text, "execute": source.execute, "of": of}
 
