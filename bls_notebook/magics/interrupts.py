@@ -7,14 +7,16 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bls_notebook.display import Display
 from bls_notebook.engine.description import home_of, internal_paths, label_of
 from bls_notebook.engine.waiting.ctrl_c import awaited
 from bls_notebook.engine.waiting.debugged import let_go_soon
 
 from .notebook import Notebook
+
+if TYPE_CHECKING:
+    from bls_notebook.display import Display
 
 __all__ = ["INTERRUPTS", "hear_interrupts", "told_in_one_line"]
 
