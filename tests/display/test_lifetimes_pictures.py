@@ -166,14 +166,21 @@ def test_the_figure_is_an_image_that_comes_out_the_same(svgs: dict[str, str], na
     assert "202" not in (root.findtext(".//{http://purl.org/dc/elements/1.1/}date") or "")
 
 
-def test_the_figure_is_the_same_in_another_process(svgs: dict[str, str]) -> None:
+def in_a_new_process(code: str, given: bytes = b"") -> str:
+    """What code writes, where no picture was drawn before: models choose their colours anew."""
+    return subprocess.run(
+        [sys.executable, "-c", code], input=given, capture_output=True, check=True
+    ).stdout.decode()
+
+
+def test_the_figure_is_the_same_in_every_process() -> None:
     code = (
         "import sys; from tests.display import lifetimes_samples as s;"
         "from bls_notebook.display.lifetimes.picture import lifetimes_svg;"
         "sys.stdout.buffer.write(lifetimes_svg(s.leak()).encode()); assert 'matplotlib' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert done.stdout.decode() == svgs["leak"]
+    one, other = in_a_new_process(code), in_a_new_process(code)
+    assert one == other
 
 
 def test_drawing_leaves_the_settings_of_the_notebook_alone() -> None:
@@ -250,13 +257,13 @@ def test_the_image_holds_the_figure(svgs: dict[str, str]) -> None:
 
 
 def test_a_saved_track_draws_later_without_models() -> None:
-    code = (
-        "import sys, json; from bls_notebook.observe.records.lifetimes import Lifetimes;"
-        "from bls_notebook.display import render;"
-        "record = Lifetimes.from_dict(json.load(sys.stdin));"
-        "sys.stdout.buffer.write(render(record).html.encode())"
+    render_it = (
+        "from bls_notebook.display import render; sys.stdout.buffer.write(render(record).html.encode())"
     )
+    read = (
+        "import sys, json; from bls_notebook.observe.records.lifetimes import Lifetimes;"
+        "record = Lifetimes.from_dict(json.load(sys.stdin));"
+    )
+    made = "import sys; from tests.display import lifetimes_samples as s; record = s.transfers();"
     data = json.dumps(samples.transfers().to_dict())
-    done = subprocess.run([sys.executable, "-c", code], input=data.encode(), capture_output=True, check=True)
-    colours = re.compile("%23[0-9a-f]{6}")  # of models: those that they have in their process
-    assert colours.sub("", done.stdout.decode()) == colours.sub("", render(samples.transfers()).html)
+    assert in_a_new_process(read + render_it, data.encode()) == in_a_new_process(made + render_it)

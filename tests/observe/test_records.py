@@ -39,7 +39,8 @@ def test_every_record_is_short_inside_something_else() -> None:
         importlib.import_module(module.name)
     found = [kind for kind in kinds() if kind.__module__.startswith("bls_notebook.")]
     assert len(found) > 40
-    assert [kind.__name__ for kind in found if kind.__repr__ is not Record.__repr__] == []
+    own = {kind.__name__ for kind in found if kind.__repr__ is not Record.__repr__}
+    assert own <= {"Judgement"}  # whose text is what an `assert` shows
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)

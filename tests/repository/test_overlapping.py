@@ -40,7 +40,7 @@ def test_what_depends_on_what(repo: bls.ModelRepository, graph: Graph) -> None:
 
 def test_too_few_instances_are_told(repo: bls.ModelRepository) -> None:
     pieces = next(g for g in GRAPHS if g.name == "fan-out of pieces")
-    slow = CALLEE.format(delay=0.01, what="x + 1")
+    slow = CALLEE.format(delay=0.03, what="x + 1")
     repo.define("add", slow, CONFIG)
     found = overlap_of(repo, model_of(pieces))
     assert "3 calls of `add`" in found.sentence

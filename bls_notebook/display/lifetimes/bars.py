@@ -79,7 +79,8 @@ def draw_lives(
 
 def row_most(row: LifeRow) -> int:
     """Return the most bytes that the blocks of a row had together."""
-    return max(bytes_ for _, bytes_, _ in profile(row.lives))
+    together = max(bytes_ for _, bytes_, _ in profile(row.lives))
+    return max(together, *(life.bytes for life in row.lives))  # one that was gone at once counts too
 
 
 def row_line(row: LifeRow) -> str:
