@@ -43,3 +43,13 @@ def test_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
     # A failed line magic prints one line and raises nothing, so look for what the cells promise.
     assert "16" in done.stdout
+
+
+def test_its_pictures_are_there_and_small() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    pictures = re.findall(r'(?:src|srcset)="([^"]+)"', text)
+    assert len(pictures) >= 6
+    for name in pictures:
+        assert (ROOT / name).stat().st_size < 150_000, name
+    for name in (name for name in pictures if "-light" in name):
+        assert name.replace("-light", "-dark") in pictures

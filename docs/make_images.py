@@ -1,0 +1,139 @@
+"""Makes the pictures of README.md: what JupyterLab shows of a few cells, in both themes.
+
+    python docs/make_images.py [timeline lifetimes inspector]
+
+Needs what the tests in a browser need (CONTRIBUTING.md), and a quiet machine.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+WIDTH = 1060  # of the page, in pixels; the outputs are a little narrower
+
+SCANNER = """\
+%%tritonmodel scanner --instances 6 --input "IMAGE UINT8 [8, 8]" --output "SCAN UINT8 [8, 8]"
+import time
+
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        time.sleep(0.06)
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        image = pb_utils.get_input_tensor_by_name(request, "IMAGE").as_numpy()
+        return pb_utils.InferenceResponse([pb_utils.Tensor("SCAN", image)])
+"""
+PAGE = """\
+%%tritonmodel page --decoupled --input "IMAGES UINT8 [-1, 8, 8]" --output "DIGITS INT32 [-1]"
+import asyncio
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    async def execute(self, requests):
+        await asyncio.gather(*[self.read(request) for request in requests])
+
+    async def read(self, request):
+        images = pb_utils.get_input_tensor_by_name(request, "IMAGES").as_numpy()
+        scans = await asyncio.gather(*[self.ask("scanner", "IMAGE", image, "SCAN") for image in images])
+        features = np.stack(scans).reshape(-1, 64).astype(np.float32) / 16
+        labels = await self.ask("digit_classifier", "FEATURES", features, "LABEL")
+        response = pb_utils.InferenceResponse([pb_utils.Tensor("DIGITS", labels.ravel())])
+        sender = request.get_response_sender()
+        sender.send(response, flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+
+    async def ask(self, model, name, array, output):
+        response = await pb_utils.InferenceRequest(
+            model_name=model, inputs=[pb_utils.Tensor(name, array)], requested_output_names=[output]
+        ).async_exec()
+        return pb_utils.get_output_tensor_by_name(response, output).as_numpy()
+"""
+HEAD = "%load_ext bls_notebook\n%tritonrepo use ../model_repository\nimport numpy as np\n"
+CELLS = {
+    "timeline": [
+        HEAD + "from sklearn.datasets import load_digits\nimages = load_digits().images.astype(np.uint8)\n"
+        "%tritonrepo load digit_classifier",
+        SCANNER,
+        PAGE,
+        "%blsprofile page IMAGES=images[:2] -n 3 --repeat 5",
+    ],
+    "lifetimes": [
+        HEAD + "%config BLSNotebook.simulated_gpus = 1\nimport bls_notebook as bls\n"
+        "signal = bls.cupy().sin(bls.cupy().arange(262_144, dtype='float32'))\n"
+        "%tritonrepo load dlpack_add_sub leaky",
+        "%bls leaky SIGNAL=signal NOISE=signal -q",
+        "%%blsmemory\nfor _ in range(4):\n    %bls leaky SIGNAL=signal NOISE=signal -q",
+    ],
+    "inspector": [
+        HEAD + "from sklearn.datasets import load_sample_image\nphoto = load_sample_image('flower.jpg')\n"
+        "%tritonrepo load preprocess",
+        "answer = %bls preprocess RAW_IMAGE=photo\n%blsinspect answer",
+    ],
+}
+
+
+def main(names: list[str]) -> None:
+    """Take the pictures."""
+    from playwright.sync_api import sync_playwright
+
+    from tests.browser.lab import CHROMIUM_FLAGS, Lab, find_chromium
+
+    lab = Lab(Path(tempfile.mkdtemp()))
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_FLAGS)
+            for name in names:
+                take(lab, browser, name)
+            browser.close()
+    finally:
+        lab.close()
+
+
+def take(lab: Any, browser: Any, name: str) -> None:
+    """Run the cells of a picture, and take it of the output of the last one."""
+    import json
+
+    from tests.browser.lab import OpenNotebook, notebook_file
+
+    file = lab.root / "notebooks" / f"{name}.ipynb"
+    file.write_text(json.dumps(notebook_file(CELLS[name])), encoding="utf-8")
+    page = browser.new_page(viewport={"width": WIDTH, "height": 1600}, device_scale_factor=1.5)
+    notebook = OpenNotebook(lab, page, file.name)
+    notebook.run()
+    for theme in ("Light", "Dark"):
+        notebook.theme(theme)
+        page.wait_for_timeout(1500)
+        # All of the last output, without the prompt left of it.
+        shown = notebook.cell(len(CELLS[name]) - 1).locator(".jp-OutputArea-output").last
+        shown.scroll_into_view_if_needed()
+        box = shown.bounding_box()
+        clip = {"x": box["x"] - 10, "y": box["y"] - 8, "width": box["width"] + 14, "height": box["height"] + 12}
+        save(page.screenshot(clip=clip), HERE / "images" / f"{name}-{theme.lower()}.png")
+    print(name, notebook.errors() or "fine")
+    notebook.close()
+
+
+def save(png: bytes, file: Path) -> None:
+    """Write a picture with as many colours as it needs and a page can afford."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(png)).convert("RGB")
+    image.quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
+    print(file.name, file.stat().st_size >> 10, "KiB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or list(CELLS))
