@@ -7,6 +7,7 @@ All of the course by default. Run it on a quiet machine, and look at what came o
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ def rerun(file: Path) -> None:
 
 
 if __name__ == "__main__":
+    os.environ["PYTHONPATH"] = str(HERE.parent)  # the kernels run this checkout
     for name in sys.argv[1:] or sorted(HERE.glob("*.ipynb")):
         print(name)
         rerun(Path(name).resolve())

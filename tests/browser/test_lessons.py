@@ -17,18 +17,21 @@ STREAMS = ROOT / "notebooks" / "02_decoupled_streams.ipynb"
 
 @pytest.mark.parametrize("file", [SYNC_AND_ASYNC, STREAMS], ids=lambda file: file.stem)
 def test_every_experiment_has_its_picture_without_a_kernel(open_notebook: Any, file: Any) -> None:
-    experiments = sum(
-        "blsprofile" in "".join(cell["source"]).split()[0] or "\n%blsprofile" in "".join(cell["source"])
-        for cell in json.loads(file.read_text("utf-8"))["cells"]
-        if cell["cell_type"] == "code"
-    )
+    cells = json.loads(file.read_text("utf-8"))["cells"]
+    sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    experiments = sum(source.startswith("%%blsguess") and "blsprofile" in source for source in sources)
     assert experiments >= 6
     page = open_notebook(file, run=False).page
     page.wait_for_function(
-        "(count) => { const all = [...document.querySelectorAll('img.bls-figure')];"
-        " return all.length === count"
-        " && all.every((img) => img.complete && img.naturalWidth > 0 && img.clientWidth > 400); }",
+        "(count) => document.querySelectorAll('.jp-OutputArea img.bls-figure').length === count",
         arg=experiments,
+    )
+    closed = "() => [...document.querySelectorAll('img.bls-figure')].every((img) => img.clientWidth === 0)"
+    assert page.evaluate(closed)  # until its reader has guessed
+    page.evaluate("() => document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('img.bls-figure')]"
+        ".every((img) => img.complete && img.naturalWidth > 0 && img.clientWidth > 400)"
     )
 
 
@@ -38,6 +41,7 @@ def test_the_first_experiment_runs(open_notebook: Any) -> None:
     notebook = open_notebook([{**cell, "outputs": [], "execution_count": None} for cell in code])
     assert notebook.errors() == []
     shown = notebook.output(2).first
+    shown.get_by_role("button", name="eight times as long as one").click()
     shown.locator(".bls-tl-over").wait_for()
     assert "queued on the one instance of scanner" in shown.locator(".bls-session-verdict").inner_text()
     assert notebook.ask("one_instance.verdict.cause") == "queue"

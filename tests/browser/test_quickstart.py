@@ -1,7 +1,8 @@
-"""The quickstart, as its reader meets it: opened in JupyterLab and run from top to bottom."""
+"""The quickstart, as its reader meets it: opened in JupyterLab, run cell by cell, guessed at and worked on."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,17 +12,59 @@ from tests.browser.lab import ROOT
 pytestmark = pytest.mark.browser
 
 QUICKSTART = ROOT / "notebooks" / "00_quickstart.ipynb"
+CELLS = json.loads(QUICKSTART.read_text("utf-8"))["cells"]
+FOLD = ".bls-out > details"
 
 
-def test_it_opens_with_its_outputs_and_runs(open_notebook: Any) -> None:
+def first(beginning: str, after: int = 0) -> int:
+    """The first cell whose source begins so."""
+    sources = ["".join(cell["source"]) for cell in CELLS]
+    return next(i for i, source in enumerate(sources) if i >= after and source.startswith(beginning))
+
+
+def test_a_reader_guesses_works_and_is_checked(open_notebook: Any) -> None:
     notebook = open_notebook(QUICKSTART, run=False)
-    notebook.page.wait_for_selector(".bls-out", state="attached")
-    before = notebook.page.locator(".bls-out").count()
+    page = notebook.page
+    page.wait_for_selector(".bls-out", state="attached")
+    before = page.locator(".bls-out").count()
+    asked = first("%%blsguess")
+    assert "Your guess?" in notebook.output(asked).inner_text()
+    assert not notebook.output(asked).locator("table").is_visible()  # folded away, without a kernel too
+
+    def run_from(begin: int, end: int) -> None:
+        """Run cells by their keys, as a reader does."""
+        notebook.cell(begin).locator(".jp-InputArea-prompt, .jp-MarkdownOutput").first.click()
+        for _ in range(begin, end + 1):
+            page.keyboard.press("Shift+Enter")
+
+    run_from(0, asked)
+    shown = notebook.output(asked).first
+    shown.get_by_role("button", name="a 9").wait_for()
+    assert not shown.locator(FOLD).is_visible()
+    shown.get_by_role("button", name="a 3, and it is sure").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")  # "a 9"
+    shown.locator(FOLD).locator("table").wait_for()
+    assert "Your guess: a 9" in " ".join(shown.inner_text().split())
+    assert "DIGIT" in shown.locator(FOLD).inner_text()
+
+    check = first("%%blscheck output")
+    run_from(asked + 1, check)
+    notebook.output(check).get_by_text("✗").wait_for()
+    model, solution = first("%%tritonmodel reader"), first("%%tritonmodel reader", check)
+    notebook.cell(model).locator(".cm-content").click()
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text("".join(CELLS[solution]["source"]))
+    page.keyboard.press("Shift+Enter")
+    run_from(check, check)
+    notebook.output(check).get_by_text("✓").wait_for()
+
     notebook.run()
     assert notebook.errors() == []
     assert all(notebook.executed())
-    assert notebook.page.locator(".bls-out").count() == before > 3
-    assert "digit" in notebook.page.locator(".jp-Notebook").inner_text()
+    assert page.locator(".bls-out").count() == before > 3
+    assert "Your guess: a 9" in " ".join(shown.inner_text().split())  # kept
 
 
 def test_a_page_answers_for_the_kernel_and_changes_its_theme(open_notebook: Any) -> None:
