@@ -38,12 +38,17 @@ _PLACES = (
     r"C:\Program Files (x86)\Microsoft\Edge\Application\msedge.exe",
 )
 
-_RUN = """async () => {
-  const app = window.jupyterapp, panel = app.shell.currentWidget;
+_READY = """async () => {
+  const panel = window.jupyterapp.shell.currentWidget;
   await panel.context.ready; await panel.sessionContext.ready;
   await panel.sessionContext.session.kernel.info;
-  await app.commands.execute('notebook:run-all-cells');
 }"""
+
+_RUN = f"""async () => {{
+  await ({_READY})();
+  const app = window.jupyterapp;
+  await app.commands.execute('notebook:run-all-cells');
+}}"""
 
 _ASK = """async (code) => {
   const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
@@ -187,6 +192,10 @@ class OpenNotebook:
         own = "message before replies were done" in f"{error}{stack}"
         if not own and ("blob:" in stack or "/static/" not in stack):
             self.problems.append(f"{error}\n{stack}")
+
+    def ready(self) -> None:
+        """Wait until there is a kernel that answers."""
+        self.page.evaluate(_READY)
 
     def run(self, tries: int = 3) -> None:
         """Run every cell, and wait until they are done."""

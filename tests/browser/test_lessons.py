@@ -26,7 +26,7 @@ def test_every_experiment_has_its_picture_without_a_kernel(open_notebook: Any, f
         "(count) => document.querySelectorAll('.jp-OutputArea img.bls-figure').length === count",
         arg=experiments,
     )
-    closed = "() => [...document.querySelectorAll('img.bls-figure')].every((img) => img.clientWidth === 0)"
+    closed = "() => [...document.querySelectorAll('img.bls-figure')].every((img) => !img.checkVisibility())"
     assert page.evaluate(closed)  # until its reader has guessed
     page.evaluate("() => document.querySelectorAll('details').forEach((fold) => { fold.open = true; })")
     page.wait_for_function(

@@ -37,6 +37,7 @@ def test_a_reader_guesses_works_and_is_checked(open_notebook: Any) -> None:
         for _ in range(begin, end + 1):
             page.keyboard.press("Shift+Enter")
 
+    notebook.ready()
     run_from(0, asked)
     shown = notebook.output(asked).first
     shown.get_by_role("button", name="a 9").wait_for()
