@@ -120,7 +120,12 @@ def take(lab: Any, browser: Any, name: str) -> None:
         shown = notebook.cell(len(CELLS[name]) - 1).locator(".jp-OutputArea-output").last
         shown.scroll_into_view_if_needed()
         box = shown.bounding_box()
-        clip = {"x": box["x"] - 10, "y": box["y"] - 8, "width": box["width"] + 14, "height": box["height"] + 12}
+        clip = {
+            "x": box["x"] - 10,
+            "y": box["y"] - 8,
+            "width": box["width"] + 14,
+            "height": box["height"] + 12,
+        }
         save(page.screenshot(clip=clip), HERE / "images" / f"{name}-{theme.lower()}.png")
     print(name, notebook.errors() or "fine")
     notebook.close()

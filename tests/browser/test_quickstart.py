@@ -1,4 +1,4 @@
-"""The quickstart, as its reader meets it: opened in JupyterLab, run cell by cell, guessed at and worked on."""
+"""The quickstart, as its reader meets it: opened in JupyterLab, run by keys, guessed at and worked on."""
 
 from __future__ import annotations
 
