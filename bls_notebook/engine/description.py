@@ -151,6 +151,15 @@ def label_of(file: str) -> str:
     return labels.get(file, file)
 
 
+def _from_here(file: str) -> str:
+    """Return what a file is called for a person in this folder: by its way from here, if that is shorter."""
+    label = label_of(file)
+    try:
+        return min(label, os.path.relpath(label), key=len) if os.path.isabs(label) else label
+    except (OSError, ValueError):  # no folder, another drive
+        return label
+
+
 def _describe(error: BaseException, model: str, version: int) -> Description:
     kind = _asked("exception", _kind, error)
     text, problem = _text(error)
@@ -233,7 +242,7 @@ def _frames(
     for frame, line in lines:
         home = home_of(frame.f_globals)
         file = str.__str__(frame.f_code.co_filename)
-        shown = _plain(label_of(file))
+        shown = _plain(_from_here(file) if home_of(frame.f_globals) is not None else label_of(file))
         if out and (out[-1].file, out[-1].line) == (shown, line):
             continue  # a comprehension is a frame of its own in some versions of Python
         name, number = (home.model, home.version) if home is not None else ("", 0)
@@ -254,7 +263,7 @@ def frame_at(code: CodeType, line: int, home: ModelHome) -> FrameRecord | None:
     lines = home.sources.get(str.__str__(code.co_filename))
     if lines is None:
         return None
-    file, function = _plain(label_of(code.co_filename)), _plain(code.co_name)
+    file, function = _plain(_from_here(code.co_filename)), _plain(code.co_name)
     return FrameRecord(home.model, home.version, file, line, function, _around(lines, line))
 
 
