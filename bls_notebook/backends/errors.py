@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BackendError"]
-
 
 class BackendError(Exception):
     """A model that its backend refuses; the text is Triton's where Triton has one.

@@ -16,8 +16,6 @@ from typing import Any, Protocol
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
 
-__all__ = ["BackendInstance", "BackendModel", "Modules", "OpenModel", "VersionFiles"]
-
 
 class Modules(Protocol):
     """A private import system, in which one instance's Python files live."""

@@ -18,8 +18,6 @@ from bls_notebook.pb_utils.request import InferenceRequest
 
 from .protocol import Modules, VersionFiles
 
-__all__ = ["PythonInstance", "PythonModel", "open_model"]
-
 CLASS_NAME = "TritonPythonModel"
 
 

@@ -6,8 +6,6 @@ from importlib import import_module
 
 from .protocol import OpenModel
 
-__all__ = ["backend_names", "find_backend", "register_backend", "runs_on_gpu"]
-
 # A new backend is one module with an `open_model`, and its line here.
 _MODULES = {
     "onnxruntime": "bls_notebook.backends.onnxruntime",

@@ -11,8 +11,6 @@ from .device import Device
 if TYPE_CHECKING:
     from bls_notebook.observe.records.devices import DeviceRecord
 
-__all__ = ["GPUs"]
-
 _Array = np.ndarray[Any, Any]
 
 

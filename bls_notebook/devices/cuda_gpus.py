@@ -22,8 +22,6 @@ from .device import Device
 from .errors import DeviceError
 from .staging import Staging
 
-__all__ = ["CudaGPUs"]
-
 _Array = np.ndarray[Any, Any]
 
 

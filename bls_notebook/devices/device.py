@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["CPU", "Device", "parse_device", "parse_size"]
-
 
 @dataclass(frozen=True, slots=True)
 class Device:

@@ -13,19 +13,6 @@ import numpy as np
 
 from .errors import DLPackError
 
-__all__ = [
-    "CPU_DEVICES",
-    "CUDA_DEVICES",
-    "address_of_capsule",
-    "as_bfloat16",
-    "check_capsule",
-    "device_of_capsule",
-    "is_capsule",
-    "move_capsule",
-    "take_bfloat16",
-    "view_of_capsule",
-]
-
 CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 CUDA_DEVICES = (2, 13)  # kDLCUDA, kDLCUDAManaged
 BFLOAT_CODE = 4

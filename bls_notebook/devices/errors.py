@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["DLPackError", "DeviceError", "NoDeviceError", "OutOfMemoryError"]
-
 
 class DeviceError(RuntimeError):
     """Something about a device."""

@@ -7,8 +7,6 @@ and once with one that it does not.
 
 from __future__ import annotations
 
-__all__ = ["RecordingNumber"]
-
 
 class RecordingNumber:
     """Stands in for a reference count while a place is calibrated, and notes what it is compared to.

@@ -11,8 +11,6 @@ from bls_notebook.observe.records.devices import DeviceRecord
 
 from .registry import gpus
 
-__all__ = ["device_records"]
-
 
 def device_records() -> list[DeviceRecord]:
     """Return a record of each device: the CPU, then the GPUs."""

@@ -15,8 +15,6 @@ from . import observer
 from .device import CPU, Device
 from .registry import backend_of, need_gpu
 
-__all__ = ["copied", "device_of", "to_cpu", "to_gpu"]
-
 _Array = np.ndarray[Any, Any]
 
 

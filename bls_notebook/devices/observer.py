@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-__all__ = ["Observer", "current", "moved"]
-
 
 class Observer(Protocol):
     """Sees memory come, move and go."""

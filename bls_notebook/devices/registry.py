@@ -20,21 +20,6 @@ from .backend import GPUs
 from .device import CPU, Device, parse_size
 from .errors import DeviceError, NoDeviceError
 
-__all__ = [
-    "DEFAULT_MEMORY",
-    "backend_of",
-    "cupy",
-    "devices",
-    "gpu_count",
-    "gpus",
-    "gpus_were_seen",
-    "need_gpu",
-    "simulate_gpus",
-    "simulated_cupy",
-    "simulated_gpus",
-    "why_no_gpu",
-]
-
 DEFAULT_MEMORY = 4 << 30
 MOST_GPUS = 64
 COUNT_VARIABLE = "BLS_NOTEBOOK_SIMULATED_GPUS"

@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["PIECE", "Staging"]
-
 _Array = np.ndarray[Any, Any]
 PIECE = 4 << 20
 # Below this, the driver's own way is as quick.

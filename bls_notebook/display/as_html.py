@@ -8,8 +8,6 @@ from bls_notebook.display import document as doc
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.style import stylesheet
 
-__all__ = ["document_html", "output"]
-
 
 def document_html(document: doc.Document) -> Html:
     """Write a document as one ``div`` with its stylesheet."""

@@ -8,8 +8,6 @@ from bls_notebook.display import document as doc
 from bls_notebook.display import text
 from bls_notebook.observe.visible import visible
 
-__all__ = ["document_text"]
-
 
 def document_text(document: doc.Document, width: int = 100) -> str:
     """Write a document as plain text, for lines of `width` terminal cells."""

@@ -12,11 +12,6 @@ from dataclasses import dataclass
 from bls_notebook.display.html import Html, text
 from bls_notebook.display.text import MOST
 
-__all__ = [
-    "Block", "Both", "Box", "Column", "Document", "Fold", "Forms", "Group", "Line", "Note", "Piece", "Row",
-    "Said", "Table", "Tiles", "Warnings", "Words", "piece",
-]  # fmt: skip
-
 _NOTHING = Html()
 
 

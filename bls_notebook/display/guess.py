@@ -20,8 +20,6 @@ from bls_notebook.display.document import Block, Both, Document, Fold, Line, Pie
 from bls_notebook.display.html import Html, join, prose, tag, text
 from bls_notebook.observe.records.plain import Record
 
-__all__ = ["Guess", "Shown", "guess_display", "guess_widget", "shown"]
-
 LONGEST = 200  # characters of a guess
 _IMAGES = ("image/svg+xml", "image/png", "image/jpeg")
 

@@ -14,8 +14,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from zlib import crc32
 
-__all__ = ["ALARM", "LINE", "NOTEBOOK", "Ink", "Inks", "device_ink", "model_inks"]
-
 
 @dataclass(frozen=True, slots=True)
 class Ink:

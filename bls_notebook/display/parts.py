@@ -10,24 +10,6 @@ from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.observe.records.watch import ModelNow
 from bls_notebook.observe.visible import visible
 
-__all__ = [
-    "LONGEST",
-    "NOTHING",
-    "code",
-    "coded",
-    "datatype",
-    "device",
-    "dots",
-    "known",
-    "lines",
-    "memory",
-    "name",
-    "quiet",
-    "state",
-    "time",
-    "values",
-]  # fmt: skip
-
 LONGEST = 76  # characters of a preview; the whole of it is in the tooltip
 NOTHING = Piece("", Html())
 

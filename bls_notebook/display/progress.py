@@ -14,8 +14,6 @@ from bls_notebook.display.html import Html, tag
 from bls_notebook.observe.progress import Bar
 from bls_notebook.observe.visible import visible
 
-__all__ = ["bar_html", "new_bar"]
-
 
 def new_bar() -> Bar | None:
     """Return a bar where a person is there to see it, None in scripts."""

@@ -25,8 +25,6 @@ from .waiting.parking import Parker
 if TYPE_CHECKING:
     from bls_notebook.observe.records.errors import ErrorRecord
 
-__all__ = ["run_body"]
-
 
 def run_body(server: Server, function: Callable[[], Any], errors: list[ErrorRecord] | None = None) -> Any:
     """Return what `function()` returns, awaited where it is a coroutine.

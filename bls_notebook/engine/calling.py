@@ -35,8 +35,6 @@ from .waiting.futures import response_of
 from .waiting.idle_loops import watch_loop
 from .waiting.stream import AnsweredStream, AsyncResponseStream, TicketStream
 
-__all__ = ["MAX_DEPTH", "SendingExecution", "bare_caller"]
-
 MAX_DEPTH = 1000
 _running_loop = asyncio.get_running_loop
 _get_ident = threading.get_ident

@@ -28,8 +28,6 @@ from .waiting.interrupt import Interrupted
 from .waiting.lost_senders import leave_to_senders
 from .warnings import with_warnings
 
-__all__ = ["Answers", "SeeAgain", "deliver", "failure"]
-
 Answers = list[tuple[Ticket, InferenceResponse]]  # that are given once no lock is held
 SeeAgain = Callable[[Ticket], None]
 

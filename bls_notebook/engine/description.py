@@ -26,23 +26,6 @@ from bls_notebook.pb_utils.errors import TritonModelException
 
 from .waiting.ctrl_c import comes_back, may_be_interrupted
 
-__all__ = [
-    "HOME",
-    "THREAD_HOME",
-    "Description",
-    "ModelHome",
-    "ReturnError",
-    "describe",
-    "frame_at",
-    "home_of",
-    "internal_paths",
-    "is_a",
-    "label_of",
-    "labels",
-    "source_of",
-    "traceback_of",
-]
-
 CONTEXT_LINES = 3
 MAX_FRAMES = 30
 MAX_TEXT = 1_000_000  # characters of an exception's text

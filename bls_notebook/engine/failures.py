@@ -17,16 +17,6 @@ from .core.model import LoadedModel
 from .description import describe, frame_at, internal_paths
 from .messages import execute_failed
 
-__all__ = [
-    "cancelled_response",
-    "error_response",
-    "failed_response",
-    "originating",
-    "over_bls",
-    "seen_inputs",
-]
-
-
 _MOST_UNCHECKED = 1000  # characters of an error that the code passed over
 
 

@@ -26,8 +26,6 @@ from .errors import ForkedError
 from .schedulers.clock import system_clock
 from .waiting import idle_loops, loops, threads
 
-__all__ = ["ForkedServer", "in_child", "in_own_process"]
-
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 
 

@@ -20,8 +20,6 @@ from .failures import error_response
 from .messages import running
 from .ticket import Ticket
 
-__all__ = ["give_up", "give_up_old"]
-
 
 def _in_flight(models: Collection[LoadedModel]) -> list[Ticket]:
     wanted = {id(model) for model in models}

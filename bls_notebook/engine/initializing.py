@@ -18,8 +18,6 @@ from .calling import SendingExecution
 from .core.server import Server
 from .waiting.ctrl_c import may_be_interrupted
 
-__all__ = ["Initializing", "as_model"]
-
 _Result = TypeVar("_Result")
 
 

@@ -45,8 +45,6 @@ from .waiting.lost_senders import leave_to_senders
 from .waiting.waiting import first_response
 from .warnings import with_warnings
 
-__all__ = ["inline_call"]
-
 Call = Callable[[Execution, InferenceRequest], InferenceResponse]
 _get_ident = threading.get_ident
 _get_caller, _set_caller = caller_var.get, caller_var.set

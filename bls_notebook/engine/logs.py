@@ -18,8 +18,6 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .core.execution import Execution
 from .ticket import Ticket
 
-__all__ = ["LOGGER", "add_display", "log_if_lost", "log_lost", "remove_display", "write"]
-
 LOGGER = "bls_notebook.model"  # and below it, one for each model
 _LEVELS = {
     "verbose": logging.DEBUG,

@@ -4,39 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "NO_INPUTS",
-    "SEQUENCE_TIMEOUT_EXPIRED",
-    "TIMEOUT_EXPIRED",
-    "batch_mismatch",
-    "batch_too_large",
-    "blocking_exec",
-    "byte_size_mismatch",
-    "decoupled_called_as_plain",
-    "duplicate_input",
-    "execute_failed",
-    "in_ensemble",
-    "inputs_not_placed",
-    "never_finalised",
-    "no_batch_dimension",
-    "no_gpu",
-    "no_rows",
-    "not_placed",
-    "not_ready",
-    "queue_full",
-    "running",
-    "sequence_batch_too_large",
-    "sequence_without_id",
-    "sequence_without_start",
-    "unexpected_input",
-    "unexpected_output",
-    "without_running",
-    "wrong_count",
-    "wrong_datatype",
-    "wrong_shape",
-]
-
-
 # No inputs for a Python model that batches: it looks for the number of rows in the first.
 NO_INPUTS = "out of bounds index 0: request has 0 inputs"
 # A request waited longer in the dynamic batcher's queue than its policy allows.

@@ -11,8 +11,6 @@ import sys
 import threading
 from weakref import WeakSet
 
-__all__ = ["left", "let_go_of_pools", "to_be_started"]
-
 _of_models: WeakSet[threading.Thread] = WeakSet()
 
 

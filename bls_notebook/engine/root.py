@@ -18,8 +18,6 @@ from .core.server import Server
 from .waiting.ctrl_c import CtrlC
 from .waiting.stream import AsyncResponseStream
 
-__all__ = ["Root", "root_of"]
-
 _exec = SendingExecution.exec
 
 

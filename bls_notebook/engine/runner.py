@@ -36,8 +36,6 @@ from .ticket import Ticket
 from .waiting.ctrl_c import may_be_interrupted
 from .waiting.interrupt import Interrupted, clear_interrupt
 
-__all__ = ["BatchRunner", "Ended", "take_request"]
-
 # Called once a batch is over, with the tickets whose requests the model wants to see again.
 Ended = Callable[[Instance, Sequence[Ticket], list[Ticket]], None]
 _get_ident = threading.get_ident

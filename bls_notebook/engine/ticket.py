@@ -34,8 +34,6 @@ from .waiting.stack_room import need_room
 from .waiting.threads import later
 from .warnings import with_warnings
 
-__all__ = ["SECOND_RESPONSE", "Ticket"]
-
 _CLOSED = "Unable to send response. Response sender has been closed."
 _new_lock = threading.Lock
 SECOND_RESPONSE = "Unable to send response. Non-decoupled model cannot send more than one response."

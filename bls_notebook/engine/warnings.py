@@ -13,8 +13,6 @@ from .core.execution import MOST_WARNINGS, Execution
 from .core.model import LoadedModel
 from .failures import error_response
 
-__all__ = ["with_warnings"]
-
 
 def with_warnings(
     response: InferenceResponse, model: LoadedModel, execution: Execution | None, parent: Execution | None

@@ -15,8 +15,6 @@ from .parsing.arguments import Parser, identifier
 from .parsing.expressions import Variables, evaluate
 from .recorded import remember
 
-__all__ = ["CELL_PARSER", "PARSER", "bls_check_cell", "bls_check_line"]
-
 _CLAIMS = (
     "About requests: overlapped N [of MODEL], called MODEL [N], requests, queued, moved (tensors between "
     "devices), wall. About memory: nothing_left [on DEVICE], peak. About responses, by %bls: output NAME == "

@@ -13,8 +13,6 @@ from .notebook import Notebook
 from .parsing.arguments import Parser, identifier
 from .parsing.expressions import Variables
 
-__all__ = ["PARSER", "bls_guess"]
-
 PARSER = Parser(
     "%%blsguess",
     "Runs the cell, and keeps what it shows folded away until somebody has guessed it: one of the CHOICES, "

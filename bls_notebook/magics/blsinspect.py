@@ -11,8 +11,6 @@ from .notebook import Notebook
 from .parsing.arguments import Parser, identifier, whole_number
 from .parsing.expressions import Variables, evaluate
 
-__all__ = ["PARSER", "blsinspect"]
-
 PARSER = Parser(
     "%blsinspect",
     "Looks into a response, a tensor or an array, wherever it lies: image-shaped ones are pictures, rows of "

@@ -21,8 +21,6 @@ from .parsing.expressions import Variables
 from .recorded import remember
 from .saving import check_file, save
 
-__all__ = ["PARSER", "bls_memory"]
-
 PARSER = Parser(
     "%%blsmemory",
     "Runs the cell, which may send requests in any way, await included, and shows the life of every "

@@ -15,8 +15,6 @@ from .parsing.request_line import read_line
 from .recorded import remember
 from .saving import check_file, save
 
-__all__ = ["CELL_PARSER", "PARSER", "blsprofile_cell", "blsprofile_line"]
-
 
 def _counts(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")]

@@ -20,8 +20,6 @@ from .parsing.expressions import Variables
 if TYPE_CHECKING:
     from bls_notebook.observe.records.errors import ErrorRecord
 
-__all__ = ["PARSER", "CellSyntaxError", "bls_cell", "cell_body"]
-
 PARSER = Parser(
     "%%bls",
     "Runs the cell as the body of a model's execute: it may send BLS requests, by exec and, with await "

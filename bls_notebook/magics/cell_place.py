@@ -16,8 +16,6 @@ from bls_notebook.repository.source.place import SourcePlace
 
 from .notebook import Notebook
 
-__all__ = ["place_of"]
-
 
 def place_of(notebook: Notebook, body: str) -> SourcePlace | None:
     """Return where the cell that runs has the text below its magic; None where that is no cell's text."""

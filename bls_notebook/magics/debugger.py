@@ -18,8 +18,6 @@ import bls_notebook
 
 from .notebook import Notebook
 
-__all__ = ["help_debugger"]
-
 # With what this package calls on the way; a thread that is held in asyncio could not be interrupted, either.
 _FOLDERS = [os.path.dirname(str(package.__file__)) for package in (bls_notebook, numpy, asyncio)]
 _BETWEEN = tuple(map(os.path.normcase, [*_FOLDERS, "<%bls"]))

@@ -25,16 +25,6 @@ from .notebook import Notebook
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import MessageRecord
 
-__all__ = [
-    "CellInterrupted",
-    "FailedRequest",
-    "add_handler",
-    "debug_later",
-    "display_of",
-    "fail_on",
-    "reported",
-]
-
 
 class CellInterrupted(bls.BLSError):
     """Ctrl-C ended what a magic did."""

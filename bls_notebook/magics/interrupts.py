@@ -18,8 +18,6 @@ from .notebook import Notebook
 if TYPE_CHECKING:
     from bls_notebook.display import Display
 
-__all__ = ["INTERRUPTS", "hear_interrupts", "told_in_one_line"]
-
 INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)  # the second where a cell awaits
 
 

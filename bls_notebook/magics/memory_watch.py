@@ -12,8 +12,6 @@ from bls_notebook.engine.recording.model_roots import DEFAULT_REMEDY, say_how_to
 from .notebook import Notebook
 from .output.results import Responses, Streams
 
-__all__ = ["watch_memory"]
-
 _HISTORY = "%reset -f out"  # takes Out, _, __ and ___ away
 _LAST = ("_", "__", "___")
 _HIDDEN = ("In", "Out", "_ih", "_oh", "_dh", "_i", "_ii", "_iii", "exit", "quit", "get_ipython")

@@ -17,8 +17,6 @@ from bls_notebook.observe.records.plain import Record
 from .output.results import Models, Records, Responses, Streams, answers_of
 from .settings import BLSNotebook
 
-__all__ = ["Notebook"]
-
 
 @dataclass
 class Notebook:

@@ -6,8 +6,6 @@ from typing import Any
 
 from .notebook import Notebook
 
-__all__ = ["remember"]
-
 
 def remember(notebook: Notebook, recorded: Any) -> None:
     """Keep what can be judged of what a magic recorded, until the next does."""

@@ -14,8 +14,6 @@ from .notebook import Notebook
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
 
-__all__ = ["with_changes_to_show"]
-
 
 def with_changes_to_show(notebook: Notebook, content: tuple[str, str], record: ModelRecord) -> ModelRecord:
     """Return a record with the changes to show; ``content`` is what the cell says of the model."""

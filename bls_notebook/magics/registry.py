@@ -24,8 +24,6 @@ from .parsing.arguments import HelpWanted
 from .settings import BLSNotebook
 from .table import MAGICS, Magic
 
-__all__ = ["add_magics"]
-
 
 def add_magics(shell: InteractiveShell) -> Callable[[], None]:
     """Add everything to a shell; what this returns takes it away, and models stay loaded."""

@@ -21,8 +21,6 @@ from .parsing.request_line import RequestLine, read_line
 from .parsing.request_options import parameters_of, sequence
 from .recorded import remember
 
-__all__ = ["PARSER", "bls_line"]
-
 Call = dict[str, Any]
 Result = Response | Responses | Streams
 

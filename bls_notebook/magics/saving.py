@@ -10,8 +10,6 @@ import bls_notebook as bls
 from .notebook import Notebook
 from .parsing.arguments import Parser
 
-__all__ = ["check_file", "save"]
-
 
 def check_file(parser: Parser, file: str | None) -> None:
     """Refuse a file that could not be written afterwards."""

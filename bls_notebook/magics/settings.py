@@ -14,8 +14,6 @@ from bls_notebook.observe.records.seen import LEVELS
 from bls_notebook.repository.loading.python_backends import backend_path
 from bls_notebook.repository.source.layout import repository_paths
 
-__all__ = ["BLSNotebook", "use_repository"]
-
 
 class BLSNotebook(Configurable):
     """What the magics of bls_notebook go by."""

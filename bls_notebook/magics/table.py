@@ -11,8 +11,6 @@ from .parsing.arguments import Parser
 from .parsing.expressions import Variables
 from .repo import router
 
-__all__ = ["MAGICS", "Magic"]
-
 
 class Magic(NamedTuple):
     """A magic: its parser, which has its name and its help, and what it does."""

@@ -17,8 +17,6 @@ from .redefinition import with_changes_to_show
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
 
-__all__ = ["CONFIG_PARSER", "PARSER", "tritonconfig", "tritonmodel"]
-
 PARSER = Parser(
     "%%tritonmodel",
     "Defines a Triton Python model: the cell is its model.py, the same that runs on Triton. It is loaded "

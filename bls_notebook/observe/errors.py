@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BLSError", "FileError"]
-
 
 class BLSError(Exception):
     """Base class: one clear line that says what, where, got, expected and what to do."""

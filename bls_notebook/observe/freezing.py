@@ -12,8 +12,6 @@ from bls_notebook.observe.recording import Log, Place
 from bls_notebook.observe.records.session import Mark, ModelSeen, NamedMark, Session, Source, Span
 from bls_notebook.observe.sources import Sources
 
-__all__ = ["session_of"]
-
 _NOWHERE: Place = (ModelSeen(""), "", "cpu", None)
 
 

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bls_notebook.observe.records.metrics import FamilyRecord
 
-__all__ = ["Metrics"]
-
 Key = tuple[tuple[str, str], ...]
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")

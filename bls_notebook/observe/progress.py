@@ -18,8 +18,6 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Protocol, TypeVar
 
-__all__ = ["Bar", "Progress", "bars", "progress", "stepped"]
-
 FIRST_AFTER = 1.0
 BETWEEN = 0.25
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["count", "duration", "quantity", "size"]
-
 _UNITS = {
     "": 1, "%": 0.01, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
     "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,

@@ -20,8 +20,6 @@ from bls_notebook.observe.errors import FileError
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.visible import visible
 
-__all__ = ["RecordFile", "read_json", "told", "write_file"]
-
 RATIO = 64  # of what is unpacked to the file; a profile's is 8, a memory track's 20
 ALWAYS = 1 << 25  # bytes that a gzipped file may have in any case
 MOST = 1 << 31  # bytes of a file, unpacked

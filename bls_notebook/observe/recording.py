@@ -20,8 +20,6 @@ from typing import Any
 
 from bls_notebook.observe.records.seen import ModelSeen
 
-__all__ = ["Log", "active", "nbytes", "span_id", "start", "stop", "text_bytes"]
-
 BLOCK = 1024  # numbers that are made at a time
 
 Place = tuple[ModelSeen, str, str, CodeType | None]  # of an instance: model, name, device, its `execute`

@@ -9,8 +9,6 @@ from types import CodeType
 
 from bls_notebook.observe.records.spans import Source
 
-__all__ = ["Sources", "line_at"]
-
 _LONGEST = 1 << 18  # characters of a file that is kept
 _PACKAGE = str(Path(__file__).resolve().parents[1])
 

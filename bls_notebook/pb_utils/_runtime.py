@@ -16,8 +16,6 @@ from typing import Any, Protocol
 
 from .errors import TritonModelException
 
-__all__ = ["Caller", "caller_var", "current_caller", "find_caller", "finders"]
-
 NO_CALLER = (
     "BLS is only supported during the 'execute' function. "
     "Outside a model, use ModelRepository.infer, or %%bls in a notebook."

@@ -8,18 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "DATATYPE_OF_DTYPE",
-    "DTYPE_OF_DATATYPE",
-    "TRITON_STRING_TO_NUMPY",
-    "DataType",
-    "deserialize_bytes_tensor",
-    "numpy_to_triton_type",
-    "serialize_byte_tensor",
-    "triton_string_to_numpy",
-    "triton_to_numpy_type",
-]
-
 
 class DataType(enum.IntEnum):
     """Triton's data types (`TRITONSERVER_DataType` of tritonserver.h)."""

@@ -6,8 +6,6 @@ import enum
 import sys
 from typing import Any, ClassVar
 
-__all__ = ["ErrorCode", "TritonError", "TritonModelException", "is_sequence", "plain_text", "unpicklable"]
-
 
 class TritonModelException(Exception):  # noqa: N818 - Triton's own name
     """Raised by `pb_utils` for misuse, and by models to fail a request."""

@@ -14,8 +14,6 @@ from bls_notebook.devices import moves
 
 from .dtypes import deserialize_bytes_tensor, serialize_byte_tensor
 
-__all__ = ["TextOnGPU"]
-
 
 class TextOnGPU:
     """Elements of a BYTES tensor in wire form, in an array of bytes on a GPU.

@@ -6,8 +6,6 @@ from typing import Protocol
 
 from .response import InferenceResponse
 
-__all__ = ["ResponseIterator", "ResponseStream", "StreamEnded"]
-
 
 class StreamEnded(Exception):  # noqa: N818 - no error: the end
     """Another reader has had the last response."""

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from ._runtime import current_caller
 from .errors import TritonModelException, plain_text
 
-__all__ = ["get_model_dir", "is_model_ready", "load_model", "unload_model"]
-
 
 def _text(function: str, argument: str, value: object) -> str:
     text = plain_text(value)

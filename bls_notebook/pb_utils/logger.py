@@ -9,8 +9,6 @@ from typing import ClassVar
 from ._runtime import caller_var, find_caller
 from .errors import plain_text
 
-__all__ = ["LogLevel", "Logger"]
-
 
 class LogLevel(enum.IntEnum):
     """Levels of `Logger.log`, with Triton's numbers."""

@@ -15,8 +15,6 @@ from weakref import ref
 from ._runtime import current_caller
 from .errors import TritonModelException
 
-__all__ = ["Metric", "MetricFamily", "MetricKind"]
-
 _CLEARED = (
     "Invalid metric operation as the corresponding 'MetricFamily' has been deleted. The 'MetricFamily' "
     "object should be deleted AFTER its corresponding 'Metric' objects have been deleted."

@@ -9,13 +9,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = [
-    "ModelConfig",
-    "get_input_config_by_name",
-    "get_output_config_by_name",
-    "using_decoupled_model_transaction_policy",
-]
-
 
 class ModelConfig:
     """A model's configuration while its `auto_complete_config` runs.

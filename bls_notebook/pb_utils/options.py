@@ -10,15 +10,6 @@ from typing import Any
 from .errors import TritonModelException
 from .trace import InferenceTrace
 
-__all__ = [
-    "DEFAULT_OPTIONS",
-    "MemoryType",
-    "Options",
-    "PreferredMemory",
-    "parameters_problem",
-    "parameters_to_json",
-]
-
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 

@@ -17,8 +17,6 @@ from .sender import Answerable, InferenceResponseSender
 from .tensor import Tensor
 from .trace import NO_TRACE, InferenceTrace
 
-__all__ = ["InferenceRequest", "get_input_tensor_by_name"]
-
 TRITONSERVER_REQUEST_RELEASE_ALL = 1
 TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 

@@ -9,8 +9,6 @@ from .errors import TritonError, TritonModelException, is_sequence, unpicklable
 from .options import parameters_to_json
 from .tensor import Tensor
 
-__all__ = ["InferenceResponse", "get_output_tensor_by_name"]
-
 
 def _type_error(argument: str, value: object, wanted: str) -> TypeError:
     return TypeError(

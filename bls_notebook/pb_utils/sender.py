@@ -7,8 +7,6 @@ from typing import Protocol
 from .errors import TritonModelException
 from .response import InferenceResponse
 
-__all__ = ["Answerable", "InferenceResponseSender"]
-
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 
 

@@ -18,8 +18,6 @@ from .dtypes import DATATYPE_OF_DTYPE, DataType
 from .errors import TritonModelException, unpicklable
 from .gpu_text import TextOnGPU
 
-__all__ = ["Tensor"]
-
 _UNSUPPORTED = "NumPy dtype is not supported."
 _EMPTY_NAME = "Tensor name cannot be an empty string."
 _ON_GPU = "Tensor is stored in GPU and cannot be converted to NumPy."

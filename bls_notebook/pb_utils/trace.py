@@ -13,8 +13,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["InferenceTrace"]
-
 _FLAGS = "01"  # sampled: what is traced at all is recorded
 
 

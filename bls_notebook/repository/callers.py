@@ -23,8 +23,6 @@ from bls_notebook.observe.records.seen import LogLine
 from .index import Index
 from .source.syntax import syntax_tree
 
-__all__ = ["Callers", "called_models"]
-
 
 def called_models(source: str) -> frozenset[str]:
     """Return the models that requests in a source name by a plain text."""

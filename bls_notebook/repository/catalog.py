@@ -57,8 +57,6 @@ from .statistics import server_families
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
 
-__all__ = ["CONTROL_MODES", "Catalog", "ControlMode"]
-
 ControlMode = Literal["explicit", "none", "poll"]
 CONTROL_MODES: tuple[ControlMode, ...] = ("explicit", "none", "poll")
 _NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"

@@ -28,8 +28,6 @@ from .measuring import LEAST, Inputs, Workload, inputs_of_each, measure
 from .overlapping import overlap as overlapped
 from .repository import ModelRepository
 
-__all__ = ["compare"]
-
 _comparing = threading.Lock()
 
 

@@ -6,8 +6,6 @@ import threading
 
 from .repository import ModelRepository
 
-__all__ = ["current_repository", "set_current_repository"]
-
 _lock = threading.Lock()
 _current: ModelRepository | None = None
 

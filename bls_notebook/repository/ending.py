@@ -32,8 +32,6 @@ from bls_notebook.engine.waiting.threads import start_in_thread
 
 from .service import Service, finish_closing, wait_until_closed
 
-__all__ = ["opened"]
-
 EXIT_SECONDS = 2.0
 LAST_SECONDS = 1.0
 PATIENCE_SECONDS = 5.0

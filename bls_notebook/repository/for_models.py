@@ -10,8 +10,6 @@ from bls_notebook.engine.errors import ConfigError, InvalidNameError, ModelLoadE
 
 from .loading.loader import POLL_FAILED
 
-__all__ = ["Config", "ForModels"]
-
 Config = str | Mapping[str, Any]
 
 

@@ -11,8 +11,6 @@ from bls_notebook.engine.errors import BLSError
 if TYPE_CHECKING:
     from bls_notebook.observe.records.devices import DeviceTable
 
-__all__ = ["cupy", "list_devices", "simulate_gpus"]
-
 
 def list_devices() -> DeviceTable:
     """Return the devices that there are, and who uses their memory.

@@ -17,8 +17,6 @@ from .source.model_source import ModelSource
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
 
-__all__ = ["Index", "model_record"]
-
 
 def _specs(tensors: Iterable[TensorSpec]) -> tuple[TensorSpecRecord, ...]:
     from bls_notebook.observe.records.repository import TensorSpecRecord  # first needed here

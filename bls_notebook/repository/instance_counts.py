@@ -20,8 +20,6 @@ from .loading.loader import load_versions
 from .repository import ModelRepository
 from .source.model_source import ModelSource
 
-__all__ = ["with_instances"]
-
 
 @contextmanager
 def with_instances(repository: ModelRepository, models: Iterable[str], count: int) -> Iterator[None]:

@@ -22,8 +22,6 @@ from bls_notebook.observe.records.session import Session
 from .repository import ModelRepository
 from .requests.response import Response
 
-__all__ = ["LEAST", "Inputs", "Round", "Run", "Workload", "inputs_of_each", "measure"]
-
 Inputs = Mapping[str, Any]
 _THREADS = 8  # at most, to see what the processors get done in parallel
 _SHORT, _LONG = 0.02, 0.1  # seconds that this takes, at least and at most

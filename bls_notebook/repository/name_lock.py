@@ -10,8 +10,6 @@ import threading
 
 from bls_notebook.engine.waiting.parking import Parker
 
-__all__ = ["NameLock"]
-
 
 class NameLock:
     """A lock that a thread may take again, and whose wait can be interrupted."""

@@ -33,8 +33,6 @@ from .measuring import LEAST, Inputs, Run, Workload, measure
 from .repository import ModelRepository
 from .requests.response import Response
 
-__all__ = ["overlap"]
-
 
 def overlap(repository: ModelRepository, model: str, inputs: list[Inputs], repeat: int | None) -> Overlap:
     """Measure a model as it is written, record its program, and prove what sending its calls ahead brings."""

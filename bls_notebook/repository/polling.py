@@ -16,8 +16,6 @@ from .source.fingerprint import signature
 from .source.layout import find_model, model_names
 from .source.names import check_model_name
 
-__all__ = ["FolderPolling", "Poller"]
-
 log = logging.getLogger("bls_notebook")
 
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from .watching import Watch
 
-__all__ = ["ModelRepository"]
-
 
 class ModelRepository:
     """A Triton model repository, hosted in this process.

@@ -38,8 +38,6 @@ from .source.model_source import ModelSource, SourceFolder
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
 
-__all__ = ["Service", "finish_closing", "wait_until_closed"]
-
 _CLOSED = "the repository was closed before the request was answered"
 
 

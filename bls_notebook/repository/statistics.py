@@ -17,8 +17,6 @@ from bls_notebook.engine.core.server import Server
 if TYPE_CHECKING:
     from bls_notebook.observe.records.statistics import StatisticsRecord
 
-__all__ = ["server_families", "statistics_of", "statistics_record_of"]
-
 _Row = tuple[LoadedModel, dict[str, Any]]
 _Read = Callable[[LoadedModel, dict[str, Any]], float]
 

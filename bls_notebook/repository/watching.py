@@ -26,8 +26,6 @@ from .source.layout import shown_path
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
 
-__all__ = ["Watch"]
-
 _FOLDERS_EVERY = 5.0  # seconds: folders are looked into less often than models
 _LATELY = 2.0  # seconds that a rate is of
 _VERBS = ("load", "unload", "reload")

@@ -24,14 +24,6 @@ from typing import Any
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.progress import Progress
 
-__all__ = [
-    "ServerEnvironment",
-    "TritonServerError",
-    "default_environment_folder",
-    "is_supported",
-    "make_environment",
-]
-
 WHEEL = "nvidia-pytriton==0.7.0"
 NUMPY = "numpy>=1.26,<2"
 PYTHONS = ("3.10", "3.11", "3.12")  # those that the wheel has a stub for and NumPy 1.26 a wheel

@@ -17,8 +17,6 @@ import numpy.typing as npt
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor
 from bls_notebook.repository.requests.bfloat16 import from_bits
 
-__all__ = ["InferResult", "decode_response", "encode_request"]
-
 Array = npt.NDArray[Any]
 NUMPY_OF = {name: dtype for name, dtype in DTYPE_OF_DATATYPE.items() if name != "BYTES"}
 TRITON_OF = {dtype.name: name for name, dtype in NUMPY_OF.items()} | {"bfloat16": "BF16"}

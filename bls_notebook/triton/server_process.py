@@ -18,8 +18,6 @@ from pathlib import Path
 
 from .environment import ServerEnvironment, TritonServerError
 
-__all__ = ["HOST", "ModelProcess", "ServerRun", "free_ports", "model_processes"]
-
 HOST = "127.0.0.1"
 NOISE = re.compile(r"NVML|CudaDriverHelper|DCGM|pinned")  # what a machine without a GPU always says
 TROUBLE = re.compile(r"E\d{4} |error|\w*(Error|Exception): ")

@@ -9,8 +9,6 @@ import numpy as np
 
 from .session import runtime
 
-__all__ = ["run"]
-
 _BFLOAT16 = 16  # onnx.TensorProto.BFLOAT16
 _Array = np.ndarray[Any, Any]
 

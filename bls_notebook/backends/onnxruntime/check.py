@@ -9,8 +9,6 @@ from bls_notebook.backends.errors import BackendError
 
 from .signature import Signature, TensorInfo
 
-__all__ = ["check"]
-
 _INVALID = "Invalid argument"
 
 

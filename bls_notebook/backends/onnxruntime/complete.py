@@ -8,8 +8,6 @@ from bls_notebook.backends.errors import BackendError
 
 from .signature import Signature, TensorInfo
 
-__all__ = ["DEFAULT_MAX_BATCH_SIZE", "complete", "needs_completing"]
-
 # The server's --backend-config=onnxruntime,default-max-batch-size where it is not given.
 DEFAULT_MAX_BATCH_SIZE = 4
 

@@ -22,8 +22,6 @@ from . import bfloat16
 from .session import ort_message
 from .signature import Signature
 
-__all__ = ["OnnxInstance"]
-
 _Array = np.ndarray[Any, Any]
 
 

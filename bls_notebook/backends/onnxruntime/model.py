@@ -16,8 +16,6 @@ from .instance import OnnxInstance
 from .session import new_session, run_options
 from .signature import signature_of
 
-__all__ = ["OnnxModel", "open_model"]
-
 _FILE = "model.onnx"
 
 

@@ -9,8 +9,6 @@ from typing import Any
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.devices.registry import simulated_gpus
 
-__all__ = ["has_gpu", "new_session", "ort_message", "run_options", "runtime"]
-
 _ERROR = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)
 _INVALID = "Invalid argument"
 _FATAL_ONLY = 4  # what the runtime writes to the console by itself; the rest is in its exceptions

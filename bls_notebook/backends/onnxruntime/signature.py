@@ -9,8 +9,6 @@ from typing import Any
 
 from bls_notebook.backends.errors import BackendError
 
-__all__ = ["Signature", "TensorInfo", "signature_of"]
-
 _TENSOR = re.compile(r"tensor\((.+)\)")
 _SAME = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 _OTHERS = {"float16": "FP16", "bfloat16": "BF16", "float": "FP32", "double": "FP64", "string": "BYTES"}

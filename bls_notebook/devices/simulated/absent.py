@@ -4,8 +4,6 @@ would fail on a real one.
 
 from __future__ import annotations
 
-__all__ = ["ABSENT", "is_absent"]
-
 _NUMPY = """
     False_ ScalarType True_ asmatrix block bmat busday_count busday_offset busdaycalendar bytes_ character
     clongdouble complex256 datetime64 datetime_as_string datetime_data einsum_path errstate flexible float128

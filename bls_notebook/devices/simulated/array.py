@@ -23,8 +23,6 @@ from bls_notebook.devices.errors import DLPackError
 from .absent import is_absent
 from .machine import SimulatedGPU, SimulatedMemory, current_gpu
 
-__all__ = ["array_of", "ndarray", "on_gpu", "place", "unwrapped", "wrapped"]
-
 _Array = np.ndarray[Any, Any]
 _SCALARS = (bool, int, float, complex, np.generic)
 

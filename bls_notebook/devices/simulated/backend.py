@@ -13,8 +13,6 @@ from bls_notebook.observe.records.devices import DeviceRecord
 from . import machine
 from .array import array_of, ndarray, place
 
-__all__ = ["SimulatedGPUs"]
-
 _Array = np.ndarray[Any, Any]
 
 

@@ -13,8 +13,6 @@ from bls_notebook.devices.errors import DeviceError, OutOfMemoryError
 
 from . import machine
 
-__all__ = ["Device", "Event", "MemoryPool", "PinnedMemoryPool", "Stream", "cuda"]
-
 
 class Device:
     """A simulated GPU; as a context manager, the current one of the thread.

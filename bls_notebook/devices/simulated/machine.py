@@ -19,8 +19,6 @@ from bls_notebook.devices import observer
 from bls_notebook.devices.device import Device
 from bls_notebook.devices.errors import DeviceError, OutOfMemoryError
 
-__all__ = ["SimulatedGPU", "SimulatedMemory", "current_gpu", "gpu_at", "gpus", "set_current", "set_gpus"]
-
 _Array = np.ndarray[Any, Any]
 _keys = itertools.count(-1, -1)  # no addresses
 

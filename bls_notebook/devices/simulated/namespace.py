@@ -21,8 +21,6 @@ from .absent import ABSENT, is_absent
 from .array import array_of, ndarray, place, unwrapped, wrapped
 from .cuda import MemoryPool, PinnedMemoryPool, cuda
 
-__all__ = ["cupy"]
-
 _Array = np.ndarray[Any, Any]
 
 

@@ -9,8 +9,6 @@ from bls_notebook.observe.records.seen import Maker
 
 from .ledger import Key, Place
 
-__all__ = ["Block", "Request", "Stop"]
-
 MOST_STOPS = 1_000  # of a block; of one that comes around more often the first and the last half
 
 

@@ -16,8 +16,6 @@ from . import ledger
 from .blocks import Block, Request
 from .ledger import IN, OUT, WIDTH, Key, Place, Who
 
-__all__ = ["Book"]
-
 MOST_REQUESTS = 10_000  # that are known at a time, at least
 RECENT = 5_000  # rows: a request that was answered before is taken for done
 _ITEM_BYTES = {

@@ -27,8 +27,6 @@ from .paths import text_of_path
 from .referrers import unnamed_holders
 from .stacks import stacks, variables_of
 
-__all__ = ["ATOMS", "SearchRoot", "find_holders", "frame_roots", "kinds", "providers"]
-
 SECONDS = 0.5  # for the search from names
 UNNAMED_SECONDS = 0.5  # for the one from blocks
 OBJECTS = 300_000

@@ -29,17 +29,6 @@ import numpy as np
 from bls_notebook.devices.moves import device_of
 from bls_notebook.observe.recording import text_bytes
 
-__all__ = [
-    "Place",
-    "Recording",
-    "current_request",
-    "gpu_block",
-    "place",
-    "recording",
-    "set_cell",
-    "unwatched",
-]
-
 # The log consists of rows of this many items. A tensor's has what happened, when, the number of the request,
 # four items more of IN (see `Recording.crossed`) or OUT; the tensor's name, data type and shape; source's key
 # and size, target's key and size; the line that made it. Any other's has what happened, when, and a tuple of

@@ -7,8 +7,6 @@ from contextlib import suppress
 from types import CellType, FunctionType, MemberDescriptorType
 from typing import Any
 
-__all__ = ["text_of_path"]
-
 _SHORT = 40  # characters of a key that is shown
 
 

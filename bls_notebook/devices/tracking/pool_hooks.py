@@ -15,8 +15,6 @@ from typing import Any
 
 from .ledger import Recording
 
-__all__ = ["begin", "end", "follow", "used"]
-
 used = False  # whether there was ever anything to follow; read before `follow` is called
 _wanted: Any = None  # the hook that every thread should have now
 _own = threading.local()

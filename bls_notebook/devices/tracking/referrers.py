@@ -17,8 +17,6 @@ from typing import Any
 
 from bls_notebook.observe.records.seen import Holder
 
-__all__ = ["unnamed_holders"]
-
 ONLY_HERE = 3  # references, where nobody else has any
 STEPS = 7
 WIDTH = 40  # objects whose referrers are asked for at a time

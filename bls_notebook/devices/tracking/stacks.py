@@ -16,8 +16,6 @@ from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any
 
-__all__ = ["frame_of", "no_collection", "stack_of", "stacks", "variables_of", "walk_back"]
-
 _lock = threading.RLock()  # a destructor may come here while a stack is read
 
 

@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["can_live", "has_kernel", "live"]
-
 # Each holds its data in the kernel and in the page. The older ones go back to being pictures.
 _MOST = 24
 _alive: deque[Any] = deque()

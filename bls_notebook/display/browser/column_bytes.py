@@ -11,8 +11,6 @@ import numpy as np
 
 from bls_notebook.observe.visible import visible
 
-__all__ = ["Names", "pack_columns"]
-
 _TYPES = {"f8": "d", "f4": "f", "u4": "I", "i4": "i", "u2": "H", "u1": "B"}
 
 

@@ -15,8 +15,6 @@ from typing import Any
 
 from bls_notebook.display.html import Html, tag
 
-__all__ = ["VIEW", "covered", "new_place", "with_view"]
-
 VIEW = "application/vnd.jupyter.widget-view+json"
 
 

@@ -11,8 +11,6 @@ import re
 from functools import cache
 from pathlib import Path
 
-__all__ = ["widget_file", "widget_source"]
-
 _IMPORT = re.compile(r'^import\s*(?:\{[^}]*\}\s*from\s*)?["\']\./([\w.-]+)["\'];?[ \t]*\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?function|const|let|class)", re.MULTILINE)
 

@@ -12,8 +12,6 @@ from bls_notebook.display.units import count, percent, shape
 from bls_notebook.observe.records.inspection import Compared, TensorsCompared
 from bls_notebook.observe.records.repository import TensorRecord
 
-__all__ = ["compared_document"]
-
 _SIDE = 200
 _COLUMNS = [
     doc.Column("name"), doc.Column("first"), doc.Column("second"), doc.Column("differing", "r"),

@@ -14,8 +14,6 @@ from bls_notebook.display.units import count, duration, size
 from bls_notebook.observe.records.model_view import InstanceNow, ModelView, Setting
 from bls_notebook.observe.visible import visible
 
-__all__ = ["model_view_document"]
-
 _LINES = 40  # of a source, that are shown unfolded
 _ORIGINS = {
     "author": "as it was written", "model": "set by auto_complete_config", "Triton": "filled in by Triton",

@@ -12,8 +12,6 @@ from bls_notebook.observe.records.inspection import RequestSeen
 from bls_notebook.observe.records.lifetimes import Life
 from bls_notebook.observe.records.spans import Span
 
-__all__ = ["request_blocks"]
-
 _SPANS = [
     doc.Column("model"), doc.Column("span", "r"), doc.Column("instance"), doc.Column("sent", "t"),
     doc.Column("queued", "t"), doc.Column("execute", "t"), doc.Column("in all", "t"), doc.Column("state"),

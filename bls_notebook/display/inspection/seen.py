@@ -10,8 +10,6 @@ from bls_notebook.display.palette import LINE
 from bls_notebook.display.pictures.svg import picture_html
 from bls_notebook.observe.records.tensors import Figures, Media
 
-__all__ = ["bars", "figures_piece", "line_html", "media_html", "number", "sparks"]
-
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _HEIGHTS = "▁▂▃▄▅▆▇█"

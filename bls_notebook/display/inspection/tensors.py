@@ -15,8 +15,6 @@ from bls_notebook.observe.records.inspection import ResponseView, TensorView
 from bls_notebook.observe.records.tensors import Figures, TextSeen
 from bls_notebook.observe.visible import visible
 
-__all__ = ["response_view_document", "tensor_view_document"]
-
 _SIDE, _ONE_OF_MANY = 300, 104  # pixels of a picture
 _STYLES = "session seen figure"
 

@@ -14,8 +14,6 @@ import traitlets
 from bls_notebook.display.browser.on_top import new_place
 from bls_notebook.display.browser.widget_files import widget_source
 
-__all__ = ["Buttons", "Inspector"]
-
 Answer = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 
 

@@ -14,8 +14,6 @@ from bls_notebook.display.text import clip
 from bls_notebook.display.units import size
 from bls_notebook.observe.records.lifetimes import Life, is_left_behind
 
-__all__ = ["draw_lives", "lives_height", "row_line", "row_most", "tall"]
-
 _ROW, _HEAD, _BAR = 18.0, 23.0, 13.0  # px
 _LINKS, _PIECES, _SINGLE = 160, 160, 200  # links, steps of a band, bars of a row with all their marks
 

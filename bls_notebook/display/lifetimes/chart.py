@@ -16,8 +16,6 @@ from bls_notebook.display.lifetimes.lanes import LifeRow, layout
 from bls_notebook.display.units import size
 from bls_notebook.observe.records.lifetimes import Lifetimes
 
-__all__ = ["chart_lines"]
-
 _ROWS = 24
 _COLUMNS = 48
 _LEVELS = " ▁▂▃▄▅▆▇█"

@@ -26,8 +26,6 @@ from bls_notebook.display.units import shape, size
 from bls_notebook.observe.records.lifetimes import Life, Lifetimes, Maker, Stay, is_left_behind
 from bls_notebook.observe.visible import visible
 
-__all__ = ["Packed", "packed"]
-
 _HOW = {"copy": 1, "transfer": 2}
 
 

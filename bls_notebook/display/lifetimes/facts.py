@@ -17,12 +17,6 @@ from bls_notebook.observe.records.lifetimes import (
     is_left_behind,
 )
 
-__all__ = [
-    "Alive", "DeviceFacts", "Held", "Sum", "alive_kinds", "device_facts", "device_label", "end_of",
-    "held", "holder_of", "holder_text", "line_text", "name_of", "owner", "profile", "stacked", "sums",
-    "sums_text",
-]  # fmt: skip
-
 # Who is named first where several hold a block: the one that a person can do something about.
 _ORDER = ("variable", "attribute", "response", "request", "iterator", "capsule", "view", "frame", "unknown")
 _WORDS = {

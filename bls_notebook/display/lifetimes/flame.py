@@ -20,8 +20,6 @@ from bls_notebook.observe.visible import visible
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Flame", "FlameBox", "flame_figure", "flame_lines", "flame_svg", "flames"]
-
 _ROW, _HEAD, _GAP, _SIDE = 23.0, 24.0, 14.0, 2.0  # px
 _LOOKS = (1.0, 0.55, 0.28)  # of models, functions and lines
 _WHOLE = 1000.0  # the width of a device's peak

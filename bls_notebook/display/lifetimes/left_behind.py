@@ -6,8 +6,6 @@ from bls_notebook.display.lifetimes.facts import Held, device_label, held, line_
 from bls_notebook.display.units import count, size
 from bls_notebook.observe.records.lifetimes import Lifetimes
 
-__all__ = ["left_behind"]
-
 _MOST, _NAMED = 5, 40  # sentences of their own; names in the last one
 
 

@@ -30,8 +30,6 @@ from bls_notebook.observe.records.lifetimes import Life, Lifetimes, is_left_behi
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["lifetimes_figure", "lifetimes_svg"]
-
 _NAMES, _LINES, _HOLDERS = 192.0, 44.0, 176.0  # px beside the time axis
 _PANEL, _GAP, _AXIS = 90.0, 22.0, 24.0
 _ROWS, _DEVICES, _INKS = 36, 4, 10

@@ -35,8 +35,6 @@ from bls_notebook.display.pictures.svg import picture_html
 from bls_notebook.display.units import count, duration, shape, size
 from bls_notebook.observe.records.lifetimes import Lifetimes
 
-__all__ = ["figure_alt", "lifetimes_document", "summary"]
-
 _TEXT, _WHOLE, _MOST = 12, 12, 200  # rows of what is alive: in text, in HTML at once, and folded away
 
 

@@ -16,8 +16,6 @@ from bls_notebook.display.lifetimes.columns import packed
 from bls_notebook.display.lifetimes.report import lifetimes_document
 from bls_notebook.observe.records.lifetimes import Life, Lifetimes
 
-__all__ = ["lifetimes_widget"]
-
 
 def lifetimes_widget(record: Lifetimes, *, width: int = 100) -> Any:
     """Make the interactive chart of a memory track.

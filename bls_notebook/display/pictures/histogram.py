@@ -11,8 +11,6 @@ from bls_notebook.display.pictures.svg import SvgPen, picture_html
 from bls_notebook.display.units import duration
 from bls_notebook.observe.analysis.latency import Latency
 
-__all__ = ["TAIL", "histogram_html", "histogram_line"]
-
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _TOP, _HEIGHT = 18.0, 64.0
 _TICKS = 6

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 
 from bls_notebook.observe.visible import visible
 
-__all__ = ["drawing", "drawn"]
-
 
 @contextmanager
 def drawing() -> Iterator[None]:

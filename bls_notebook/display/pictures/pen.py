@@ -10,20 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = [
-    "DIM",
-    "INK",
-    "LEFT_BEHIND",
-    "Box",
-    "Look",
-    "Pen",
-    "legend_signs",
-    "readable",
-    "steps_area",
-    "times",
-    "width_of",
-]
-
 INK, DIM, LEFT_BEHIND = "#222222", "#666666", "#b34700"
 
 Box = tuple[float, float, float, float]  # left, top, width, height

@@ -11,8 +11,6 @@ from bls_notebook.display.pictures.pen import INK, Box, Look, Points, times
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["PlotPen"]
-
 _WIDTH, _INCH = 960.0, 96.0  # px
 _POINT = 72 / _INCH
 

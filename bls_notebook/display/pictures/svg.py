@@ -14,8 +14,6 @@ from bls_notebook.display.html import Html, tag
 from bls_notebook.display.pictures.pen import INK, Box, Look, Points, times
 from bls_notebook.observe.visible import visible
 
-__all__ = ["SvgPen", "picture_html"]
-
 _UNITS = 1000  # of the stretched axis: about as many as it has pixels
 _NARROWEST = 690.0  # px of the page that words have to do with
 _LINES = {"/": "M-1 7L7 -1", "\\": "M-1 -1L7 7", "-": "M0 3H6", "x": "M-1 7L7 -1M-1 -1L7 7"}

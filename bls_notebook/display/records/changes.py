@@ -10,8 +10,6 @@ from bls_notebook.display.html import Html, tag
 from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.visible import visible
 
-__all__ = ["changes_blocks"]
-
 _IN_TEXT = 12  # lines of a file, where nothing can be folded
 _CLASSES = {"+": "changes-came", "-": "changes-went", "…": "dim"}
 

@@ -9,8 +9,6 @@ from bls_notebook.display.document import Both, Document, Forms, Line
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.observe.visible import visible
 
-__all__ = ["config_document"]
-
 _TOKEN = re.compile(
     r"""(?P<com>\#[^\n]*)
     |(?P<str>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')

@@ -8,8 +8,6 @@ from bls_notebook.display.html import Html, tag
 from bls_notebook.display.units import size
 from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
 
-__all__ = ["devices_document"]
-
 _BAR = 10  # cells of a bar of text
 _NONE = "no GPU here; simulate one with %config BLSNotebook.simulated_gpus = 1"
 

@@ -12,8 +12,6 @@ from bls_notebook.display.units import shape
 from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
 from bls_notebook.observe.visible import spoken, visible
 
-__all__ = ["error_box", "error_document"]
-
 _AT = "\n\nAt:\n"  # what Triton puts before a model's traceback
 _TITLES = {
     "refused": "request to {} refused",

@@ -9,8 +9,6 @@ from bls_notebook.display.pictures.histogram import TAIL, histogram_html, histog
 from bls_notebook.display.units import duration
 from bls_notebook.observe.analysis.latency import latency
 
-__all__ = ["LATENCY_STYLES", "LEAST", "latency_blocks"]
-
 LATENCY_STYLES = "latency figure session"
 LEAST = 21  # requests that a histogram says something of
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from bls_notebook.observe.records.seen import LogLine
 from bls_notebook.observe.visible import visible
 
-__all__ = ["left_out_text", "log_line_text"]
-
 MOST = 4000  # characters of a message
 # How a terminal writes each level: as it is called, and in which colour.
 _COLOURS = {"verbose": "2", "info": "34", "warning": "33;1", "error": "31;1"}

@@ -20,8 +20,6 @@ from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
 from bls_notebook.observe.visible import first_line, spoken, visible
 
-__all__ = ["responses_document"]
-
 _LEFT = "no final flag: the stream was left before its end, so there may be more responses"
 _COLUMNS = 4  # tensor names that get a column each
 _WHOLE, _HEAD, _TAIL, _BAD = 20, 8, 3, 5  # rows: all, or the first, the last, and the first errors

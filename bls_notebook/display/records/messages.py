@@ -8,8 +8,6 @@ from bls_notebook.display.html import join, tag
 from bls_notebook.observe.analysis.judging import Judgement
 from bls_notebook.observe.records.repository import MessageRecord
 
-__all__ = ["judgement_document", "message_document"]
-
 _MARKS = {
     "done": ("✓", "message-done"),
     "info": ("·", ""),

@@ -11,8 +11,6 @@ from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.units import count
 from bls_notebook.observe.records.metrics import FamilyRecord, MetricRecord
 
-__all__ = ["metrics_document", "number"]
-
 _OWN = "Triton's own metrics"
 _MOST = 50  # metrics of a family that are shown
 _CELLS = 20  # of a bar in the text

@@ -12,8 +12,6 @@ from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecor
 
 from .changes import changes_blocks
 
-__all__ = ["model_blocks", "model_document", "models_document"]
-
 _EMPTY = "no models: define one with %%tritonmodel NAME, or load one with %tritonrepo load NAME"
 _SHORT = 40  # characters of a reason that still stands in the last column
 _NAMES = 3  # tensor names a side of a signature

@@ -12,8 +12,6 @@ from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.units import count, shape
 from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
 
-__all__ = ["response_document", "response_head"]
-
 _COLUMNS = [
     *map(doc.Column, ("name", "datatype", "shape", "device")),
     doc.Column("size", "r"),

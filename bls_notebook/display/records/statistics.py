@@ -10,8 +10,6 @@ from bls_notebook.display.html import Html, join, tag
 from bls_notebook.display.units import count, duration
 from bls_notebook.observe.records.statistics import StatisticsRecord, Times
 
-__all__ = ["statistics_document"]
-
 _EMPTY = "no models are loaded: load one with %tritonrepo load NAME, or define one with %%tritonmodel NAME"
 _NOTE = "times are means of one request; they begin anew when a model is loaded"
 # Phases of a request: what the heading says, its letter in the text's bar, what it is.

@@ -16,8 +16,6 @@ from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.records.streams import StreamRecord
 from bls_notebook.observe.visible import first_line, spoken
 
-__all__ = ["streams_document"]
-
 _WHOLE, _HEAD, _TAIL, _BAD = 20, 8, 3, 5  # rows: all, or the first, the last, and the first errors
 
 

@@ -7,8 +7,6 @@ from bls_notebook.display.units import count, ns, size
 from bls_notebook.observe.analysis.call_graph import CallGraph, Edge, Node
 from bls_notebook.observe.visible import visible
 
-__all__ = ["call_graph_mermaid", "call_graph_text"]
-
 _EMPTY = "no calls: nothing was sent to a model while the profile was on"
 _NOTEBOOK = "notebook"
 _RED = "#d64545"

@@ -13,8 +13,6 @@ from bls_notebook.observe.analysis.quartiles import Quartiles
 from bls_notebook.observe.analysis.verdict_words import give_or_take, times
 from bls_notebook.observe.records.comparison import Comparison, Verification, failures
 
-__all__ = ["comparison_document"]
-
 # Causes with which the number of instances has nothing to do: there a prediction for it would only distract.
 _NOT_OF_INSTANCES = ("little", "batched", "helped", "one", "failed")
 

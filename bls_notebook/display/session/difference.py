@@ -9,8 +9,6 @@ from bls_notebook.display.session.difference_picture import by_time, difference_
 from bls_notebook.display.units import factor, ns
 from bls_notebook.observe.analysis.difference import Change, Difference, EdgeChange, ModelChange
 
-__all__ = ["code_sentence", "difference_document"]
-
 _HEADS = (("", ""), ("before", "t"), ("", "r"), ("after", "t"), ("", "r"))
 _COLUMNS = [*(doc.Column(*each) for each in _HEADS), *map(doc.Column, ("change", "queue", "moved"))]
 _VERDICTS = {"faster": "▲", "slower": "▼", "same": "≈", "": ""}

@@ -18,8 +18,6 @@ from bls_notebook.observe.analysis.quartiles import Quartiles
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["by_time", "difference_alt", "difference_figure", "difference_picture"]
-
 _Changed = TypeVar("_Changed", ModelChange, EdgeChange)
 _MOST = 30  # rows
 _TOP, _ROW, _LEFT, _RIGHT = 24.0, 44.0, 180.0, 140.0  # px

@@ -11,8 +11,6 @@ from bls_notebook.display.units import count, ns
 from bls_notebook.observe.analysis.verdict_words import times
 from bls_notebook.observe.records.overlap import Overlap
 
-__all__ = ["overlap_document"]
-
 
 def overlap_document(overlap: Overlap, *, widget: Any = None) -> Document:
     """Describe what could have been in flight together, and what came of it.

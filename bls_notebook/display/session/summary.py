@@ -27,8 +27,6 @@ from bls_notebook.observe.analysis.session_statistics import ModelStatistics, Se
 from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.visible import spoken
 
-__all__ = ["figures_document", "session_document", "session_figures"]
-
 _ERRORS = 3  # that are told in words
 _NONE = "no requests: nothing was sent to a model while the profile was on"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-__all__ = ["Bins"]
-
 
 class Bins:
     """Equal stretches of time, and how much of each is covered; what overlaps counts as often.

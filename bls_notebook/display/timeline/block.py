@@ -11,8 +11,6 @@ from bls_notebook.display.timeline.picture import timeline_picture
 from bls_notebook.display.timeline.text import timeline_lines
 from bls_notebook.observe.records.session import Session
 
-__all__ = ["timeline_block"]
-
 
 def timeline_block(sessions: Sequence[Session], *, widget: Any = None, gap: bool = False) -> Both:
     """Draw one session, or two on one axis, for a document whose styles have ``figure``.

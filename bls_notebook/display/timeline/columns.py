@@ -26,8 +26,6 @@ from bls_notebook.observe.records.seen import ModelSeen, TensorSeen
 from bls_notebook.observe.records.session import Session, Source, Span
 from bls_notebook.observe.visible import visible
 
-__all__ = ["path_columns", "session_columns"]
-
 _CROWD = 12  # rows of queued requests: of more only their number is drawn
 
 

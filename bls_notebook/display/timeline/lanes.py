@@ -15,8 +15,6 @@ from heapq import heappop, heappush
 
 from bls_notebook.observe.records.session import Session, Span
 
-__all__ = ["Lane", "Layout", "lay_out"]
-
 # A wait is a row of its own above the lane if it is so long, as a part of the session or of the run after
 # it; shorter ones are drawn where the run begins, under what is there.
 _OF_SESSION = 1 / 400

@@ -6,8 +6,6 @@ from bls_notebook.observe.analysis.intervals import Interval, gaps, union
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.session import Session
 
-__all__ = ["notebook_time"]
-
 
 def notebook_time(session: Session, tree: SpanTree) -> tuple[list[Interval], list[Interval]]:
     """Return when the notebook did its own work, and when it had requests under way; each in order.

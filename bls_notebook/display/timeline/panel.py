@@ -19,8 +19,6 @@ from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.session import Span
 from bls_notebook.observe.visible import visible
 
-__all__ = ["draw_panel", "lane_words"]
-
 _CALLS = 150  # requests up to which the lines of calls are drawn
 _ALONE = 1_200  # requests up to which each is drawn by itself
 _COLUMNS = 240  # of shades and curves, where there are more

@@ -25,8 +25,6 @@ from bls_notebook.observe.records.session import Session
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["timeline_alt", "timeline_figure", "timeline_picture", "timeline_svg"]
-
 _RIGHT = 26.0  # px right of the time axis
 _AXIS = 22.0
 _MODELS = 8

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from bls_notebook.display.timeline.lanes import Lane, Layout
 from bls_notebook.observe.records.session import Session
 
-__all__ = ["PICTURE", "WIDGET", "Panel", "Place", "Sizes"]
-
 _ROW, _IDLE = 18.0, 14.0  # px
 
 

@@ -13,8 +13,6 @@ from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.visible import visible
 
-__all__ = ["timeline_lines", "timeline_text"]
-
 WORK, CALLS, NEVER, MARK = "█", "▒", "×", "▼"
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 _LANES = 24

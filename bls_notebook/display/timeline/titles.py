@@ -8,8 +8,6 @@ from typing import Any
 
 from bls_notebook.observe.records.session import Session
 
-__all__ = ["titles"]
-
 
 def titles(session: Session) -> Callable[[Any], str]:
     """Return what names the model of a span or lane: by its version too where the session has several."""

@@ -21,8 +21,6 @@ from bls_notebook.display.timeline.text import timeline_text
 from bls_notebook.observe.analysis.critical_path import Step
 from bls_notebook.observe.records.session import Session, Span
 
-__all__ = ["Timeline"]
-
 _AT_ONCE = 3_000  # requests up to which the critical path is worked out before anyone asks
 
 

@@ -12,8 +12,6 @@ from bls_notebook.display.units import count
 from bls_notebook.observe.records.devices import DeviceTable
 from bls_notebook.observe.records.watch import ModelNow, WatchRecord
 
-__all__ = ["watch_document"]
-
 _NO_WIDGET = "this was one moment; for a live panel: pip install anywidget, then restart the kernel"
 
 

@@ -28,8 +28,6 @@ from bls_notebook.observe.visible import visible
 
 from .table import watch_document
 
-__all__ = ["render_watch", "watch_widget"]
-
 _KEPT = 120  # looks, of which the page draws lines
 _SILENT = 30  # looks without a word of the page, each in a moment when the kernel listened
 

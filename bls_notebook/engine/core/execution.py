@@ -28,8 +28,6 @@ from .instance import Instance
 from .model import LoadedModel
 from .server import Server
 
-__all__ = ["MOST_WARNINGS", "Execution"]
-
 MOST_WARNINGS = 20  # that one response carries
 PATIENCE = 10  # hundredths of a second that a coroutine has to notice that it is cancelled
 _NO_WARNINGS: Mapping[str, None] = MappingProxyType({})

@@ -21,8 +21,6 @@ from bls_notebook.pb_utils.request import InferenceRequest
 
 from .spec import InstanceSpec
 
-__all__ = ["Instance"]
-
 _making_loops = threading.Lock()
 
 

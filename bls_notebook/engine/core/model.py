@@ -37,8 +37,6 @@ from .readiness import is_ready
 from .spec import ModelSpec
 from .statistics import ModelStatistics
 
-__all__ = ["LoadedModel", "in_memory"]
-
 log = logging.getLogger("bls_notebook")
 _SCHEDULERS = {"dynamic": "dynamic_batching", "sequence": "sequence_batching"}  # as a profile calls them
 

@@ -15,8 +15,6 @@ from bls_notebook.engine.waiting.threads import start_in_thread
 
 from .instance import Instance
 
-__all__ = ["READY_SECONDS", "is_ready"]
-
 READY_SECONDS = 5.0
 
 log = logging.getLogger("bls_notebook")

@@ -20,8 +20,6 @@ from bls_notebook.pb_utils.errors import TritonModelException
 
 from .model import LoadedModel
 
-__all__ = ["Loader", "Server", "servers"]
-
 log = logging.getLogger("bls_notebook")
 
 

@@ -8,8 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["InstanceSpec", "ModelSpec", "Scheduler", "TensorSpec"]
-
 Scheduler = Literal["default", "dynamic", "sequence", "ensemble"]
 
 

@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["FOLD_AT", "Durations", "ModelStatistics"]
-
 FOLD_AT = 256
 LATEST = 1024
 

@@ -22,8 +22,6 @@ from bls_notebook.pb_utils.tensor import Tensor
 
 from .plan import EnsemblePlan
 
-__all__ = ["EnsembleFlow", "Launch", "Membership"]
-
 SEQUENCE_START, SEQUENCE_END = 1, 2
 
 

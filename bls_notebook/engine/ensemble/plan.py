@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.tensors.reshape import output_reshapes
 
-__all__ = ["EnsemblePlan", "EnsembleStep"]
-
 
 @dataclass(frozen=True, slots=True)
 class EnsembleStep:

@@ -42,8 +42,6 @@ from bls_notebook.pb_utils.tensor import Tensor
 from .flow import EnsembleFlow, Launch, Membership
 from .plan import EnsemblePlan
 
-__all__ = ["EnsembleRun", "Members"]
-
 Members = dict[tuple[str, int], LoadedModel]  # by name and version, as the steps say them
 
 _NO_SEQUENCE = Membership(0, 0)

@@ -25,8 +25,6 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .plan import EnsemblePlan
 from .run import EnsembleRun, Members
 
-__all__ = ["EnsembleScheduler"]
-
 
 class EnsembleScheduler(Lifecycle):
     """Scheduler of one version of an ensemble, which has no instances of its own."""

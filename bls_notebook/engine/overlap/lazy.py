@@ -16,8 +16,6 @@ from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
-__all__ = ["LazyArray", "LazyResponse", "Source", "lazy_source", "plain", "real"]
-
 _BITS = np.dtype(np.uint16)  # of BF16, which NumPy lacks
 
 

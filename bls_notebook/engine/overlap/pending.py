@@ -28,8 +28,6 @@ from bls_notebook.pb_utils.tensor import Tensor
 
 from .lazy import lazy_source, real
 
-__all__ = ["Open", "Pending"]
-
 _place = place_finder()
 Open = Callable[[InferenceRequest, Context], "Ticket | InferenceResponse"]
 

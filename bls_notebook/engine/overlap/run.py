@@ -24,8 +24,6 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .lazy import LazyResponse, plain, real
 from .pending import Pending
 
-__all__ = ["Ahead", "Run"]
-
 _get_ident = threading.get_ident
 
 

@@ -17,8 +17,6 @@ from bls_notebook.observe import recording
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.sender import InferenceResponseSender
 
-__all__ = ["span_of_frame"]
-
 
 def span_of_frame(frame: FrameType | None, instance: Instance | None) -> int:
     """Return the number, in the profile that is on, of the request that a thread works for.

@@ -18,8 +18,6 @@ from bls_notebook.engine.description import HOME, ModelHome, label_of, source_of
 from bls_notebook.observe.records.seen import CodeLine
 from bls_notebook.observe.visible import encodable
 
-__all__ = ["line_of", "lines_of", "place_finder"]
-
 _FRAMES = range(40)  # that are looked at: libraries between the model and what makes the tensor
 _TEXT = 200  # characters of a line
 

@@ -11,8 +11,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["DeviceTime", "device_timer"]
-
 
 class DeviceTime:
     """The time between two events of a stream; begins when it is made.

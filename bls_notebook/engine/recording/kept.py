@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 from weakref import WeakSet
 
-__all__ = ["on_at", "profiles", "tracks"]
-
 profiles: WeakSet[Any] = WeakSet()
 tracks: WeakSet[Any] = WeakSet()
 

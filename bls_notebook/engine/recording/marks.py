@@ -8,8 +8,6 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils._runtime import caller_var
 
-__all__ = ["mark"]
-
 _LONGEST = 200  # characters
 
 

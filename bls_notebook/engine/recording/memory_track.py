@@ -42,8 +42,6 @@ from . import model_roots as _model_roots  # noqa: F401 - where the search for h
 from .code_lines import lines_of, place_finder
 from .kept import tracks
 
-__all__ = ["DEFAULT_LIMIT", "MemoryTrack", "track_memory"]
-
 DEFAULT_LIMIT = 50_000
 ITEMS = 20  # of the log, that are kept of each life before it is read
 LEAST_LOG = 20_000

@@ -16,8 +16,6 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
-__all__ = ["DEFAULT_REMEDY", "model_roots", "roots_of", "say_how_to_reload"]
-
 DEFAULT_REMEDY = "repo.reload({name!r})"
 _remedy = DEFAULT_REMEDY
 kinds.update(

@@ -16,8 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Others", "Processors", "cores", "held_part", "rate"]
-
 _SWITCH = 0.015  # seconds that a thread which wants the lock waits before it asks for it
 _SLEEP = 0.001
 _LATE = _SLEEP + 0.7 * _SWITCH

@@ -23,8 +23,6 @@ from .gpu_time import device_timer
 from .kept import profiles
 from .spans import record_begun
 
-__all__ = ["DEFAULT_LIMIT", "Profile", "profile"]
-
 DEFAULT_LIMIT = 100_000
 
 

@@ -25,23 +25,6 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
-__all__ = [
-    "measured",
-    "note_crossings",
-    "note_site",
-    "record_answer",
-    "record_at_once",
-    "record_batch",
-    "record_batch_over",
-    "record_begun",
-    "record_ensemble",
-    "record_ensemble_over",
-    "record_inline",
-    "record_refused",
-    "record_response",
-    "record_sent",
-]
-
 _DEEP = 60  # frames between who sends a request from outside any model and the engine
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 _LIBRARIES = (

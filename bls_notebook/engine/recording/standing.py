@@ -17,8 +17,6 @@ from bls_notebook.observe.records.seen import CodeLine
 
 from .code_lines import line_of
 
-__all__ = ["Standing"]
-
 _PAUSE = 0.002  # seconds between two looks
 _FRAMES = 40  # from the innermost on
 

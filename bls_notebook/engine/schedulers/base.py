@@ -41,8 +41,6 @@ from .clock import Clock, NextAlarm, system_clock
 from .lifecycle import Lifecycle
 from .ordering import Ordering, release
 
-__all__ = ["BatchScheduler"]
-
 _REASONS = {ErrorCode.UNAVAILABLE: "REJECTED", ErrorCode.CANCELLED: "CANCELED"}
 
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-__all__ = ["BatchQueue", "BatchRules", "Plan", "QueuePolicy", "Waiting", "form"]
-
 
 @dataclass(frozen=True)
 class BatchRules:

@@ -25,8 +25,6 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .protocol import Scheduler
 from .response_cache import Key
 
-__all__ = ["CachingScheduler"]
-
 _numbers = itertools.count(1)
 
 

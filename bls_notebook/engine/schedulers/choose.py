@@ -9,8 +9,6 @@ from .default import DefaultScheduler
 from .dynamic import DynamicBatcher
 from .protocol import Scheduler
 
-__all__ = ["scheduler_for"]
-
 
 def _made(model: LoadedModel) -> Scheduler:
     """Most models need one of the first two: the others are imported when a model asks for them."""

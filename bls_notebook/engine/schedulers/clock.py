@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["Alarm", "Clock", "NextAlarm", "SystemClock", "system_clock"]
-
 log = logging.getLogger("bls_notebook")
 
 

@@ -21,8 +21,6 @@ from bls_notebook.pb_utils.options import DEFAULT_OPTIONS
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 
-__all__ = ["END", "START", "Controls", "initial_states", "null_request", "with_inputs"]
-
 START = 1  # TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
 END = 2  # TRITONSERVER_REQUEST_FLAG_SEQUENCE_END
 

@@ -31,8 +31,6 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from .lifecycle import Lifecycle
 
-__all__ = ["DefaultScheduler"]
-
 
 class DefaultScheduler(Lifecycle):
     """Default scheduler of one model version."""

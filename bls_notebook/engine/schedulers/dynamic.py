@@ -28,8 +28,6 @@ from .batch_queue import BatchQueue, BatchRules, QueuePolicy, Waiting, form
 from .clock import Clock
 from .ordering import Ordering
 
-__all__ = ["DynamicBatcher", "ShapeKey", "rows_in_batch"]
-
 _DELAY = 1  # ModelQueuePolicy.TimeoutAction
 
 

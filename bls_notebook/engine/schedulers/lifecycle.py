@@ -23,8 +23,6 @@ from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-__all__ = ["Lifecycle"]
-
 
 class Lifecycle:
     """What every scheduler with instances derives from.

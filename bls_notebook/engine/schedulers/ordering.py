@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.ticket import Ticket
 
-__all__ = ["Ordering", "release"]
-
 
 class Ordering:
     """The requests whose answers are to come in order."""

@@ -12,8 +12,6 @@ from bls_notebook.engine.core.instance import Instance
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-__all__ = ["Scheduler"]
-
 
 class Scheduler(Protocol):
     """What the engine asks of a scheduler."""

@@ -25,8 +25,6 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
-__all__ = ["DEFAULT_CACHE_BYTES", "CacheCounts", "ResponseCache"]
-
 DEFAULT_CACHE_BYTES = 16 * 2**20
 Key = tuple[int, bytes]
 

@@ -39,8 +39,6 @@ from .dynamic import ShapeKey, rows_in_batch
 from .ordering import Ordering
 from .sequences import Sequences, SequenceStep, Slot
 
-__all__ = ["SequenceBatcher"]
-
 
 class _Turn:
     """Takes the answers of one run of a request of an iterative sequence, which may be run again."""

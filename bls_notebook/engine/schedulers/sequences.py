@@ -17,8 +17,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["SequenceStep", "Sequences", "Slot"]
-
 
 @dataclass(eq=False)
 class SequenceStep:

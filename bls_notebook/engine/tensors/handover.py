@@ -27,8 +27,6 @@ from bls_notebook.pb_utils.dtypes import element_bytes
 from bls_notebook.pb_utils.gpu_text import TextOnGPU
 from bls_notebook.pb_utils.tensor import Tensor
 
-__all__ = ["hand_over"]
-
 # Copying so few bytes costs less than finding out who holds them.
 SMALL = 2048
 

@@ -22,8 +22,6 @@ from .handover import hand_over
 from .placement import Wanted
 from .reshape import reshape_all
 
-__all__ = ["ARGUMENTS_STAY", "NotReceivedError", "received", "rows_of", "taken_over"]
-
 # The frame of who calls a function keeps the arguments until that returns: so does Python 3.10.
 ARGUMENTS_STAY = sys.version_info < (3, 11)
 _new = InferenceRequest.__new__

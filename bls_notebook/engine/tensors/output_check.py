@@ -14,8 +14,6 @@ from bls_notebook.pb_utils.tensor import Tensor
 
 from .reshape import output_reshapes
 
-__all__ = ["OutputCheck"]
-
 
 class OutputCheck:
     """Finds where the outputs of one model version differ from its configuration.

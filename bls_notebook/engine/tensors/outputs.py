@@ -20,8 +20,6 @@ from .reshape import reshape_all
 
 _new = InferenceResponse.__new__
 
-__all__ = ["answer", "check_returned", "rescheduled_in_vain", "returned_none"]
-
 
 def _triton_type(value: object) -> str:
     """The type as Triton prints it, whose classes live in a module of its own."""

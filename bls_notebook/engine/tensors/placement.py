@@ -24,8 +24,6 @@ from bls_notebook.pb_utils.tensor import Tensor
 
 from .handover import hand_over
 
-__all__ = ["Wanted", "memory_problem", "placed"]
-
 
 class Wanted(tuple[str, ...]):
     """Names of outputs, and the memory that they are to be in."""

@@ -13,8 +13,6 @@ from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 
-__all__ = ["RequestCheck"]
-
 
 class RequestCheck:
     """Finds what is wrong with a request to one model version.

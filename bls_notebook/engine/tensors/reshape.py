@@ -12,8 +12,6 @@ from math import prod
 from bls_notebook.engine.core.spec import TensorSpec
 from bls_notebook.pb_utils.tensor import Tensor
 
-__all__ = ["Reshape", "input_reshapes", "output_reshapes", "reshape_all"]
-
 
 @dataclass(frozen=True, slots=True)
 class Reshape:

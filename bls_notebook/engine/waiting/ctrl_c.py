@@ -27,17 +27,6 @@ from bls_notebook.devices.tracking.stacks import walk_back
 
 from .debugged import held, let_go_soon
 
-__all__ = [
-    "RETRY_SECONDS",
-    "CtrlC",
-    "awaited",
-    "comes_back",
-    "inside_engine",
-    "may_be_interrupted",
-    "pressed",
-    "would_be_lost_in",
-]
-
 RETRY_SECONDS = 0.002
 DEBUGGER_SECONDS = 0.05  # a debugger looks five times a second whether it is to let go
 

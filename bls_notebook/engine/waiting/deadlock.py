@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Literal, TypeVar
 
-__all__ = ["ALL", "ANY", "LIVE", "Need", "deadlocked"]
-
 Node = TypeVar("Node", bound=Hashable)
 Mode = Literal["live", "any", "all"]
 Need = tuple[Mode, Iterable[Node]]

@@ -17,8 +17,6 @@ from time import monotonic
 from types import FrameType
 from typing import Any
 
-__all__ = ["held", "let_go", "let_go_soon"]
-
 PATIENCE = 0.5  # seconds
 _LIFE = "_pydevd_bundle.pydevd_thread_lifecycle"
 _asked = [0.0, 0.0]  # when it was first asked for this Ctrl-C, and when last

@@ -11,8 +11,6 @@ from typing import Any
 
 from bls_notebook.devices.tracking.stacks import stacks, variables_of
 
-__all__ = ["call_in", "waits_for_threads"]
-
 _RUNS_A_CALL = _WorkItem.run.__code__
 _JOIN = threading.Thread.join.__code__
 _RESULTS = (concurrent.futures.Future.result.__code__, concurrent.futures.Future.exception.__code__)

@@ -12,8 +12,6 @@ from bls_notebook.engine.ticket import Ticket
 
 from .loops import Mailbox, mailbox
 
-__all__ = ["RequestFuture", "response_of"]
-
 
 class RequestFuture(asyncio.Future):  # type: ignore[type-arg]
     """A future of the response, or of the iterator, of one request."""

@@ -22,16 +22,6 @@ from bls_notebook.devices.tracking.stacks import stack_of, variables_of
 from .ctrl_c import may_be_interrupted
 from .frames import call_in
 
-__all__ = [
-    "Job",
-    "WatchedSelector",
-    "blocked",
-    "job_of",
-    "wake_loop_of",
-    "watch_callers",
-    "watch_loop",
-]
-
 
 class WatchedSelector:
     """A loop's selector, which tells when its loop falls asleep.

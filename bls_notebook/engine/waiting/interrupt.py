@@ -15,8 +15,6 @@ from bls_notebook.devices.tracking.stacks import stack_of
 from .ctrl_c import inside_engine
 from .debugged import held, let_go, let_go_soon
 
-__all__ = ["Interrupted", "clear_interrupt", "interrupt_thread"]
-
 
 class Interrupted(BaseException):
     """The person at the notebook has interrupted what this thread runs."""

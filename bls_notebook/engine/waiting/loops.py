@@ -26,8 +26,6 @@ from .idle_loops import WatchedSelector
 from .interrupt import Interrupted
 from .threads import Wakeup
 
-__all__ = ["Mailbox", "ModelLoop", "in_every_loop", "mailbox"]
-
 log = logging.getLogger("bls_notebook")
 
 

@@ -19,8 +19,6 @@ from bls_notebook.engine.ticket import Ticket
 
 from .threads import start_in_thread
 
-__all__ = ["leave_to_senders"]
-
 FIRST_AFTER = 1.0
 LONGEST_PAUSE = 60.0
 SHARE = 20

@@ -11,8 +11,6 @@ import time
 
 from .ctrl_c import may_be_interrupted
 
-__all__ = ["Parker"]
-
 # On Windows a wait without a limit cannot be interrupted by Ctrl-C.
 _SLICE = 0.1 if sys.platform == "win32" else threading.TIMEOUT_MAX
 

@@ -18,8 +18,6 @@ from contextvars import Context
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
-__all__ = ["can_be_reached"]
-
 MOST = 50_000
 _BORDERS = (ModuleType, type, Context, asyncio.AbstractEventLoop)
 _ENGINE = __name__.rsplit(".", 2)[0]

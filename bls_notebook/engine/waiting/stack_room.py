@@ -10,8 +10,6 @@ import sys
 from collections.abc import Callable
 from functools import reduce
 
-__all__ = ["need_room"]
-
 LEVELS = 48  # calls that the engine makes inside each other, at most, and some more
 _frame, _limit = sys._getframe, sys.getrecursionlimit
 

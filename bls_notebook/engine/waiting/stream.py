@@ -14,8 +14,6 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .loops import mailbox
 from .waiting import wait_for
 
-__all__ = ["AnsweredStream", "AsyncResponseStream", "TicketStream"]
-
 
 class AsyncResponseStream(ResponseStream, Protocol):
     """What reads the responses of a request, in a model or outside."""

@@ -18,8 +18,6 @@ from queue import Empty, SimpleQueue
 
 from bls_notebook.devices.tracking import pool_hooks
 
-__all__ = ["Wakeup", "forget_workers", "later", "ready", "start_in_thread"]
-
 IDLE_SECONDS = 10.0
 
 _jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()

@@ -27,8 +27,6 @@ from .futures import RequestFuture
 from .idle_loops import Job, WatchedSelector, blocked, job_of
 from .reachability import can_be_reached
 
-__all__ = ["Node", "candidates", "forget_answers", "look_closer", "needs"]
-
 Node = Any  # a Ticket, an Execution, a loop that sleeps, a future, a task or an executor's job
 
 

@@ -29,8 +29,6 @@ from .frames import waits_for_threads
 from .idle_loops import WatchedSelector, blocked, watch_callers
 from .wait_graph import Node, candidates, forget_answers, look_closer, needs
 
-__all__ = ["describe_wait", "first_response", "look_at", "wait_for"]
-
 SOON = 1 / 64
 REPORT_AFTER = 1.0
 LONGEST_PAUSE = 60.0

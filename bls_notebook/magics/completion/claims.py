@@ -12,8 +12,6 @@ from bls_notebook.observe.records.comparison import CAUSES
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
 
-__all__ = ["after"]
-
 
 def after(words: Sequence[str], models: Sequence[ModelRecord]) -> list[str]:
     """Return what may follow the words of a line, by how claims are written; nothing for numbers."""

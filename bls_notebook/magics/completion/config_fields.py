@@ -12,8 +12,6 @@ from typing import Any
 
 from bls_notebook.repository.config.proto import model_config_class, model_config_pb2
 
-__all__ = ["enumeration", "in_config"]
-
 _TOKEN = re.compile(
     r"""(?P<comment>\#[^\n]*)
     |(?P<string>"(?:[^"\\\n]|\\.)*(?:"|(?=\n))|'(?:[^'\\\n]|\\.)*(?:'|(?=\n)))

@@ -12,8 +12,6 @@ from bls_notebook.magics.notebook import Notebook
 
 from .suggest import magic_line, suggest
 
-__all__ = ["add_completion"]
-
 _CONFIG = "%%tritonconfig"
 
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
 
-__all__ = ["model_of_cell", "tensors_of_cell"]
-
 _CELL = re.compile(r"^%%triton(?:model|config)\s+(?:[^\n]*?\s)??([A-Za-z][\w.\-]*)")
 _OPTION = re.compile(r"""--(input|output)\s+["']?([A-Za-z_][^\s"']*)""")
 _ADDED = re.compile(r"""\badd_(input|output)\(\s*\{[^}]*?["']name["']\s*:\s*["']([^"'\n]+)["']""")

@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-__all__ = ["Bracket", "Place", "call_text", "place_of", "without_magics"]
-
 _TOKEN = re.compile(
     r"""(?P<comment>\#[^\n]*)
     |(?P<string>(?P<prefix>[A-Za-z]{0,2})(?P<quote>\"{3}|'{3}|"|'))

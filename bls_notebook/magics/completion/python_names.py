@@ -23,8 +23,6 @@ from .triton_names import Code, names_of
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
 
-__all__ = ["Found", "in_python"]
-
 _FILES = ("load_session", "load_comparison", "load_lifetimes")
 _FUNCTIONS = ("compare", "inspect")  # of the package, of a model each
 _REQUESTS = ("infer", "infer_async", "stream", "stream_async")

@@ -21,8 +21,6 @@ from .paths import paths
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
 
-__all__ = ["MagicLine", "magic_line", "suggest"]
-
 _PARSERS = {magic.parser.prog: magic.parser for magic in MAGICS}
 _NAMES = {kind: "|".join(m.name for m in MAGICS if m.kind == kind) for kind in ("line", "cell")}
 _LINE = re.compile(rf"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%(?:{_NAMES['line']}))\s(?P<rest>.*)$")

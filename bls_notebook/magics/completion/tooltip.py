@@ -20,8 +20,6 @@ from bls_notebook.magics.table import MAGICS
 if TYPE_CHECKING:
     from .triton_names import Code
 
-__all__ = ["add_tooltips", "tooltip"]
-
 _MAGIC = re.compile(r"^\s*(?:[\w.\[\]'\", ]+=\s*)?(?P<magic>%%?\w+)")
 _PARSERS = {magic.parser.prog: magic.parser for magic in MAGICS}
 _NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")

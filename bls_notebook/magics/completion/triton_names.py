@@ -18,8 +18,6 @@ from bls_notebook import pb_utils
 
 from .place import without_magics
 
-__all__ = ["Code", "names_of"]
-
 _IN_MODEL = ("%%tritonmodel", "%%bls")
 _MODULES = {
     "triton_python_backend_utils": pb_utils,

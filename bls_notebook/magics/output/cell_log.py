@@ -22,8 +22,6 @@ from bls_notebook.engine import logs
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.observe.records.seen import LEVELS, LogLine
 
-__all__ = ["CellLog", "show_logs"]
-
 LOUD = ("warning", "error")
 LATER = 1.0  # seconds until it is told what was left out after the end of a cell
 BURST = 50  # messages at once

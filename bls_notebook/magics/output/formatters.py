@@ -13,8 +13,6 @@ from bls_notebook.magics.notebook import Notebook
 
 from .results import Families, Models, Responses, Statistics, Streams
 
-__all__ = ["add_formatters"]
-
 _LISTS: tuple[type, ...] = (Responses, Streams, Models, Statistics, Families)
 # By name: most of them are imported when they are first used.
 _NAMES = (

@@ -21,8 +21,6 @@ from bls_notebook.display.html import Html, tag
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.observe.visible import first_line
 
-__all__ = ["Inspectors", "add_inspectors", "answering"]
-
 MOST = 500  # buttons that still do something
 
 Inspect = Callable[..., Any]

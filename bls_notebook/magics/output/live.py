@@ -10,8 +10,6 @@ from bls_notebook.magics.notebook import Notebook
 
 from .results import Responses
 
-__all__ = ["LiveTable"]
-
 # A stream that is over sooner is shown once, at its end.
 FIRST_AFTER = 0.25
 BETWEEN = 0.1

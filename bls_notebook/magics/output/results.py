@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ResponseRecord
     from bls_notebook.observe.records.streams import StreamRecord
 
-__all__ = ["Families", "Models", "Records", "Responses", "Statistics", "Streams", "answers_of"]
-
 T = TypeVar("T")
 
 

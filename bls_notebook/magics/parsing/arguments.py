@@ -13,8 +13,6 @@ from IPython.core.error import UsageError
 from .expressions import Variables, expanded
 from .words import UnfinishedError, Word, split_words
 
-__all__ = ["HelpWanted", "Parser", "identifier", "names", "whole_number"]
-
 _WIDTH = 92
 
 

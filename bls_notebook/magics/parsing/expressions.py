@@ -9,8 +9,6 @@ from IPython.core.error import UsageError
 
 from bls_notebook.engine.description import describe, traceback_of
 
-__all__ = ["Variables", "evaluate", "expanded"]
-
 Variables = dict[str, Any]
 
 

@@ -10,8 +10,6 @@ from typing import Any
 from .arguments import Parser, whole_number
 from .expressions import Variables
 
-__all__ = ["add_config_options", "config_from_options", "config_of"]
-
 _TENSOR = re.compile(r"(?P<name>\S+)\s+(?:TYPE_)?(?P<type>[A-Za-z0-9]+)\s*\[(?P<dims>[-\d\s,]*)\]")
 _KINDS = {"cpu": "KIND_CPU", "gpu": "KIND_GPU", "auto": "KIND_AUTO"}
 _SIMPLE = ("inputs", "outputs", "max_batch_size", "instances", "kind", "decoupled")

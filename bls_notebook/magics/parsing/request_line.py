@@ -9,8 +9,6 @@ from .arguments import Parser
 from .expressions import Variables, expanded
 from .words import Word
 
-__all__ = ["RequestLine", "input_name", "option_in", "read_line"]
-
 # Not `==`, and a name as tensors have it: letters, digits and what frameworks put between.
 _INPUT = re.compile(r"([A-Za-z_][\w.:/\-]*)=(?!=)")
 _OPTION = re.compile(r"(--[A-Za-z][\w-]*|-[A-Za-z])(?==|\d*$)")

@@ -13,8 +13,6 @@ from bls_notebook import pb_utils
 from .expressions import Variables, evaluate
 from .words import split_words
 
-__all__ = ["Sequence", "parameters_of", "sequence"]
-
 _FLAGS = {
     "start": pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START,
     "end": pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END,

@@ -22,8 +22,6 @@ from .verb import Verb, serves
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
 
-__all__ = ["CLEAR", "LOAD", "RELOAD", "UNLOAD", "USE"]
-
 
 def _each_model(
     notebook: Notebook, names: Sequence[str], action: Callable[[str], ModelRecord]

@@ -14,8 +14,6 @@ from .loading import CLEAR, LOAD, RELOAD, UNLOAD, USE
 from .showing import CONFIG, DEVICES, LIST, METRICS, STATS, WATCH
 from .verb import Verb
 
-__all__ = ["PARSER", "VERBS", "tritonrepo"]
-
 VERBS: dict[str, Verb] = {
     v.name: v for v in (LIST, LOAD, UNLOAD, RELOAD, CONFIG, STATS, METRICS, DEVICES, WATCH, USE, CLEAR)
 }

@@ -17,8 +17,6 @@ from .verb import Verb, serves
 if TYPE_CHECKING:
     from bls_notebook.repository.watching import Watch
 
-__all__ = ["CONFIG", "DEVICES", "LIST", "METRICS", "STATS", "WATCH"]
-
 
 def _config(notebook: Notebook, arguments: argparse.Namespace) -> displays.Display:
     from bls_notebook.repository.config import to_pbtxt

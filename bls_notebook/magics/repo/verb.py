@@ -14,8 +14,6 @@ from bls_notebook.magics.parsing.arguments import Parser
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
 
-__all__ = ["Verb", "serves"]
-
 
 @dataclass(frozen=True)
 class Verb:

@@ -12,8 +12,6 @@ from bls_notebook.observe.visible import first_line, spoken
 from .known import NUMPY, Known, listed, meant, signature
 from .requests import about_request
 
-__all__ = ["about_code"]
-
 Answer = Callable[[re.Match[str], ErrorRecord, Known], str]
 
 _IMPORTS = {

@@ -12,8 +12,6 @@ from .code import about_code
 from .known import Known, nearest
 from .requests import about_request
 
-__all__ = ["about_loading", "advised"]
-
 _MOST = 4000  # characters of a message that are looked at
 _CLASS = re.compile(r"^class\s+(\w+)", re.MULTILINE)
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from bls_notebook.observe.records.errors import InputSeen
 from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
 
-__all__ = ["NUMPY", "Known", "ask_for", "listed", "meant", "missing_model", "nearest", "signature"]
-
 NUMPY = {
     "BOOL": "np.bool_", "UINT8": "np.uint8", "UINT16": "np.uint16", "UINT32": "np.uint32",
     "UINT64": "np.uint64", "INT8": "np.int8", "INT16": "np.int16", "INT32": "np.int32", "INT64": "np.int64",

@@ -12,8 +12,6 @@ from bls_notebook.observe.records.repository import ModelRecord
 
 from .known import NUMPY, Known, listed, meant, missing_model, nearest, signature
 
-__all__ = ["about_request"]
-
 Answer = Callable[[re.Match[str], ErrorRecord, Known], str]
 Shape = tuple[int, ...]
 _MOST_DIMS = 6  # of arrays that permutations are tried for

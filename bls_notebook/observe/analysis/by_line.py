@@ -9,8 +9,6 @@ from bls_notebook.observe.records.lives import Life
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.seen import NOWHERE, CodeLine
 
-__all__ = ["LineBytes", "by_line"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LineBytes(Record):

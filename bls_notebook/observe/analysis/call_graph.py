@@ -12,8 +12,6 @@ from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.spans import SessionData, Span
 
-__all__ = ["CallGraph", "Edge", "Node", "call_graph", "label"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Node(Record):

@@ -17,8 +17,6 @@ from bls_notebook.observe.records.lifetimes import Lifetimes
 from bls_notebook.observe.records.repository import ResponseRecord
 from bls_notebook.observe.records.session import Session
 
-__all__ = ["FORMS", "Form", "judge", "recorded_by", "records_of"]
-
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
 _PLACES = {
     "N": r"(?P<n>\d{1,9})",

@@ -21,8 +21,6 @@ from bls_notebook.observe.analysis.span_tree import SpanTree, holds
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.spans import SessionData, Span
 
-__all__ = ["Fields", "Step", "critical_path", "path"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Step(Record):

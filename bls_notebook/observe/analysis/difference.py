@@ -14,8 +14,6 @@ from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.spans import SessionData, Span
 
-__all__ = ["Change", "Difference", "EdgeChange", "ModelChange", "difference", "direction"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Change(Record):

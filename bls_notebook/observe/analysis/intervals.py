@@ -6,10 +6,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = [
-    "Interval", "Occupied", "events", "gaps", "levels", "minus", "occupied", "overlapping", "total", "union",
-]  # fmt: skip
-
 Interval = tuple[int, int]
 
 

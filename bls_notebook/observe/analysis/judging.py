@@ -20,11 +20,6 @@ from bls_notebook.observe.records.repository import ResponseRecord
 from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.records.spans import Span
 
-__all__ = [
-    "HOW_TENSORS_MOVE", "OPERATORS", "Judgement", "called", "left_nothing", "number", "output", "overlapped",
-    "peak", "verdict", "where",
-]  # fmt: skip
-
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq, "!=": operator.ne,
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,

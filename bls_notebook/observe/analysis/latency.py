@@ -11,8 +11,6 @@ from bls_notebook.observe.records.plain import Record
 
 from .quartiles import percentile
 
-__all__ = ["Latency", "latency"]
-
 _BINS = 40
 _WIDE = (
     4.0  # times as slow as the quickest, from where on each bin is so many times as wide as the one before

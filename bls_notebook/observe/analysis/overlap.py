@@ -19,17 +19,6 @@ from bls_notebook.observe.records.program import Program
 from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.records.spans import Ghost, Span
 
-__all__ = [
-    "could_overlap",
-    "depends_on",
-    "ghosts",
-    "more_instances",
-    "overlapped_wall",
-    "proof",
-    "same_calls",
-    "what_overlaps",
-]
-
 _WORTH = 1.1  # times as fast, at least, to be worth a word
 LITTLE = 200_000  # ns of a call: below, handing it to another thread takes a large part of it
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from bls_notebook.observe.records.plain import Record
 
-__all__ = ["NONE", "Quartiles", "percentile", "quartiles"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Quartiles(Record):

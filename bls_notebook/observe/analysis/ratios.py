@@ -10,8 +10,6 @@ import math
 from collections.abc import Sequence
 from statistics import mean, stdev
 
-__all__ = ["ratio", "relative_error"]
-
 Turns = Sequence[tuple[float, float]]
 
 

@@ -16,8 +16,6 @@ from itertools import accumulate, count
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.spans import ModelSeen, SessionData, Span
 
-__all__ = ["UNLIMITED", "Batches", "Key", "Recipe", "capacities", "is_stuck", "key_of", "recipes", "replay"]
-
 Key = tuple[str, int]
 """A model's name and version."""
 Batches = Mapping[Key, tuple[int, int]]

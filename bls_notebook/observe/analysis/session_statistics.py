@@ -14,11 +14,6 @@ from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.spans import ModelSeen, SessionData, Span
 
-__all__ = [
-    "InstanceStatistics", "Level", "ModelStatistics", "SessionStatistics", "concurrency",
-    "session_statistics",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Level(Record):

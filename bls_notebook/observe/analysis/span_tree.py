@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from bls_notebook.observe.analysis.intervals import Interval, events, gaps
 from bls_notebook.observe.records.spans import SessionData, Span
 
-__all__ = ["SpanTree", "holds", "serving"]
-
 
 def serving(span: Span) -> Interval:
     """Return when a model worked for a request, its callees' time included; (0, 0) if none did.

@@ -33,8 +33,6 @@ from bls_notebook.observe.records.comparison import Measured, Verdict, WhatIf, f
 from bls_notebook.observe.records.session import ModelSeen, Session, Span
 from bls_notebook.observe.visible import spoken
 
-__all__ = ["COUNTS", "DISTURBED", "verdict"]
-
 COUNTS = (1, 2, 4)
 CONTENDED = 1.7  # times as long: beside others, something is waited for
 LITTLE = 300_000  # ns of a request: below, sending and switching tasks is a large part of it

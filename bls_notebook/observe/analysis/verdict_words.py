@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from bls_notebook.observe.records.comparison import Measured, Verdict
 from bls_notebook.observe.records.seen import ModelSeen
 
-__all__ = ["DOUBTFUL", "Facts", "advice", "give_or_take", "roughness", "sentence", "times"]
-
 ROUGH = 0.2  # of the time: without a processor
 WORTH = 1.15  # times as fast: less is not worth a word
 DOUBTFUL = 0.075  # standard error of a speed-up: from here on its figures are rough

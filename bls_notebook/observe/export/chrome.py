@@ -8,8 +8,6 @@ from typing import Any
 from bls_notebook.observe.export.tracks import request_facts, tracks
 from bls_notebook.observe.records.spans import SessionData
 
-__all__ = ["chrome_trace"]
-
 
 def chrome_trace(session: SessionData) -> str:
     """Return a session as JSON text; a process is a model, a thread an instance or a queue.

@@ -14,8 +14,6 @@ from typing import Any
 from bls_notebook.observe.record_file import write_file
 from bls_notebook.observe.records.lives import Life
 
-__all__ = ["memory_viz", "save_memory_viz"]
-
 _PROTOCOL = 4  # the newest that the page can read
 _BASE = 1 << 40  # of the addresses of a device
 

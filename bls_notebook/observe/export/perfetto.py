@@ -13,8 +13,6 @@ from bls_notebook.observe.export.tracks import Track, request_facts, tracks
 from bls_notebook.observe.records.spans import SessionData
 from bls_notebook.observe.visible import encodable
 
-__all__ = ["perfetto_trace"]
-
 _SEQUENCE = 1
 _TRACKS = 1 << 32  # the ids of tracks; below them are those of processes
 _CLEARED = 1  # SEQ_INCREMENTAL_STATE_CLEARED: nothing before this packet matters

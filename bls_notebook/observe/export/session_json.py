@@ -17,8 +17,6 @@ from bls_notebook.observe.record_file import read_json, told
 from bls_notebook.observe.records.plain import plain
 from bls_notebook.observe.records.spans import SCHEMA, SessionData
 
-__all__ = ["FORMAT", "json_bytes", "read_session"]
-
 FORMAT = "bls_notebook session"
 _Session = TypeVar("_Session", bound=SessionData)
 

@@ -8,8 +8,6 @@ import io
 from bls_notebook.observe.records.spans import SessionData, Span
 from bls_notebook.observe.visible import encodable
 
-__all__ = ["COLUMNS", "csv_text"]
-
 # Times are ns since the session began; the phases are lengths, ns.
 COLUMNS = (
     "id", "parent", "model", "version", "instance", "device", "kind", "state", "batch", "rows", "request_id",

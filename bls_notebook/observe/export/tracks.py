@@ -15,8 +15,6 @@ from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.spans import SessionData, Span
 from bls_notebook.observe.visible import encodable
 
-__all__ = ["Point", "Slice", "Track", "request_facts", "tracks"]
-
 
 @dataclass(frozen=True, slots=True)
 class Slice:

@@ -13,11 +13,6 @@ from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.session import Session, Span
 from bls_notebook.observe.visible import spoken
 
-__all__ = [
-    "CAUSES", "SCHEMA", "Comparison", "Measured", "Setting", "Verdict", "Verification", "WhatIf", "failures",
-    "load_comparison",
-]  # fmt: skip
-
 SCHEMA = 1
 
 CAUSES = {

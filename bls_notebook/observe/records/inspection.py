@@ -10,8 +10,6 @@ from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
 from bls_notebook.observe.records.spans import Span
 from bls_notebook.observe.records.tensors import Media, TextSeen
 
-__all__ = ["Compared", "RequestSeen", "ResponseView", "TensorView", "TensorsCompared"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TensorView(Record):

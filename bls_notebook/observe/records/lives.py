@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.seen import NOBODY, NOWHERE, CodeLine, Holder, Maker
 
-__all__ = ["Life", "Stay"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Stay(Record):

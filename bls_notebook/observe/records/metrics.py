@@ -8,8 +8,6 @@ from typing import Any
 
 from bls_notebook.observe.records.plain import Record
 
-__all__ = ["BucketSeen", "FamilyRecord", "MetricRecord", "family_record", "matching"]
-
 OWN = "nv_"  # what names of Triton's own metrics begin with
 
 

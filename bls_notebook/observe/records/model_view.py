@@ -9,8 +9,6 @@ from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.observe.records.statistics import StatisticsRecord
 
-__all__ = ["Held", "InstanceNow", "ModelView", "Setting"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Setting(Record):

@@ -9,8 +9,6 @@ from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.program import Program
 from bls_notebook.observe.records.session import Session
 
-__all__ = ["Overlap"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Overlap(Record):

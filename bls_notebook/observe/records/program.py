@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.seen import CodeLine
 
-__all__ = ["Call", "Program"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Call(Record):

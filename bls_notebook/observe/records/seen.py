@@ -9,10 +9,6 @@ from dataclasses import dataclass
 
 from bls_notebook.observe.records.plain import Record
 
-__all__ = [
-    "LEVELS", "NOBODY", "NOWHERE", "CodeLine", "Holder", "LogLine", "Maker", "ModelSeen", "TensorSeen",
-]  # fmt: skip
-
 LEVELS = ("verbose", "info", "warning", "error")
 """Triton's levels, the least first."""
 

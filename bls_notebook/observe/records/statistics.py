@@ -11,8 +11,6 @@ from typing import Any
 
 from bls_notebook.observe.records.plain import Record
 
-__all__ = ["BatchSeen", "StatisticsRecord", "Times", "statistics_record"]
-
 _PHASES = (
     "success", "fail", "queue", "compute_input", "compute_infer", "compute_output", "cache_hit", "cache_miss",
 )  # fmt: skip

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from bls_notebook.observe.records.plain import Record
 
-__all__ = ["Figures", "Media", "TextSeen"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Figures(Record):

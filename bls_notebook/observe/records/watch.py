@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from bls_notebook.observe.records.devices import DeviceRecord
 from bls_notebook.observe.records.plain import Record
 
-__all__ = ["ModelNow", "WatchRecord"]
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelNow(Record):

@@ -19,8 +19,6 @@ from .proto import ModelConfigMessage
 from .render import to_json
 from .validate import validate_model
 
-__all__ = ["auto_complete", "complete"]
-
 _SEQUENCE_IDLE_MICROSECONDS = 1_000_000
 
 

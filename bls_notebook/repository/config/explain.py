@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["plain_reason", "shown_line"]
-
 _UNKNOWN_FIELD = re.compile(r'Message type "(?:inference\.)?([\w.]+)" has no field named "([^"]*)"')
 _UNKNOWN_VALUE = re.compile(
     r'Enum type "(?:inference\.)?(?P<kind>[\w.]+)" has no value (?:named|with number) (?P<value>[^\s.]*)'

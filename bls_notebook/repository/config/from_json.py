@@ -12,8 +12,6 @@ from bls_notebook.engine.errors import ConfigError
 from .explain import plain_reason, shown_line
 from .proto import ModelConfigMessage, new_config
 
-__all__ = ["parse_json"]
-
 DEEPEST = 20  # levels of a configuration; it has fewer
 
 

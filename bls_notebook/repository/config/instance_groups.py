@@ -10,8 +10,6 @@ from bls_notebook.devices.registry import why_no_gpu
 from .proto import ModelConfigMessage, model_config_pb2
 from .validate import refuse
 
-__all__ = ["complete_instance_groups"]
-
 MOST_INSTANCES = 1024
 # Backends that get two instances a group on a CPU where no count is given.
 _TWO_ON_CPU = frozenset({"tensorflow", "onnxruntime"})

@@ -12,8 +12,6 @@ from .explain import plain_reason, shown_line
 from .from_json import parse_json
 from .proto import ModelConfigMessage, model_config_class, new_config
 
-__all__ = ["parse_config", "parse_pbtxt"]
-
 
 def parse_config(
     config: str | Mapping[str, Any] | ModelConfigMessage | ConfigError | None,

@@ -16,8 +16,6 @@ from typing import Any, TypeAlias
 
 from bls_notebook.engine.errors import BLSError
 
-__all__ = ["ModelConfigMessage", "model_config_class", "model_config_pb2", "new_config"]
-
 # protobuf makes its classes at run time, so there is no static type to name.
 ModelConfigMessage: TypeAlias = Any
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from .proto import ModelConfigMessage
 
-__all__ = ["to_dict", "to_json", "to_pbtxt"]
-
 # protobuf's JSON writes 64-bit integers as text. Triton turns them into numbers, but misses these.
 _LEFT_AS_TEXT = {
     "inference.ModelInstanceGroup.SecondaryDevice.device_id",

@@ -14,8 +14,6 @@ from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 from .proto import ModelConfigMessage, model_config_pb2
 from .render import to_json
 
-__all__ = ["datatypes", "model_spec", "pick_versions"]
-
 _SCHEDULERS: dict[str | None, Scheduler] = {
     None: "default",
     "dynamic_batching": "dynamic",

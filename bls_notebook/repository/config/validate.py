@@ -21,8 +21,6 @@ from .validate_batching import (
 from .validate_ensemble import ensemble_problems
 from .validate_tensors import tensor_problems, warmup_problems
 
-__all__ = ["cache_refused", "refuse", "validate", "validate_model"]
-
 _PLATFORMS = {
     "onnxruntime": {"onnxruntime_onnx"},
     "tensorrt": {"tensorrt_plan"},

@@ -8,8 +8,6 @@ from typing import Any
 
 from .proto import ModelConfigMessage, model_config_pb2
 
-__all__ = ["dynamic_batching_problems", "initial_state_problems", "sequence_batching_problems"]
-
 _VALUES = ("int32_false_true", "fp32_false_true", "bool_false_true")
 _CORRELATION_TYPES = ("TYPE_UINT64", "TYPE_INT64", "TYPE_UINT32", "TYPE_INT32", "TYPE_STRING")
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 from .proto import ModelConfigMessage
 
-__all__ = ["ensemble_problems"]
-
 
 def ensemble_problems(config: ModelConfigMessage) -> Iterator[str]:
     """Yield what keeps the tensors of an ensemble from being each written once, and used."""

@@ -8,8 +8,6 @@ from typing import Any
 
 from .proto import ModelConfigMessage, model_config_pb2
 
-__all__ = ["tensor_problems", "warmup_problems"]
-
 _DIM_RULE = "use sizes of 1 and more, or -1 for a size that varies"
 
 

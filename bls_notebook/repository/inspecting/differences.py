@@ -21,8 +21,6 @@ from .images import layout_of, pictures
 from .placed import CHUNK, sampled, to_host, working_on
 from .tensors import GLANCE, numbers
 
-__all__ = ["compared"]
-
 LOOK = 1 << 26  # elements that are compared
 _PIXELS = 200
 _BITS: dict[int, Any] = {2: np.int16, 4: np.int32, 8: np.int64}

@@ -11,8 +11,6 @@ from bls_notebook.observe.records.tensors import Figures
 
 from .placed import CHUNK, chunks, sampled, working_on
 
-__all__ = ["figures"]
-
 BINS = 40
 COUNTED = 1 << 22  # elements that a histogram is made of
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from bls_notebook.observe.records.tensors import Media, TextSeen
 
-__all__ = ["media_of", "texts"]
-
 ELEMENTS = 20  # that are shown
 CHARACTERS = 4_000  # of one
 HEX = 256  # bytes of one that is no text

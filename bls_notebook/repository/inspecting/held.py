@@ -19,8 +19,6 @@ from bls_notebook.devices.tracking.holders import ATOMS, SearchRoot
 from bls_notebook.engine.description import ModelHome
 from bls_notebook.observe.records.model_view import Held
 
-__all__ = ["held_by"]
-
 SECONDS, OBJECTS, ITEMS = 0.25, 50_000, 1_000
 LEAST = 1 << 16  # bytes of a text that count as memory
 _nbytes = np.ndarray.__dict__["nbytes"].__get__

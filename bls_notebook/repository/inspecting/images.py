@@ -14,8 +14,6 @@ from bls_notebook.observe.records.tensors import Figures, Media
 
 from .placed import to_host, working_on
 
-__all__ = ["Layout", "layout_of", "pictures", "png"]
-
 LEAST, LONGEST = 8, 8  # pixels of a side, how many times the other one a side may be
 _ALARM = (213, 94, 0)  # what is no number
 _Array = np.ndarray[Any, Any]

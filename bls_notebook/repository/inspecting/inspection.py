@@ -21,8 +21,6 @@ from .differences import compared
 from .requests import request_seen
 from .tensors import array_view, datatype_of, tensor_view
 
-__all__ = ["Inspection", "inspect"]
-
 _EXPECTED = "expected a response, a tensor, an array, or the name of a model"
 OUTPUTS = 8  # of a response, that are looked into at once
 

@@ -20,8 +20,6 @@ from bls_notebook.repository.statistics import statistics_record_of
 from .held import held_by
 from .settings import settings
 
-__all__ = ["model_view"]
-
 LONGEST = 200_000  # characters of a source that is shown
 NAMED = 12  # of what it holds
 

@@ -10,8 +10,6 @@ import numpy as np
 
 from bls_notebook.devices.registry import backend_of
 
-__all__ = ["CHUNK", "chunks", "sampled", "to_host", "working_on"]
-
 CHUNK = 1 << 22  # elements that are worked on at a time: what is made of them meanwhile is bounded
 
 

@@ -8,8 +8,6 @@ from bls_notebook.observe.records.lifetimes import Life
 from bls_notebook.observe.records.spans import Span
 from bls_notebook.repository.requests.response import Response
 
-__all__ = ["request_seen"]
-
 SPANS, LIVES = 200, 100  # that are shown
 
 

@@ -13,8 +13,6 @@ from bls_notebook.observe.records.tensors import Figures, Media
 
 from .placed import sampled, to_host, working_on
 
-__all__ = ["RATE", "line_of", "row_of", "sound_of"]
-
 RATE = 16_000  # samples a second where nobody says
 POINTS = 300
 LEAST = 16  # numbers of a line

@@ -10,8 +10,6 @@ from bls_notebook.observe.records.model_view import Setting
 from bls_notebook.repository.config.proto import ModelConfigMessage
 from bls_notebook.repository.config.render import to_dict
 
-__all__ = ["settings"]
-
 _NAMED = ("input", "output")  # lists whose items go by their names
 
 

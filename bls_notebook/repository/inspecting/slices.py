@@ -7,8 +7,6 @@ from typing import Any
 
 from bls_notebook.engine.errors import BLSError
 
-__all__ = ["sliced"]
-
 _EXPECTED = "expected numbers, slices and ... in brackets, such as [0, :, 2:10:2]"
 
 

@@ -22,8 +22,6 @@ from .placed import sampled, to_host, working_on
 from .rows import line_of, sound_of
 from .slices import sliced
 
-__all__ = ["array_view", "at_a_glance", "datatype_of", "numbers", "tensor_view"]
-
 GLANCE = 1 << 20  # elements that are looked at: about a millisecond
 LOOK = 1 << 26  # in the inspector: a third of a second
 LOOK_ON_GPU = 1 << 30

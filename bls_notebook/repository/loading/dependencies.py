@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable
 
 from bls_notebook.repository.source.model_source import ModelSource
 
-__all__ = ["Dependencies"]
-
 
 class Dependencies:
     """Ensembles that are wanted, and the models that were asked for by name. Safe from any thread."""

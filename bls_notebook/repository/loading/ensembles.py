@@ -17,16 +17,6 @@ from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.config.validate import cache_refused
 from bls_notebook.repository.source.model_source import ModelSource
 
-__all__ = [
-    "CircularEnsembleError",
-    "check_members",
-    "members_of",
-    "members_of_source",
-    "refuse_ensemble",
-    "refuse_member",
-    "refuse_missing",
-]
-
 
 class CircularEnsembleError(ModelLoadError):
     """Ensembles that are steps of each other."""

@@ -29,8 +29,6 @@ from bls_notebook.repository.source.model_source import ModelSource
 
 from .python_backends import RUNTIME, python_backend
 
-__all__ = ["InstanceMaker"]
-
 _Result = TypeVar("_Result")
 
 

@@ -50,8 +50,6 @@ from .instance_maker import InstanceMaker
 from .regrouping import Regrouping, regrouped_spec
 from .warmup import warm_up
 
-__all__ = ["load_versions"]
-
 POLL_FAILED = "failed to load '{name}', failed to poll from model repository"
 
 

@@ -14,8 +14,6 @@ from bls_notebook.engine.errors import ConfigError
 from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.source.layout import BACKENDS, folder_path, shown_path
 
-__all__ = ["RUNTIME", "backend_folders", "backend_path", "python_backend"]
-
 RUNTIME = "model.py"  # also what `runtime` says in the configuration of a model of such a backend
 
 

@@ -23,8 +23,6 @@ from bls_notebook.repository.source.model_source import ModelSource
 from .instance_maker import InstanceMaker
 from .warmup import warm_up
 
-__all__ = ["Regrouping", "regrouped_spec"]
-
 
 def regrouped_spec(spec: ModelSpec, config: ModelConfigMessage) -> ModelSpec | None:
     """Return the spec of a version with the instance groups of another configuration; None for the same."""

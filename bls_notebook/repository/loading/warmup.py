@@ -34,8 +34,6 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
 from bls_notebook.repository.config.spec import datatypes
 
-__all__ = ["warm_up"]
-
 log = logging.getLogger("bls_notebook")
 
 

@@ -38,8 +38,6 @@ from bls_notebook.repository.source.place import SourcePlace
 from .module_names import ModelFinder, ModuleName, OwnModules, make_way, named, shared_names, top_of
 from .whose_code import follow
 
-__all__ = ["FINDER", "SHARED", "ModuleHome"]
-
 _PB_UTILS = ("triton_python_backend_utils", "c_python_backend_utils")
 SHARED = frozenset({*sys.stdlib_module_names, *sys.builtin_module_names, *_PB_UTILS})
 Places = Mapping[str, SourcePlace]

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import weakref
     from collections.abc import Sequence
 
-__all__ = ["ModelFinder", "ModuleName", "OwnModules", "make_way", "named", "shared_names"]
-
 shared_names: set[str] = set()  # top-level names that a model has, or had, a module of its own for
 
 

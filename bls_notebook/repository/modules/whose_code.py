@@ -26,8 +26,6 @@ from bls_notebook.engine.description import THREAD_HOME, ModelHome, home_of
 from bls_notebook.engine.model_threads import to_be_started
 from bls_notebook.pb_utils._runtime import caller_var
 
-__all__ = ["follow", "running_home", "whose"]
-
 _OURS = "bls_notebook."
 _ENGINE = ("bls_notebook.engine.", "bls_notebook.backends.")  # what lies beyond was called by the engine
 _builtins = vars(builtins)

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["from_bits", "to_bits"]
-
 _Array = np.ndarray[Any, Any]
 
 

@@ -16,8 +16,6 @@ from bls_notebook.pb_utils.dtypes import element_bytes
 
 from .bfloat16 import to_bits
 
-__all__ = ["preferred_memory_of", "tensors_of"]
-
 
 def tensors_of(model: str, inputs: Mapping[str, Any], spec: ModelSpec | None) -> list[Tensor]:
     """Return tensors for a request to a model; `spec` is its own, where it is ready.

@@ -12,8 +12,6 @@ from typing import Any
 
 from bls_notebook.engine.errors import BLSError
 
-__all__ = ["client_parameters"]
-
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _ARGUMENTS = {
     "timeout": "timeout",

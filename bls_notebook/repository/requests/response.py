@@ -22,8 +22,6 @@ from .bfloat16 import from_bits
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
 
-__all__ = ["Response"]
-
 
 class Response:
     """The answer to one request, or one response of a stream.

@@ -25,8 +25,6 @@ from .streaming import AsyncWalk, Walk
 from .timeouts import timeout_warnings
 from .tracing import trace_of
 
-__all__ = ["Sender", "takes_arguments_of"]
-
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 

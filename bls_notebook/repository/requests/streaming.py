@@ -17,8 +17,6 @@ from bls_notebook.pb_utils.iterator import ResponseIterator, StreamEnded
 
 from .response import Response
 
-__all__ = ["AsyncWalk", "Walk"]
-
 # (request, response, when it was sent, index, final) -> Response
 Wrap = Callable[[InferenceRequest, InferenceResponse, float, int, bool], Response]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from bls_notebook.engine.core.spec import ModelSpec
 
-__all__ = ["timeout_warnings"]
-
 
 def timeout_warnings(spec: ModelSpec, timeout: int) -> tuple[str, ...]:
     """Say why a timeout, in microseconds, cannot act; nothing where it can."""

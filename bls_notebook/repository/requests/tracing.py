@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils.trace import InferenceTrace
 
-__all__ = ["trace_of"]
-
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 _EXPECTED = (
     "expected True for a new trace, W3C's traceparent such as "

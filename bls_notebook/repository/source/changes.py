@@ -12,8 +12,6 @@ from bls_notebook.repository.config import to_pbtxt
 if TYPE_CHECKING:
     from bls_notebook.observe.records.changes import Change
 
-__all__ = ["changes", "texts_of"]
-
 _NEIGHBOURS = 1
 _MOST = 40  # lines that are kept
 _LONGEST = 4000  # lines of a text that is compared: the time grows with their square

@@ -13,8 +13,6 @@ from bls_notebook.repository.config import ModelConfigMessage
 
 from .layout import version_folders
 
-__all__ = ["code_hash", "signature", "version_fingerprint"]
-
 WHOLE = 1 << 20  # bytes of a file that is read whole for a hash
 SAMPLE = 1 << 14
 

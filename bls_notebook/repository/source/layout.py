@@ -11,17 +11,6 @@ from pathlib import Path
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelNotFoundError
 from bls_notebook.observe.visible import first_line, visible
 
-__all__ = [
-    "BACKENDS",
-    "config_text",
-    "find_model",
-    "folder_path",
-    "model_names",
-    "repository_paths",
-    "shown_path",
-    "version_folders",
-]
-
 BACKENDS = "backends"  # a folder of Python-based backends, beside the models or their repository
 
 MAX_CONFIG = 1 << 24  # bytes

@@ -12,8 +12,6 @@ from bls_notebook.observe.advice.known import nearest
 
 from .syntax import syntax_tree
 
-__all__ = ["model_class_warnings"]
-
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _OTHERS = ("initialize", "finalize", "auto_complete_config", "is_ready")
 

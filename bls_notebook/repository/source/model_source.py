@@ -25,8 +25,6 @@ from .layout import version_folders
 from .names import file_override_path
 from .place import SourcePlace
 
-__all__ = ["ModelSource", "SourceFolder"]
-
 
 @dataclass(frozen=True)
 class ModelSource:

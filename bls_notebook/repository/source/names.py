@@ -8,8 +8,6 @@ from pathlib import PurePosixPath
 from bls_notebook.engine.errors import InvalidNameError
 from bls_notebook.observe.visible import encodable
 
-__all__ = ["check_launchable", "check_model_name", "check_version", "file_override_path"]
-
 _FORBIDDEN = re.compile(r'[/\\:*?"<>|\x00-\x1f\x7f]')
 _SHELL = re.compile(r"""[;|&$`<>()\[\]{}\\"'*?~#!]""")  # python_backend/src/pb_utils.h
 _NO_STUB = "Invalid argument: Invalid stub name: contains invalid characters"

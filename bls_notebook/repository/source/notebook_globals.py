@@ -14,8 +14,6 @@ from collections.abc import Collection, Iterator
 
 from .syntax import syntax_tree
 
-__all__ = ["undefined_name_warnings", "undefined_names"]
-
 # IPython puts names of its own into the builtins of the process; Triton's process has none of them.
 _BUILTINS = frozenset(dir(builtins)) - {"__IPYTHON__", "_", "display", "get_ipython"}
 _OF_MODULES = frozenset(

@@ -16,8 +16,6 @@ from bls_notebook.repository.modules.imports import FINDER, SHARED
 
 from .syntax import syntax_tree
 
-__all__ = ["stray_import_warnings", "stray_imports"]
-
 
 def stray_import_warnings(source: str, model: str) -> tuple[str, ...]:
     """Return a line for each module that the source imports from the notebook's folder."""

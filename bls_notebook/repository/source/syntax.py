@@ -9,8 +9,6 @@ from __future__ import annotations
 import ast
 import threading
 
-__all__ = ["syntax_tree"]
-
 TIMES = 5  # others in this process parse too, and hold no lock of ours
 _lock = threading.Lock()
 
