@@ -6,6 +6,7 @@ A notebook's is a display that is replaced, not tqdm's widget: that one leaves i
 from __future__ import annotations
 
 import sys
+import threading
 import uuid
 from typing import Any
 
@@ -42,6 +43,7 @@ class _InCell:
         self._publisher = shell.display_pub
         self._id = uuid.uuid4().hex
         self._shown = False
+        self._lock = threading.Lock()  # what is taken away has been shown before
 
     def show(self, words: str, part: float | None) -> None:
         self._publish({"text/plain": visible(words), "text/html": bar_html(words, part)})
@@ -51,8 +53,10 @@ class _InCell:
             self._publish({})
 
     def _publish(self, data: dict[str, str]) -> None:
-        update, self._shown = self._shown, True
-        self._publisher.publish(data=data, metadata={}, transient={"display_id": self._id}, update=update)
+        with self._lock:
+            known = {"display_id": self._id}
+            self._publisher.publish(data=data, metadata={}, transient=known, update=self._shown)
+            self._shown = True
 
 
 class _InTerminal:
