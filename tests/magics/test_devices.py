@@ -89,4 +89,4 @@ def test_completion_knows_the_devices(cells) -> None:
 
     cells("%config BLSNotebook.simulated_gpus = 3")
     line = MagicLine("%bls", ["times", "--device"], "")
-    assert suggest(line, [])[1] == ["cpu", "gpu:0", "gpu:1", "gpu:2"]
+    assert suggest(line, [], {}) == ("", ["cpu", "gpu:0", "gpu:1", "gpu:2"])

@@ -89,6 +89,12 @@ def test_sample_models_define_what_they_read(file: Path) -> None:
     assert undefined_names(file.read_text("utf-8")) == {}
 
 
+@pytest.mark.parametrize("name", ["top", "class_", "module"])
+def test_names_of_functions_change_nothing(name: str) -> None:
+    source = f"def {name}(a, *b, c=1, **d):\n    e = a\n    def inner():\n        return e, b\n    return c, d, missing"
+    assert undefined_names(source) == {"missing": 5}
+
+
 def test_the_package_itself_raises_no_false_alarm() -> None:
     for file in sorted((ROOT / "bls_notebook").rglob("*.py")):
         assert undefined_names(file.read_text("utf-8")) == {}, file

@@ -88,7 +88,11 @@ def _global_reads(table: symtable.SymbolTable) -> Iterator[str]:
     if kind not in ("module", "class", "function"):
         return  # scopes of annotations and of type parameters are not run
     for symbol in table.get_symbols():
-        if symbol.is_referenced() and (symbol.is_global() or (kind == "module" and not _binds(symbol))):
+        if kind == "module":
+            read = symbol.is_global() or not _binds(symbol)
+        else:  # of a function called "top", CPython says that its own names are global too
+            read = symbol.is_global() and not symbol.is_local()
+        if read and symbol.is_referenced():
             yield symbol.get_name()
 
 
