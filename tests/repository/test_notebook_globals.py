@@ -91,7 +91,7 @@ def test_sample_models_define_what_they_read(file: Path) -> None:
 
 @pytest.mark.parametrize("name", ["top", "class_", "module"])
 def test_names_of_functions_change_nothing(name: str) -> None:
-    source = f"def {name}(a, *b, c=1, **d):\n    e = a\n    def inner():\n        return e, b\n    return c, d, missing"
+    source = f"def {name}(a, *b, c=1):\n    e = a\n    def inner():\n        return e, b\n    return c, missing"
     assert undefined_names(source) == {"missing": 5}
 
 
