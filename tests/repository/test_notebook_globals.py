@@ -91,7 +91,8 @@ def test_sample_models_define_what_they_read(file: Path) -> None:
 
 @pytest.mark.parametrize("name", ["top", "class_", "module"])
 def test_names_of_functions_change_nothing(name: str) -> None:
-    source = f"def {name}(a, *b, c=1):\n    e = a\n    def inner():\n        return e, b\n    return c, missing"
+    body = "    e = a\n    def inner():\n        return e, b\n    return c, missing"
+    source = f"def {name}(a, *b, c=1):\n{body}"
     assert undefined_names(source) == {"missing": 5}
 
 
