@@ -19,7 +19,7 @@ sys.path.insert(0, str(HERE.parent))
 WIDTH = 1060  # of the page, in pixels; the outputs are a little narrower
 
 SCANNER = """\
-%%tritonmodel scanner --instances 6 --input "IMAGE UINT8 [8, 8]" --output "SCAN UINT8 [8, 8]"
+%%tritonmodel scanner --instances 4 --input "IMAGE UINT8 [8, 8]" --output "SCAN UINT8 [8, 8]"
 import time
 
 import triton_python_backend_utils as pb_utils
@@ -68,7 +68,7 @@ CELLS = {
         "%tritonrepo load digit_classifier",
         SCANNER,
         PAGE,
-        "%blsprofile page IMAGES=images[:2] -n 3 --repeat 5",
+        "%blsprofile page IMAGES=images[:1] -n 4 --repeat 5",
     ],
     "lifetimes": [
         HEAD + "%config BLSNotebook.simulated_gpus = 1\nimport bls_notebook as bls\n"
@@ -121,10 +121,10 @@ def take(lab: Any, browser: Any, name: str) -> None:
         shown.scroll_into_view_if_needed()
         box = shown.bounding_box()
         clip = {
-            "x": box["x"] - 10,
-            "y": box["y"] - 8,
-            "width": box["width"] + 14,
-            "height": box["height"] + 12,
+            "x": box["x"] - 5,
+            "y": box["y"] - 2,
+            "width": box["width"] + 9,
+            "height": box["height"] + 6,
         }
         save(page.screenshot(clip=clip), HERE / "images" / f"{name}-{theme.lower()}.png")
     print(name, notebook.errors() or "fine")
