@@ -86,7 +86,7 @@ class Sides:
     """Here, and a real server.
 
     The server dies, or stops answering, at random of some errors that it ought to report; then it is started
-    again, once for a request, and asked again.
+    again, twice for a request, and asked again.
     """
 
     def __init__(self, here: bls.ModelRepository, real: TritonServer) -> None:
@@ -94,21 +94,23 @@ class Sides:
         self.real = real
         self._reviving = threading.Lock()
 
-    def on_real(self, action: Callable[[], Any]) -> Any:
-        """Do something with the server, a second time where it died of it."""
+    def on_real(self, action: Callable[[], Any], again: int = 2) -> Any:
+        """Do something with the server, and again where it died of it, or does not answer."""
         before = self.real.pid
         try:
             return action()
         except TritonRequestError:
             raise
         except TritonServerError as error:
+            if not again:
+                raise
             with self._reviving:
                 if self.real.pid is None or (self.real.pid == before and "did not answer" in str(error)):
                     self.real.stop(graceful=False)
                     self.real.start()
                 elif self.real.pid == before:
                     raise
-            return action()
+        return self.on_real(action, again - 1)
 
     def ask_here(self, model: str, inputs: Mapping[str, Any], **more: Any) -> Answer:
         response = self.here.infer(model, inputs, **more)
