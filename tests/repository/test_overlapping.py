@@ -9,6 +9,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
+from bls_notebook.engine.overlap.run import AheadExecution
 from bls_notebook.observe.analysis.overlap import depends_on
 from tests.repository.graphs import CALLEE, CONFIG, GRAPHS, HEAD, Graph, define_callees, model_of
 
@@ -79,6 +80,26 @@ def test_code_in_c_gets_real_arrays(repo: bls.ModelRepository) -> None:
     found = overlap_of(repo, model_of(graph).replace("class Triton", f"{strict}\nclass Triton"))
     assert found.equal, found.problem
     assert [sorted(each) for each in depends_on(found.programs[0])] == [[], [0]]
+
+
+def test_a_chain_may_be_long(repo: bls.ModelRepository) -> None:
+    body = "y = pb_utils.Tensor('IN', x)\nfor _ in range(1500):\n"
+    body += "    y = pb_utils.Tensor('IN', ask('add', y))\nout = [y.as_numpy()]"
+    repo.define("add", CALLEE.format(delay=0, what="x + 1"), CONFIG)
+    found = overlap_of(repo, model_of(Graph("", body + "\nask('twice', x)", ())))
+    assert found.equal, found.problem
+    assert len(depends_on(found.programs[0])[1499]) == 1499
+
+
+def test_what_strikes_between_does_not_hang(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise OSError("no such luck")
+
+    monkeypatch.setattr(AheadExecution, "open", broken)
+    found = overlap_of(repo, model_of(GRAPHS[1]))
+    assert "no such luck" in found.problem
 
 
 def test_async_models_too(repo: bls.ModelRepository) -> None:

@@ -14,6 +14,7 @@ from weakref import ref
 
 import numpy as np
 
+from bls_notebook.engine.description import describe
 from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.recording.code_lines import line_of, place_finder
 from bls_notebook.engine.ticket import Ticket
@@ -116,15 +117,18 @@ class Pending:
         try:
             request._inputs = [_made_real(tensor) for tensor in request._inputs]
             opened = self._context.run(self._open, request, self._context.copy())
-        except TritonModelException as error:
-            opened = error_response(str(error))
-        if isinstance(opened, InferenceResponse):
-            self._take(opened)
-        else:
-            opened.on_response = self._look
-            self._ticket = opened
-            opened.model.scheduler.submit(opened)
-        self._sent.set()
+            if isinstance(opened, InferenceResponse):
+                self._take(opened)
+            else:
+                opened.on_response = self._look
+                self._ticket = opened
+                opened.model.scheduler.submit(opened)
+        except BaseException as error:  # whoever waits for it is told, whatever has come in between
+            self._take(error_response(describe(error).message))
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._sent.set()
 
     # -- the answer --------------------------------------------------------------------------------
 
@@ -144,8 +148,22 @@ class Pending:
 
     def answer(self) -> InferenceResponse:
         """Wait for the answer."""
-        for call in self.needs:
-            call.answer()
+        for call in self._before():
+            call._wait_for_it()
+        return self._wait_for_it()
+
+    def _before(self) -> list[Pending]:
+        """All calls that have to be answered first, in the order of the program; there may be thousands."""
+        found: dict[int, Pending] = {}
+        todo = [self]
+        while todo:
+            for call in todo.pop().needs:
+                if call.number not in found and call._response is None:
+                    found[call.number] = call
+                    todo.append(call)
+        return [found[number] for number in sorted(found)]
+
+    def _wait_for_it(self) -> InferenceResponse:
         self._send()
         self._sent.wait()  # another thread may be about to
         if self._response is None and self._ticket is not None:

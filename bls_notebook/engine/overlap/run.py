@@ -13,6 +13,7 @@ from typing import Any
 from bls_notebook.engine import messages
 from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.description import describe
 from bls_notebook.engine.tensors.inbound import NotReceivedError, received
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.observe.records.program import Program
@@ -148,7 +149,7 @@ class Run:
     def abandon(self, error: BaseException) -> None:
         """`execute` raised: what it sent is waited for, as it would have been."""
         self.how.raised = True
-        self.spoil(f"its execute raised {type(error).__name__}")
+        self.spoil(f"its execute raised {first_line(describe(error).message)}")
         try:
             for call in self._calls:
                 call.settle()

@@ -25,15 +25,24 @@ LITTLE = 200_000  # ns of a call: below, handing it to another thread takes a la
 
 def depends_on(program: Program) -> tuple[frozenset[int], ...]:
     """Return of each call all the calls that it may depend on, directly or not."""
-    looked: frozenset[int] = frozenset()
-    found: list[frozenset[int]] = []
+    return tuple(
+        frozenset(n for n in range(call) if mask >> n & 1) for call, mask in enumerate(_masks(program))
+    )
+
+
+def _masks(program: Program) -> list[int]:
+    """The same, a bit for each call: a program may have thousands."""
+    looked = 0
+    found: list[int] = []
     for _, call, needed in program.steps:
         if needed:
-            looked |= {call, *found[call]}
+            looked |= 1 << call | found[call]
         else:
-            needs = program.calls[call].needs
-            found.append(looked.union(needs, *(found[n] for n in needs)))
-    return tuple(found)
+            mask = looked
+            for need in program.calls[call].needs:
+                mask |= 1 << need | found[need]
+            found.append(mask)
+    return found
 
 
 def same_calls(session: Session, programs: Sequence[Program]) -> bool:
@@ -144,14 +153,16 @@ def what_overlaps(session: Session, programs: Sequence[Program]) -> str:
 
 def _groups(program: Program) -> list[list[int]]:
     """Calls one after the other of which none depends on another, as many as there are."""
-    depends = depends_on(program)
     found: list[list[int]] = []
     group: list[int] = []
-    for call in range(len(program.calls)):
-        if any(before in depends[call] for before in group):
+    members = 0
+    for call, mask in enumerate(_masks(program)):
+        if mask & members:
             found.append(group)
-            group = [before for before in group if before not in depends[call]]
-        group = [*group, call]
+            group = [before for before in group if not mask >> before & 1]
+            members &= ~mask
+        group.append(call)
+        members |= 1 << call
     return [each for each in (*found, group) if len(each) > 1]
 
 
