@@ -57,6 +57,7 @@ def _overlap(workload: _Workload, repeat: int | None) -> Overlap:
     for workload.lazy_arrays in (True, False):
         programs, found = workload.programs()
         if not found and any(map(could_overlap, programs)):
+            workload.problem = ""
             workload.gathered()
             found = workload.problem
         if not workload.how.raised:
@@ -77,7 +78,13 @@ def _result(
     session = written.session if setting is None else setting.sequential
     measured = setting.measured if setting else Measured(workload.count, session.wall, session.wall)
     if not same_calls(session, programs):
-        problem = problem or f"`{workload.model}` did not send the same calls in every run"
+        kept = next(iter(workload.how.kept), "")
+        other = f"{kept}, and its other calls are not judged beside that" if kept else ""
+        problem = (
+            problem
+            or other
+            or f"`{workload.model}` sent calls from other threads, or not the same in every run"
+        )
         programs = ()
     wall = overlapped_wall(session, programs, measured) if programs else session.wall
     predicted = max(1.0, session.wall / wall)
@@ -127,7 +134,8 @@ class _Workload(Workload):
     def gathered(self) -> Run:
         """Run it with its calls sent ahead."""
         run = self.run(Ahead(lazy_arrays=self.lazy_arrays))
-        self.problem = next(iter(self.how.spoilt), "") or _differs(self._expected, self.answers)
+        found = next(iter(self.how.spoilt), "") or _differs(self._expected, self.answers)
+        self.problem = self.problem or found  # one round is enough
         return run
 
     def programs(self) -> tuple[tuple[Program, ...], str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +12,7 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.engine.overlap.run import AheadExecution
 from bls_notebook.observe.analysis.overlap import depends_on
+from bls_notebook.repository import overlapping
 from tests.repository.graphs import CALLEE, CONFIG, GRAPHS, HEAD, Graph, define_callees, model_of
 
 X = np.array([1.0, -2.0, 3.0, 0.5], np.float32)
@@ -100,6 +102,32 @@ def test_what_strikes_between_does_not_hang(
     monkeypatch.setattr(AheadExecution, "open", broken)
     found = overlap_of(repo, model_of(GRAPHS[1]))
     assert "no such luck" in found.problem
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ("contextvars.copy_context().run, ask", "a request from another thread is sent as it is written"),
+        ("ask", "sent calls from other threads"),
+    ],
+)
+def test_what_is_sent_as_it_is_written_is_said(repo: bls.ModelRepository, run: str, said: str) -> None:
+    body = "import concurrent.futures as f, contextvars\nwith f.ThreadPoolExecutor(1) as pool:\n"
+    body += f"    a = pool.submit({run}, 'add', x).result()\nout = [a, ask('twice', x), ask('twice2', x)]"
+    found = overlap_of(repo, model_of(Graph("", body, ())))
+    assert said in found.problem
+    assert not found.equal
+
+
+def test_one_round_that_answers_otherwise_is_enough(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = itertools.count(1)
+    monkeypatch.setattr(overlapping, "_differs", lambda *_: "it differs" if next(compared) == 4 else "")
+    repo.define("caller", model_of(GRAPHS[1]), CONFIG)
+    found = bls.compare("caller", {"IN": X}, repeat=4, overlap=True, repo=repo)
+    assert next(compared) > 5  # later ones did not
+    assert found.problem == "it differs"
 
 
 def test_async_models_too(repo: bls.ModelRepository) -> None:

@@ -136,9 +136,7 @@ class Run:
         for call in self._calls:
             response = call.settle()
             if response._error is not None and self.how.ahead:
-                self.how.spoilt[
-                    f"`{call.model}` answered with an error: {first_line(response._error._message)}"
-                ] = None
+                self.spoil(f"`{call.model}` answered with an error: {first_line(response._error._message)}")
         if isinstance(returned, list):
             returned = [plain(response) for response in returned]
         calls = tuple(call.record() for call in self._calls)
@@ -180,21 +178,13 @@ class AheadExecution(SendingExecution):
 
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
         """Answer at once with a response that is waited for later."""
-        run = _running.get()
-        if run is None or decoupled or run.thread != _get_ident():
-            if run is not None:
-                run.keep("a stream is read as it is written" if decoupled else "requests from other threads")
-            _settle(request)
-            return super().exec(request, decoupled, given)
-        return run.send(self, request)
+        run = _run_of(request, decoupled)
+        return super().exec(request, decoupled, given) if run is None else run.send(self, request)
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Answer at once; what awaits it goes on."""
-        run = _running.get()
-        if run is None or decoupled or run.thread != _get_ident():
-            if run is not None:
-                run.keep("a stream is read as it is written" if decoupled else "requests from other threads")
-            _settle(request)
+        run = _run_of(request, decoupled)
+        if run is None:
             return super().async_exec(request, decoupled, given)
         future = asyncio.get_running_loop().create_future()
         future.set_result(run.send(self, request))
@@ -216,7 +206,14 @@ class AheadExecution(SendingExecution):
         return self._refused(request, problem, False)  # type: ignore[no-any-return]
 
 
-def _settle(request: InferenceRequest) -> None:
-    """Wait for what a request is made of."""
+def _run_of(request: InferenceRequest, decoupled: bool) -> Run | None:
+    """Return who sends a request ahead; None where it is sent as it is written, with all that it needs."""
+    run = _running.get()
+    if run is not None and not decoupled and run.thread == _get_ident():
+        return run
+    if run is not None:
+        what = "a stream is read" if decoupled else "a request from another thread is sent"
+        run.keep(f"{what} as it is written")
     for tensor in request._inputs:
         tensor._array = real(tensor._array)
+    return None
