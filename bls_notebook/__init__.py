@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from .engine.recording.memory_track import track_memory
     from .engine.recording.profile import Profile, profile
     from .observe.analysis.claims import judge
-    from .observe.records.comparison import Comparison, load_comparison
     from .observe.records.lifetimes import load_lifetimes
-    from .observe.records.overlap import Overlap
-    from .observe.records.session import Session, load_session
-    from .repository.comparing import compare
+    from .observe.records.profiles.comparison import Comparison, load_comparison
+    from .observe.records.profiles.overlap import Overlap
+    from .observe.records.profiles.session import Session, load_session
     from .repository.inspecting.inspection import Inspection, inspect
+    from .repository.profiling.comparing import compare
 
 __version__ = "0.1.0"
 
@@ -74,17 +74,17 @@ __all__ = [
 
 # Imported when they are first asked for: what measures, and what is computed from it.
 _LATER = {
-    "Comparison": "observe.records.comparison",
+    "Comparison": "observe.records.profiles.comparison",
     "Inspection": "repository.inspecting.inspection",
-    "Overlap": "observe.records.overlap",
+    "Overlap": "observe.records.profiles.overlap",
     "Profile": "engine.recording.profile",
-    "Session": "observe.records.session",
-    "compare": "repository.comparing",
+    "Session": "observe.records.profiles.session",
+    "compare": "repository.profiling.comparing",
     "judge": "observe.analysis.claims",
     "inspect": "repository.inspecting.inspection",
-    "load_comparison": "observe.records.comparison",
+    "load_comparison": "observe.records.profiles.comparison",
     "load_lifetimes": "observe.records.lifetimes",
-    "load_session": "observe.records.session",
+    "load_session": "observe.records.profiles.session",
     "mark": "engine.recording.marks",
     "profile": "engine.recording.profile",
     "track_memory": "engine.recording.memory_track",

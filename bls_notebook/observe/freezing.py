@@ -9,7 +9,7 @@ from types import CodeType
 from typing import Any
 
 from bls_notebook.observe.recording import Log, Place
-from bls_notebook.observe.records.session import Mark, ModelSeen, NamedMark, Session, Source, Span
+from bls_notebook.observe.records.profiles.session import Mark, ModelSeen, NamedMark, Session, Source, Span
 from bls_notebook.observe.sources import Sources
 
 _NOWHERE: Place = (ModelSeen(""), "", "cpu", None)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from types import CodeType
 
-from bls_notebook.observe.records.spans import Source
+from bls_notebook.observe.records.profiles.spans import Source
 
 _LONGEST = 1 << 18  # characters of a file that is kept
 _PACKAGE = str(Path(__file__).resolve().parents[1])

@@ -11,7 +11,7 @@ import pytest
 from bls_notebook.display.palette import Inks
 from bls_notebook.observe.analysis.intervals import Interval, total
 from bls_notebook.observe.analysis.span_tree import SpanTree, serving
-from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.profiles.session import Session
 from tests.browser.lab import OpenNotebook
 from tests.display.sessions import MS, everything, pipeline
 

@@ -19,6 +19,7 @@ from bls_notebook.observe.records.inspection import (
 from bls_notebook.observe.records.lifetimes import Life
 from bls_notebook.observe.records.metrics import BucketSeen, FamilyRecord, MetricRecord
 from bls_notebook.observe.records.model_view import Held, InstanceNow, ModelView, Setting
+from bls_notebook.observe.records.profiles.spans import Span
 from bls_notebook.observe.records.repository import (
     MessageRecord,
     ModelRecord,
@@ -27,7 +28,6 @@ from bls_notebook.observe.records.repository import (
     TensorSpecRecord,
 )
 from bls_notebook.observe.records.seen import Maker
-from bls_notebook.observe.records.spans import Span
 from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times
 from bls_notebook.observe.records.streams import StreamRecord
 from bls_notebook.observe.records.tensors import Figures, Media, TextSeen

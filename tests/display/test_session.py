@@ -18,7 +18,7 @@ from bls_notebook.display.session.difference_picture import (
     difference_picture,
 )
 from bls_notebook.display.session.summary import session_figures
-from bls_notebook.observe.records.session import ModelSeen, Session, Span
+from bls_notebook.observe.records.profiles.session import ModelSeen, Session, Span
 from tests.display.page import as_html, as_text
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions

@@ -20,8 +20,8 @@ from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.observe.records.inspection import ResponseView
 from bls_notebook.observe.records.metrics import MetricRecord
+from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.records.repository import MessageRecord
-from bls_notebook.observe.records.session import Session
 from bls_notebook.observe.records.statistics import Times
 from bls_notebook.observe.records.streams import StreamRecord
 from tests.display import lifetimes_samples

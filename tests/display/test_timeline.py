@@ -23,8 +23,8 @@ from bls_notebook.display.timeline.picture import timeline_alt, timeline_figure,
 from bls_notebook.display.timeline.text import timeline_text
 from bls_notebook.observe.analysis.intervals import levels
 from bls_notebook.observe.analysis.span_tree import SpanTree
+from bls_notebook.observe.records.profiles.session import ModelSeen, NamedMark, Session, Source, Span
 from bls_notebook.observe.records.seen import TensorSeen
-from bls_notebook.observe.records.session import ModelSeen, NamedMark, Session, Source, Span
 from tests.display.figures import figure_svg
 from tests.display.samples import HOSTILE
 from tests.display.sessions import MS, Made, everything, many, pipeline

@@ -10,11 +10,11 @@ from bls_notebook.observe.analysis.claims import FORMS, judge
 from bls_notebook.observe.analysis.judging import Judgement
 from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.quantities import quantity
-from bls_notebook.observe.records.comparison import Comparison, Measured, Setting, Verdict
 from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.lifetimes import Lifetimes
+from bls_notebook.observe.records.profiles.comparison import Comparison, Measured, Setting, Verdict
+from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
-from bls_notebook.observe.records.session import Session
 from tests.display.lifetimes_samples import ALL
 from tests.observe.simulated import Model, Simulation
 

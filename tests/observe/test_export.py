@@ -19,7 +19,7 @@ from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.export import chrome_trace, csv_text, perfetto_trace, save_session
 from bls_notebook.observe.export.session_json import FORMAT, json_bytes
 from bls_notebook.observe.export.tracks import tracks
-from bls_notebook.observe.records.session import (
+from bls_notebook.observe.records.profiles.session import (
     SCHEMA,
     Mark,
     ModelSeen,

@@ -18,9 +18,9 @@ import bls_notebook as bls
 from bls_notebook.observe import record_file
 from bls_notebook.observe.analysis.call_graph import Edge
 from bls_notebook.observe.export.session_json import FORMAT
-from bls_notebook.observe.records.comparison import Measured, Setting
 from bls_notebook.observe.records.lifetimes import Life, Lifetimes
-from bls_notebook.observe.records.session import SCHEMA, Session
+from bls_notebook.observe.records.profiles.comparison import Measured, Setting
+from bls_notebook.observe.records.profiles.session import SCHEMA, Session
 
 LOADERS: dict[str, Callable[[Any], Any]] = {
     "session": bls.load_session,

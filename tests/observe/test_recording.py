@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bls_notebook.observe import recording
 from bls_notebook.observe.freezing import session_of
 from bls_notebook.observe.recording import BLOCK, Log
-from bls_notebook.observe.records.session import Mark, ModelSeen, Session
+from bls_notebook.observe.records.profiles.session import Mark, ModelSeen, Session
 
 SEEN = ModelSeen("m", 2)
 PLACE = (SEEN, "m_0", "cpu", None)

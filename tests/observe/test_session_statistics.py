@@ -10,7 +10,7 @@ from hypothesis import given
 from bls_notebook.observe.analysis.intervals import total, union
 from bls_notebook.observe.analysis.session_statistics import ModelStatistics, SessionStatistics
 from bls_notebook.observe.analysis.span_tree import SpanTree
-from bls_notebook.observe.records.session import Session, Span
+from bls_notebook.observe.records.profiles.session import Session, Span
 from tests.observe.simulated import Model, session
 from tests.observe.strategies import sessions
 

@@ -11,8 +11,8 @@ import pytest
 
 from bls_notebook.observe.analysis.replay import UNLIMITED, capacities, recipes, replay
 from bls_notebook.observe.analysis.verdict import verdict
-from bls_notebook.observe.records.comparison import CAUSES, Measured, Verdict
-from bls_notebook.observe.records.session import Session, Span
+from bls_notebook.observe.records.profiles.comparison import CAUSES, Measured, Verdict
+from bls_notebook.observe.records.profiles.session import Session, Span
 from tests.observe.simulated import Model, session
 
 MS = 1_000_000

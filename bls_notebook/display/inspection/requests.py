@@ -10,7 +10,7 @@ from bls_notebook.display.html import tag
 from bls_notebook.display.units import count, ns, shape, some_ns
 from bls_notebook.observe.records.inspection import RequestSeen
 from bls_notebook.observe.records.lifetimes import Life
-from bls_notebook.observe.records.spans import Span
+from bls_notebook.observe.records.profiles.spans import Span
 
 _SPANS = [
     doc.Column("model"), doc.Column("span", "r"), doc.Column("instance"), doc.Column("sent", "t"),

@@ -11,7 +11,7 @@ from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.units import count, ns, percent
 from bls_notebook.observe.analysis.quartiles import Quartiles
 from bls_notebook.observe.analysis.verdict_words import give_or_take, times
-from bls_notebook.observe.records.comparison import Comparison, Verification, failures
+from bls_notebook.observe.records.profiles.comparison import Comparison, Verification, failures
 
 # Causes with which the number of instances has nothing to do: there a prediction for it would only distract.
 _NOT_OF_INSTANCES = ("little", "batched", "helped", "one", "failed")

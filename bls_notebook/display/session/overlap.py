@@ -9,7 +9,7 @@ from bls_notebook.display.document import Block, Document, Line, Tiles, Words
 from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.units import count, ns
 from bls_notebook.observe.analysis.verdict_words import times
-from bls_notebook.observe.records.overlap import Overlap
+from bls_notebook.observe.records.profiles.overlap import Overlap
 
 
 def overlap_document(overlap: Overlap, *, widget: Any = None) -> Document:

@@ -24,7 +24,7 @@ from bls_notebook.display.text import clip
 from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.units import count, ns, percent, size, some_ns
 from bls_notebook.observe.analysis.session_statistics import ModelStatistics, SessionStatistics
-from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.visible import spoken
 
 _ERRORS = 3  # that are told in words

@@ -9,7 +9,7 @@ from bls_notebook.display.browser.on_top import covered
 from bls_notebook.display.document import Both
 from bls_notebook.display.timeline.picture import timeline_picture
 from bls_notebook.display.timeline.text import timeline_lines
-from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.profiles.session import Session
 
 
 def timeline_block(sessions: Sequence[Session], *, widget: Any = None, gap: bool = False) -> Both:

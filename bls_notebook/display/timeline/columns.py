@@ -22,8 +22,8 @@ from bls_notebook.display.units import count, duration
 from bls_notebook.observe.analysis.critical_path import Step
 from bls_notebook.observe.analysis.intervals import Interval, total
 from bls_notebook.observe.analysis.span_tree import SpanTree
+from bls_notebook.observe.records.profiles.session import Session, Source, Span
 from bls_notebook.observe.records.seen import ModelSeen, TensorSeen
-from bls_notebook.observe.records.session import Session, Source, Span
 from bls_notebook.observe.visible import visible
 
 _CROWD = 12  # rows of queued requests: of more only their number is drawn

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from bls_notebook.observe.records.session import Session, Span
+from bls_notebook.observe.records.profiles.session import Session, Span
 
 # A wait is a row of its own above the lane if it is so long, as a part of the session or of the run after
 # it; shorter ones are drawn where the run begins, under what is there.

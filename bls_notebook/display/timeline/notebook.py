@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bls_notebook.observe.analysis.intervals import Interval, gaps, union
 from bls_notebook.observe.analysis.span_tree import SpanTree
-from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.profiles.session import Session
 
 
 def notebook_time(session: Session, tree: SpanTree) -> tuple[list[Interval], list[Interval]]:

@@ -16,7 +16,7 @@ from bls_notebook.display.units import duration
 from bls_notebook.observe.analysis.critical_path import Step
 from bls_notebook.observe.analysis.intervals import Interval
 from bls_notebook.observe.analysis.span_tree import SpanTree, serving
-from bls_notebook.observe.records.session import Span
+from bls_notebook.observe.records.profiles.session import Span
 from bls_notebook.observe.visible import visible
 
 _CALLS = 150  # requests up to which the lines of calls are drawn

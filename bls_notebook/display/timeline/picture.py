@@ -20,7 +20,7 @@ from bls_notebook.display.timeline.panel import draw_panel, lane_words
 from bls_notebook.display.timeline.places import PICTURE, Panel
 from bls_notebook.display.units import count, duration
 from bls_notebook.observe.analysis.critical_path import Step
-from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.profiles.session import Session
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

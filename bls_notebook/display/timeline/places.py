@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bls_notebook.display.timeline.lanes import Lane, Layout
-from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.profiles.session import Session
 
 _ROW, _IDLE = 18.0, 14.0  # px
 

@@ -10,7 +10,7 @@ from bls_notebook.display.timeline.lanes import Lane, Layout, lay_out
 from bls_notebook.display.timeline.notebook import notebook_time
 from bls_notebook.display.units import duration
 from bls_notebook.observe.analysis.span_tree import SpanTree
-from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.visible import visible
 
 WORK, CALLS, NEVER, MARK = "█", "▒", "×", "▼"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.profiles.session import Session
 
 
 def titles(session: Session) -> Callable[[Any], str]:

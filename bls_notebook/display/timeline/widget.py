@@ -19,7 +19,7 @@ from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.timeline.columns import path_columns, session_columns
 from bls_notebook.display.timeline.text import timeline_text
 from bls_notebook.observe.analysis.critical_path import Step
-from bls_notebook.observe.records.session import Session, Span
+from bls_notebook.observe.records.profiles.session import Session, Span
 
 _AT_ONCE = 3_000  # requests up to which the critical path is worked out before anyone asks
 

@@ -16,7 +16,7 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.description import describe
 from bls_notebook.engine.tensors.inbound import NotReceivedError, received
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.observe.records.program import Program
+from bls_notebook.observe.records.profiles.program import Program
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils._runtime import caller_var
 from bls_notebook.pb_utils.request import InferenceRequest

@@ -17,7 +17,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, would_be_lost_in
 from bls_notebook.observe import recording
 from bls_notebook.observe.freezing import session_of
-from bls_notebook.observe.records.session import Session, SessionAnalysis
+from bls_notebook.observe.records.profiles.session import Session, SessionAnalysis
 
 from .gpu_time import device_timer
 from .kept import profiles

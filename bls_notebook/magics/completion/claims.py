@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import bls_notebook as bls
 from bls_notebook.observe.analysis.claims import FORMS
-from bls_notebook.observe.records.comparison import CAUSES
+from bls_notebook.observe.records.profiles.comparison import CAUSES
 
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord

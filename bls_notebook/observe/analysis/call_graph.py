@@ -10,7 +10,7 @@ from typing import ClassVar
 from bls_notebook.observe.analysis.intervals import gaps, overlapping, total
 from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.spans import SessionData, Span
+from bls_notebook.observe.records.profiles.spans import SessionData, Span
 
 
 @dataclass(frozen=True, slots=True, repr=False)

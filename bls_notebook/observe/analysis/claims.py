@@ -12,10 +12,10 @@ from bls_notebook.observe.analysis import judging
 from bls_notebook.observe.analysis.judging import Judgement
 from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.quantities import quantity
-from bls_notebook.observe.records.comparison import CAUSES, Comparison
 from bls_notebook.observe.records.lifetimes import Lifetimes
+from bls_notebook.observe.records.profiles.comparison import CAUSES, Comparison
+from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.records.repository import ResponseRecord
-from bls_notebook.observe.records.session import Session
 
 _OPERATOR = re.compile(r"\s*(==|!=|<=|>=|<|>)\s*")
 _PLACES = {

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from bls_notebook.observe.analysis.span_tree import SpanTree, holds
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.spans import SessionData, Span
+from bls_notebook.observe.records.profiles.spans import SessionData, Span
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from bls_notebook.observe.analysis.intervals import Interval, levels
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.quantities import count, duration, size
-from bls_notebook.observe.records.comparison import Comparison
 from bls_notebook.observe.records.lifetimes import Life, Lifetimes
 from bls_notebook.observe.records.plain import Record
+from bls_notebook.observe.records.profiles.comparison import Comparison
+from bls_notebook.observe.records.profiles.session import Session
+from bls_notebook.observe.records.profiles.spans import Span
 from bls_notebook.observe.records.repository import ResponseRecord
-from bls_notebook.observe.records.session import Session
-from bls_notebook.observe.records.spans import Span
 
 OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "==": operator.eq, "!=": operator.ne,

@@ -14,10 +14,10 @@ from dataclasses import replace
 from bls_notebook.observe.analysis.replay import Key, Recipe, Sent, capacities, key_of, recipes, replay
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.analysis.verdict_words import give_or_take, times
-from bls_notebook.observe.records.comparison import Measured
-from bls_notebook.observe.records.program import Program
-from bls_notebook.observe.records.session import Session
-from bls_notebook.observe.records.spans import Ghost, Span
+from bls_notebook.observe.records.profiles.comparison import Measured
+from bls_notebook.observe.records.profiles.program import Program
+from bls_notebook.observe.records.profiles.session import Session
+from bls_notebook.observe.records.profiles.spans import Ghost, Span
 
 _WORTH = 1.1  # times as fast, at least, to be worth a word
 LITTLE = 200_000  # ns of a call: below, handing it to another thread takes a large part of it

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, count
 
 from bls_notebook.observe.analysis.span_tree import SpanTree
-from bls_notebook.observe.records.spans import ModelSeen, SessionData, Span
+from bls_notebook.observe.records.profiles.spans import ModelSeen, SessionData, Span
 
 Key = tuple[str, int]
 """A model's name and version."""

@@ -12,7 +12,7 @@ from bls_notebook.observe.analysis.intervals import events, levels, occupied, to
 from bls_notebook.observe.analysis.quartiles import NONE, Quartiles, quartiles
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.spans import ModelSeen, SessionData, Span
+from bls_notebook.observe.records.profiles.spans import ModelSeen, SessionData, Span
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from bls_notebook.observe.analysis.intervals import Interval, events, gaps
-from bls_notebook.observe.records.spans import SessionData, Span
+from bls_notebook.observe.records.profiles.spans import SessionData, Span
 
 
 def serving(span: Span) -> Interval:

@@ -29,8 +29,8 @@ from bls_notebook.observe.analysis.replay import (
 )
 from bls_notebook.observe.analysis.span_tree import SpanTree, holds
 from bls_notebook.observe.analysis.verdict_words import WORTH, Facts, advice, roughness, sentence
-from bls_notebook.observe.records.comparison import Measured, Verdict, WhatIf, failures
-from bls_notebook.observe.records.session import ModelSeen, Session, Span
+from bls_notebook.observe.records.profiles.comparison import Measured, Verdict, WhatIf, failures
+from bls_notebook.observe.records.profiles.session import ModelSeen, Session, Span
 from bls_notebook.observe.visible import spoken
 
 COUNTS = (1, 2, 4)

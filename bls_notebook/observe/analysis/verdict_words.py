@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bls_notebook.observe.records.comparison import Measured, Verdict
+from bls_notebook.observe.records.profiles.comparison import Measured, Verdict
 from bls_notebook.observe.records.seen import ModelSeen
 
 ROUGH = 0.2  # of the time: without a processor

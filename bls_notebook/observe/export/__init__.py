@@ -11,7 +11,7 @@ from bls_notebook.observe.export.perfetto import perfetto_trace
 from bls_notebook.observe.export.session_json import json_bytes
 from bls_notebook.observe.export.span_table import csv_text
 from bls_notebook.observe.record_file import write_file
-from bls_notebook.observe.records.spans import SessionData
+from bls_notebook.observe.records.profiles.spans import SessionData
 
 __all__ = ["chrome_trace", "csv_text", "perfetto_trace", "save_session"]
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from bls_notebook.observe.export.tracks import request_facts, tracks
-from bls_notebook.observe.records.spans import SessionData
+from bls_notebook.observe.records.profiles.spans import SessionData
 
 
 def chrome_trace(session: SessionData) -> str:

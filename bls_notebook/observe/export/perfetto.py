@@ -10,7 +10,7 @@ from typing import Any
 
 from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.export.tracks import Track, request_facts, tracks
-from bls_notebook.observe.records.spans import SessionData
+from bls_notebook.observe.records.profiles.spans import SessionData
 from bls_notebook.observe.visible import encodable
 
 _SEQUENCE = 1

@@ -15,7 +15,7 @@ from typing import TypeVar
 from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.record_file import read_json, told
 from bls_notebook.observe.records.plain import plain
-from bls_notebook.observe.records.spans import SCHEMA, SessionData
+from bls_notebook.observe.records.profiles.spans import SCHEMA, SessionData
 
 FORMAT = "bls_notebook session"
 _Session = TypeVar("_Session", bound=SessionData)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from bls_notebook.observe.records.spans import SessionData, Span
+from bls_notebook.observe.records.profiles.spans import SessionData, Span
 from bls_notebook.observe.visible import encodable
 
 # Times are ns since the session began; the phases are lengths, ns.

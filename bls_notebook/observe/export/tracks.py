@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from bls_notebook.observe.analysis.span_tree import SpanTree
-from bls_notebook.observe.records.spans import SessionData, Span
+from bls_notebook.observe.records.profiles.spans import SessionData, Span
 from bls_notebook.observe.visible import encodable
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from bls_notebook.observe.records.lifetimes import Life
 from bls_notebook.observe.records.plain import Record
+from bls_notebook.observe.records.profiles.spans import Span
 from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
-from bls_notebook.observe.records.spans import Span
 from bls_notebook.observe.records.tensors import Media, TextSeen
 
 

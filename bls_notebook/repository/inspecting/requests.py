@@ -5,7 +5,7 @@ from __future__ import annotations
 from bls_notebook.engine.recording.kept import on_at, profiles, tracks
 from bls_notebook.observe.records.inspection import RequestSeen
 from bls_notebook.observe.records.lifetimes import Life
-from bls_notebook.observe.records.spans import Span
+from bls_notebook.observe.records.profiles.spans import Span
 from bls_notebook.repository.requests.response import Response
 
 SPANS, LIVES = 200, 100  # that are shown

@@ -10,7 +10,7 @@ from typing import ClassVar
 from bls_notebook.observe.analysis.quartiles import NONE, Quartiles
 from bls_notebook.observe.record_file import RecordFile
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.session import Session, Span
+from bls_notebook.observe.records.profiles.session import Session, Span
 from bls_notebook.observe.visible import spoken
 
 SCHEMA = 1

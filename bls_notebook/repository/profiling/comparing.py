@@ -18,15 +18,15 @@ from bls_notebook.engine.recording.processor_time import held_part
 from bls_notebook.engine.recording.standing import Standing
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.observe.analysis.verdict import COUNTS, verdict
-from bls_notebook.observe.records.comparison import Comparison, Setting, Verdict, Verification
-from bls_notebook.observe.records.overlap import Overlap
-from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.profiles.comparison import Comparison, Setting, Verdict, Verification
+from bls_notebook.observe.records.profiles.overlap import Overlap
+from bls_notebook.observe.records.profiles.session import Session
+from bls_notebook.repository.current import current_repository
+from bls_notebook.repository.instance_counts import with_instances
+from bls_notebook.repository.repository import ModelRepository
 
-from .current import current_repository
-from .instance_counts import with_instances
 from .measuring import LEAST, Inputs, Workload, inputs_of_each, measure
 from .overlapping import overlap as overlapped
-from .repository import ModelRepository
 
 _comparing = threading.Lock()
 

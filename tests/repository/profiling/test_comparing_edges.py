@@ -13,8 +13,8 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.engine.recording.processor_time import Processors
 from bls_notebook.observe import recording
-from bls_notebook.repository import measuring
 from bls_notebook.repository.instance_counts import with_instances
+from bls_notebook.repository.profiling import measuring
 from tests.engine import gates
 from tests.repository.workloads import CONFIG, HEAD, Workload, define
 

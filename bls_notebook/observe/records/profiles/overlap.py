@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bls_notebook.observe.records.comparison import Measured
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.program import Program
-from bls_notebook.observe.records.session import Session
+from bls_notebook.observe.records.profiles.comparison import Measured
+from bls_notebook.observe.records.profiles.program import Program
+from bls_notebook.observe.records.profiles.session import Session
 
 
 @dataclass(frozen=True, slots=True, repr=False)

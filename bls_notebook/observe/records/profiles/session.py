@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bls_notebook.observe.records.spans import SCHEMA, Mark, ModelSeen, NamedMark, SessionData, Source, Span
+from bls_notebook.observe.records.profiles.spans import (
+    SCHEMA,
+    Mark,
+    ModelSeen,
+    NamedMark,
+    SessionData,
+    Source,
+    Span,
+)
 
 if TYPE_CHECKING:
     from bls_notebook.observe.analysis.call_graph import CallGraph

@@ -12,7 +12,7 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.engine.overlap.run import AheadExecution
 from bls_notebook.observe.analysis.overlap import depends_on
-from bls_notebook.repository import overlapping
+from bls_notebook.repository.profiling import overlapping
 from tests.repository.graphs import CALLEE, CONFIG, GRAPHS, HEAD, Graph, define_callees, model_of
 
 X = np.array([1.0, -2.0, 3.0, 0.5], np.float32)

@@ -16,11 +16,10 @@ from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.analysis.ratios import ratio, relative_error
 from bls_notebook.observe.analysis.verdict import DISTURBED
 from bls_notebook.observe.progress import Progress
-from bls_notebook.observe.records.comparison import Measured, Setting, failures
-from bls_notebook.observe.records.session import Session
-
-from .repository import ModelRepository
-from .requests.response import Response
+from bls_notebook.observe.records.profiles.comparison import Measured, Setting, failures
+from bls_notebook.observe.records.profiles.session import Session
+from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.requests.response import Response
 
 Inputs = Mapping[str, Any]
 _THREADS = 8  # at most, to see what the processors get done in parallel

@@ -24,14 +24,14 @@ from bls_notebook.observe.analysis.overlap import (
     same_calls,
     what_overlaps,
 )
-from bls_notebook.observe.records.comparison import Measured, Setting
-from bls_notebook.observe.records.overlap import Overlap
-from bls_notebook.observe.records.program import Program
+from bls_notebook.observe.records.profiles.comparison import Measured, Setting
+from bls_notebook.observe.records.profiles.overlap import Overlap
+from bls_notebook.observe.records.profiles.program import Program
 from bls_notebook.observe.visible import first_line
+from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.requests.response import Response
 
 from .measuring import LEAST, Inputs, Run, Workload, measure
-from .repository import ModelRepository
-from .requests.response import Response
 
 
 def overlap(repository: ModelRepository, model: str, inputs: list[Inputs], repeat: int | None) -> Overlap:

@@ -1,0 +1,1 @@
+"""What profiles record: sessions, their spans, comparisons, and the program of a run."""

@@ -1,0 +1,1 @@
+"""Sync against async, measured: `bls.compare` and its parts."""
