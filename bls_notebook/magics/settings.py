@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from traitlets import Bool, CaselessStrEnum, Int, List, TraitError, Unicode, Union, observe, validate
@@ -82,17 +83,19 @@ class BLSNotebook(Configurable):
         return [value] if isinstance(value, str) else list(value)
 
 
-def use_repository(*paths: str, backend_directory: str | None = None) -> int:
+def use_repository(
+    *paths: str, backend_directory: str | None = None, fill: Mapping[str, str] | None = None
+) -> int:
     """Put a repository over folders in the place of the current one; return how many models of cells went.
 
     Where the current one is over the same folders already, it stays: a cell that is run again loses nothing.
     It stays too where a path is not a folder, which is a BLSError.
     """
     before = bls.current_repository()
-    wanted = repository_paths(paths), backend_path(backend_directory)
-    if not before.closed and (before.paths, before.backend_directory) == wanted:
+    wanted = repository_paths(paths), backend_path(backend_directory), fill
+    if not before.closed and (before.paths, before.backend_directory, before.fill) == wanted:
         return 0
-    after = bls.ModelRepository(*paths, strict=before.strict, backend_directory=backend_directory)
+    after = bls.ModelRepository(*paths, strict=before.strict, backend_directory=backend_directory, fill=fill)
     bls.set_current_repository(after)
     lost = len({record.name for record in before.index() if record.source == "cell"})
     before.close()

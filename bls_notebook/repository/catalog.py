@@ -31,6 +31,7 @@ from bls_notebook.pb_utils._runtime import caller_var
 
 from .callers import called_models
 from .config import ModelConfigMessage, parse_config
+from .config.templates import filled_config
 from .for_models import Config, ForModels
 from .loading.ensembles import (
     CircularEnsembleError,
@@ -91,6 +92,7 @@ class Catalog:
         poll_seconds: float | None,
         cache_bytes: int,
         strict: bool,
+        fill: Mapping[str, object] | None = None,
     ) -> None:
         if control_mode not in CONTROL_MODES:
             raise BLSError(
@@ -99,6 +101,7 @@ class Catalog:
         if poll_seconds is not None and not poll_seconds > 0:
             raise BLSError(f"poll_seconds: got {poll_seconds!r}, expected a number above 0, or None")
         self.paths = paths
+        self.fill = fill
         self.control_mode = control_mode
         for_models = ForModels(self.load, self.unload, lambda *of: self.metrics.family(*of))
         self.service = Service(for_models, ResponseCache(cache_bytes), strict)
@@ -324,7 +327,8 @@ class Catalog:
         source = self._definitions.get(name)
         if source is None:
             folder = find_model(self.paths, name)
-            source = ModelSource(name, folder, shown_path(folder), config_text(folder))
+            found, told = filled_config(config_text(folder), self.fill, name)
+            source = ModelSource(name, folder, shown_path(folder), found, warnings=told)
         return source if config is None else replace(source, config=config, config_is_json=True)
 
     def _still(self, source: ModelSource, config: object) -> ModelSource:

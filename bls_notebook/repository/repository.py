@@ -50,8 +50,10 @@ class ModelRepository:
         Where Python-based backends are: ``backend: "name"`` without a backend of that name here is run by
         ``<backend_directory>/name/model.py``. Default: `backends`, beside the folders in `paths` or in them.
     cache_bytes : int
-        Size of the response cache, which models with ``response_cache { enable: true }`` share; 0 for none
-        (as a server that was started without ``--cache-config``).
+        Size of the response cache (``response_cache { enable: true }``), which all models share; 0 for none.
+    fill : mapping of str to object, optional
+        Values for templates such as ``${engine_dir}`` in each config.pbtxt; what it lacks is taken from the
+        environment, or is a harmless default. None: no template is filled, as on Triton.
 
     Raises
     ------
@@ -78,11 +80,15 @@ class ModelRepository:
         poll_seconds: float | None = 15.0,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         backend_directory: str | Path | None = None,
+        fill: Mapping[str, object] | None = None,
     ) -> None:
+        self.fill = None if fill is None else dict(fill)
         self.paths = repository_paths(paths)
         self.backend_directory = backend_path(backend_directory)
         folders = backend_folders(self.paths, self.backend_directory)
-        self._catalog = Catalog(self.paths, folders, control_mode, poll_seconds, cache_bytes, strict)
+        self._catalog = Catalog(
+            self.paths, folders, control_mode, poll_seconds, cache_bytes, strict, self.fill
+        )
         self._server = self._catalog.server
         self._sender = Sender(self._server, self._catalog.known)
         self.control_mode = control_mode

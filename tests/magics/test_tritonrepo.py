@@ -119,6 +119,15 @@ def test_a_folder_that_is_not_there_changes_nothing(cells) -> None:
     assert bls.current_repository().ready("times")
 
 
+def test_use_fills_templates(cells, folder: Path) -> None:
+    config = folder / "disk" / "config.pbtxt"
+    config.write_text('parameters { key: "p" value { string_value: "${word}" } }\n')
+    cells(f"%tritonrepo use {folder} --fill word=a=b")
+    assert "word=a=b (given)" in " ".join(cells("%tritonrepo load disk").text.split())
+    assert bls.current_repository().config("disk").parameters["p"].string_value == "a=b"
+    assert "expected KEY=VALUE" in str(cells(f"%tritonrepo use {folder} --fill word").error)
+
+
 def test_a_closed_repository_is_replaced_by_use(cells) -> None:
     bls.current_repository().close()
     assert not cells.model().success

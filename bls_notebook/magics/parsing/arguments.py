@@ -140,3 +140,11 @@ def names(text: str) -> list[str]:
     if not found:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected names with commas between, such as A,B")
     return found
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    """Return what stands before and after the first equals sign."""
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected KEY=VALUE, such as engine_dir=/models/llm")
+    return key, value

@@ -13,6 +13,7 @@ import bls_notebook as bls
 from bls_notebook.magics.failing import CellInterrupted, display_of, reported
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Models
+from bls_notebook.magics.parsing.arguments import key_and_value
 from bls_notebook.magics.settings import use_repository
 from bls_notebook.observe.progress import stepped
 from bls_notebook.repository.source.layout import shown_path
@@ -76,7 +77,8 @@ def _unload(notebook: Notebook, arguments: argparse.Namespace) -> None:
 
 def _use(notebook: Notebook, arguments: argparse.Namespace) -> None:
     with reported(notebook):
-        lost = use_repository(*arguments.paths, backend_directory=arguments.backend_directory)
+        fill = None if arguments.fill is None else dict(arguments.fill)
+        lost = use_repository(*arguments.paths, backend_directory=arguments.backend_directory, fill=fill)
     repository = bls.current_repository()
     found = {record.name for record in repository.index()}
     where = ", ".join(shown_path(path) for path in repository.paths) or "memory only"
@@ -117,13 +119,20 @@ USE = Verb(
     "use", "work with the models of these folders from now on", _use,
     "The repository before is closed, and models that were defined by cells go with it; where its folders "
     "are the same, nothing happens. Nothing is loaded yet. Without a folder: models in memory only.",
-    "  %tritonrepo use model_repository\n",
+    "  %tritonrepo use model_repository\n"
+    "  %tritonrepo use all_models/inflight_batcher_llm --fill triton_max_batch_size=8\n",
 )  # fmt: skip
 USE.parser.add_argument("paths", nargs="*", metavar="FOLDER", help="a folder in Triton's layout")
 USE.parser.add_argument(
     "--backend-directory", metavar="FOLDER",
     help="where Python-based backends are, in folders of their names; by default `backends`, beside the "
     "folders of the repository or in them",
+)  # fmt: skip
+
+USE.parser.add_argument(
+    "--fill", metavar="KEY=VALUE", action="append", type=key_and_value,
+    help="fill ${KEY} in each config.pbtxt; templates without a value are filled from the environment, or "
+    "by a default that harms nothing",
 )  # fmt: skip
 
 CLEAR = Verb("clear", "unload every model and forget those defined by cells", _clear)

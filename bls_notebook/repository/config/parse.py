@@ -11,6 +11,7 @@ from bls_notebook.engine.errors import ConfigError
 from .explain import plain_reason, shown_line
 from .from_json import parse_json
 from .proto import ModelConfigMessage, model_config_class, new_config
+from .templates import fill_templates, open_reason
 
 
 def parse_config(
@@ -63,6 +64,8 @@ def parse_pbtxt(text: str, *, model: str, source: str = "config.pbtxt") -> Model
         if _ends_early(reason, line[column - 1 :], lines[number:]):
             reason += " before the end: is a brace, bracket or quote left open?"
         place = f"{source}:{number}:{column}"
+        if unread := fill_templates(text, model=model).unread:
+            reason = open_reason(unread)
         raise ConfigError(f"model '{model}': {place}: {reason}{shown_line(line)}") from None
 
 

@@ -1,0 +1,173 @@
+"""Templates are found where they stand, filled by what belongs there, and nothing else is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bls_notebook as bls
+from bls_notebook.engine.errors import ConfigError
+from bls_notebook.repository.config import ModelConfigMessage, parse_pbtxt, to_pbtxt
+from bls_notebook.repository.config.templates import Filled, fill_templates, find_templates
+from tests.repository.models import saying, write
+
+from .strategies import any_config
+
+LLM = """\
+backend: "${triton_backend}"
+max_batch_size: ${triton_max_batch_size}
+model_transaction_policy { decoupled: ${decoupled_mode} }
+dynamic_batching {
+  preferred_batch_size: [ ${triton_max_batch_size} ]
+  max_queue_delay_microseconds: ${max_queue_delay_microseconds}
+  default_queue_policy: { max_queue_size: ${max_queue_size} }
+}
+input [ { name: "ids" data_type: TYPE_INT32 dims: [ ${width} ] } ]
+output [
+  { name: "logits" data_type: ${logits_datatype} dims: [ -1, -1 ] }
+]
+instance_group [ { count: ${n}, kind: ${kind} } ]
+# string_value: "${gone}"
+parameters: { key: "tokenizer_dir" value: { string_value: "${tokenizer_dir}" } }
+parameters { key: "env" value { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } }
+"""
+
+
+def test_every_template_says_where_it_stands() -> None:
+    found = {template.key: (template.place, template.line) for template in find_templates(LLM)}
+    assert found == {
+        "triton_backend": ("backend", 1),
+        "triton_max_batch_size": ("dynamic_batching.preferred_batch_size", 5),  # the later of two
+        "decoupled_mode": ("model_transaction_policy.decoupled", 3),
+        "max_queue_delay_microseconds": ("dynamic_batching.max_queue_delay_microseconds", 6),
+        "max_queue_size": ("dynamic_batching.default_queue_policy.max_queue_size", 7),
+        "width": ("input.dims", 9),
+        "logits_datatype": ("output.data_type", 11),
+        "n": ("instance_group.count", 13),
+        "kind": ("instance_group.kind", 13),
+        "tokenizer_dir": ('parameters["tokenizer_dir"]', 15),
+    }
+
+
+def test_defaults_by_where_a_template_stands() -> None:
+    filled = fill_templates(LLM, {"tokenizer_dir": '/a "b"'}, defaults=True)
+    config = parse_pbtxt(filled.text, model="m")
+    assert (config.max_batch_size, list(config.dynamic_batching.preferred_batch_size)) == (8, [8])
+    assert (config.backend, config.instance_group[0].count, list(config.input[0].dims)) == (
+        "tensorrtllm",
+        1,
+        [-1],
+    )
+    assert not config.model_transaction_policy.decoupled
+    assert config.parameters["tokenizer_dir"].string_value == '/a "b"'
+    assert config.parameters["env"].string_value == "$$TRITON_MODEL_DIRECTORY/env.tar.gz"
+    assert {fill.origin for fill in filled.fills} == {"given", "default"}
+    sizes = next(fill for fill in filled.fills if fill.key == "triton_max_batch_size")
+    assert sizes.places == ("max_batch_size", "dynamic_batching.preferred_batch_size")
+    assert not filled.open
+
+
+def test_text_without_a_value_stays_as_it_stands() -> None:
+    filled = fill_templates(LLM, defaults=True)
+    assert [template.key for template in filled.open] == ["tokenizer_dir"]
+    assert not filled.unread
+    assert parse_pbtxt(filled.text, model="m").parameters["tokenizer_dir"].string_value == "${tokenizer_dir}"
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "expected"),
+    [
+        ("max_batch_size: ${b}", {"b": 4}, "max_batch_size: 4"),
+        ("max_batch_size: ${ b }", {"b": "4"}, "max_batch_size: 4"),
+        ("max_batch_size: ${b:-2}", {}, "max_batch_size: 2"),
+        ("max_batch_size: {{ b }}", {"b": 2}, "max_batch_size: 2"),
+        ("max_batch_size: $B", {"B": 2}, "max_batch_size: 2"),
+        ("max_batch_size: MAX_BATCH", {"MAX_BATCH": 2}, "max_batch_size: 2"),
+        ("input { dims: ${d} }", {"d": "3, 224"}, "input { dims: [ 3, 224 ] }"),
+        ("input { dims: [ ${d} ] }", {"d": "[3,224]"}, "input { dims: [ 3, 224 ] }"),
+        ("input { data_type: ${t} }", {"t": "fp16"}, "input { data_type: TYPE_FP16 }"),
+        ("optimization { eager_batching: ${d} }", {"d": True}, "optimization { eager_batching: true }"),
+        ('name: "${a}_${b}"', {"a": "x"}, 'name: "x_${b}"'),
+        ("name: ${a}", {"a": "x"}, 'name: "x"'),
+        ('name: "$HOME/$X"', {"X": "y"}, 'name: "$HOME/y"'),
+        ('name: "${a}"', {"a": "${b}/c", "b": "/root"}, 'name: "/root/c"'),
+        ('name: "$${a} {{ a }}" # ${a}', {"a": "x"}, 'name: "$${a} {{ a }}" # ${a}'),
+    ],
+)  # fmt: skip
+def test_filling(text: str, values: dict[str, object], expected: str) -> None:
+    assert fill_templates(text, values).text == expected
+
+
+def test_where_a_value_is_from() -> None:
+    text = 'name: "${a}${b}${c:-in}${d}"'
+    filled = fill_templates(text, {"a": "1"}, environment={"a": "no", "b": "2"})
+    assert [(fill.key, fill.value, fill.origin) for fill in filled.fills] == [
+        ("a", "1", "given"),
+        ("b", "2", "environment"),
+        ("c", "in", "in the file"),
+    ]
+    assert filled.text == 'name: "12in${d}"'
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "said"),
+    [
+        ("max_batch_size: ${a}", "four", "${a} (max_batch_size): got 'four', expected a whole number"),
+        ("input { data_type: ${a} }", "FP3", "got 'FP3', expected one of: TYPE_INVALID, TYPE_BOOL"),
+        ("model_transaction_policy { decoupled: ${a} }", "maybe", "got 'maybe', expected true or false"),
+        ('name: "${a}"', "x${a}", "its value leads back to itself (a -> a); give it a value without ${a}"),
+        ('name: "${b}"', "${b}", "its value leads back to itself (b -> a -> b)"),
+    ],
+)  # fmt: skip
+def test_a_value_that_does_not_fit_is_one_line(text: str, value: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        fill_templates(text, {"a": value, "b": "${a}"}, model="m")
+    assert str(caught.value).startswith("model 'm': config.pbtxt:1: template ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_configuration_with_open_templates_says_how_to_fill_them() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_pbtxt(LLM, model="m")
+    assert str(caught.value).startswith(
+        "model 'm': config.pbtxt:2:17: 8 templates are not filled: ${triton_max_batch_size}, "
+        "${decoupled_mode}, ${max_queue_delay_microseconds}, ${max_queue_size}, ${width}, "
+        "${logits_datatype} and 2 more; give values: "
+        "%tritonrepo use FOLDER --fill triton_max_batch_size=8 --fill decoupled_mode=false "
+    )
+
+
+@given(any_config())
+def test_nothing_in_a_configuration_without_templates_is_one(config: ModelConfigMessage) -> None:
+    text = to_pbtxt(config)
+    if "${" not in text:
+        assert fill_templates(text, {"a": "b"}, defaults=True) == Filled(text)
+
+
+@given(st.text(alphabet="${}[]<>:\"'#\\\n ab:-max_batch_size{{key"))
+def test_any_text_is_read(text: str) -> None:
+    filled = fill_templates(text, {"a": "1"}, defaults=False)
+    if not find_templates(text):
+        assert filled.text == text
+
+
+def test_a_repository_with_values(tmp_path: Path) -> None:
+    config = 'max_batch_size: ${size}\noutput { name: "OUT" data_type: TYPE_STRING dims: -1 }\n'
+    config += 'parameters { key: "p" value { string_value: "${word}" } }\n'
+    write(tmp_path, "m", saying("'x'"))
+    (tmp_path / "m" / "config.pbtxt").write_text(config)
+    refused = pytest.raises(ConfigError, match=r"a template is not filled: \$\{size\}; .* --fill size=8")
+    with bls.ModelRepository(tmp_path) as repository, refused:
+        repository.load("m")
+    with bls.ModelRepository(tmp_path, fill={"word": "w"}) as repository:
+        record = repository.load("m")
+        assert record.warnings == ("templates of config.pbtxt were filled: size=8 (default), word=w (given)",)
+        loaded = repository.config("m")
+        assert (loaded.max_batch_size, loaded.parameters["p"].string_value) == (8, "w")
+    refused = pytest.raises(ConfigError, match="got 'many', expected a whole number")
+    with bls.ModelRepository(tmp_path, fill={"size": "many"}) as repository, refused:
+        repository.load("m")
