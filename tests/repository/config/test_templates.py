@@ -93,7 +93,7 @@ def test_text_without_a_value_stays_as_it_stands() -> None:
         ('name: "${a}_${b}"', {"a": "x"}, 'name: "x_${b}"'),
         ("name: ${a}", {"a": "x"}, 'name: "x"'),
         ('name: "$HOME/$X"', {"X": "y"}, 'name: "$HOME/y"'),
-        ('name: "${a}"', {"a": "${b}/c", "b": "/root"}, 'name: "/root/c"'),
+        ('name: "${a}"', {"a": "${b}/c", "b": "/srv"}, 'name: "/srv/c"'),
         ('name: "$${a} {{ a }}" # ${a}', {"a": "x"}, 'name: "$${a} {{ a }}" # ${a}'),
     ],
 )  # fmt: skip
