@@ -47,7 +47,7 @@ def _block(block: doc.Block) -> Html:
         case doc.Table():
             return _table(block)
         case doc.Fold():
-            shown = tag("summary", block.title)
+            shown = tag("summary", doc.piece(block.title).html)
             return tag("details", shown, *_blocks(block.blocks), open="" if block.is_open else None)
         case doc.Forms():
             return join(*_blocks(block.html))

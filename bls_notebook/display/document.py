@@ -133,7 +133,7 @@ class Table:
 class Fold:
     """Blocks that HTML folds away under a title."""
 
-    title: str
+    title: Said
     blocks: Sequence[Block]
     is_open: bool = False
 

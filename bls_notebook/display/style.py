@@ -105,6 +105,25 @@ _CHANGES = """
 .bls-changes-went{color:var(--b-red);background:rgba(214,69,69,.1)}
 """
 
+_FINDINGS = """
+.bls-findings-list{border-top:1px solid var(--b-line);margin:6px 0 4px;max-width:1100px}
+.bls-findings-list details{margin:0;border-bottom:1px solid var(--b-line)}
+.bls-findings-list summary{display:flex;flex-wrap:wrap;align-items:baseline;gap:0 9px;padding:4px 0;color:var(--b-fg);list-style:none}
+.bls-findings-list summary::-webkit-details-marker{display:none}
+.bls-findings-list summary:hover{background:rgba(128,128,128,.1)}
+.bls-findings-list summary::after{content:"\\203A";color:var(--b-dim);margin:0 8px 0 auto}
+.bls-findings-list details[open]>summary::after{transform:rotate(90deg)}
+.bls-findings-mark{flex:0 0 62px;font-size:11px;letter-spacing:.04em}
+.bls-findings-note .bls-findings-mark,.bls-findings-tally-note{color:var(--b-dim)}
+.bls-findings-error .bls-findings-mark,.bls-findings-tally-error{color:var(--b-red)}
+.bls-findings-warning .bls-findings-mark,.bls-findings-tally-warning{color:var(--b-amber)}
+.bls-findings-what{flex:0 1 auto;min-width:0;max-width:70ch;overflow-wrap:anywhere}
+.bls-findings-where{color:var(--b-dim);font:11.5px var(--b-mono);overflow-wrap:anywhere}
+.bls-findings-more{margin:0 24px 8px 71px;max-width:80ch;overflow-wrap:anywhere}
+.bls-findings-more .bls-dim{display:inline-block;min-width:3.2em}
+.bls-findings-good{color:var(--b-green);font-weight:600}
+"""
+
 _CONFIG = """
 .bls-config-text{border-left:1px solid var(--b-line);padding:0 0 0 12px}
 .bls-config-key{color:var(--jp-mirror-editor-property-color,#3b7dd8)}
@@ -216,6 +235,7 @@ _DARK = ("[data-jp-theme-light=false]", ".vscode-dark", "html[theme=dark]")
 _COMMON = (_BASE, _TABLE)
 _PARTS = {
     "error": _ERROR, "message": _MESSAGE, "config": _CONFIG, "changes": _CHANGES, "stats": _STATS,
+    "findings": _FINDINGS,
     "metrics": _METRICS, "devices": _DEVICES, "progress": _PROGRESS, "figure": _FIGURE, "stream": _STREAM,
     "latency": _LATENCY, "session": _SESSION, "seen": _SEEN,
     "guess": _GUESS,

@@ -268,6 +268,11 @@ class Catalog:
             raise ModelNotFoundError(f"model {name!r} is not loaded; {missing_model(name, self.known)}")
         return model
 
+    def sources(self, *names: str) -> list[tuple[ModelSource, LoadedModel | None]]:
+        """Return where models are, all that are known and those of the names, each with what serves of it."""
+        known = {record.name for record in self.service.index.rows(self.paths)}
+        return [(self._source(name, None), self.server.find(name)) for name in sorted(known.union(names))]
+
     def _may_control(self, name: str, verb: str) -> None:
         """Refuse to load or unload on request, except cells, where the mode does not allow it."""
         if self.control_mode != "explicit" and name not in self._definitions:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from .statistics import statistics_of, statistics_record_of
 
 if TYPE_CHECKING:
     from bls_notebook.observe.records.errors import ErrorRecord
+    from bls_notebook.observe.records.findings import Findings
     from bls_notebook.observe.records.repository import ModelRecord
     from bls_notebook.observe.records.statistics import StatisticsRecord
 
@@ -242,10 +244,7 @@ class ModelRepository:
 
     def config(self, name: str) -> ModelConfigMessage:
         """Return the completed configuration of a model, a copy; ModelNotFoundError where none serves."""
-        config = self._catalog.ready_model(name).spec.config
-        out = type(config)()
-        out.CopyFrom(config)
-        return out
+        return deepcopy(self._catalog.ready_model(name).spec.config)
 
     def record(self, name: str) -> ModelRecord:
         """Return the record of the newest version of a model that serves."""
@@ -261,16 +260,9 @@ class ModelRepository:
         return {"model_stats": [statistics_of(model) for model in self._versions(name)]}
 
     def statistics_records(self, *names: str) -> list[StatisticsRecord]:
-        """Return what models have done, a record for each version that serves.
+        """Return what models have done, by default all that serve: a record for each version.
 
-        Parameters
-        ----------
-        *names : str
-            Of models; none for all that serve.
-
-        Raises
-        ------
-        ModelNotFoundError
+        Where none of a name serves, it is a ModelNotFoundError.
         """
         for name in names:
             self._catalog.ready_model(name)
@@ -279,6 +271,15 @@ class ModelRepository:
 
     def _versions(self, name: str) -> list[LoadedModel]:
         return [model for _, model in sorted(self._server.serving(name).items())]
+
+    def check(self, *names: str) -> Findings:
+        """Return what will bite in models, all by default, by their files and by what was recorded of them.
+
+        None of their code is run. A name that no model has is a ModelNotFoundError.
+        """
+        from .checking.check import check_models
+
+        return check_models(self._catalog.sources(*names), names)
 
     def watch(self, seconds: float = 0.5) -> Watch:
         """Return what tells what the models do, every so many `seconds`; a live panel in a notebook."""

@@ -9,6 +9,7 @@ from bls_notebook.observe.analysis.judging import Judgement
 from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
 from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord, InputSeen
+from bls_notebook.observe.records.findings import Finding, Findings, SharedMemory
 from bls_notebook.observe.records.inspection import (
     Compared,
     RequestSeen,
@@ -171,6 +172,19 @@ def family(**changes: Any) -> FamilyRecord:
     return FamilyRecord(**{**given, **changes})
 
 
+def findings(**changes: Any) -> Findings:
+    """Return one finding of each severity; what it needs of shared memory is known of one model."""
+    found = (
+        Finding(
+            "error", "callee-missing", "a", "there is no `b`", "It fails.", "Add `b`.", "a/1/model.py", 12
+        ),
+        Finding("warning", "tensor-undeclared", "a", "OUT is not declared", file="a/config.pbtxt"),
+        Finding("note", "field-idle", "c", "nothing"),
+    )
+    needs = (SharedMemory("a", 2, 1 << 20), SharedMemory("c", 1, 80 << 20, known=False))
+    return Findings(**{"models": ("a", "c"), "findings": found, "memory": needs, **changes})
+
+
 def histogram(**changes: Any) -> FamilyRecord:
     buckets = (BucketSeen("0.5", 1), BucketSeen("10", 4), BucketSeen("+Inf", 0))
     metrics = (
@@ -225,8 +239,6 @@ def hostile() -> list[Any]:
     unlike = Compared(h, h, (beside, replace(beside, reason="")), (h,))
     devices = DeviceTable((DeviceRecord(h, h, True, 1, 2, 3, 10), DeviceRecord(h, h)))
     messages = [MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h), Judgement(h, False, h, h)]
-    return [bad_model, good, bad, bad_error, devices, *messages]
-    messages = [MessageRecord(h, h, h, 0.1), MessageRecord(h, "error", h)]
     now = InstanceNow(h, h, "busy", 0.1, h, (h,))
     inside = ModelView(
         bad_model, (now, replace(now, state=h)), 1, None, (Held(h, 1, h, h),), 2, bad_error, (h,), (h,),
@@ -238,5 +250,8 @@ def hostile() -> list[Any]:
         h,
         (Life(1, h, 1, 1, tensor=h, datatype=h, maker=Maker(h), how=h),),
     )
-    views = [inside, view, ResponseView(good, (view, view), seen), ResponseView(bad), unlike]
+    found = Findings(
+        (h,), (Finding(h, h, h, h, h, h, h, 1), Finding("error", h, h, h)), (SharedMemory(h, 1, 1),)
+    )
+    views = [found, inside, view, ResponseView(good, (view, view), seen), ResponseView(bad), unlike]
     return [bad_model, good, bad, bad_error, devices, *messages, *views]

@@ -22,6 +22,7 @@ _NAMES = (
     "observe.records.profiles.comparison.Comparison",
     "observe.records.lifetimes.Lifetimes",
     "observe.records.devices.DeviceTable",
+    "observe.records.findings.Findings",
     "observe.records.profiles.overlap.Overlap",
     "observe.records.errors.ErrorRecord",
     "observe.records.repository.MessageRecord",

@@ -1,0 +1,80 @@
+"""``python -m bls_notebook COMMAND``: the public calls for scripts and continuous integration, one a command.
+
+A command exits with 0 where all is well, 1 where what it found is not, and 2 where it was misused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import bls_notebook as bls
+
+Run = Callable[[argparse.Namespace], int]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: its name, a line for the list, what adds its arguments, and what runs it."""
+
+    name: str
+    summary: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+    run: Run
+
+
+def _check_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", help="a folder whose sub-folders are models, or the folder of one model")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="names of models (default: all)")
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from .repository.source.layout import version_folders
+
+    folder, names = Path(arguments.folder), list(arguments.models)
+    if (folder / "config.pbtxt").is_file() or (folder.is_dir() and version_folders(folder)):
+        folder, names = folder.resolve().parent, [folder.resolve().name]  # the folder of one model
+    with bls.ModelRepository(folder) as repository:
+        found = repository.check(*names)
+    if not found.models:
+        raise bls.BLSError(f"{arguments.folder}: no models there; give a folder whose sub-folders are models")
+    if arguments.json:
+        print(json.dumps(found.to_dict(), indent=2))
+    else:
+        from .display import render
+
+        print(render(found, width=min(shutil.get_terminal_size().columns, 120)).text)
+    return int(found.bites)
+
+
+COMMANDS = (
+    Command(
+        "check", "say what will bite in a model repository; runs no model's code", _check_arguments, _check
+    ),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit status."""
+    parser = argparse.ArgumentParser("python -m bls_notebook", description=__doc__.partition("\n")[0])
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        command.arguments(
+            commands.add_parser(command.name, help=command.summary, description=command.summary)
+        )
+    given = parser.parse_args(arguments)
+    try:
+        return next(command.run for command in COMMANDS if command.name == given.command)(given)
+    except bls.BLSError as error:
+        print(f"{parser.prog} {given.command}: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""Files: versions and model files that are not there, git-LFS pointers, configurations that are refused."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from bls_notebook.observe.records.findings import Finding
+from bls_notebook.repository.config import pick_versions
+from bls_notebook.repository.source.layout import shown_path, version_folders
+
+from .material import CONFIG, Material
+
+_POINTER = b"version https://git-lfs.github.com/spec/"
+_PLACE = re.compile(r"\bconfig(?:\.pbtxt)?:(\d+):\d+: ")
+_MOST_FILES = 10_000  # of a version that are looked at
+
+
+def is_model(model: Material) -> bool:
+    """Whether a folder has anything of a model in it."""
+    return bool(model.text or (model.problem and _has_config(model)) or version_folders(model.folder))
+
+
+def _has_config(model: Material) -> bool:
+    return (model.folder / CONFIG).exists()
+
+
+def file_findings(model: Material) -> Iterator[Finding]:
+    """Yield what keeps a server from reading a model at all."""
+    if model.problem:
+        yield _refused(model)
+    found = version_folders(model.folder)
+    wanted = pick_versions(model.config, found) if not model.problem else list(found)
+    if not wanted:
+        yield _no_version(model, list(found))
+    if model.config.version_policy.HasField("specific"):
+        for version in model.config.version_policy.specific.versions:
+            if version not in found:
+                yield model.in_config(
+                    "warning", "version-missing", "version_policy",
+                    f"version {version} is asked for, and there is no folder {version}",
+                    "The server logs an error and serves the other versions.",
+                    f"Add the folder {version}, or take the number out of version_policy.",
+                )  # fmt: skip
+    for version in wanted:
+        yield from _of_version(model, found[version])
+
+
+def _refused(model: Material) -> Finding:
+    place = _PLACE.search(model.problem)
+    words = model.problem.removeprefix(f"model '{model.name}': ")
+    words = _PLACE.sub("", words).removeprefix("config.pbtxt: ")
+    what, _, mend = words.partition("; the line is: ")[0].partition("; ")
+    line = int(place[1]) if place else 0
+    why = "The server refuses to load it."
+    return Finding("error", "config-refused", model.name, what, why, mend, model.where, line)
+
+
+def _no_version(model: Material, found: list[int]) -> Finding:
+    mend = "Make a folder named 1 for it"
+    mend += (
+        ", empty (git keeps none: put a .gitkeep into it)."
+        if model.is_ensemble
+        else " with the model's file in it."
+    )
+    what = "no version folder"
+    if found:
+        what = f"its version_policy picks none of the versions there ({', '.join(map(str, found))})"
+        mend = "Change version_policy, or leave it out."
+    else:
+        others = [entry.name for entry in _entries(model.folder) if entry.is_dir()]
+        if others:
+            what += f"; the folders there are {', '.join(others[:6])}"
+    return Finding(
+        "error", "version-none", model.name, what, "A model needs a version that its policy picks to load; a "
+        "version is a folder with a number from 1 as its name.", mend, shown_path(model.folder),
+    )  # fmt: skip
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(entry for entry in folder.iterdir() if not entry.name.startswith((".", "__")))
+    except OSError:
+        return []
+
+
+def _of_version(model: Material, folder: Path) -> Iterator[Finding]:
+    named = model.config.default_model_filename
+    if named and not model.problem and not (folder / named).exists():
+        there = [entry.name for entry in _entries(folder)]
+        yield Finding(
+            "error", "file-missing", model.name,
+            f"{named} is missing"
+            + (f"; there is {', '.join(there[:4])}" if there else ": the folder is empty"),
+            f"The {model.config.backend} backend loads this file.",
+            f"Put {named} there" + (", or name the file by default_model_filename." if there else "."),
+            shown_path(folder),
+        )  # fmt: skip
+    for file in _pointers(folder):
+        yield Finding(
+            "error", "file-lfs-pointer", model.name, f"{file.name} is a pointer of git-LFS, not the file",
+            "It has a few lines of text about a file that git did not bring.", "Run `git lfs pull`.",
+            shown_path(file),
+        )  # fmt: skip
+
+
+def _pointers(folder: Path) -> Iterator[Path]:
+    seen = 0
+    for within, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        for name in sorted(names):
+            seen += 1
+            if seen > _MOST_FILES:
+                return
+            file = Path(within, name)
+            try:
+                if 0 < file.stat().st_size < 1024:
+                    with file.open("rb") as opened:
+                        if opened.read(len(_POINTER)) == _POINTER:
+                            yield file
+            except OSError:
+                continue

@@ -1,0 +1,182 @@
+"""`Material`: what a check looks at, a model each: its configuration, completed, and its sources, read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.errors import ConfigError
+from bls_notebook.observe.records.findings import Finding
+from bls_notebook.repository.config import (
+    ModelConfigMessage,
+    complete,
+    model_config_pb2,
+    pick_versions,
+    validate,
+)
+from bls_notebook.repository.source.layout import shown_path, version_folders
+
+from .code import Code
+from .places import line_of
+
+if TYPE_CHECKING:
+    from bls_notebook.repository.source.model_source import ModelSource
+
+CONFIG = "config.pbtxt"
+_GPUS = 8  # as many as a server may well have: a configuration that names one is not wrong here
+
+
+@dataclass(frozen=True)
+class Material:
+    """One model of a repository.
+
+    Attributes
+    ----------
+    name : str
+    folder : Path
+    text : str
+        Of config.pbtxt; empty where there is none.
+    config : ModelConfig
+        Completed, as far as that is possible without running code; of a model that serves, wholly.
+    given : ModelConfig
+        As it was written.
+    problem : str
+        Why there is no configuration, or why a server refuses it.
+    codes : dict of int to Code
+        The Python sources that a server would run, by version.
+    serving : LoadedModel or None
+    known : bool
+        Whether `config` has all inputs and outputs: nothing may still add some.
+    """
+
+    name: str
+    folder: Path
+    text: str
+    config: ModelConfigMessage
+    given: ModelConfigMessage
+    problem: str = ""
+    codes: Mapping[int, Code] = field(default_factory=dict)
+    serving: LoadedModel | None = None
+    known: bool = False
+
+    @cached_property
+    def is_python(self) -> bool:
+        """Whether its code runs in a Python stub of its own."""
+        return bool(self.config.backend == "python")
+
+    @cached_property
+    def is_ensemble(self) -> bool:
+        """Whether it is an ensemble."""
+        return bool(self.config.platform == "ensemble" or self.config.HasField("ensemble_scheduling"))
+
+    @cached_property
+    def decoupled(self) -> bool:
+        """Whether it may answer any number of times."""
+        return bool(self.config.model_transaction_policy.decoupled)
+
+    @cached_property
+    def instances(self) -> int:
+        """How many instances serve requests; those of a group without devices once."""
+        groups = (group for group in self.config.instance_group if not group.passive)
+        return sum(max(1, group.count) * max(1, len(group.gpus)) for group in groups)
+
+    @cached_property
+    def controls(self) -> frozenset[str]:
+        """Inputs that the server adds: controls and states of sequences, batch inputs."""
+        sequence = self.config.sequence_batching
+        return frozenset([
+            *(given.name for given in sequence.control_input),
+            *(state.input_name for state in sequence.state),
+            *(name for batch in self.config.batch_input for name in batch.target_name),
+        ])  # fmt: skip
+
+    @cached_property
+    def inputs(self) -> dict[str, ModelConfigMessage]:
+        """Declared inputs, by name."""
+        return {tensor.name: tensor for tensor in self.config.input}
+
+    @cached_property
+    def outputs(self) -> dict[str, ModelConfigMessage]:
+        """Declared outputs, by name."""
+        return {tensor.name: tensor for tensor in self.config.output}
+
+    @property
+    def where(self) -> str:
+        """Its config.pbtxt as a person would name it, or its folder where it has none."""
+        return shown_path(self.folder / CONFIG if self.text else self.folder)
+
+    def newest(self) -> Code | None:
+        """Return the source of the newest version."""
+        return self.codes[max(self.codes)] if self.codes else None
+
+    def in_config(
+        self, severity: str, code: str, field: str, what: str, why: str, mend: str, value: str | None = None
+    ) -> Finding:
+        """Return a finding about a field of its configuration."""
+        line = line_of(self.text, field, value) or (line_of(self.text, field) if value else 0)
+        return Finding(severity, code, self.name, what, why, mend, self.where, line)
+
+    def in_code(
+        self, severity: str, code: str, source: Code, line: int, what: str, why: str, mend: str
+    ) -> Finding:
+        """Return a finding about a line of its code."""
+        return Finding(severity, code, self.name, what, why, mend, shown_path(source.path), line)
+
+
+def material(source: ModelSource, serving: LoadedModel | None) -> Material:
+    """Read what there is of a model; nothing of it is run."""
+    config, given, problem = _config(source, serving)
+    text = source.config if isinstance(source.config, str) and not source.config_is_json else ""
+    found = version_folders(source.folder)
+    wanted = pick_versions(config, found) if not problem else list(found)
+    named = config.default_model_filename or "model.py"
+    python = config.backend == "python" or config.runtime == "model.py" or (problem and not config.backend)
+    codes = dict(_codes(found, wanted, named)) if python else {}
+    completes = not codes or any(code.completes for code in codes.values())
+    known = not problem and (serving is not None or not completes or _is_flow(config))
+    return Material(source.name, source.folder, text, config, given, problem, codes, serving, known)
+
+
+def _is_flow(config: ModelConfigMessage) -> bool:
+    return bool(config.platform == "ensemble")
+
+
+def _config(
+    source: ModelSource, serving: LoadedModel | None
+) -> tuple[ModelConfigMessage, ModelConfigMessage, str]:
+    """The configuration completed and as it is given, and why it is none."""
+    empty = model_config_pb2().ModelConfig(name=source.name)
+    try:
+        given = source.parsed_config()
+    except ConfigError as error:
+        return empty, empty, str(error)
+    if serving is not None:
+        return serving.spec.config, given, ""
+    first = next(iter(source.versions.values()), None)
+    try:
+        files = () if first is None else tuple(sorted(os.listdir(first)))
+        config = complete(given, model=source.name, files=files, gpus=_GPUS, runs_on_gpu=lambda _: False)
+        for group, written in zip(config.instance_group, given.instance_group, strict=False):
+            if not written.gpus:
+                del group.gpus[:]  # which there are is the server's matter
+    except ConfigError as error:
+        return given, given, str(error)
+    try:
+        validate(config, folder=source.folder)
+    except ConfigError as error:
+        return config, given, str(error)
+    return config, given, ""
+
+
+def _codes(found: Mapping[int, Path], wanted: list[int], named: str) -> Iterator[tuple[int, Code]]:
+    for version in wanted:
+        path = found[version] / named
+        try:
+            yield version, Code(path, path.read_text(encoding="utf-8", errors="replace"))
+        except OSError:
+            continue  # `files` tells of it

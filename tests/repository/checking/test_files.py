@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.__main__ import main
+from bls_notebook.observe.records.findings import Findings
+from bls_notebook.repository.checking.places import line_of
+
+from .conftest import CONFIG, Check, codes, model, write
+
+REPOSITORY = Path(__file__).parents[3] / "model_repository"
+
+
+def test_nothing_is_found_in_a_good_model(check: Check) -> None:
+    assert check(model("good")) == []
+
+
+def test_nothing_bites_in_the_sample_models() -> None:
+    with bls.ModelRepository(REPOSITORY) as repository:
+        found = repository.check()
+    assert not found.bites, found.findings
+    assert len(found.models) == len(repository.index())
+
+
+@pytest.mark.parametrize(
+    ("files", "code", "words", "line"),
+    [
+        ({"a/config.pbtxt": CONFIG}, "version-none", "no version folder", 0),
+        ({"a/config.pbtxt": CONFIG, "a/v1/model.py": ""}, "version-none", "the folders there are v1", 0),
+        (
+            {"a/config.pbtxt": CONFIG, "a/1/modle.py": ""},
+            "file-missing",
+            "model.py is missing; there is modle.py",
+            0,
+        ),
+        (model("a", CONFIG + "max_batch: 3"), "config-refused", "no field 'max_batch'", 4),
+        (model("a", 'name: "b"\n' + CONFIG), "config-refused", 'says name: "b"', 0),
+        (
+            model("a", CONFIG + "version_policy { specific { versions: [ 1, 7 ] } }"),
+            "version-missing",
+            "7",
+            4,
+        ),
+    ],
+)
+def test_what_keeps_a_model_from_loading(
+    check: Check, files: dict[str, str], code: str, words: str, line: int
+) -> None:
+    (found,) = check(files)
+    assert found.code == code
+    assert words in found.what
+    assert found.line == line
+
+
+def test_a_pointer_of_git_lfs(check: Check) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12\n"
+    (found,) = check({**model("a"), "a/1/weights.pt": pointer})
+    assert (found.code, found.severity) == ("file-lfs-pointer", "error")
+
+
+def test_a_folder_that_is_no_model_is_told_among_models_only(check: Check) -> None:
+    found = check({**model("a"), "scripts/run.sh": ""})
+    assert codes(found) == ["folder-no-model"]
+
+
+def test_code_is_not_run(check: Check, tmp_path: Path) -> None:
+    check(model("a", CONFIG, f"open({str(tmp_path / 'run')!r}, 'w')\nraise SystemExit"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_names_of_models_choose(findings: Callable[..., Findings]) -> None:
+    files = {**model("a"), **model("b", CONFIG + "x: 1")}
+    assert findings(files, "a").findings == ()
+    assert findings(files, "b").models == ("b",)
+    with pytest.raises(bls.ModelNotFoundError, match="'c'"):
+        findings(files, "c")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, {**model("good"), **model("bad", CONFIG + "x: 1")})
+    assert main(["check", str(tmp_path), "good"]) == 0
+    assert main(["check", str(tmp_path)]) == 1
+    assert "no field 'x'" in capsys.readouterr().out
+    assert main(["check", str(tmp_path / "bad"), "--json"]) == 1
+    found = Findings.from_dict(json.loads(capsys.readouterr().out))
+    assert found.models == ("bad",)
+    assert [finding.code for finding in found.findings] == ["config-refused"]
+
+
+def test_misuse_of_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(tmp_path)]) == 2
+    assert "no models there" in capsys.readouterr().err
+    assert main(["check", str(tmp_path / "nowhere")]) == 2
+    assert "no such folder" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stopped:
+        main(["check"])
+    assert stopped.value.code == 2
+
+
+def test_lines_of_fields() -> None:
+    text = """name: "a" # input: no
+input [
+  { name: "X", dims: [ 1,
+      2 ] },
+  { name: "Y" }
+]
+dynamic_batching { preferred_batch_size: [ 4, 8 ] default_queue_policy <
+   max_queue_size: 3 > }
+max_batch_size: 8
+"""
+    assert line_of(text, "input") == 3
+    assert line_of(text, "input.name", "Y") == 5
+    assert line_of(text, "input.dims", "2") == 4
+    assert line_of(text, "dynamic_batching.preferred_batch_size", "8") == 7
+    assert line_of(text, "dynamic_batching.default_queue_policy.max_queue_size") == 8
+    assert line_of(text, "max_batch_size") == 9
+    assert line_of(text, "nowhere") == 0
