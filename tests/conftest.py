@@ -53,6 +53,22 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 
 # What shares a tritonserver, and what a browser: by the folder of its file.
 SHARED = {"tests/conformance": "triton", "tests/triton": "triton", "tests/browser": "browser"}
+# What takes longest of all that has to stay together begins first, or one worker ends long after the other.
+LONGEST = (
+    *("tests/browser/", "tests/conformance/", "tests/triton/", "tests/repository/test_under_load.py"),
+    *("tests/benchmarks/", "tests/devices/test_memory_random.py", "tests/engine/test_memory_track.py"),
+    *("tests/engine/test_recorded_batches.py", "tests/engine/test_random_systems.py"),
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes longest first."""
+
+    def place(item: pytest.Item) -> int:
+        return next((i for i, start in enumerate(LONGEST) if item.nodeid.startswith(start)), len(LONGEST))
+
+    items.sort(key=place)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -65,4 +81,5 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = nodeid.split("::")[0]
             return SHARED.get(file.rpartition("/")[0], file)
 
+    config.option.loadscopereorder = False  # by the number of tests in a file
     return ByFile(config, log)

@@ -223,7 +223,7 @@ class Driver:
 
 
 @given(st.data())
-@settings(max_examples=25, suppress_health_check=list(hypothesis.HealthCheck), database=None)
+@settings(max_examples=15, suppress_health_check=list(hypothesis.HealthCheck), database=None)
 def test_refused_are_those_that_nothing_can_serve(data: st.DataObject) -> None:
     gates.reset()
     repo = bls.ModelRepository()

@@ -1,0 +1,79 @@
+"""`Asking`: what a repository can be asked of its models; a part of `ModelRepository`."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.server import Server
+
+from .catalog import Catalog
+from .config import ModelConfigMessage
+from .statistics import statistics_of, statistics_record_of
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.findings import Findings
+    from bls_notebook.observe.records.repository import ModelRecord
+    from bls_notebook.observe.records.statistics import StatisticsRecord
+
+
+class Asking:
+    """What changes nothing."""
+
+    paths: tuple[Path, ...]
+    _catalog: Catalog
+    _server: Server
+
+    def ready(self, name: str, version: int | None = None) -> bool:
+        """Whether a model serves: the given version, or any."""
+        return self._catalog.ready(name, version)
+
+    def index(self) -> list[ModelRecord]:
+        """Return a record for every version of every model that is known, by name and version."""
+        return self._catalog.service.index.rows(self.paths)
+
+    def config(self, name: str) -> ModelConfigMessage:
+        """Return the completed configuration of a model, a copy; ModelNotFoundError where none serves."""
+        return deepcopy(self._catalog.ready_model(name).spec.config)
+
+    def record(self, name: str) -> ModelRecord:
+        """Return the record of the newest version of a model that serves."""
+        return self._catalog.service.index.record(name, self._catalog.ready_model(name).version)
+
+    def statistics(self, name: str) -> dict[str, Any]:
+        """Return what a model has done, by version, in the shape of Triton's statistics.
+
+        Times (``ns``) are in nanoseconds. Of an ensemble, ``compute_infer`` is the time of its steps, added
+        up. Where none of this name serves, it is a ModelNotFoundError.
+        """
+        self._catalog.ready_model(name)
+        return {"model_stats": [statistics_of(model) for model in self._versions(name)]}
+
+    def statistics_records(self, *names: str) -> list[StatisticsRecord]:
+        """Return what models have done, by default all that serve: a record for each version.
+
+        Where none of a name serves, it is a ModelNotFoundError.
+        """
+        for name in names:
+            self._catalog.ready_model(name)
+        models = [m for name in dict.fromkeys(names or self._server.names()) for m in self._versions(name)]
+        return [statistics_record_of(model) for model in models]
+
+    def _versions(self, name: str) -> list[LoadedModel]:
+        return [model for _, model in sorted(self._server.serving(name).items())]
+
+    def check(self, *names: str) -> Findings:
+        """Return what will bite in models, all by default, by their files and by what was recorded of them.
+
+        None of their code is run. A name that no model has is a ModelNotFoundError.
+        """
+        from .checking.check import check_models
+
+        return check_models(self._catalog.sources(*names), names)
+
+    @property
+    def last_failure(self) -> BaseException | None:
+        """The last exception that a model raised, with its traceback; for post-mortem debugging."""
+        return self._server.last_failure
