@@ -50,8 +50,8 @@ class ModelRepository(Asking):
     cache_bytes : int
         Size of the response cache (``response_cache { enable: true }``), which all models share; 0 for none.
     fill : mapping of str to object, optional
-        Values for templates such as ``${engine_dir}`` in each config.pbtxt; what it lacks is taken from the
-        environment, or is a harmless default. None: no template is filled, as on Triton.
+        Values for templates such as ``${engine_dir}``, and parameters, by key; the environment and harmless
+        defaults give the rest. None: nothing is filled, as on Triton.
 
     Raises
     ------

@@ -131,8 +131,8 @@ USE.parser.add_argument(
 
 USE.parser.add_argument(
     "--fill", metavar="KEY=VALUE", action="append", type=key_and_value,
-    help="fill ${KEY} in each config.pbtxt; templates without a value are filled from the environment, or "
-    "by a default that harms nothing",
+    help="fill ${KEY}, or the parameter KEY, in each config.pbtxt (MODEL.KEY: in one); templates without a "
+    "value are filled from the environment, or by a default that harms nothing",
 )  # fmt: skip
 
 CLEAR = Verb("clear", "unload every model and forget those defined by cells", _clear)

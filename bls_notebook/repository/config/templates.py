@@ -1,99 +1,26 @@
-"""Templates in config.pbtxt: ``${max_batch_size}`` and its kin, found, and filled by what their place takes.
+"""Fills templates in a config.pbtxt: ``${max_batch_size}`` and its kin, by what their place takes.
 
-Public repositories ship configurations that a script is meant to fill first. As templates count ``${key}``
-and ``${key:-value}``; outside quotes also ``{{ key }}``, ``$KEY`` and a word in capitals where a number
-belongs; ``"$KEY"`` does where a value for it is at hand. Comments, ``$${key}`` and ``$$KEY`` are left
-alone. An open template inside quotes is text like any other, which Triton hands to the model.
+Public repositories ship configurations that a script is meant to fill first. A value comes from who asks,
+from the environment, from the template itself, or is one that harms nothing. An open template inside quotes is
+text like any other, which Triton hands to the model.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.observe.records.fills import Fill
 from bls_notebook.observe.visible import visible
 
-from .proto import model_config_class
+from .template_places import IN_TEXT, PARTS, Template, find_templates, scan
 
-_TOKEN = re.compile(
-    r"""(?P<comment>\#[^\n]*)
-    |(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
-    |(?P<literal>\$\$\{[^{}\n]*\}|\$\$\w+)
-    |(?P<template>\$\{[^{}\n]*\}|\{\{\s*[\w.-]+\s*\}\}|\$[A-Za-z_]\w*)
-    |(?P<word>[A-Za-z_][\w.]*|[-+]?\.?\d[\w.]*)
-    |(?P<mark>[{}<>\[\]:;,])""",
-    re.VERBOSE,
-)
-_IN_TEXT = re.compile(r"(?<!\$)(?:\$\{[^{}\n]*\}|\$[A-Z_][A-Z0-9_]*)")
-_PARTS = re.compile(r"\s*([\w.-]+)\s*(?::?-(.*))?")
-_CAPITALS = re.compile(r"[A-Z][A-Z0-9_]+")
+__all__ = ["Filled", "Template", "fill_templates", "filled_config", "find_templates", "open_reason"]
+
 _LISTED = 6
-
-# What is harmless in a place, whatever the key; everything else takes what an unset field is.
-_BY_FIELD = {
-    "max_batch_size": "8",
-    "preferred_batch_size": "8",
-    "count": "1",
-    "dims": "-1",
-    "model_version": "-1",
-    "data_type": "TYPE_FP32",
-}
-# Keys that tensorrtllm_backend documents, and whose place does not tell.
-_BY_KEY = {
-    "batching_strategy": "inflight_fused_batching",
-    "encoder_input_features_data_type": "TYPE_FP16",
-    "tensorrt_llm_model_name": "tensorrt_llm",
-    "triton_backend": "tensorrtllm",
-}
-
-
-@dataclass(frozen=True)
-class Template:
-    """A template in a configuration's text, and what its place takes."""
-
-    key: str
-    written: str  # as it stands in the text
-    otherwise: str | None  # the value that it brings along: ${key:-value}
-    place: str  # 'instance_group.count', 'parameters["engine_dir"]'
-    line: int
-    span: tuple[int, int]
-    quoted: bool
-    listed: bool  # between brackets
-    field: Any = None  # protobuf's descriptor of the field; None for what is no field of a configuration
-
-    @property
-    def harmless(self) -> str | None:
-        """A value that harms nothing here, where one is known."""
-        if self.key in _BY_KEY:
-            return _BY_KEY[self.key]
-        field = self.field
-        if field is None or field.cpp_type in (field.CPPTYPE_STRING, field.CPPTYPE_MESSAGE):
-            return None
-        if field.name in _BY_FIELD:
-            return _BY_FIELD[field.name]
-        if field.enum_type is not None:
-            return str(field.enum_type.values[0].name)
-        return "false" if field.cpp_type == field.CPPTYPE_BOOL else "0"
-
-    def rendered(self, value: str) -> str:
-        """Return the text that stands here for a value; a ValueError says what was expected."""
-        field = self.field
-        if self.quoted or field is None:
-            return _escaped(value) if self.quoted else value
-        if field.cpp_type == field.CPPTYPE_STRING:
-            return f'"{_escaped(value)}"'
-        if field.cpp_type == field.CPPTYPE_MESSAGE:
-            return value
-        values = [value]
-        if field.is_repeated:
-            values = [part.strip() for part in value.strip().removeprefix("[").removesuffix("]").split(",")]
-        text = ", ".join(_typed(part, field) for part in values)
-        return text if self.listed or len(values) == 1 else f"[ {text} ]"
 
 
 @dataclass(frozen=True)
@@ -110,14 +37,6 @@ class Filled:
         return tuple(template for template in self.open if not template.quoted)
 
 
-def find_templates(text: str) -> tuple[Template, ...]:
-    """Return the templates in the text of a config.pbtxt, in their order.
-
-    ``"$KEY"`` inside quotes is among them: whether it is one, its reader decides.
-    """
-    return tuple(_scan(text))
-
-
 def fill_templates(
     text: str,
     values: Mapping[str, object] | None = None,
@@ -132,7 +51,8 @@ def fill_templates(
     ----------
     text : str
     values : mapping of str to object, optional
-        By key; taken first. They may have templates of their own.
+        By key, or ``model.key`` for one model; taken first. They may have templates of their own. A key of
+        the configuration's ``parameters`` will do too: its value is replaced.
     environment : mapping of str to str, optional
         Variables, such as `os.environ`; taken next.
     defaults : bool
@@ -150,8 +70,9 @@ def fill_templates(
     ConfigError
         A value does not fit where its template stands, or leads back to its own key.
     """
-    found = [each for each in find_templates(text) if _counts(each, values, environment)]
     given = {key: _as_text(value) for key, value in (values or {}).items()}
+    given |= {key[len(model) + 1 :]: value for key, value in given.items() if key.startswith(f"{model}.")}
+    found = _disjoint([each for each in scan(text) if _counts(each, given, environment)], given)
     harmless: dict[str, str] = {}
     if defaults:
         for template in found:
@@ -220,93 +141,27 @@ def open_reason(templates: tuple[Template, ...]) -> str:
     )
 
 
-# -- finding ---------------------------------------------------------------------------------------------
-
-
-def _scan(text: str) -> Iterator[Template]:
-    """Follow the fields through the text, as far as that takes no understanding of what is wrong with it."""
-    names: list[str] = []  # of the messages that are open
-    lists: list[bool] = []  # whether each stands in a list of values
-    field, keys = "", [""]
-    value = listed = False
-    for token in _TOKEN.finditer(text):
-        kind, word = token.lastgroup, token[0]
-        if kind == "mark":
-            if word == ":":
-                value = True
-            elif word == "[":
-                listed = value
-            elif word == "]":
-                value = listed = False
-            elif word in "{<":
-                names.append(field)
-                lists.append(listed)
-                keys.append("")
-                value = listed = False
-            elif word in "}>" and names:
-                field, listed = names.pop(), lists.pop()
-                keys.pop()
-                value = listed
-        elif kind in ("text", "template", "word"):
-            if kind == "word" and not value:
-                field = word
-                continue
-            if kind == "text" and field == "key":
-                keys[-1] = word[1:-1]
-            quoted = kind == "text"
-            each = _IN_TEXT.finditer(text, *token.span()) if quoted else (token,)
-            for found in each:
-                template = _template(found, [*names, field], keys, quoted, listed)
-                if template is not None and (kind != "word" or _is_number(template)):
-                    yield template
-            value = listed
-
-
-def _template(
-    found: re.Match[str], path: list[str], keys: list[str], quoted: bool, listed: bool
-) -> Template | None:
-    written = found[0]
-    parts = _PARTS.fullmatch(written.strip("${}"))
-    if parts is None or not (written.startswith(("$", "{{")) or _CAPITALS.fullmatch(written)):
-        return None
-    place = ".".join(filter(None, path))
-    named = next((key for key in reversed(keys) if key), "")
-    if named and path[0] == "parameters":
-        place = f'parameters["{named}"]'
-    otherwise = parts[2] if written.startswith("${") else None
-    line = found.string.count("\n", 0, found.start()) + 1
-    return Template(
-        parts[1], written, otherwise, place, line, found.span(), quoted, listed, _descriptor(path)
-    )
-
-
-def _descriptor(path: list[str]) -> Any:
-    message = model_config_class().DESCRIPTOR
-    field = None
-    for name in filter(None, path):
-        field = None if message is None else message.fields_by_name.get(name)
-        if field is None:
-            return None
-        message = field.message_type
-    return field
-
-
-def _is_number(template: Template) -> bool:
-    field = template.field
-    return field is not None and field.cpp_type in (
-        field.CPPTYPE_INT32, field.CPPTYPE_INT64, field.CPPTYPE_UINT32, field.CPPTYPE_UINT64,
-    )  # fmt: skip
-
-
-# -- filling ---------------------------------------------------------------------------------------------
-
 _Sources = tuple[tuple[str, Mapping[str, str]], ...]
 
 
-def _counts(template: Template, *known: Mapping[str, Any] | None) -> bool:
+def _disjoint(found: list[Template], given: Mapping[str, str]) -> list[Template]:
+    """Without parameters that hold a template with a value of its own, and without what is in others."""
+    out: list[Template] = []
+    for template in found:
+        inside = out and out[-1].whole and template.span[1] <= out[-1].span[1]
+        if inside and template.key in given:
+            out[-1] = template
+        elif not inside:
+            out.append(template)
+    return out
+
+
+def _counts(template: Template, given: Mapping[str, str], environment: Mapping[str, str] | None) -> bool:
     """Whether it is a template for sure: ``"$KEY"`` may be any text, unless there is a value for it."""
+    if template.whole:
+        return template.key in given
     sure = not template.quoted or template.written.startswith("${")
-    return sure or any(each and template.key in each for each in known)
+    return sure or template.key in given or bool(environment and template.key in environment)
 
 
 def _look_up(key: str, sources: _Sources) -> tuple[str, str | None]:
@@ -317,7 +172,7 @@ def _expand(value: str, sources: _Sources, chain: tuple[str, ...]) -> str:
     """Fill the templates in a value, too."""
 
     def one(found: re.Match[str]) -> str:
-        parts = _PARTS.fullmatch(found[0].strip("${}"))
+        parts = PARTS.fullmatch(found[0].strip("${}"))
         if parts is None or not found[0].startswith("${"):
             return found[0]
         key = parts[1]
@@ -331,32 +186,8 @@ def _expand(value: str, sources: _Sources, chain: tuple[str, ...]) -> str:
             return found[0] if parts[2] is None else parts[2]
         return _expand(inner, sources, (*chain, key))
 
-    return _IN_TEXT.sub(one, value)
+    return IN_TEXT.sub(one, value)
 
 
 def _as_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "\\'").replace("\n", "\\n")
-
-
-def _typed(value: str, field: Any) -> str:
-    got = f"got {visible(value)!r}"
-    if field.enum_type is not None:
-        known = [each.name for each in field.enum_type.values]
-        fits = [name for name in known if name == value or name.endswith(f"_{value.upper()}")]
-        if not fits:
-            raise ValueError(f"{got}, expected one of: {', '.join(known)}")
-        return str(fits[0])
-    if field.cpp_type == field.CPPTYPE_BOOL:
-        flags = {"true": "true", "1": "true", "yes": "true", "false": "false", "0": "false", "no": "false"}
-        if value.strip().lower() not in flags:
-            raise ValueError(f"{got}, expected true or false")
-        return flags[value.strip().lower()]
-    whole = field.cpp_type not in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE)
-    try:
-        return str(int(value) if whole else float(value))
-    except ValueError:
-        raise ValueError(f"{got}, expected a {'whole ' if whole else ''}number") from None

@@ -101,6 +101,30 @@ def test_filling(text: str, values: dict[str, object], expected: str) -> None:
     assert fill_templates(text, values).text == expected
 
 
+PARAMETERS = """\
+parameters { key: "lexicon" value: { string_value: "/mnt/theirs/lexicon.txt" } }
+parameters [ { key: "dir", value: { string_value: "${root}/x/${name}" } } ]
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "lexicon", "folder"),
+    [
+        ({"lexicon": "mine.txt"}, "mine.txt", "${root}/x/${name}"),
+        ({"m.lexicon": "mine.txt", "lexicon": "not this"}, "mine.txt", "${root}/x/${name}"),
+        ({"n.lexicon": "mine.txt"}, "/mnt/theirs/lexicon.txt", "${root}/x/${name}"),
+        ({"dir": "/d"}, "/mnt/theirs/lexicon.txt", "/d"),
+        ({"dir": "/d", "root": "/r", "name": "n"}, "/mnt/theirs/lexicon.txt", "/r/x/n"),
+        ({"m.root": "/r"}, "/mnt/theirs/lexicon.txt", "/r/x/${name}"),
+    ],
+)
+def test_a_parameter_is_filled_by_its_key(values: dict[str, str], lexicon: str, folder: str) -> None:
+    config = parse_pbtxt(fill_templates(PARAMETERS, values, model="m").text, model="m")
+    assert config.parameters["lexicon"].string_value == lexicon
+    assert config.parameters["dir"].string_value == folder
+    assert not any(template.key in ("lexicon", "dir") for template in find_templates(PARAMETERS))
+
+
 def test_where_a_value_is_from() -> None:
     text = 'name: "${a}${b}${c:-in}${d}"'
     filled = fill_templates(text, {"a": "1"}, environment={"a": "no", "b": "2"})

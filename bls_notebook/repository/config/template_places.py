@@ -1,0 +1,204 @@
+"""Templates in the text of a config.pbtxt: where each stands, and what may stand there.
+
+As templates count ``${key}`` and ``${key:-value}``; outside quotes also ``{{ key }}``, ``$KEY`` and a word in
+capitals where a number belongs; ``"$KEY"`` may be one. Comments, ``$${key}`` and ``$$KEY`` are none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bls_notebook.observe.visible import visible
+
+from .proto import model_config_class
+
+_TOKEN = re.compile(
+    r"""(?P<comment>\#[^\n]*)
+    |(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')
+    |(?P<literal>\$\$\{[^{}\n]*\}|\$\$\w+)
+    |(?P<template>\$\{[^{}\n]*\}|\{\{\s*[\w.-]+\s*\}\}|\$[A-Za-z_]\w*)
+    |(?P<word>[A-Za-z_][\w.]*|[-+]?\.?\d[\w.]*)
+    |(?P<mark>[{}<>\[\]:;,])""",
+    re.VERBOSE,
+)
+IN_TEXT = re.compile(r"(?<!\$)(?:\$\{[^{}\n]*\}|\$[A-Z_][A-Z0-9_]*)")
+PARTS = re.compile(r"\s*([\w.-]+)\s*(?::?-(.*))?")
+_CAPITALS = re.compile(r"[A-Z][A-Z0-9_]+")
+_PARAMETER = ["parameters", "value", "string_value"]
+
+# What is harmless in a place, whatever the key; everything else takes what an unset field is.
+_BY_FIELD = {
+    "max_batch_size": "8",
+    "preferred_batch_size": "8",
+    "count": "1",
+    "dims": "-1",
+    "model_version": "-1",
+    "data_type": "TYPE_FP32",
+}
+# Keys that tensorrtllm_backend documents, and whose place does not tell.
+_BY_KEY = {
+    "batching_strategy": "inflight_fused_batching",
+    "encoder_input_features_data_type": "TYPE_FP16",
+    "tensorrt_llm_model_name": "tensorrt_llm",
+    "triton_backend": "tensorrtllm",
+}
+
+
+@dataclass(frozen=True)
+class Template:
+    """A template in a configuration's text, and what its place takes."""
+
+    key: str
+    written: str  # as it stands in the text
+    otherwise: str | None  # the value that it brings along: ${key:-value}
+    place: str  # 'instance_group.count', 'parameters["engine_dir"]'
+    line: int
+    span: tuple[int, int]
+    quoted: bool
+    listed: bool  # between brackets
+    field: Any = None  # protobuf's descriptor of the field; None for what is no field of a configuration
+    whole: bool = False  # all of a parameter's value, by the parameter's key: no template, but may be filled
+
+    @property
+    def harmless(self) -> str | None:
+        """A value that harms nothing here, where one is known."""
+        if self.key in _BY_KEY:
+            return _BY_KEY[self.key]
+        field = self.field
+        if field is None or field.cpp_type in (field.CPPTYPE_STRING, field.CPPTYPE_MESSAGE):
+            return None
+        if field.name in _BY_FIELD:
+            return _BY_FIELD[field.name]
+        if field.enum_type is not None:
+            return str(field.enum_type.values[0].name)
+        return "false" if field.cpp_type == field.CPPTYPE_BOOL else "0"
+
+    def rendered(self, value: str) -> str:
+        """Return the text that stands here for a value; a ValueError says what was expected."""
+        field = self.field
+        if self.quoted or field is None:
+            return _escaped(value) if self.quoted else value
+        if field.cpp_type == field.CPPTYPE_STRING:
+            return f'"{_escaped(value)}"'
+        if field.cpp_type == field.CPPTYPE_MESSAGE:
+            return value
+        values = [value]
+        if field.is_repeated:
+            values = [part.strip() for part in value.strip().removeprefix("[").removesuffix("]").split(",")]
+        text = ", ".join(_typed(part, field) for part in values)
+        return text if self.listed or len(values) == 1 else f"[ {text} ]"
+
+
+def find_templates(text: str) -> tuple[Template, ...]:
+    """Return the templates in the text of a config.pbtxt, in their order.
+
+    ``"$KEY"`` inside quotes is among them: whether it is one, its reader decides.
+    """
+    return tuple(template for template in scan(text) if not template.whole)
+
+
+def scan(text: str) -> Iterator[Template]:
+    """Follow the fields through the text, as far as that takes no understanding of what is wrong with it."""
+    names: list[str] = []  # of the messages that are open
+    lists: list[bool] = []  # whether each stands in a list of values
+    field, keys = "", [""]
+    value = listed = False
+    for token in _TOKEN.finditer(text):
+        kind, word = token.lastgroup, token[0]
+        if kind == "mark":
+            if word == ":":
+                value = True
+            elif word == "[":
+                listed = value
+            elif word == "]":
+                value = listed = False
+            elif word in "{<":
+                names.append(field)
+                lists.append(listed)
+                keys.append("")
+                value = listed = False
+            elif word in "}>" and names:
+                field, listed = names.pop(), lists.pop()
+                keys.pop()
+                value = listed
+        elif kind in ("text", "template", "word"):
+            if kind == "word" and not value:
+                field = word
+                continue
+            if kind == "text" and field == "key":
+                keys[-1] = word[1:-1]
+            quoted = kind == "text"
+            each = IN_TEXT.finditer(text, *token.span()) if quoted else (token,)
+            path = [*names, field]
+            if quoted and path == _PARAMETER and keys[1]:
+                line, span = text.count("\n", 0, token.start()) + 1, (token.start() + 1, token.end() - 1)
+                place = f'parameters["{keys[1]}"]'
+                yield Template(keys[1], word, None, place, line, span, True, False, None, whole=True)
+            for found in each:
+                template = _template(found, path, keys, quoted, listed)
+                if template is not None and (kind != "word" or _is_number(template)):
+                    yield template
+            value = listed
+
+
+def _template(
+    found: re.Match[str], path: list[str], keys: list[str], quoted: bool, listed: bool
+) -> Template | None:
+    written = found[0]
+    parts = PARTS.fullmatch(written.strip("${}"))
+    if parts is None or not (written.startswith(("$", "{{")) or _CAPITALS.fullmatch(written)):
+        return None
+    place = ".".join(filter(None, path))
+    named = next((key for key in reversed(keys) if key), "")
+    if named and path[0] == "parameters":
+        place = f'parameters["{named}"]'
+    otherwise = parts[2] if written.startswith("${") else None
+    line = found.string.count("\n", 0, found.start()) + 1
+    return Template(
+        parts[1], written, otherwise, place, line, found.span(), quoted, listed, _descriptor(path)
+    )
+
+
+def _descriptor(path: list[str]) -> Any:
+    message = model_config_class().DESCRIPTOR
+    field = None
+    for name in filter(None, path):
+        field = None if message is None else message.fields_by_name.get(name)
+        if field is None:
+            return None
+        message = field.message_type
+    return field
+
+
+def _is_number(template: Template) -> bool:
+    field = template.field
+    return field is not None and field.cpp_type in (
+        field.CPPTYPE_INT32, field.CPPTYPE_INT64, field.CPPTYPE_UINT32, field.CPPTYPE_UINT64,
+    )  # fmt: skip
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("'", "\\'").replace("\n", "\\n")
+
+
+def _typed(value: str, field: Any) -> str:
+    got = f"got {visible(value)!r}"
+    if field.enum_type is not None:
+        known = [each.name for each in field.enum_type.values]
+        fits = [name for name in known if name == value or name.endswith(f"_{value.upper()}")]
+        if not fits:
+            raise ValueError(f"{got}, expected one of: {', '.join(known)}")
+        return str(fits[0])
+    if field.cpp_type == field.CPPTYPE_BOOL:
+        flags = {"true": "true", "1": "true", "yes": "true", "false": "false", "0": "false", "no": "false"}
+        if value.strip().lower() not in flags:
+            raise ValueError(f"{got}, expected true or false")
+        return flags[value.strip().lower()]
+    whole = field.cpp_type not in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE)
+    try:
+        return str(int(value) if whole else float(value))
+    except ValueError:
+        raise ValueError(f"{got}, expected a {'whole ' if whole else ''}number") from None
