@@ -1,8 +1,8 @@
 """Fills templates in a config.pbtxt: ``${max_batch_size}`` and its kin, by what their place takes.
 
 Public repositories ship configurations that a script is meant to fill first. A value comes from who asks,
-from the environment, from the template itself, or is one that harms nothing. An open template inside quotes is
-text like any other, which Triton hands to the model.
+from the environment, from the template itself, or is one that harms nothing. An open template inside quotes
+is text like any other, which Triton hands to the model.
 """
 
 from __future__ import annotations
