@@ -56,7 +56,11 @@ class VersionFiles:
 
 
 class BackendInstance(Protocol):
-    """One loaded instance of a model."""
+    """One loaded instance of a model.
+
+    One that has `takes_gpu`, and it is true, gets inputs where they are, be that a GPU; all others, those of
+    Python models apart, get them on the CPU.
+    """
 
     is_async: bool
 
@@ -71,7 +75,11 @@ class BackendInstance(Protocol):
 
 
 class BackendModel(Protocol):
-    """One version of a model while it is being loaded."""
+    """One version of a model while it is being loaded.
+
+    It may have `warnings`, a tuple of lines that are shown with the model once it is loaded: what its
+    configuration asks for and is not done here.
+    """
 
     @property
     def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:

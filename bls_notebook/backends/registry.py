@@ -6,10 +6,12 @@ from importlib import import_module
 
 from .protocol import OpenModel
 
-# A new backend is one module with an `open_model`, and its line here.
+# A new backend is one module with an `open_model`, and its line here. One whose runtime may be built for the
+# CPU alone says by a `has_gpu()` beside it whether it is.
 _MODULES = {
     "onnxruntime": "bls_notebook.backends.onnxruntime",
     "python": "bls_notebook.backends.python",
+    "pytorch": "bls_notebook.backends.pytorch",
 }
 _registered: dict[str, OpenModel] = {}
 
@@ -41,8 +43,7 @@ def find_backend(name: str) -> OpenModel | None:
 
 def runs_on_gpu(name: str) -> bool:
     """Whether `KIND_AUTO` may become `KIND_GPU` for a backend, where there is a GPU."""
-    if name != "onnxruntime" or name in _registered:
+    if name not in _MODULES or name in _registered:
         return True
-    from .onnxruntime.session import has_gpu
-
-    return has_gpu()
+    has_gpu = getattr(import_module(_MODULES[name]), "has_gpu", None)
+    return has_gpu is None or bool(has_gpu())

@@ -43,7 +43,7 @@ def model_record(model: LoadedModel, source: ModelSource, load_seconds: float | 
         instance_kind=f"KIND_{spec.instance_kind}" if spec.instance_kind else "",
         inputs=_specs(spec.inputs.values()),
         outputs=_specs(spec.outputs.values()),
-        warnings=source.warnings,
+        warnings=source.warnings + (model.maker.warnings if model.maker else ()),
     )
 
 

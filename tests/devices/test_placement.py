@@ -369,19 +369,25 @@ def test_sequences(gpu: Kit, repo: bls.ModelRepository) -> None:
         assert where(response) == expected
 
 
-def test_onnx_models_get_their_inputs_on_the_cpu(gpu: Kit) -> None:
+def test_onnx_models_answer_on_their_instances_device(gpu: Kit) -> None:
     pytest.importorskip("onnxruntime")
     with bls.ModelRepository(SAMPLES) as repo:
-        repo.load("digit_classifier_onnx")
+        record = repo.load("digit_classifier_onnx")
         features = np.random.default_rng(1).random((2, 64), np.float32)
-        here = repo.infer("digit_classifier_onnx", {"FEATURES": features})
-        there = repo.infer("digit_classifier_onnx", {"FEATURES": gpu.array(features)})
-        assert here.error is None
-        np.testing.assert_allclose(
-            here["PROBABILITIES"].as_numpy(), there["PROBABILITIES"].as_numpy(), rtol=1e-5
-        )
-        moved = repo.infer("digit_classifier_onnx", {"FEATURES": features}, preferred_memory="gpu:0")
-        assert where(moved, "PROBABILITIES") == "gpu:0"
+        own = "gpu:0" if record.instance_kind == "KIND_GPU" else "cpu"
+        answers = []
+        for preferred, given in (
+            ("cpu", features),
+            ("cpu", gpu.array(features)),
+            ("gpu:0", features),
+            ("", features),
+        ):
+            answers.append(
+                repo.infer("digit_classifier_onnx", {"FEATURES": given}, preferred_memory=preferred or None)
+            )
+            assert where(answers[-1], "PROBABILITIES") == (preferred or own)
+        here, there = (answer["PROBABILITIES"].as_numpy() for answer in answers[:2])
+        np.testing.assert_allclose(here, there, rtol=1e-5)
 
 
 # -- the sample models -----------------------------------------------------------------------------------

@@ -8,5 +8,6 @@ model is opened.
 from __future__ import annotations
 
 from .model import OnnxModel, open_model
+from .session import has_gpu
 
-__all__ = ["OnnxModel", "open_model"]
+__all__ = ["OnnxModel", "has_gpu", "open_model"]

@@ -5,42 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bls_notebook.backends.completed import INVALID, control_names, dims_of, refuse_parts
 from bls_notebook.backends.errors import BackendError
 
 from .signature import Signature, TensorInfo
 
-_INVALID = "Invalid argument"
-
 
 def check(config: dict[str, Any], signature: Signature) -> None:
     """Refuse a configuration that does not fit the graph: other inputs, names, data types or shapes."""
-    _check_parts(config)
+    refuse_parts(config)
     _check_inputs(config, signature)
     for output in config.get("output", ()):
         info = _info(config["name"], "output", output, signature.outputs)
         _check_shape(config, output, info, exact=True)
 
 
-def _check_parts(config: dict[str, Any]) -> None:
-    """Refuse what this backend does not do here, rather than answer wrongly."""
-    parts = [p for p in ("batch_input", "batch_output") if config.get(p)]
-    parts += [
-        f"allow_ragged_batch of input '{i['name']}'" for i in config["input"] if i["allow_ragged_batch"]
-    ]
-    if config.get("sequence_batching", {}).get("state"):
-        parts.append("sequence_batching.state")
-    if parts:
-        raise BackendError(
-            f"model '{config['name']}': {', '.join(parts)}: not supported for onnxruntime models here (a "
-            "real Triton server does it); leave it out to try the model in the notebook",
-            "Unsupported",
-        )
-
-
 def _check_inputs(config: dict[str, Any], signature: Signature) -> None:
     model, inputs = config["name"], config.get("input", ())
-    control_inputs = config.get("sequence_batching", {}).get("control_input", ())
-    controls = [each["name"] for each in control_inputs if each.get("control")]
+    controls = control_names(config)
     expected = sum(not i.get("optional", False) for i in inputs) + len(controls)
     for control in controls:
         if control not in signature.inputs:
@@ -51,7 +33,7 @@ def _check_inputs(config: dict[str, Any], signature: Signature) -> None:
         raise BackendError(
             f"unable to load model '{model}', configuration expects {expected} inputs, model provides "
             f"{len(signature.inputs)}",
-            _INVALID,
+            INVALID,
         )
     allowed = {**signature.inputs, **signature.overridable}
     for tensor in inputs:
@@ -59,7 +41,7 @@ def _check_inputs(config: dict[str, Any], signature: Signature) -> None:
             raise BackendError(
                 f"unable to load model '{model}', optional input '{tensor['name']}' is not supported for "
                 "models that support batching",
-                _INVALID,
+                INVALID,
             )
         info = _info(model, "input", tensor, allowed)
         _check_shape(config, tensor, info, exact=False)
@@ -70,28 +52,28 @@ def _info(model: str, which: str, tensor: dict[str, Any], allowed: dict[str, Ten
     info = allowed.get(name)
     if info is None:
         names = ", ".join(sorted(allowed))
-        raise BackendError(f"unexpected inference {which} '{name}', allowed {which}s are: {names}", _INVALID)
+        raise BackendError(f"unexpected inference {which} '{name}', allowed {which}s are: {names}", INVALID)
     if datatype in ("TYPE_INVALID", ""):
         raise BackendError(f"unsupported datatype {datatype} for {which} '{name}' for model '{model}'")
     if datatype != info.config_datatype:
         raise BackendError(
             f"unable to load model '{model}', configuration expects datatype {datatype} for {which} "
             f"'{name}', model provides TYPE_{info.datatype}",
-            _INVALID,
+            INVALID,
         )
     return info
 
 
 def _check_shape(config: dict[str, Any], tensor: dict[str, Any], info: TensorInfo, exact: bool) -> None:
     model, name = config["name"], tensor["name"]
-    dims = [int(d) for d in (tensor["reshape"].get("shape", ()) if "reshape" in tensor else tensor["dims"])]
+    dims = dims_of(tensor)
     if not info.dims:
         if any(d != 1 for d in dims):
             raise BackendError(
                 f"unable to load model '{model}', scalar tensor '{name}', should only provide 1 in the model "
                 f"configuration when the model doesn't support batching. Model configuration provided: "
                 f"{_shown(dims)}.",
-                _INVALID,
+                INVALID,
             )
         return
     where = f"model '{model}', tensor '{name}':"
@@ -101,7 +83,7 @@ def _check_shape(config: dict[str, Any], tensor: dict[str, Any], info: TensorInf
             raise BackendError(
                 f"{where} for the model to support batching the shape should have at least 1 dimension and "
                 f"the first dimension must be -1; but shape expected by the model is {_shown(info.dims)}",
-                _INVALID,
+                INVALID,
             )
         dims = [-1, *dims]
         note = (
@@ -115,7 +97,7 @@ def _check_shape(config: dict[str, Any], tensor: dict[str, Any], info: TensorInf
         raise BackendError(
             f"{where} the model expects {len(info.dims)} dimensions (shape {_shown(info.dims)}) but the "
             f"model configuration specifies {len(dims)} dimensions ({note}shape {_shown(dims)})",
-            _INVALID,
+            INVALID,
         )
 
 

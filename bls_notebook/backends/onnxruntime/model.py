@@ -52,11 +52,12 @@ class OnnxModel:
     def make_instance(self, arguments: dict[str, str]) -> OnnxInstance:
         """Return a new instance, its configuration checked against the graph."""
         config = json.loads(arguments["model_config"])
-        device = int(arguments["model_instance_device_id"])
-        session = self._session(config, arguments["model_instance_kind"], device)
+        kind, device = arguments["model_instance_kind"], int(arguments["model_instance_device_id"])
+        session = self._session(config, kind, device)
         signature = signature_of(session)
         check(config, signature)
-        return OnnxInstance(session, run_options(config), config, signature)
+        gpu = device if kind == "GPU" else None
+        return OnnxInstance(session, run_options(config), config, signature, gpu)
 
     def _session(self, config: dict[str, Any], kind: str, device: int) -> Any:
         key = ("GPU", device) if kind == "GPU" else ("CPU", 0)

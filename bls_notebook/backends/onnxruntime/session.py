@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from bls_notebook.backends.completed import INVALID, parameter, truth, whole
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.devices.registry import simulated_gpus
 
 _ERROR = re.compile(r"\[ONNXRuntimeError\] : (\d+) : \w+ : (.*)", re.DOTALL)
-_INVALID = "Invalid argument"
 _FATAL_ONLY = 4  # what the runtime writes to the console by itself; the rest is in its exceptions
 
 
@@ -59,7 +59,7 @@ def new_session(file: Path, config: dict[str, Any], kind: str, device: int) -> A
 def run_options(config: dict[str, Any]) -> Any:
     """Return what every run of a model gets, None where nothing is asked for."""
     key = "memory.enable_memory_arena_shrinkage"
-    value = _parameter(config, key)
+    value = parameter(config, key)
     if value is None:
         return None
     options = runtime().RunOptions()
@@ -76,27 +76,27 @@ def _session_options(ort: Any, config: dict[str, Any]) -> Any:
         1: levels.ORT_ENABLE_EXTENDED,
         2: levels.ORT_DISABLE_ALL,
     }.get(config.get("optimization", {}).get("graph", {}).get("level", 0), levels.ORT_ENABLE_ALL)
-    mode = _whole(config, "execution_mode")
+    mode = whole(config, "execution_mode") or 0
     if mode not in (0, 1):
         raise BackendError(
             f"Invalid configuration value provided. Expected values for execution_mode are 0 or 1 "
             f"but got {mode} .",
-            _INVALID,
+            INVALID,
         )
     options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if mode else ort.ExecutionMode.ORT_SEQUENTIAL
     for which in ("intra", "inter"):
-        count = _whole(config, f"{which}_op_thread_count")
+        count = whole(config, f"{which}_op_thread_count") or 0
         if count > 0:
             setattr(options, f"{which}_op_num_threads", count)
-    for parameter, attribute in (
+    for name, attribute in (
         ("enable_mem_arena", "enable_cpu_mem_arena"),
         ("enable_mem_pattern", "enable_mem_pattern"),
     ):
-        value = _parameter(config, parameter)
-        if value is not None:
-            setattr(options, attribute, _truth(value))
+        enabled = truth(config, name)
+        if enabled is not None:
+            setattr(options, attribute, enabled)
     key = "session.use_device_allocator_for_initializers"
-    value = _parameter(config, key)
+    value = parameter(config, key)
     if value is not None:
         options.add_session_config_entry(key, value)
     for library in config.get("model_operations", {}).get("op_library_filename", ()):
@@ -115,7 +115,7 @@ def _providers(ort: Any, config: dict[str, Any], kind: str, device: int) -> list
             raise BackendError(
                 "an instance of kind KIND_GPU needs a build of ONNX Runtime with CUDA, and this one has only "
                 f"{', '.join(there)}; install onnxruntime-gpu in place of onnxruntime, or use kind: KIND_CPU",
-                _INVALID,
+                INVALID,
             )
         providers.append(("CUDAExecutionProvider", {"device_id": str(device)}))
         wanted = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
@@ -127,35 +127,13 @@ def _providers(ort: Any, config: dict[str, Any], kind: str, device: int) -> list
         name = accelerator.get("name", "")
         provider = wanted.get(name)
         if provider is None:
-            raise BackendError(f"unknown Execution Accelerator '{name}' is requested", _INVALID)
+            raise BackendError(f"unknown Execution Accelerator '{name}' is requested", INVALID)
         if provider not in there:
             raise BackendError(
                 f"execution accelerator '{name}' needs {provider}, and ONNX Runtime has only "
                 f"{', '.join(there)} here; leave the accelerator out, or install a build that has it",
-                _INVALID,
+                INVALID,
             )
         if provider != "CUDAExecutionProvider":
             providers.insert(0, provider)
     return [*providers, "CPUExecutionProvider"]
-
-
-def _parameter(config: dict[str, Any], key: str) -> str | None:
-    found = config.get("parameters", {}).get(key)
-    return None if found is None else str(found.get("string_value", ""))
-
-
-def _whole(config: dict[str, Any], key: str) -> int:
-    value = _parameter(config, key)
-    if value is None:
-        return 0
-    digits = re.match(r"\s*[+-]?\d+", value)  # what follows the number is ignored, as in C
-    if digits is None:
-        raise BackendError(f"failed to convert '{value}' to integral number", _INVALID)
-    return int(digits[0])
-
-
-def _truth(value: str) -> bool:
-    truth = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
-    if value.lower() not in truth:
-        raise BackendError(f"failed to convert '{value}' to boolean", _INVALID)
-    return truth[value.lower()]

@@ -94,7 +94,9 @@ class LoadedModel:
         self.reshapes = input_reshapes(spec.inputs)
         # An ensemble runs nothing itself: its steps say.
         self.cpu_only = spec.scheduler != "ensemble" and (
-            not spec.in_python or spec.force_cpu_only_input_tensors
+            spec.force_cpu_only_input_tensors
+            if spec.in_python
+            else not any(getattr(i.backend, "takes_gpu", False) for i in instances)
         )
         self.outputs = OutputCheck(spec, server.strict)
         self.statistics = ModelStatistics()

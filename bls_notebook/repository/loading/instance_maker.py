@@ -70,6 +70,11 @@ class InstanceMaker:
         self._backend_model = open_model(files)
         return self._backend_model
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the backend says of the configuration: what is not done here."""
+        return tuple(getattr(self._backend_model, "warnings", ()))
+
     def make(self, wanted: Sequence[InstanceSpec], config: str) -> list[Instance]:
         """Return new instances, initialized; where one cannot be, none is left, and its error is raised."""
         name, folder = self._source.name, str(self._folder)
@@ -134,6 +139,7 @@ class _Finalizing:
         self._inner = inner
         self._made_as = made_as
         self.asks_ready = getattr(inner, "asks_ready", False)
+        self.takes_gpu = getattr(inner, "takes_gpu", False)
         self.execute = inner.execute
         self.is_async = inner.is_async
 

@@ -1,0 +1,126 @@
+"""Which input of a configuration is which argument of `forward`, and which output which of its results.
+
+Pure. The rules, the checks, their order and words are those of Triton's backend (`ValidateInputs`,
+`ValidateOutputs`): inputs are named as the arguments, or all `<name>__<index>`, or else they are taken in
+the configuration's order; outputs are named `<name>__<index>`, or else taken in order. A model that takes one
+dict gets the inputs by their names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bls_notebook.backends.completed import INVALID, control_names, dims_of
+from bls_notebook.backends.errors import BackendError
+
+_DATATYPES = frozenset(
+    f"TYPE_{t}"
+    for t in ("BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64", "STRING")
+)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of `forward`, `self` apart: its name, TorchScript's kind of type, and the type as text."""
+
+    name: str
+    kind: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Names:
+    """Places of inputs and outputs by name: the argument's and the result's, counted from 0."""
+
+    inputs: dict[str, int]
+    outputs: dict[str, int]
+    takes_dict: bool = False
+
+
+def names_of(config: dict[str, Any], arguments: list[Argument]) -> Names:
+    """Return the places of a completed configuration's tensors.
+
+    Raises
+    ------
+    BackendError
+        The configuration does not fit the model.
+    """
+    inputs = {name: _control_index(name) for name in control_names(config)}
+    takes_dict = len(arguments) == 1 and arguments[0].kind == "DictType"
+    if not takes_dict:
+        _check_arguments(config, arguments, len(inputs))
+    inputs |= _places(config, "input", [] if takes_dict else [a.name for a in arguments])
+    outputs = _places(config, "output", [])
+    if not takes_dict and sorted(inputs.values()) != list(range(len(arguments))):
+        given = ", ".join(f"'{name}' is argument {place}" for name, place in inputs.items())
+        raise BackendError(
+            f"model '{config['name']}': each of the {len(arguments)} arguments of its forward needs one "
+            f"input, but of the configuration's {given}; count the indexes of <name>__<index> from 0",
+            INVALID,
+        )
+    return Names(inputs, outputs, takes_dict)
+
+
+def _check_arguments(config: dict[str, Any], arguments: list[Argument], controls: int) -> None:
+    if any(a.kind == "DictType" for a in arguments[1:]):
+        raise BackendError(
+            "Multiple inputs of kind DictType were detected. Only a single input of type Dict(str, Tensor) "
+            "is supported."
+        )
+    for argument in arguments:
+        if argument.kind not in ("TensorType", "ListType"):
+            raise BackendError(
+                f"An input of type '{argument.type}' was detected in the model. Only a single input of type "
+                "Dict(str, Tensor) or input(s) of type Tensor are supported."
+            )
+    expected = len(config["input"]) + controls
+    if arguments and len(arguments) != expected:
+        raise BackendError(
+            f"unable to load model '{config['name']}', configuration expects {expected} inputs, model "
+            f"provides {len(arguments)}: {', '.join(a.name for a in arguments)}",
+            INVALID,
+        )
+
+
+def _places(config: dict[str, Any], which: str, arguments: list[str]) -> dict[str, int]:
+    """Places of the configuration's inputs or outputs."""
+    tensors = config[which]
+    if not tensors:
+        raise BackendError(
+            f"model configuration must contain at least one {which}, none were specified. Triton cannot "
+            f"complete it from TorchScript: add {which} {{ name data_type dims }} to config.pbtxt"
+            + (f", for the arguments {', '.join(arguments)}" if arguments else "")
+        )
+    for tensor in tensors:
+        _check_tensor(config, which, tensor)
+    names = [tensor["name"] for tensor in tensors]
+    if arguments and all(name in arguments for name in names):
+        return {name: arguments.index(name) for name in names}
+    indexes = {name: index for name in names if (index := _index(name)) is not None}
+    return indexes if len(indexes) == len(names) else {name: i for i, name in enumerate(names)}
+
+
+def _check_tensor(config: dict[str, Any], which: str, tensor: dict[str, Any]) -> None:
+    model, name, datatype = config["name"], tensor["name"], tensor["data_type"]
+    if datatype not in _DATATYPES:
+        raise BackendError(f"unsupported datatype {datatype} for {which} '{name}' for model '{model}'")
+    if datatype == "TYPE_STRING" and len(dims_of(tensor)) + (config["max_batch_size"] > 0) > 1:
+        raise BackendError(
+            f"Triton only supports 1 dimensional List of String as {which} for '{name}' for model '{model}'"
+        )
+
+
+def _index(name: str) -> int | None:
+    """The index of a name `<name>__<index>`, None for any other; an empty one is 0, as in C."""
+    _, parted, index = name.partition("__")
+    if not parted or not (index == "" or (index.isascii() and index.isdigit())):
+        return None
+    return int(index or 0)
+
+
+def _control_index(name: str) -> int:
+    index = _index(name)
+    if index is None:
+        raise BackendError(f"input '{name}' does not follow <name>__<index> naming convention.")
+    return index

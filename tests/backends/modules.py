@@ -1,0 +1,142 @@
+"""Small PyTorch modules for the tests, as the bytes of a model.pt."""
+# No postponed annotations here: TorchScript reads them.
+
+import io
+import warnings
+from typing import Any, Dict, List, Optional, Tuple  # noqa: UP035 - TorchScript's own
+
+import torch
+from torch import Tensor, nn
+
+
+def scripted(module: nn.Module) -> bytes:
+    """The bytes of a model.pt; PyTorch advises against TorchScript, and Triton runs it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return saved(torch.jit.script(module))
+
+
+def traced(module: nn.Module, *examples: Tensor) -> bytes:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return saved(torch.jit.trace(module, examples))
+
+
+def saved(module: Any) -> bytes:
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.save(module, buffer)
+    return buffer.getvalue()
+
+
+class Identity(nn.Module):
+    def forward(self, x):
+        return x
+
+
+class AddSub(nn.Module):
+    def forward(self, a, b) -> Tuple[Tensor, Tensor]:  # noqa: UP006
+        return a + b, a - b
+
+
+class Shout(nn.Module):
+    """Texts, and how long they are."""
+
+    def forward(self, texts: List[str]) -> Tuple[List[str], Tensor]:  # noqa: UP006
+        out: List[str] = []  # noqa: UP006
+        lengths = torch.zeros(len(texts), 1, dtype=torch.int64)
+        for i, text in enumerate(texts):
+            out.append(text + "!")
+            lengths[i] = len(text)
+        return out, lengths
+
+
+class Lengths(nn.Module):
+    def forward(self, texts: List[str]):  # noqa: UP006
+        return torch.tensor([len(text) for text in texts])
+
+
+class OfDict(nn.Module):
+    def forward(self, tensors: Dict[str, Tensor]):  # noqa: UP006
+        return tensors["left"] - tensors["right"]
+
+
+class Counter(nn.Module):
+    """How often it was called, in a buffer; None of its memory is a request's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.calls
+
+
+class Raises(nn.Module):
+    def forward(self, x):
+        raise ValueError("no <b>such</b> thing")
+
+
+class GivesDict(nn.Module):
+    def forward(self, x) -> Dict[str, Tensor]:  # noqa: UP006
+        return {"x": x}
+
+
+class GivesList(nn.Module):
+    def forward(self, x) -> List[Tensor]:  # noqa: UP006
+        return [x, x]
+
+
+class GivesScalar(nn.Module):
+    def forward(self, x):
+        return x.sum()
+
+
+class LosesBatch(nn.Module):
+    def forward(self, x):
+        return x[:1]
+
+
+class TakesNumber(nn.Module):
+    def forward(self, x, n: int):
+        return x * n
+
+
+class TakesOptional(nn.Module):
+    def forward(self, x, y: Optional[Tensor]):  # noqa: UP045
+        return x if y is None else x + y
+
+
+class TwoDicts(nn.Module):
+    def forward(self, x: Dict[str, Tensor], y: Dict[str, Tensor]):  # noqa: UP006
+        return x["a"] + y["a"]
+
+
+class OnCuda(nn.Module):
+    """Names CUDA devices in every way that TorchScript has, in a module of a module."""
+
+    def forward(self, x):
+        return x.cuda() + torch.ones(3, device="cuda")
+
+
+class NamesCuda(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = OnCuda()
+
+    def forward(self, x):
+        if bool(x.sum() > 0):
+            for _ in range(2):
+                x = self.inner(x).to("cuda:0")
+        return x
+
+
+class Differentiable(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x) -> Tuple[Tensor, Tensor]:  # noqa: UP006
+        return self.weight, torch.tensor([x.is_inference()])

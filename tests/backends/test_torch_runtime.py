@@ -1,0 +1,492 @@
+"""Running TorchScript models: names, data types, texts, batches, devices, BLS both ways, and what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.backends import registry
+from bls_notebook.backends.pytorch import archive
+from bls_notebook.pb_utils import InferenceRequest, Tensor
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
+
+from tests.backends import modules  # noqa: E402 - it needs PyTorch
+from tests.backends.modules import saved, scripted, traced  # noqa: E402
+
+
+@pytest.fixture
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repository:
+        yield repository
+
+
+def tensor(name: str, datatype: str = "FP32", dims: tuple[int, ...] = (3,), **more: Any) -> dict[str, Any]:
+    return {"name": name, "data_type": f"TYPE_{datatype}", "dims": dims, **more}
+
+
+def load(repo: bls.ModelRepository, data: bytes, **config: Any) -> Any:
+    """Load a model `m` of one input and output, unless told otherwise; returns its record."""
+    whole = {"platform": "pytorch_libtorch", "input": [tensor("x")], "output": [tensor("y")], **config}
+    return repo.load("m", whole, {"file:1/model.pt": data})
+
+
+def backend(repo: bls.ModelRepository, number: int = 0) -> Any:
+    return repo._server.find("m").instances[number].backend._inner  # type: ignore[union-attr,attr-defined]
+
+
+def request(*requested: str, **inputs: Any) -> InferenceRequest:
+    """A request as an instance receives it."""
+    tensors = [Tensor(n, np.asarray(a)) for n, a in inputs.items()]
+    return InferenceRequest(model_name="m", inputs=tensors, requested_output_names=list(requested))
+
+
+X = np.array([1, 2, 3], np.float32)
+PAIR = {"input": [tensor("b"), tensor("a")], "output": [tensor("DIFFERENCE__1"), tensor("SUM__0")]}
+
+
+# -- what goes in and comes out ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "datatype", ["BOOL", "UINT8", "INT8", "INT16", "INT32", "INT64", "FP16", "FP32", "FP64"]
+)
+def test_every_data_type_comes_back(repo: bls.ModelRepository, datatype: str) -> None:
+    data = scripted(modules.Identity())
+    load(repo, data, input=[tensor("x", datatype)], output=[tensor("y", datatype)])
+    dtype = repo._server.find("m").spec.inputs["x"].dtype  # type: ignore[union-attr]
+    for array in (np.array([0, 1, 100]).astype(dtype), np.zeros(3, dtype)):
+        answer = repo.infer("m", {"x": array})
+        assert answer.error is None
+        assert answer.warnings == ()
+        assert answer["y"].as_numpy().dtype == dtype
+        np.testing.assert_array_equal(answer["y"].as_numpy(), array)
+
+
+def test_inputs_by_the_names_of_arguments_and_outputs_by_index(repo: bls.ModelRepository) -> None:
+    record = load(repo, scripted(modules.AddSub()), **PAIR)
+    assert (record.backend, record.instances, record.warnings) == ("pytorch", 1, ())
+    answer = repo.infer("m", {"a": X, "b": X * 10})
+    assert answer["SUM__0"].as_numpy().tolist() == [11, 22, 33]
+    assert answer["DIFFERENCE__1"].as_numpy().tolist() == [-9, -18, -27]
+    only = repo.infer("m", {"a": X, "b": X}, outputs=["SUM__0"])
+    assert [t.name() for t in only.tensors] == ["SUM__0"]
+
+
+def test_a_dict_of_inputs(repo: bls.ModelRepository) -> None:
+    load(repo, scripted(modules.OfDict()), input=[tensor("right"), tensor("left")])
+    assert repo.infer("m", {"left": X * 3, "right": X})["y"].as_numpy().tolist() == [2, 4, 6]
+
+
+def test_what_was_traced(repo: bls.ModelRepository) -> None:
+    load(
+        repo,
+        traced(torch.nn.Linear(3, 2), torch.zeros(1, 3)),
+        max_batch_size=4,
+        output=[tensor("y", dims=(2,))],
+    )
+    assert repo.infer("m", {"x": [X, X]})["y"].shape() == [2, 2]
+
+
+TEXTS = {
+    "max_batch_size": 8,
+    "input": [tensor("x", "STRING", (1,), reshape={"shape": []})],
+    "output": [
+        tensor("TEXT__0", "STRING", (1,), reshape={"shape": []}),
+        tensor("LENGTH__1", "INT64", (1,)),
+    ],
+}
+
+
+def test_text_is_a_list_of_strings(repo: bls.ModelRepository) -> None:
+    load(repo, scripted(modules.Shout()), **TEXTS)
+    answer = repo.infer("m", {"x": np.array([["a"], ["日本".encode()], [""]], np.object_)})
+    assert answer["TEXT__0"].as_numpy().tolist() == [[b"a!"], ["日本!".encode()], [b"!"]]
+    assert answer["LENGTH__1"].as_numpy().tolist() == [
+        [1],
+        [6],
+        [0],
+    ]  # bytes: TorchScript's are C++'s strings
+    instance = backend(repo)
+    asked = [request("TEXT__0", "LENGTH__1", x=np.array([b"1", b"22"][:n], np.object_)) for n in (2, 1)]
+    first, second = instance.execute(asked)
+    assert [t.as_numpy().tolist() for t in first.output_tensors()] == [["1!", "22!"], [[1], [2]]]
+    assert [t.as_numpy().tolist() for t in second.output_tensors()] == [["1!"], [[1]]]
+
+
+def test_bytes_that_are_no_text_go_in_and_do_not_come_out(repo: bls.ModelRepository) -> None:
+    given = {"x": np.array([b"\xff\x00", b"ok"], np.object_)}
+    text = tensor("x", "STRING", (-1,))
+    load(repo, scripted(modules.Lengths()), input=[text], output=[tensor("y", "INT64", (-1,))])
+    assert repo.infer("m", given)["y"].as_numpy().tolist() == [2, 2]
+    load(repo, scripted(modules.Identity()), input=[text])
+    assert "PyTorch execute failure: " in repo.infer("m", given).error.message()  # type: ignore[union-attr]
+
+
+# -- batches, instances, isolation ---------------------------------------------------------------------------
+
+
+def test_requests_are_joined_and_answered_apart(repo: bls.ModelRepository) -> None:
+    load(repo, scripted(modules.AddSub()), max_batch_size=8, **PAIR)
+    instance, calls = backend(repo), []
+    run = instance._module
+    instance._module = lambda *tensors: calls.append(tuple(tensors[0].shape)) or run(*tensors)  # type: ignore[func-returns-value]
+    asked = [
+        request("SUM__0", a=np.full((rows, 3), rows, np.float32), b=np.ones((rows, 3), np.float32))
+        for rows in (1, 3)
+    ]
+    asked.append(request("SUM__0", b=np.ones((1, 2), np.float32), a=np.ones((1, 2), np.float32)))
+    answers = instance.execute(asked)
+    assert calls == [(4, 3), (1, 2)]  # those of one shape together
+    arrays = [a.output_tensors()[0].as_numpy() for a in answers]
+    assert [(a.shape, float(a[0, 0])) for a in arrays] == [((1, 3), 2.0), ((3, 3), 4.0), ((1, 2), 2.0)]
+
+
+def test_a_dynamic_batcher_merges_requests(repo: bls.ModelRepository) -> None:
+    batching = {"max_queue_delay_microseconds": 1_000_000, "preferred_batch_size": [4]}
+    load(repo, scripted(modules.Identity()), max_batch_size=4, dynamic_batching=batching)
+
+    async def ask() -> list[Any]:
+        return await asyncio.gather(*(repo.infer_async("m", {"x": [X * i]}) for i in range(4)))
+
+    answers = asyncio.run(ask())
+    assert [a["y"].as_numpy().tolist() for a in answers] == [[(X * i).tolist()] for i in range(4)]
+    assert repo.statistics("m")[0].executions == 1
+
+
+def test_instances_have_buffers_of_their_own_unless_they_share(repo: bls.ModelRepository) -> None:
+    groups = {"instance_group": [{"count": 2, "kind": "KIND_CPU"}], "output": [tensor("y", dims=(1,))]}
+    load(repo, scripted(modules.Counter()), **groups)
+    assert backend(repo, 0)._module is not backend(repo, 1)._module
+    shared = {"ENABLE_WEIGHT_SHARING": {"string_value": "true"}}
+    load(repo, scripted(modules.Counter()), parameters=shared, **groups)
+    assert backend(repo, 0)._module is backend(repo, 1)._module
+    first, second = backend(repo, 0), backend(repo, 1)
+    repo.unload("m")
+    assert not first.ready()
+    assert not second.ready()
+
+
+def test_a_models_own_memory_is_never_a_responses(repo: bls.ModelRepository) -> None:
+    load(repo, scripted(modules.Counter()), output=[tensor("y", dims=(1,))])
+    answers = [repo.infer("m", {"x": X}) for _ in range(3)]
+    assert [a["y"].as_numpy().tolist() for a in answers] == [[1], [2], [3]]
+    answers[-1]["y"].as_numpy()[:] = 100
+    assert repo.infer("m", {"x": X})["y"].as_numpy().tolist() == [4]
+
+
+def test_instances_run_side_by_side(repo: bls.ModelRepository) -> None:
+    load(repo, scripted(modules.Identity()), instance_group=[{"count": 2, "kind": "KIND_CPU"}])
+    both = threading.Barrier(2, timeout=20)
+    for number in range(2):
+        instance = backend(repo, number)
+        instance._module = lambda x: (both.wait(), x)[1]  # passes only while the other runs too
+
+    async def ask() -> list[Any]:
+        return await asyncio.gather(*(repo.infer_async("m", {"x": X}) for _ in range(2)))
+
+    assert [a.error for a in asyncio.run(ask())] == [None, None]
+
+
+@pytest.mark.parametrize(("mode", "expected"), [("true", True), ("false", False)])
+def test_inference_mode(repo: bls.ModelRepository, mode: str, expected: bool) -> None:
+    seen = []
+    parameters = {
+        "INFERENCE_MODE": {"string_value": mode},
+        "DISABLE_OPTIMIZED_EXECUTION": {"string_value": "1"},
+    }
+    load(repo, scripted(modules.Differentiable()), parameters=parameters)
+    instance = backend(repo)
+    run = instance._module
+
+    def noted(x: Any) -> Any:
+        seen.append(
+            (
+                torch.is_inference_mode_enabled(),
+                torch.is_grad_enabled(),
+                torch._C._get_graph_executor_optimize(),
+            )
+        )
+        return run(x)
+
+    instance._module = noted
+    assert repo.infer("m", {"x": X})["y"].as_numpy().tolist() == [
+        1,
+        1,
+        1,
+    ]  # a weight, whose gradient is wanted
+    assert seen == [(expected, False, False)]
+    assert torch._C._get_graph_executor_optimize()
+
+
+def test_parameters_that_are_not_applied_are_told_with_the_model(repo: bls.ModelRepository) -> None:
+    threads = torch.get_num_threads()
+    record = load(
+        repo, scripted(modules.Identity()), parameters={"INTRA_OP_THREAD_COUNT": {"string_value": "7"}}
+    )
+    assert ["not applied here: INTRA_OP_THREAD_COUNT" in line for line in record.warnings] == [True]
+    assert torch.get_num_threads() == threads
+
+
+# -- BLS -----------------------------------------------------------------------------------------------------
+
+CALLER = """
+import asyncio
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+def ask(value):
+    x = pb_utils.Tensor("x", np.full(3, value, np.float32))
+    return pb_utils.InferenceRequest(model_name="m", requested_output_names=["y"], inputs=[x])
+
+def total(response):
+    if response.has_error():
+        raise pb_utils.TritonModelException(response.error().message())
+    return float(pb_utils.get_output_tensor_by_name(response, "y").as_numpy().sum())
+
+class TritonPythonModel:
+    {maybe_async}def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("SUM", np.array(
+            [{expression}], np.float32))]) for request in requests]
+"""
+CALLER_CONFIG = """
+input [{ name: "X" data_type: TYPE_FP32 dims: [1] }]
+output [{ name: "SUM" data_type: TYPE_FP32 dims: [1] }]
+"""
+GATHERED = "sum(map(total, await asyncio.gather(*[ask(i).async_exec() for i in range(20)])))"
+
+
+@pytest.mark.parametrize(
+    ("maybe_async", "expression", "expected"), [("", "total(ask(2).exec())", 6), ("async ", GATHERED, 570)]
+)
+def test_a_python_model_calls_it(
+    repo: bls.ModelRepository, maybe_async: str, expression: str, expected: float
+) -> None:
+    load(repo, scripted(modules.Identity()))
+    repo.define("caller", CALLER.format(maybe_async=maybe_async, expression=expression), CALLER_CONFIG)
+    answer = repo.infer("caller", {"X": [0.0]})
+    assert answer.error is None
+    assert answer["SUM"].as_numpy().tolist() == [expected]
+
+
+def test_an_error_of_forward_reaches_the_callers_caller(repo: bls.ModelRepository) -> None:
+    load(repo, scripted(modules.Raises()))
+    source = CALLER.format(maybe_async="", expression="total(ask(2).exec())")
+    repo.define("caller", source, CALLER_CONFIG)
+    error = repo.infer("caller", {"X": [0.0]}).error
+    assert error is not None
+    assert "PyTorch execute failure: " in error.message()
+    assert "no <b>such</b> thing" in error.message()
+
+
+# -- errors of requests --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "config", "message"),
+    [
+        (modules.GivesDict, {}, "output must be of type Tensor, List[str] or Tuple containing one of these"),
+        (modules.GivesList, {}, "output must be of type Tensor or List[str], received List[Tensor]"),
+        (modules.GivesScalar, {}, "output 'y' is a scalar which is not supported."),
+        (
+            modules.Identity,
+            {"output": [tensor("y", "INT32")]},
+            "configuration expects datatype TYPE_INT32 for output 'y', model provides TYPE_FP32",
+        ),
+        (
+            modules.Identity,
+            {"output": [tensor("y", "STRING")]},
+            "configuration expects datatype TYPE_BYTES for output 'y', model provides TYPE_FP32",
+        ),
+        (
+            modules.Identity,
+            {"output": [tensor("y__0"), tensor("z__3")]},
+            "The output z__3 in the model configuration refers to an output index which doesn't exist. This",
+        ),
+    ],
+)
+def test_what_forward_may_not_return(
+    repo: bls.ModelRepository, module: Any, config: dict[str, Any], message: str
+) -> None:
+    load(repo, scripted(module()), **config)
+    error = repo.infer("m", {"x": X}).error
+    assert error is not None
+    assert message in error.message()
+
+
+def test_a_module_that_loses_the_batch_is_an_error(repo: bls.ModelRepository) -> None:
+    load(repo, scripted(modules.LosesBatch()), max_batch_size=4)
+    assert repo.infer("m", {"x": [X]}).error is None
+    error = repo.infer("m", {"x": [X, X]}).error
+    assert error is not None
+    assert "gave shape [1, 3] for a batch of 2" in error.message()
+
+
+def test_every_argument_is_needed(repo: bls.ModelRepository) -> None:
+    inputs = [tensor("a"), tensor("b", optional=True)]
+    load(repo, scripted(modules.AddSub()), input=inputs, output=[tensor("y__0")])
+    assert "input 'b' is missing: TorchScript takes all" in repo.infer("m", {"a": X}).error.message()  # type: ignore[union-attr]
+
+
+# -- files that cannot be loaded -----------------------------------------------------------------------------
+
+
+def pickled(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+def exported() -> bytes:
+    buffer = io.BytesIO()
+    torch.export.save(torch.export.export(modules.Identity(), (torch.zeros(3),)), buffer)
+    return buffer.getvalue()
+
+
+def zipped(**members: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(f"m/{name}", content)
+    return buffer.getvalue()
+
+
+def damaged() -> bytes:
+    whole = bytearray(scripted(torch.nn.Linear(3, 2)))
+    at = whole.index(b"PK\x03\x04", 400)
+    whole[at : at + 200] = bytes(200)
+    return bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: b"", "the file is empty"),
+        (
+            lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n",
+            "fetch it: git lfs pull",
+        ),
+        (lambda: b"<html>Not Found</html>", "the file begins with b'<html>Not Found' and is no archive"),
+        (lambda: b"PK\x03\x04" + bytes(100), "and is no archive, expected TorchScript"),
+        (lambda: pickled(torch.nn.Linear(3, 2).state_dict()), "the file holds weights (a state dict, or"),
+        (
+            lambda: pickled({"epoch": 3, "model": torch.nn.Linear(3, 2).state_dict()}),
+            "make the module, load_state",
+        ),
+        (
+            lambda: pickled(torch.nn.Linear(3, 2)),
+            "holds a module of class torch.nn.modules.linear.Linear, saved",
+        ),
+        (exported, "the file is an archive of torch.export (.pt2), expected TorchScript"),
+        (
+            lambda: zipped(note=b"hello"),
+            "the file is a zip archive of something else (m/note), expected TorchScript",
+        ),
+        (lambda: zipped(**{"data.pkl": b"\x00 no pickle"}), "the file holds weights"),
+        (damaged, "failed to load model 'm': model.pt: "),
+    ],
+)
+def test_a_file_of_something_else_is_named(repo: bls.ModelRepository, make: Any, message: str) -> None:
+    with pytest.raises(bls.ModelLoadError) as caught:
+        load(repo, make())
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.reason.startswith(
+        "load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: "
+    )
+
+
+def test_a_missing_file(repo: bls.ModelRepository) -> None:
+    with pytest.raises(bls.ModelLoadError) as caught:
+        repo.load("m", {"platform": "pytorch_libtorch"}, {"file:1/weights.pt": b""})
+    assert "Unavailable: unable to find '" in caught.value.reason
+    assert "model.pt' for model instance 'm'" in caught.value.reason
+
+
+def test_another_file_name(repo: bls.ModelRepository) -> None:
+    config = {
+        "backend": "pytorch",
+        "default_model_filename": "a.pt",
+        "input": [tensor("x")],
+        "output": [tensor("y")],
+    }
+    repo.load("m", config, {"file:1/a.pt": scripted(modules.Identity())})
+    assert repo.infer("m", {"x": X}).error is None
+
+
+@pytest.mark.parametrize(
+    ("data", "config", "message"),
+    [
+        (modules.TakesNumber, {}, "An input of type 'int' was detected in the model."),
+        (modules.TakesOptional, {}, "An input of type 'Optional[Tensor]' was detected in the model."),
+        (modules.TwoDicts, {}, "Multiple inputs of kind DictType were detected."),
+        (
+            modules.Identity,
+            {"platform": "torch_aoti"},
+            "platform torch_aoti (archives that torch.export compiled",
+        ),
+        (
+            modules.Identity,
+            {
+                "batch_input": [
+                    {
+                        "kind": "BATCH_ELEMENT_COUNT",
+                        "target_name": ["n"],
+                        "data_type": "TYPE_FP32",
+                        "source_input": ["x"],
+                    }
+                ]
+            },
+            "batch_input: not supported for pytorch models here",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_at_load(
+    repo: bls.ModelRepository, data: Any, config: dict[str, Any], message: str
+) -> None:
+    config = {"default_model_filename": "model.pt", **config}
+    with pytest.raises(bls.BLSError) as caught:
+        load(repo, scripted(data()), **config)
+    assert message in str(caught.value)
+
+
+def test_a_module_without_forward(repo: bls.ModelRepository) -> None:
+    class Other(torch.nn.Module):  # type: ignore[misc]
+        @torch.jit.export
+        def other(self, x):  # type: ignore[no-untyped-def]
+            return x
+
+    with pytest.raises(bls.ModelLoadError, match="Method 'forward' is not defined"):
+        load(repo, scripted(Other()))
+
+
+def test_without_pytorch_one_line_says_what_to_install(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(bls.ModelLoadError) as caught:
+        load(repo, b"any")
+    assert str(caught.value).endswith('install it: pip install "bls_notebook[torch]"')
+    assert "\n" not in str(caught.value)
+
+
+def test_other_models_do_not_import_torch() -> None:
+    code = (
+        "import sys, bls_notebook as bls\n"
+        "repo = bls.ModelRepository()\n"
+        "repo.define('m', 'class TritonPythonModel:\\n  def execute(self, requests): return []')\n"
+        "import bls_notebook.backends.pytorch\n"
+        "print(repo.ready('m'), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "True False", done.stderr
