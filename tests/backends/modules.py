@@ -8,26 +8,27 @@ from typing import Any, Dict, List, Optional, Tuple  # noqa: UP035 - TorchScript
 import torch
 from torch import Tensor, nn
 
+import bls_notebook as bls
+
 
 def scripted(module: nn.Module) -> bytes:
     """The bytes of a model.pt; PyTorch advises against TorchScript, and Triton runs it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return saved(torch.jit.script(module))
-
-
-def traced(module: nn.Module, *examples: Tensor) -> bytes:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return saved(torch.jit.trace(module, examples))
-
-
-def saved(module: Any) -> bytes:
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        torch.jit.save(module, buffer)
+        torch.jit.save(torch.jit.script(module), buffer)
     return buffer.getvalue()
+
+
+def tensor(name: str, datatype: str = "FP32", dims: tuple[int, ...] = (3,), **more: Any) -> dict[str, Any]:
+    """An input or output of a configuration."""
+    return {"name": name, "data_type": f"TYPE_{datatype}", "dims": dims, **more}
+
+
+def load(repo: bls.ModelRepository, data: bytes, **config: Any) -> Any:
+    """Load a model `m` of one input and output, unless told otherwise; returns its record."""
+    whole = {"platform": "pytorch_libtorch", "input": [tensor("x")], "output": [tensor("y")], **config}
+    return repo.load("m", whole, {"file:1/model.pt": data})
 
 
 class Identity(nn.Module):

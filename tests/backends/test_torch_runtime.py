@@ -1,44 +1,34 @@
-"""Running TorchScript models: names, data types, texts, batches, devices, BLS both ways, and what goes wrong."""
+"""Running TorchScript models: names, data types, texts, batches, BLS both ways, and what goes wrong."""
 
 from __future__ import annotations
 
 import asyncio
-import io
-import subprocess
-import sys
+import runpy
 import threading
+import warnings
 import zipfile
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 import bls_notebook as bls
-from bls_notebook.backends import registry
-from bls_notebook.backends.pytorch import archive
 from bls_notebook.pb_utils import InferenceRequest, Tensor
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 
 from tests.backends import modules  # noqa: E402 - it needs PyTorch
-from tests.backends.modules import saved, scripted, traced  # noqa: E402
+from tests.backends.modules import load, scripted, tensor  # noqa: E402
 
 
 @pytest.fixture
 def repo() -> Iterator[bls.ModelRepository]:
     with bls.ModelRepository() as repository:
         yield repository
-
-
-def tensor(name: str, datatype: str = "FP32", dims: tuple[int, ...] = (3,), **more: Any) -> dict[str, Any]:
-    return {"name": name, "data_type": f"TYPE_{datatype}", "dims": dims, **more}
-
-
-def load(repo: bls.ModelRepository, data: bytes, **config: Any) -> Any:
-    """Load a model `m` of one input and output, unless told otherwise; returns its record."""
-    whole = {"platform": "pytorch_libtorch", "input": [tensor("x")], "output": [tensor("y")], **config}
-    return repo.load("m", whole, {"file:1/model.pt": data})
 
 
 def backend(repo: bls.ModelRepository, number: int = 0) -> Any:
@@ -80,22 +70,12 @@ def test_inputs_by_the_names_of_arguments_and_outputs_by_index(repo: bls.ModelRe
     assert answer["SUM__0"].as_numpy().tolist() == [11, 22, 33]
     assert answer["DIFFERENCE__1"].as_numpy().tolist() == [-9, -18, -27]
     only = repo.infer("m", {"a": X, "b": X}, outputs=["SUM__0"])
-    assert [t.name() for t in only.tensors] == ["SUM__0"]
+    assert list(only.as_numpy()) == ["SUM__0"]
 
 
 def test_a_dict_of_inputs(repo: bls.ModelRepository) -> None:
     load(repo, scripted(modules.OfDict()), input=[tensor("right"), tensor("left")])
     assert repo.infer("m", {"left": X * 3, "right": X})["y"].as_numpy().tolist() == [2, 4, 6]
-
-
-def test_what_was_traced(repo: bls.ModelRepository) -> None:
-    load(
-        repo,
-        traced(torch.nn.Linear(3, 2), torch.zeros(1, 3)),
-        max_batch_size=4,
-        output=[tensor("y", dims=(2,))],
-    )
-    assert repo.infer("m", {"x": [X, X]})["y"].shape() == [2, 2]
 
 
 TEXTS = {
@@ -153,15 +133,17 @@ def test_requests_are_joined_and_answered_apart(repo: bls.ModelRepository) -> No
 
 
 def test_a_dynamic_batcher_merges_requests(repo: bls.ModelRepository) -> None:
-    batching = {"max_queue_delay_microseconds": 1_000_000, "preferred_batch_size": [4]}
+    batching = {"max_queue_delay_microseconds": 60_000_000, "preferred_batch_size": [4]}
     load(repo, scripted(modules.Identity()), max_batch_size=4, dynamic_batching=batching)
+    instance, rows = backend(repo), []
+    instance._module = lambda x: rows.append(len(x)) or x
 
     async def ask() -> list[Any]:
         return await asyncio.gather(*(repo.infer_async("m", {"x": [X * i]}) for i in range(4)))
 
     answers = asyncio.run(ask())
     assert [a["y"].as_numpy().tolist() for a in answers] == [[(X * i).tolist()] for i in range(4)]
-    assert repo.statistics("m")[0].executions == 1
+    assert rows == [4]
 
 
 def test_instances_have_buffers_of_their_own_unless_they_share(repo: bls.ModelRepository) -> None:
@@ -338,155 +320,49 @@ def test_every_argument_is_needed(repo: bls.ModelRepository) -> None:
     assert "input 'b' is missing: TorchScript takes all" in repo.infer("m", {"a": X}).error.message()  # type: ignore[union-attr]
 
 
-# -- files that cannot be loaded -----------------------------------------------------------------------------
+# -- the sample ----------------------------------------------------------------------------------------------
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = ROOT / "model_repository" / "digit_classifier_torch"
 
 
-def pickled(value: Any) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(value, buffer)
-    return buffer.getvalue()
+def test_the_digits_are_read_as_by_the_onnx_model() -> None:
+    """Which reads them as the Python model does; that one learns for two seconds."""
+    digits = load_digits().data
+    features = (digits / digits.max(axis=1, keepdims=True)).astype(np.float32)
+    with bls.ModelRepository(ROOT / "model_repository") as repo:
+        repo.load("digit_classifier_onnx")
+        assert repo.load("digit_classifier_torch").warnings == ()
+        for start in range(0, len(features), 32):
+            batch = {"FEATURES": features[start : start + 32]}
+            ours, theirs = (
+                repo.infer("digit_classifier_torch", batch),
+                repo.infer("digit_classifier_onnx", batch),
+            )
+            assert ours.warnings == ()
+            for name in ("PROBABILITIES", "LABEL"):
+                assert ours[name].as_numpy().dtype == theirs[name].as_numpy().dtype
+                np.testing.assert_allclose(ours[name].as_numpy(), theirs[name].as_numpy(), atol=1e-5)
 
 
-def exported() -> bytes:
-    buffer = io.BytesIO()
-    torch.export.save(torch.export.export(modules.Identity(), (torch.zeros(3),)), buffer)
-    return buffer.getvalue()
+def test_the_samples_file_is_what_its_script_makes(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        script = runpy.run_path(str(SAMPLE / "make_model.py"), run_name="make_model")
+        kept = torch.jit.load(str(SAMPLE / "1" / "model.pt"))
+        weights = kept.state_dict()
+        learnt = SimpleNamespace(
+            coef_=weights["sums.weight"].numpy(), intercept_=weights["sums.bias"].numpy()
+        )
+        script["save"](script["module_of"](learnt), tmp_path / "model.pt")
+        made = torch.jit.load(str(tmp_path / "model.pt"))
+    assert made.code == kept.code
+    assert [(n, w.tolist()) for n, w in made.state_dict().items()] == [
+        (n, w.tolist()) for n, w in weights.items()
+    ]
 
 
-def zipped(**members: bytes) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(f"m/{name}", content)
-    return buffer.getvalue()
-
-
-def damaged() -> bytes:
-    whole = bytearray(scripted(torch.nn.Linear(3, 2)))
-    at = whole.index(b"PK\x03\x04", 400)
-    whole[at : at + 200] = bytes(200)
-    return bytes(whole)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: b"", "the file is empty"),
-        (
-            lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 9\n",
-            "fetch it: git lfs pull",
-        ),
-        (lambda: b"<html>Not Found</html>", "the file begins with b'<html>Not Found' and is no archive"),
-        (lambda: b"PK\x03\x04" + bytes(100), "and is no archive, expected TorchScript"),
-        (lambda: pickled(torch.nn.Linear(3, 2).state_dict()), "the file holds weights (a state dict, or"),
-        (
-            lambda: pickled({"epoch": 3, "model": torch.nn.Linear(3, 2).state_dict()}),
-            "make the module, load_state",
-        ),
-        (
-            lambda: pickled(torch.nn.Linear(3, 2)),
-            "holds a module of class torch.nn.modules.linear.Linear, saved",
-        ),
-        (exported, "the file is an archive of torch.export (.pt2), expected TorchScript"),
-        (
-            lambda: zipped(note=b"hello"),
-            "the file is a zip archive of something else (m/note), expected TorchScript",
-        ),
-        (lambda: zipped(**{"data.pkl": b"\x00 no pickle"}), "the file holds weights"),
-        (damaged, "failed to load model 'm': model.pt: "),
-    ],
-)
-def test_a_file_of_something_else_is_named(repo: bls.ModelRepository, make: Any, message: str) -> None:
-    with pytest.raises(bls.ModelLoadError) as caught:
-        load(repo, make())
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert caught.value.reason.startswith(
-        "load failed for model 'm': version 1 is at UNAVAILABLE state: Internal: "
-    )
-
-
-def test_a_missing_file(repo: bls.ModelRepository) -> None:
-    with pytest.raises(bls.ModelLoadError) as caught:
-        repo.load("m", {"platform": "pytorch_libtorch"}, {"file:1/weights.pt": b""})
-    assert "Unavailable: unable to find '" in caught.value.reason
-    assert "model.pt' for model instance 'm'" in caught.value.reason
-
-
-def test_another_file_name(repo: bls.ModelRepository) -> None:
-    config = {
-        "backend": "pytorch",
-        "default_model_filename": "a.pt",
-        "input": [tensor("x")],
-        "output": [tensor("y")],
-    }
-    repo.load("m", config, {"file:1/a.pt": scripted(modules.Identity())})
-    assert repo.infer("m", {"x": X}).error is None
-
-
-@pytest.mark.parametrize(
-    ("data", "config", "message"),
-    [
-        (modules.TakesNumber, {}, "An input of type 'int' was detected in the model."),
-        (modules.TakesOptional, {}, "An input of type 'Optional[Tensor]' was detected in the model."),
-        (modules.TwoDicts, {}, "Multiple inputs of kind DictType were detected."),
-        (
-            modules.Identity,
-            {"platform": "torch_aoti"},
-            "platform torch_aoti (archives that torch.export compiled",
-        ),
-        (
-            modules.Identity,
-            {
-                "batch_input": [
-                    {
-                        "kind": "BATCH_ELEMENT_COUNT",
-                        "target_name": ["n"],
-                        "data_type": "TYPE_FP32",
-                        "source_input": ["x"],
-                    }
-                ]
-            },
-            "batch_input: not supported for pytorch models here",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused_at_load(
-    repo: bls.ModelRepository, data: Any, config: dict[str, Any], message: str
-) -> None:
-    config = {"default_model_filename": "model.pt", **config}
-    with pytest.raises(bls.BLSError) as caught:
-        load(repo, scripted(data()), **config)
-    assert message in str(caught.value)
-
-
-def test_a_module_without_forward(repo: bls.ModelRepository) -> None:
-    class Other(torch.nn.Module):  # type: ignore[misc]
-        @torch.jit.export
-        def other(self, x):  # type: ignore[no-untyped-def]
-            return x
-
-    with pytest.raises(bls.ModelLoadError, match="Method 'forward' is not defined"):
-        load(repo, scripted(Other()))
-
-
-def test_without_pytorch_one_line_says_what_to_install(
-    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(bls.ModelLoadError) as caught:
-        load(repo, b"any")
-    assert str(caught.value).endswith('install it: pip install "bls_notebook[torch]"')
-    assert "\n" not in str(caught.value)
-
-
-def test_other_models_do_not_import_torch() -> None:
-    code = (
-        "import sys, bls_notebook as bls\n"
-        "repo = bls.ModelRepository()\n"
-        "repo.define('m', 'class TritonPythonModel:\\n  def execute(self, requests): return []')\n"
-        "import bls_notebook.backends.pytorch\n"
-        "print(repo.ready('m'), 'torch' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "True False", done.stderr
+def test_the_samples_file_holds_no_path_of_a_machine() -> None:
+    with zipfile.ZipFile(SAMPLE / "1" / "model.pt") as archive:
+        assert not any(b".py" in archive.read(n) for n in archive.namelist() if "/code/" not in n)
+        assert not [n for n in archive.namelist() if n.endswith(".debug_pkl")]

@@ -29,7 +29,7 @@ else:
 ROOT = Path(__file__).parents[2]
 DIVERGENCES = Path(__file__).parent / "live_divergences.toml"
 FOLDERS = (ROOT / "model_repository", Path(__file__).parent / "model_repository")
-NO_BACKEND = {"digit_classifier_onnx"}  # that server has no onnxruntime
+NO_BACKEND = {"digit_classifier_onnx", "digit_classifier_torch"}  # that server runs Python models only
 SAME_TIME = [f"recast{number}" for number in range(4)]  # copies of recast, to be loaded at the same time
 LOADED_BY_TESTS = {"recast", "regrouped", *SAME_TIME}
 CACHE = 1 << 20

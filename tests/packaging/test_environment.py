@@ -25,6 +25,7 @@ CONDA_NAMES = {
     "cupy-cuda13x": "cupy",
     "playwright": "playwright-python",
     "prometheus-client": "prometheus_client",
+    "torch": "pytorch",
 }
 
 
@@ -39,15 +40,18 @@ def environment() -> dict[str, Any]:
 
 def wanted() -> dict[str, SpecifierSet]:
     """Every requirement of the project and its extras, by conda-forge's name."""
-    lines = list(project()["dependencies"])
-    for extra in project()["optional-dependencies"].values():
-        lines += extra
+    extras = dict(project()["optional-dependencies"])
+    for_checks = [Requirement(line) for line in extras.pop("test")]
     found: dict[str, SpecifierSet] = {}
-    for requirement in map(Requirement, lines):
+    lines = [*project()["dependencies"], *(line for extra in extras.values() for line in extra)]
+    for requirement in [*map(Requirement, lines), *for_checks]:
         if canonicalize_name(requirement.name) == "bls-notebook":  # an extra made of other extras
             continue
         name = canonicalize_name(requirement.name)
         name = CONDA_NAMES.get(name, name)
+        if requirement in for_checks and name in found and requirement.specifier != found[name]:
+            found[name] &= requirement.specifier  # the checks may want it narrower
+            continue
         assert found.setdefault(name, requirement.specifier) == requirement.specifier, (
             f"pyproject.toml asks for {name} twice, with different bounds"
         )
