@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .observe.records.profiles.session import Session, load_session
     from .repository.inspecting.inspection import Inspection, inspect
     from .repository.profiling.comparing import compare
+    from .repository.trying.trial import try_repository
 
 __version__ = "0.1.0"
 
@@ -69,6 +70,7 @@ __all__ = [
     "set_current_repository",
     "simulate_gpus",
     "track_memory",
+    "try_repository",
     "unload_ipython_extension",
 ]
 
@@ -88,6 +90,7 @@ _LATER = {
     "mark": "engine.recording.marks",
     "profile": "engine.recording.profile",
     "track_memory": "engine.recording.memory_track",
+    "try_repository": "repository.trying.trial",
 }
 
 # In this process only; inside Triton's own stub, its module is there already and stays.

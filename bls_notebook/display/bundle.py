@@ -29,6 +29,7 @@ _ONE = {
     "Difference": "session.difference.difference_document",
     "Comparison": "session.comparison.comparison_document",
     "Overlap": "session.overlap.overlap_document",
+    "Tried": "records.tried.tried_document",
     "DeviceTable": "records.devices.devices_document",
     "TensorView": "inspection.tensors.tensor_view_document",
     "ResponseView": "inspection.tensors.response_view_document",

@@ -86,6 +86,11 @@ def values(value: str, longest: int = LONGEST) -> Piece:
     return Piece(value, tag("span", shown, cls="fit"))
 
 
+def stub(why: str) -> list[Piece]:
+    """Mark what a stub answers for: nothing where there is no reason why."""
+    return [Piece("stub", tag("span", "stub", cls="chip stub", title=why))] if why else []
+
+
 def state(record: ModelRecord | ModelNow) -> Piece:
     """Show a model's state; a model that was unloaded on purpose is no failure."""
     is_known = (

@@ -36,6 +36,7 @@ font:13px/1.5 var(--jp-ui-font-family,system-ui,sans-serif);color:var(--b-fg);pa
 .bls-chip{display:inline-block;font:11px/16px var(--b-mono);padding:0 5px;border:1px solid transparent;border-radius:3px;background:rgba(128,128,128,.14);color:inherit;white-space:nowrap}
 .bls-gpu{color:var(--b-blue);background:none;border-color:currentColor}
 .bls-simulated{border-style:dashed}
+.bls-stub{color:var(--b-amber);background:none;border:1px dashed currentColor}
 .bls-state{font-size:11px;letter-spacing:.04em;white-space:nowrap;color:var(--b-dim)}
 .bls-state::before{content:"";display:inline-block;width:7px;height:7px;margin-right:5px;border-radius:50%;box-sizing:border-box;border:1.5px solid currentColor}
 .bls-ready{color:var(--b-green)}
@@ -224,6 +225,14 @@ _SEEN = """
 .bls-seen-bad{color:var(--b-amber);font-weight:600}
 """
 
+_TRIED = """
+.bls-tried-real,.bls-tried-stub,.bls-tried-absent{font-weight:600;white-space:nowrap}
+.bls-tried-real{color:var(--b-green)}
+.bls-tried-stub{color:var(--b-amber)}
+.bls-tried-absent{color:var(--b-red)}
+.bls-tried-next{margin:2px 0 4px;padding:1px 0 1px 12px;border-left:3px solid var(--b-blue)}
+"""
+
 _GUESS = """
 .bls-guess-choice{display:inline-block;margin:2px 4px 2px 2px;padding:1px 10px;border:1px solid var(--b-line);border-radius:12px}
 .bls-guess-image{max-width:100%}
@@ -238,7 +247,7 @@ _PARTS = {
     "findings": _FINDINGS,
     "metrics": _METRICS, "devices": _DEVICES, "progress": _PROGRESS, "figure": _FIGURE, "stream": _STREAM,
     "latency": _LATENCY, "session": _SESSION, "seen": _SEEN,
-    "guess": _GUESS,
+    "guess": _GUESS, "tried": _TRIED,
 }  # fmt: skip
 
 

@@ -137,4 +137,4 @@ def failure(execution: Execution, error: BaseException, inline: bool = False) ->
     response = failed_response(model.name, model.version, who, error, execution.causes, inputs)
     model.last_error = response._error._origin if response._error is not None else None
     log_if_lost(execution, response)
-    return response
+    return with_warnings(response, model, execution, execution.parent) if execution.warnings else response

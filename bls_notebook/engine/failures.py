@@ -78,6 +78,13 @@ def error_response(
     return InferenceResponse([], error)
 
 
+def alike(response: InferenceResponse) -> InferenceResponse:
+    """Return another error response like this one, for another request of the same batch."""
+    out = InferenceResponse([], response._error)
+    out._warnings = response._warnings
+    return out
+
+
 def originating(response: InferenceResponse, model: LoadedModel) -> InferenceResponse:
     """Return an error response that says which model it came from, and which line made it.
 
@@ -97,6 +104,7 @@ def originating(response: InferenceResponse, model: LoadedModel) -> InferenceRes
         model.last_error = record
     out = error_response(error._message, error._code, record)
     out._parameters = response._parameters
+    out._warnings = response._warnings
     return out
 
 
@@ -120,6 +128,7 @@ def over_bls(response: InferenceResponse) -> InferenceResponse:
         return response
     out = error_response(error._message, ErrorCode.INTERNAL, error._origin)
     out._parameters = response._parameters
+    out._warnings = response._warnings
     return out
 
 

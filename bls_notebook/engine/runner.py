@@ -29,7 +29,7 @@ from .core.instance import Instance
 from .core.model import LoadedModel
 from .core.statistics import FOLD_AT
 from .delivering import Answers, SeeAgain, deliver, failure
-from .failures import cancelled_response
+from .failures import alike, cancelled_response
 from .recording.spans import record_batch, record_batch_over
 from .tensors.inbound import rows_of
 from .ticket import Ticket
@@ -190,7 +190,7 @@ class BatchRunner:
             return
         response = failure(execution, error)
         for ticket in tickets:
-            ticket.finish(InferenceResponse([], response._error))
+            ticket.finish(alike(response))
 
     # -- async ---------------------------------------------------------------------------------------
 
@@ -349,7 +349,7 @@ class BatchRunner:
             ticket.finish(response)
         if failed is not None:
             for ticket in tickets:
-                ticket.finish(InferenceResponse([], failed._error))
+                ticket.finish(alike(failed))
 
     def _count_batch(self, execution: SendingExecution, failed: bool, inferred: int, ended: int) -> None:
         statistics, tickets, started = self._model.statistics, execution.tickets, execution.started

@@ -1,12 +1,14 @@
 """What Triton passes in silence: carried by responses, or, where the repository is strict, their error.
 
 Guarantees: a response gets each warning once; warnings of a model that a model called come up to the
-outermost response; a response that is an error already stays as it is.
+outermost response; a response that is an error already stays as it is, but for the stubs that it went
+through, which every response tells and which are no error.
 """
 
 from __future__ import annotations
 
 from bls_notebook.observe.records.errors import ErrorRecord
+from bls_notebook.observe.stubbed import Stubbed, without_stubs
 from bls_notebook.pb_utils.response import InferenceResponse
 
 from .core.execution import MOST_WARNINGS, Execution
@@ -31,13 +33,16 @@ def with_warnings(
         Who sent the request: its own responses will tell of them too.
     """
     noted = () if execution is None else execution.warnings
-    if response._error is not None or not (response._warnings or noted):
+    if not (response._warnings or noted):
         return response
-    warnings = tuple(dict.fromkeys([*filter(None, response._warnings), *noted]))[:MOST_WARNINGS]
+    found = dict.fromkeys([*filter(None, response._warnings), *noted])
+    stubs = tuple(each for each in found if each.__class__ is Stubbed)
+    warnings = () if response._error is not None else without_stubs(found)[:MOST_WARNINGS]
     if warnings and model.outputs.strict:
         message = f"Model {model.name} - strict: {'; '.join(warnings)}"
-        return error_response(message, origin=ErrorRecord(message, "INTERNAL", (model.name,)))
-    response._warnings = warnings
-    if parent is not None and warnings:
-        parent.note_warnings(warnings)
+        response = error_response(message, origin=ErrorRecord(message, "INTERNAL", (model.name,)))
+        warnings = ()
+    response._warnings = stubs + warnings
+    if parent is not None and response._warnings:
+        parent.note_warnings(response._warnings)
     return response

@@ -112,6 +112,7 @@ class Catalog:
         self.metrics = Metrics(partial(server_families, weakref.ref(self.server)))
         self._definitions: dict[str, ModelSource] = {}
         self._configs: dict[str, object] = {}
+        self.prepared: Callable[[ModelSource], ModelSource] = lambda source: source  # of folders
         self._polling = FolderPolling(paths, self._definitions, self._load_asked, self.service.unload)
 
     def start(self, poll_seconds: float | None) -> None:
@@ -211,6 +212,18 @@ class Catalog:
             found = signature(source.folder)
             record = self.service.load(source)
             self.service.signatures[name] = found
+        self._refresh_users(name)
+        return record
+
+    @undivided
+    def stand_in(self, source: ModelSource) -> ModelRecord:
+        """Serve a model of a folder by the stub that its source has; `reload` serves itself again."""
+        name = source.name
+        with self.service.lock_of(name):
+            found = signature(source.folder)
+            record = self.service.load(source)
+            self.service.signatures[name] = found
+        self.service.dependencies.asked_for(name)
         self._refresh_users(name)
         return record
 
@@ -334,6 +347,7 @@ class Catalog:
             folder = find_model(self.paths, name)
             found, told = filled_config(config_text(folder), self.fill, name)
             source = ModelSource(name, folder, shown_path(folder), found, warnings=told)
+            source = self.prepared(source)
         return source if config is None else replace(source, config=config, config_is_json=True)
 
     def _still(self, source: ModelSource, config: object) -> ModelSource:

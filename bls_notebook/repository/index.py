@@ -44,6 +44,7 @@ def model_record(model: LoadedModel, source: ModelSource, load_seconds: float | 
         inputs=_specs(spec.inputs.values()),
         outputs=_specs(spec.outputs.values()),
         warnings=source.warnings + (model.maker.warnings if model.maker else ()),
+        stub="" if source.stub is None else source.stub.reason or "it is asked for",
     )
 
 

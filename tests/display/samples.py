@@ -32,6 +32,7 @@ from bls_notebook.observe.records.seen import Maker
 from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times
 from bls_notebook.observe.records.streams import StreamRecord
 from bls_notebook.observe.records.tensors import Figures, Media, TextSeen
+from bls_notebook.observe.records.tried import Tried, TriedModel
 
 HOSTILE = (
     "</style></pre></td><script>alert(1)</script><img src=x onerror='alert(2)'>\"&amp;' onload=\"x\n"
@@ -172,6 +173,23 @@ def family(**changes: Any) -> FamilyRecord:
     return FamilyRecord(**{**given, **changes})
 
 
+def tried(**changes: Any) -> Tried:
+    models = (
+        TriedModel(
+            "gone", "", "absent", "there is no folder of that name; called by pipeline", "make `gone`"
+        ),
+        TriedModel("pipeline", "python", calls=("gone", "resize"), seconds=0.02),
+        TriedModel(
+            "resize", "tensorrt", "stub", "1/model.plan is missing", "put it there, then `%load`", 0.001
+        ),
+    )
+    given = {
+        "folder": "their/models", "models": models, "entries": ("pipeline",),
+        "requests": ("%bls pipeline IN=1",), "notes": ("a GPU is simulated",), "seconds": 0.1,
+    }  # fmt: skip
+    return Tried(**{**given, **changes})
+
+
 def findings(**changes: Any) -> Findings:
     """Return one finding of each severity; what it needs of shared memory is known of one model."""
     found = (
@@ -228,9 +246,10 @@ def hostile() -> list[Any]:
         outputs=(spec,),
         warnings=(h,),
         changes=(Change(h, 1, 1, ((h, h),)),),
+        stub=h,
     )
     good = ResponseRecord(h, 1, h, (bad_tensor,), None, (h,), ((h, h),), 0.1, inputs=(bad_tensor,))
-    bad = ResponseRecord(h, 1, h, (), bad_error, (h,), ((h, h),), 0.1)
+    bad = ResponseRecord(h, 1, h, (), bad_error, (h,), ((h, h),), 0.1, stubs=(h, h))
     text = TextSeen((0,), h, 3, h, Media(h, h, said=h))
     view = TensorView(bad_tensor, (2,), h, Media("audio/wav", h, said=h), ((0.0, 1.0),), (text,), h, (h,))
     beside = TensorsCompared(
@@ -253,5 +272,14 @@ def hostile() -> list[Any]:
     found = Findings(
         (h,), (Finding(h, h, h, h, h, h, h, 1), Finding("error", h, h, h)), (SharedMemory(h, 1, 1),)
     )
-    views = [found, inside, view, ResponseView(good, (view, view), seen), ResponseView(bad), unlike]
+    bad_trial = Tried(h, (TriedModel(h, h, h, h, h, 0.1, (h,)),) * 2, (h,), (h,) * 5, (h,), (h,), 0.1)
+    views = [
+        bad_trial,
+        found,
+        inside,
+        view,
+        ResponseView(good, (view, view), seen),
+        ResponseView(bad),
+        unlike,
+    ]
     return [bad_model, good, bad, bad_error, devices, *messages, *views]

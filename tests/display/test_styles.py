@@ -24,6 +24,7 @@ from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.records.repository import MessageRecord
 from bls_notebook.observe.records.statistics import Times
 from bls_notebook.observe.records.streams import StreamRecord
+from bls_notebook.observe.records.tried import TriedModel
 from tests.display import lifetimes_samples
 from tests.display.page import Page
 from tests.display.samples import (
@@ -40,6 +41,7 @@ from tests.display.samples import (
     statistics,
     tensor,
     tensor_view,
+    tried,
 )
 from tests.display.test_comparison import comparison, overlap
 from tests.display.test_session import pipeline
@@ -65,7 +67,9 @@ ONE: list[Any] = [
     response(tensors=(seen(), tensor())),
     tensor_view(), ResponseView(response(), (tensor_view(),) * 2, request_seen()), compared(), model_view(),
     *(MessageRecord("t", kind, "h", 0.1) for kind in ("done", "info", "warning", "error")),
-    findings(), findings(findings=(), memory=()),
+    findings(), findings(findings=(), memory=()), tried(), tried(left=("b", "c"), models=()), model(stub="s"),
+    response(stubs=("resize",)), tried(models=(TriedModel("a"),) * 12 + tried().models),
+    tried(requests=("%bls a",) * 5),
     DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),
     Session((), (), 1), pipeline(), pipeline().statistics(), difference(pipeline(), pipeline(2)),
     comparison(), overlap(), Judgement("called a", False, "nothing", "Call it."),

@@ -27,7 +27,9 @@ def model_blocks(record: ModelRecord) -> Iterator[doc.Block]:
     time = parts.time(record.load_seconds)
     loaded = parts.quiet("loaded in ", time) if time.text else time
     version = parts.quiet(f"version {record.version}")
-    yield doc.Line([parts.name(record.name), version, parts.state(record), loaded])
+    yield doc.Line([parts.name(record.name), version, parts.state(record), *parts.stub(record.stub), loaded])
+    if record.stub:
+        yield doc.Warnings([f"its answers are made up: {record.stub}"], label="stub")
     if record.reason:
         said = tag("span", prose(record.reason), cls="wrap")
         yield doc.Note("reason", record.reason, tag("div", parts.quiet("reason").html, Html(" "), said))
@@ -94,13 +96,19 @@ def _rows(record: ModelRecord) -> Iterator[doc.Row]:
     yield doc.Row([
         parts.name(record.name),
         str(record.version),
-        parts.state(record),
+        _state(record),
         parts.time(record.load_seconds),
         parts.quiet(record.source),
         last,
     ])  # fmt: skip
     if reason and not beside:
         yield doc.Row(["", "", reason], only="text")
+
+
+def _state(record: ModelRecord) -> doc.Piece:
+    state, marks = parts.state(record), parts.stub(record.stub)
+    shown = [state, *marks]
+    return doc.Piece(" ".join(p.text for p in shown), join(*(p.html for p in shown), by=" "))
 
 
 def _signature(record: ModelRecord) -> str:

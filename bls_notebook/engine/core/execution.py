@@ -20,6 +20,7 @@ from bls_notebook.engine.waiting.idle_loops import wake_loop_of
 from bls_notebook.engine.waiting.interrupt import clear_interrupt, interrupt_thread
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.observe.records.errors import ErrorRecord
+from bls_notebook.observe.stubbed import Stubbed
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -143,7 +144,9 @@ class Execution:
 
     def note_warnings(self, warnings: Iterable[str]) -> None:
         """Remember warnings, for the responses that this execution gives."""
-        if self.model is not None and len(self.warnings) < MOST_WARNINGS:
+        if self.model is not None:
+            if len(self.warnings) >= MOST_WARNINGS:
+                warnings = [each for each in warnings if each.__class__ is Stubbed]  # of these each counts
             self.warnings = {**self.warnings, **dict.fromkeys(warnings)}
             self.model.outputs.note()
 

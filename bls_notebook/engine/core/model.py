@@ -57,6 +57,8 @@ class LoadedModel:
         Folder of the version, where model.py is.
     instances : sequence of Instance
         At least one; none for an ensemble. Passive ones among them are never handed a request.
+    stub : bool
+        Whether its instances answer in the place of the model's own.
     on_closed : callable, optional
         Called with the model once it has been finalized.
     """
@@ -76,6 +78,7 @@ class LoadedModel:
         version: int,
         directory: str,
         instances: Sequence[Instance],
+        stub: bool = False,
     ) -> None:
         self.server = server
         self.spec = spec
@@ -113,6 +116,7 @@ class LoadedModel:
                 config=hashlib.sha256(spec.json.encode("utf-8", "surrogatepass")).hexdigest(),
                 inputs=_tensors(spec.inputs),
                 outputs=_tensors(spec.outputs),
+                stub=stub,
             )  # without the hash of its code
         )
         in_memory.add(self)

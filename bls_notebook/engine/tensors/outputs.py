@@ -116,6 +116,8 @@ def answer(
         tensors = list(response._outputs)
     if response._error is not None:
         out._outputs = []
+        if check is not None and check.noted:
+            out._warnings += ("",)  # there may be those of other kinds
         return out
     if len(tensors) == 1:
         if tensors[0]._name not in requested:

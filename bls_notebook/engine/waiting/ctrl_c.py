@@ -73,7 +73,8 @@ def inside_engine(stack: Iterable[FrameType]) -> bool:
     return False
 
 
-def _press_again() -> None:
+def press() -> None:
+    """Press Ctrl-C for the person."""
     # A real signal where there is one: it also wakes a main thread that has gone to sleep in a system call.
     if _main is not None and hasattr(signal, "pthread_kill"):
         signal.pthread_kill(_main, signal.SIGINT)
@@ -82,7 +83,7 @@ def _press_again() -> None:
 
 
 def _press_later(seconds: float = RETRY_SECONDS) -> None:
-    timer = threading.Timer(seconds, _press_again)
+    timer = threading.Timer(seconds, press)
     timer.daemon = True
     _later.append(timer)
     timer.start()

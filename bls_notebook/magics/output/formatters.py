@@ -29,11 +29,13 @@ _NAMES = (
     "observe.records.repository.ModelRecord",
     "observe.records.repository.ResponseRecord",
     "observe.records.profiles.session.Session",
+    "observe.records.tried.Tried",
     "pb_utils.response.InferenceResponse",
     "pb_utils.tensor.Tensor",
     "repository.inspecting.inspection.Inspection",
     "repository.repository.ModelRepository",
     "repository.requests.response.Response",
+    "repository.trying.trial.Trial",
 )
 _WATCH = "bls_notebook.repository.watching.Watch"
 _TYPES: tuple[type | str, ...] = (*(f"bls_notebook.{name}" for name in _NAMES), *_LISTS)

@@ -13,10 +13,12 @@ from bls_notebook.magics.parsing.expressions import Variables, expanded
 from .checking import CHECK
 from .loading import CLEAR, LOAD, RELOAD, UNLOAD, USE
 from .showing import CONFIG, DEVICES, LIST, METRICS, STATS, WATCH
+from .trying import TRY
 from .verb import Verb
 
 VERBS: dict[str, Verb] = {
-    v.name: v for v in (LIST, LOAD, UNLOAD, RELOAD, CHECK, CONFIG, STATS, METRICS, DEVICES, WATCH, USE, CLEAR)
+    v.name: v
+    for v in (TRY, LIST, LOAD, UNLOAD, RELOAD, CHECK, CONFIG, STATS, METRICS, DEVICES, WATCH, USE, CLEAR)
 }
 
 

@@ -33,7 +33,7 @@ class ResponseRecord(Record):
     """One response, with the request's inputs; ``seconds`` is the time since the request was sent.
 
     ``index`` counts the responses of a stream, or the requests of a run, from 0; ``final`` says that no
-    more follow.
+    more follow. ``stubs`` are the models on its way that stubs answered for.
     """
 
     model: str
@@ -47,6 +47,7 @@ class ResponseRecord(Record):
     final: bool = True
     index: int = 0
     inputs: tuple[TensorRecord, ...] = ()
+    stubs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -64,7 +65,8 @@ class ModelRecord(Record):
     """One version of a model.
 
     ``state`` is READY, LOADING, UNLOADING or UNAVAILABLE; ``source`` is ``cell``, a folder, or empty.
-    ``changes`` are those to the definition before, where a cell has defined it again.
+    ``changes`` are those to the definition before, where a cell has defined it again. ``stub`` is why a stub
+    answers in its place, empty where it answers itself.
     """
 
     name: str
@@ -82,6 +84,7 @@ class ModelRecord(Record):
     outputs: tuple[TensorSpecRecord, ...] = ()
     warnings: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
+    stub: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

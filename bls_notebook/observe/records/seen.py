@@ -27,7 +27,8 @@ class ModelSeen(Record):
     """A model version that served a span, as it was configured then.
 
     ``scheduler`` is default, dynamic_batching, sequence_batching or ensemble; ``code`` is a hash of the
-    source and ``config`` one of the completed configuration: equal hashes mean the same code.
+    source and ``config`` one of the completed configuration: equal hashes mean the same code. A ``stub``
+    answered in its place.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ModelSeen(Record):
     config: str = ""
     inputs: tuple[TensorSeen, ...] = ()
     outputs: tuple[TensorSeen, ...] = ()
+    stub: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)

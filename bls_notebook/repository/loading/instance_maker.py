@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bls_notebook.backends.protocol import BackendInstance, BackendModel, VersionFiles
+from bls_notebook.backends.protocol import BackendInstance, BackendModel, OpenModel, VersionFiles
 from bls_notebook.backends.registry import find_backend
+from bls_notebook.backends.stub.model import StubModel
 from bls_notebook.devices.device import Device
 from bls_notebook.devices.registry import gpus
 from bls_notebook.engine.core.instance import Instance
@@ -49,8 +50,13 @@ class InstanceMaker:
         Of a Python-based backend the runtime is filled in.
         """
         source = self._source
-        backend_folder = python_backend(config, self._server.backend_folders)
-        open_model = find_backend(config.backend if backend_folder is None else "python")
+        backend_folder: Path | None = None
+        open_model: OpenModel | None
+        if source.stub is None:
+            backend_folder = python_backend(config, self._server.backend_folders)
+            open_model = find_backend(config.backend if backend_folder is None else "python")
+        else:
+            open_model = partial(StubModel, source.stub)
         assert open_model is not None  # or python_backend would have said so
         if backend_folder is not None:
             config.runtime = RUNTIME

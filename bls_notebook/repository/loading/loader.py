@@ -159,7 +159,7 @@ def _load_version(
         validate(config, folder=source.folder)
         spec = model_spec(config)
         instances = maker.make(spec.instances, spec.json)
-        model = LoadedModel(server, spec, version, str(folder), instances)
+        model = LoadedModel(server, spec, version, str(folder), instances, source.stub is not None)
         model.scheduler = scheduler_for(model)
         warm_up(model, model.instances, source.folder)
     except BaseException as error:

@@ -14,6 +14,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.advice.known import Known
 from bls_notebook.observe.preview import tensor_record
 from bls_notebook.observe.records.errors import ErrorRecord
+from bls_notebook.observe.stubbed import stubs_in, went_through, without_stubs
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 
@@ -102,8 +103,14 @@ class Response:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What Triton would pass in silence."""
-        return self._response._warnings
+        """What Triton would pass in silence, and that it went through stubs if it did."""
+        told = without_stubs(self._response._warnings)
+        return (went_through(self.stubs), *told) if self.stubs else told
+
+    @property
+    def stubs(self) -> tuple[str, ...]:
+        """Models that stubs answered for on the way to this response: then its values mean nothing."""
+        return stubs_in(self._response._warnings)
 
     def output_tensors(self) -> list[Tensor]:
         """Return the output tensors."""
@@ -157,12 +164,13 @@ class Response:
                 for t in self._response._outputs
             ),
             failure,
-            self.warnings,
+            without_stubs(self._response._warnings),
             tuple(self.parameters().items()),
             self.seconds,
             self.final,
             self.index,
             self._inputs,
+            self.stubs,
         )
 
     def looked_at(self) -> ResponseRecord:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from bls_notebook.backends.stub.how import Stub
 from bls_notebook.engine.description import labels
 from bls_notebook.engine.errors import InvalidNameError, ModelLoadError, RepositoryClosedError
 from bls_notebook.repository.config import ModelConfigMessage, parse_config, parse_json
@@ -39,6 +40,7 @@ class ModelSource:
     warnings: tuple[str, ...] = ()  # what was found in its source
     place: SourcePlace | None = None  # of a cell: where it was written
     calls: frozenset[str] = frozenset()  # models that its source names in requests
+    stub: Stub | None = None  # what answers instead of its own backend
 
     @property
     def versions(self) -> dict[int, Path]:

@@ -1,0 +1,97 @@
+"""What came of trying a model repository: which models are real, which are stubs, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from bls_notebook.display import document as doc
+from bls_notebook.display import parts
+from bls_notebook.display.html import prose, tag
+from bls_notebook.display.units import count
+from bls_notebook.observe.records.tried import Tried, TriedModel
+from bls_notebook.observe.visible import visible
+
+_KINDS = {
+    "absent": ("not at all", "tried-absent"),
+    "stub": ("stub", "tried-stub"),
+    "real": ("real", "tried-real"),
+}
+_FOLDED = 8  # so many real models still have a row each, beside others
+_ASKED = 3  # entries whose requests are shown at once
+
+
+def tried_document(tried: Tried) -> doc.Document:
+    """Describe what came of it, the models that are not real first, and what to type next."""
+    return doc.Document(list(_blocks(tried)), styles="tried")
+
+
+def _blocks(tried: Tried) -> Iterator[doc.Block]:
+    by_kind = {kind: [m for m in tried.models if m.kind == kind] for kind in _KINDS}
+    counts = [
+        f"{len(by_kind['real'])} real",
+        *([count(len(by_kind["stub"]), "stub")] if by_kind["stub"] else []),
+        *([f"{len(by_kind['absent'])} not at all"] if by_kind["absent"] else []),
+    ]
+    facts = parts.dots(count(len(tried.models), "model"), *counts, parts.time(tried.seconds))
+    yield doc.Line([parts.name(tried.folder), facts], mark="✓" if not by_kind["absent"] else "!")
+    if tried.left:
+        words = f"interrupted: {count(len(tried.left), 'model')} not loaded: {_listed(tried.left, 12)}"
+        line = f"`%tritonrepo load {_listed(tried.left, 3, ' ')}`"
+        yield doc.Warnings([f"{words}; what is loaded stays. To go on: {line.replace(' …', ' ...')}"])
+    real = by_kind["real"]
+    plain = [m for m in real if not m.why] if len(real) > _FOLDED and len(real) < len(tried.models) else []
+    shown = [m for kind in _KINDS for m in by_kind[kind] if m not in plain]
+    if shown:
+        yield _table(shown)
+    if plain:
+        names = ", ".join(m.name for m in plain)
+        fold = doc.Fold(f"{len(plain)} more models are real, each as it is", [_table(plain)])
+        yield doc.Forms([doc.Note("real, as they are", names)], [fold])
+    for note in tried.notes:
+        yield doc.Words(parts.quiet(parts.coded(note)), gap=True)
+    if by_kind["stub"]:
+        said = "answers that go through a stub say so: `response.stubs`; what they contain is made up"
+        yield doc.Words(parts.quiet(parts.coded(said)))
+    yield from _requests(tried)
+
+
+def _table(models: Sequence[TriedModel]) -> doc.Table:
+    columns = [
+        doc.Column("model"), doc.Column("backend"), doc.Column("is"),
+        doc.Column("load time", "t", in_html=False), doc.Column("why", in_text=True),
+        doc.Column("to make it real", in_text=False),
+    ]  # fmt: skip
+    rows = [row for model in models for row in _rows(model)]
+    return doc.Table("Models that were tried", columns, rows, indent="", last="wrap", most=28)
+
+
+def _rows(model: TriedModel) -> Iterator[doc.Row]:
+    said, cls = _KINDS.get(model.kind, (model.kind, ""))
+    kind = doc.Piece(said, tag("span", said, cls=cls))
+    first = (parts.name(model.name), parts.quiet(model.backend), kind, parts.time(model.seconds))
+    why = doc.Piece(model.why, parts.coded(model.why).html, cls="wrap")
+    remedy = doc.Piece(model.remedy, parts.coded(model.remedy).html, cls="wrap")
+    yield doc.Row([*first, why, remedy], only="html")
+    yield doc.Row([*first, model.why], only="text")
+    if model.remedy:
+        yield doc.Row(["", "", f"→ {model.remedy}"], only="text")
+
+
+def _requests(tried: Tried) -> Iterator[doc.Block]:
+    if not tried.requests:
+        return
+    first, more = tried.requests[:_ASKED], tried.requests[_ASKED:]
+    what = "the model that no other calls" if len(tried.requests) == 1 else "the models that no others call"
+    yield doc.Words(f"next, ask {what}:", gap=True)
+    yield _code(first)
+    if more:
+        yield doc.Forms([_code(more)], [doc.Fold(f"{len(more)} more", [_code(more)])])
+
+
+def _code(lines: Sequence[str]) -> doc.Block:
+    shown = tag("pre", prose("\n".join(lines)), cls="tried-next")
+    return doc.Both(lambda _: [f"    {visible(line)}" for line in lines], shown)
+
+
+def _listed(names: Sequence[str], most: int, by: str = ", ") -> str:
+    return by.join(names[:most]) + (f"{by}…" if len(names) > most else "")

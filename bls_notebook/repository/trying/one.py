@@ -1,0 +1,220 @@
+"""`Loading`: one model after the other: itself where that goes, else its stub, else why neither does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter
+
+from bls_notebook.backends.protocol import OpenModel
+from bls_notebook.backends.python import open_model as open_python
+from bls_notebook.backends.registry import find_backend
+from bls_notebook.backends.stub.how import Stub
+from bls_notebook.backends.stub.instance import pause
+from bls_notebook.devices.registry import gpu_count, gpus
+from bls_notebook.engine.description import is_a
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
+from bls_notebook.engine.waiting.interrupt import Interrupted
+from bls_notebook.observe.records.tried import TriedModel
+from bls_notebook.observe.visible import first_line
+from bls_notebook.repository.config import ModelConfigMessage
+from bls_notebook.repository.loading.ensembles import members_of
+from bls_notebook.repository.loading.python_backends import python_backend
+from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.source.layout import find_model, version_folders
+from bls_notebook.repository.source.model_source import ModelSource
+
+from . import reasons
+from .deadline import Deadline
+from .order import callees, sources_in
+from .preparing import Preparing
+from .reasons import Reason
+from .standing_in import as_stub, backend_of, is_pointer, main_file, pointers_in
+
+may_be_interrupted(pause.__code__, waits=True)
+
+
+@dataclass
+class Plan:
+    """What is known of a model before it is loaded."""
+
+    name: str
+    folder: Path  # its own, on disk
+    config: ModelConfigMessage | None = None  # as it is written
+    problem: str = ""  # why there is no configuration
+    backend: str = ""
+    calls: set[str] = field(default_factory=set)
+    named: set[str] = field(default_factory=set)  # models that its requests name, known or not
+    may_run: bool = True
+    runs_code: bool = False  # Python of its own, in this process
+
+
+def plan_of(
+    repository: ModelRepository, name: str, known: Collection[str], real: Collection[str] | None
+) -> Plan:
+    """Return what there is to know of a model without running anything of it."""
+    catalog = repository._catalog
+    plan = Plan(name, find_model(catalog.paths, name), may_run=real is None or name in real)
+    try:
+        plan.config = catalog._source(name, None).parsed_config()
+    except BLSError as error:
+        plan.problem = first_line(str(error), 400).removeprefix(f"model '{name}': ")
+    if plan.config is not None:
+        plan.backend = backend_of(plan.config, plan.folder)
+        plan.calls |= set(filter(None, members_of(plan.config)))
+        plan.named |= plan.calls
+    if plan.backend == "python" or (plan.backend and find_backend(plan.backend) is None):
+        named, said = callees(sources_in(plan.folder), known)
+        if plan.config is not None:
+            said |= {p.string_value for p in plan.config.parameters.values() if p.string_value in known}
+        plan.calls |= (named | said) - {name}
+        plan.named |= named - {name}
+        plan.runs_code = plan.may_run and any(plan.folder.rglob("model.py"))
+    return plan
+
+
+class Loading:
+    """Loads the models of a repository; `top` is the outermost folder that belongs to the project."""
+
+    def __init__(
+        self,
+        repository: ModelRepository,
+        preparing: Preparing,
+        plans: Mapping[str, Plan],
+        stub: Callable[[str], Stub],
+        seconds: float,
+        top: Path,
+    ) -> None:
+        self._repository = repository
+        self._preparing = preparing
+        self._plans = plans
+        self._stub = stub
+        self._seconds = seconds
+        self._top = top
+        self._rows: dict[str, TriedModel] = {}
+        self.notes: tuple[str, ...] = ()
+
+    def rows(self) -> tuple[TriedModel, ...]:
+        """What came of each model: those that serve least first in each part, else by name."""
+        return tuple(self._rows[name] for name in sorted(self._rows))
+
+    def load(self, name: str) -> None:
+        """Load one model, whatever it does; only Ctrl-C passes through."""
+        began = perf_counter()
+        plan = self._plans[name]
+        row = self._row(plan)
+        self._rows[name] = replace(
+            row, backend=plan.backend, seconds=perf_counter() - began, calls=tuple(sorted(plan.calls))
+        )
+
+    def add_missing(self) -> None:
+        """Tell of models that requests name and that are in no folder."""
+        missing: dict[str, list[str]] = {}
+        for plan in self._plans.values():
+            for name in plan.named - self._plans.keys():
+                missing.setdefault(name, []).append(plan.name)
+        for name, callers in missing.items():
+            why = f"there is no folder of that name; called by {', '.join(sorted(callers))}"
+            remedy = f"a model of yours in its place: `%%tritonmodel {name}`"
+            self._rows[name] = TriedModel(name, "", "absent", why, remedy)
+
+    # -- one ---------------------------------------------------------------------------------------------
+
+    def _row(self, plan: Plan) -> TriedModel:
+        name = plan.name
+        if plan.config is None:
+            remedy = f"correct it, then `%tritonrepo load {name}`"
+            return TriedModel(name, kind="absent", why=plan.problem, remedy=remedy)
+        reason = self._before(plan)
+        asks = plan.may_run
+        if reason is None:
+            reason, asks = self._real(plan)
+        if reason is None:
+            note = self._preparing.notes.get(name, "")
+            return TriedModel(name, kind="real", why=note)
+        return self._stand_in(plan, plan.config, reason, asks)
+
+    def _before(self, plan: Plan) -> Reason | None:
+        """Why a model cannot be real, as far as a look at its files tells."""
+        assert plan.config is not None
+        name, backend = plan.name, plan.backend
+        if backend == "ensemble":
+            return None
+        if not plan.may_run:
+            return reasons.kept_out(name)
+        file = main_file(plan.config, backend, plan.folder)
+        if find_backend(backend) is None:
+            try:
+                own = python_backend(plan.config, self._repository._server.backend_folders)
+            except Exception:
+                own = None
+            return None if own is not None else reasons.no_backend(name, backend, file)
+        if file is not None and (not file.exists() or is_pointer(file)):
+            return reasons.missing_file(name, file, file.exists())
+        return None
+
+    def _real(self, plan: Plan) -> tuple[Reason | None, bool]:
+        """Load a model itself; else why that failed, and whether it may be asked for its configuration."""
+        failed = self._attempt(plan)
+        if failed is None:
+            return None, True
+        simulated = getattr(gpus(), "simulated", False)
+        if failed.kind == "gpu" and simulated and plan.backend != "ensemble":
+            self._preparing.on_cpu.add(plan.name)
+            if self._attempt(plan) is None:
+                return None, True
+            self._preparing.on_cpu.discard(plan.name)
+        return failed, failed.kind not in ("time", "package", "module")
+
+    def _attempt(self, plan: Plan) -> Reason | None:
+        name = plan.name
+        try:
+            with Deadline(self._seconds) as deadline:
+                self._repository.load(name)
+        except BLSError as error:
+            if deadline.passed and error.__cause__ is not None and is_a(error.__cause__, Interrupted):
+                return reasons.too_slow(name, self._seconds)
+            reason = reasons.of_error(name, error, plan.folder, self._top, _gpus())
+            pointers = pointers_in(plan.folder) if reason.kind in ("error", "file") else []
+            if not pointers:
+                return reason
+            more = reasons.missing_file(name, pointers[0], True)
+            return replace(more, why=f"{more.why}: {reason.why}")
+        if deadline.passed and not self._repository.ready(name):
+            return reasons.too_slow(name, self._seconds)
+        return None
+
+    def _stand_in(self, plan: Plan, config: ModelConfigMessage, reason: Reason, asks: bool) -> TriedModel:
+        """Serve a model by its stub; where that cannot be either, say why."""
+        catalog, name = self._repository._catalog, plan.name
+        source: ModelSource = catalog._source(name, None)
+        own: OpenModel | None = open_python if plan.backend == "python" and asks else None
+        if plan.backend != "python" and asks and not (config.input and config.output):
+            own = find_backend(plan.backend)
+        stub = replace(self._stub(name), reason=reason.why, asks=own)
+        versions = list(version_folders(source.folder))
+        told = replace(
+            source, config=as_stub(config, plan.backend, versions), stub=stub, config_is_json=False
+        )
+        absent = TriedModel(name, kind="absent", why=reason.why, remedy=reason.remedy)
+        try:
+            with Deadline(self._seconds):
+                record = catalog.stand_in(told)
+        except BLSError as error:
+            return replace(
+                absent, why=f"{reason.why}; nor can a stub take its place: {first_line(str(error))}"
+            )
+        if not record.outputs:
+            self._repository.unload(name)
+            unknown = "its configuration names no outputs, so there is nothing to stand in for"
+            return replace(absent, why=f"{reason.why}; {unknown}")
+        return TriedModel(name, kind="stub", why=reason.why, remedy=reason.remedy)
+
+
+def _gpus() -> str:
+    there = gpus()
+    if there is None:
+        return "there is none here"
+    return f"{gpu_count()} simulated" if there.simulated else f"{gpu_count()} here"

@@ -1,0 +1,78 @@
+"""`Preparing`: other people's models, made ready to be loaded; nothing is written to their folders.
+
+A model's config.pbtxt may be there under another name, its empty version folder was kept by no Git, and what
+asks for a GPU may have to go without. Each of these is noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
+from bls_notebook.repository.config.templates import filled_config
+from bls_notebook.repository.source.layout import shown_path, version_folders
+from bls_notebook.repository.source.model_source import ModelSource, SourceFolder
+
+from .folders import config_files
+
+
+class Preparing:
+    """Called with the source of each model of a folder, it returns the one to load.
+
+    Attributes
+    ----------
+    on_cpu : set of str
+        Models whose instances are to be on the CPU, whatever their configuration says.
+    notes : dict of str to str
+        What was done for a model.
+    """
+
+    def __init__(self, folder: SourceFolder, fill: Mapping[str, object]) -> None:
+        self._folder = folder
+        self._fill = fill
+        self._made: dict[str, Path] = {}  # by the model's own folder
+        self.on_cpu: set[str] = set()
+        self.notes: dict[str, str] = {}
+
+    def __call__(self, source: ModelSource) -> ModelSource:
+        """Return the source with what it lacks."""
+        notes: list[str] = []
+        config = source.config
+        if config is None:
+            found = config_files(source.folder)
+            if found:
+                text = found[0].read_text(encoding="utf-8", errors="replace")
+                config, told = filled_config(text, self._fill, source.name)
+                notes += told
+                notes.append(f"{found[0].relative_to(source.folder)} is taken for its config.pbtxt")
+        folder = source.folder
+        if config is not None and not version_folders(folder):
+            folder = self._with_version(source.name, folder)
+            where = shown_path(source.folder / "1")
+            notes.append(f"its version folder is not there (Git keeps no empty ones): `!mkdir {where}`")
+        if source.name in self.on_cpu:
+            config = _on_cpu(replace(source, config=config))
+            notes.append("its instances are on the CPU: on a simulated GPU it did not load")
+        self.notes[source.name] = "; ".join(notes)
+        return replace(source, config=config, folder=folder)
+
+    def _with_version(self, name: str, folder: Path) -> Path:
+        key = str(folder)
+        if key not in self._made:
+            self._made[key] = self._folder.write(name, {"1/.empty": b""})
+        return self._made[key]
+
+
+def _on_cpu(source: ModelSource) -> object:
+    try:
+        config: ModelConfigMessage = source.parsed_config()
+    except BLSError:
+        return source.config
+    kind = model_config_pb2().ModelInstanceGroup.KIND_CPU
+    for group in config.instance_group or [config.instance_group.add()]:
+        group.kind = kind
+        group.ClearField("gpus")
+    return config

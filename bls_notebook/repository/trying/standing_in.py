@@ -1,0 +1,112 @@
+"""What has to be there for a model to be real, and the configuration that its stub is loaded with."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+
+from bls_notebook.backends.registry import find_backend
+from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2, pick_versions
+from bls_notebook.repository.source.layout import version_folders
+
+_POINTER = b"version https://git-lfs"
+_FILES = {
+    "onnxruntime": "model.onnx", "tensorrt": "model.plan", "pytorch": "model.pt", "openvino": "model.xml",
+    "tensorflow": "model.savedmodel", "python": "model.py", "vllm": "model.json", "fil": "xgboost.model",
+    "dali": "model.dali",
+}  # fmt: skip
+_PLATFORMS = {
+    "onnxruntime_onnx": "onnxruntime", "tensorrt_plan": "tensorrt", "pytorch_libtorch": "pytorch",
+    "torch_aoti": "pytorch", "tensorflow_savedmodel": "tensorflow", "tensorflow_graphdef": "tensorflow",
+}  # fmt: skip
+
+
+def backend_of(config: ModelConfigMessage, folder: Path) -> str:
+    """Return the backend that a configuration names, or that the model's files tell; empty for none."""
+    if config.platform == "ensemble" or config.HasField("ensemble_scheduling"):
+        return "ensemble"
+    named = config.backend or _PLATFORMS.get(config.platform, config.platform)
+    if named:
+        return str(named)
+    for version in version_folders(folder).values():
+        for backend, file in _FILES.items():
+            if (version / file).exists():
+                return backend
+    return next((b for b, file in _FILES.items() if file == config.default_model_filename), "")
+
+
+def main_file(config: ModelConfigMessage, backend: str, folder: Path) -> Path | None:
+    """Return the file of a model's version that its backend opens; None where that is not known."""
+    name = config.default_model_filename or _FILES.get(backend, "")
+    if backend == "tensorflow" and config.platform == "tensorflow_graphdef":
+        name = config.default_model_filename or "model.graphdef"
+    versions = version_folders(folder)
+    picked = pick_versions(config, versions) if config.HasField("version_policy") else list(versions)
+    number = max(picked, default=1)
+    return folder / str(number) / name if name else None
+
+
+def is_pointer(file: Path) -> bool:
+    """Whether a file is what Git LFS leaves where it has not fetched the contents."""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(len(_POINTER)) == _POINTER
+    except OSError:
+        return False
+
+
+def pointers_in(folder: Path) -> list[Path]:
+    """Return the files of a model that Git LFS has not fetched."""
+    small = (file for file in sorted(folder.rglob("*")) if file.is_file() and file.stat().st_size < 1024)
+    return [file for file in small if is_pointer(file)]
+
+
+def runs_here(backend: str) -> bool:
+    """Whether there is a backend of that name in this process."""
+    return backend == "ensemble" or find_backend(backend) is not None
+
+
+def as_stub(config: ModelConfigMessage, backend: str, versions: list[int]) -> ModelConfigMessage:
+    """Return a configuration for a stub: without what only the model's own files or devices can serve.
+
+    Inputs, outputs, batching, scheduling and the counts of instances stay.
+    """
+    out = deepcopy(config)
+    kinds = model_config_pb2().ModelInstanceGroup
+    if not out.instance_group:
+        out.instance_group.add()
+    for group in out.instance_group:
+        group.kind = kinds.KIND_CPU
+        for field in ("gpus", "profile", "host_policy", "secondary_devices", "rate_limiter"):
+            group.ClearField(field)
+    for field in (
+        "model_warmup",
+        "model_repository_agents",
+        "cc_model_filenames",
+        "runtime",
+        "model_metrics",
+    ):
+        if field in out.DESCRIPTOR.fields_by_name:
+            out.ClearField(field)
+    out.parameters.pop("TRITON_BATCH_STRATEGY_PATH", None)
+    out.parameters.pop("FORCE_CPU_ONLY_INPUT_TENSORS", None)
+    for tensor in out.output:
+        tensor.label_filename = ""
+    for tensor in (*out.input, *out.output):
+        tensor.is_shape_tensor = False
+        tensor.is_non_linear_format_io = False
+    for state in out.sequence_batching.state:
+        state.ClearField("initial_state")
+    if not picks_some(out, versions):
+        out.ClearField("version_policy")
+    out.ClearField("default_model_filename")
+    if backend == "ensemble":
+        out.ClearField("ensemble_scheduling")
+        out.platform = ""
+    out.backend = out.backend or backend or "unknown"
+    return out
+
+
+def picks_some(config: ModelConfigMessage, versions: list[int]) -> bool:
+    """Whether a configuration's version policy picks any of the versions that are there."""
+    return not config.HasField("version_policy") or bool(pick_versions(config, versions))

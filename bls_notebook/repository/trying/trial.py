@@ -1,0 +1,183 @@
+"""`try_repository`: anybody's model repository, as far as it goes: real models, and stubs for the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from bls_notebook.backends.stub.how import Stub
+from bls_notebook.backends.stub.values import VALUES, Values
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.observe.progress import progress
+from bls_notebook.observe.records.tried import Tried
+from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.source.layout import model_names, shown_path
+
+from .folders import repository_folder
+from .gpus import ready_gpus
+from .one import Loading, Plan, plan_of
+from .order import entries, in_order
+from .preparing import Preparing
+from .requests import requests_to
+
+log = logging.getLogger("bls_notebook")
+
+
+class Trial(NamedTuple):
+    """What `try_repository` gives: the repository, which serves, and the report on its models."""
+
+    repository: ModelRepository
+    report: Tried
+
+    @property
+    def record(self) -> Tried:
+        """The report: what is shown of it."""
+        return self.report
+
+
+def try_repository(
+    folder: str | Path,
+    *,
+    fill: Mapping[str, object] | None = None,
+    values: Values = "zeros",
+    seed: int = 0,
+    latency: Mapping[str, float] | None = None,
+    recorded: Mapping[str, Mapping[str, Any]] | None = None,
+    real: Collection[str] | None = None,
+    load_timeout: float = 60.0,
+    tell: Callable[[str], None] | None = None,
+) -> Trial:
+    """Load what can be loaded of a model repository, and stand in for the rest, by stubs.
+
+    A stub answers from its model's configuration: names, data types and shapes of its outputs, sizes
+    that vary taken from the request. Every response that one had a part in says so (`Response.stubs`).
+    Nothing is written to the folder. It runs the code of the models in this process.
+
+    Parameters
+    ----------
+    folder : str or Path
+        A model repository, or a folder that holds one.
+    fill : mapping of str to object, optional
+        Values for templates such as ``${max_batch_size}`` in the configurations.
+    values : str
+        What stubs answer: ``"zeros"``, or ``"random"`` numbers that depend on `seed` and on the request.
+    seed : int
+    latency : mapping of str to float, optional
+        By model, how many seconds each `execute` of its stub takes.
+    recorded : mapping, optional
+        By model, outputs (arrays by name) that its stub gives as they are; a `Response` will do.
+    real : collection of str, optional
+        Only the code of these models is run, and imported; all others are stubs.
+    load_timeout : float
+        Seconds that a model may take to load before a stub takes its place.
+    tell : callable, optional
+        Called with a line that says whose code is run, before it is; by default that is logged.
+
+    Returns
+    -------
+    Trial
+        The repository and the report: ``repository, report = try_repository(...)``.
+
+    Raises
+    ------
+    BLSError
+        The folder holds no model repository, or several; an option makes no sense.
+
+    Examples
+    --------
+    >>> repository, report = bls.try_repository("their_project", latency={"resize": 0.005})
+    >>> report.requests[0]
+    "%bls pipeline TEXT='It was a bright cold day in April.'"
+    """
+    began = perf_counter()
+    top = Path(folder).expanduser().absolute()
+    path = repository_folder(folder)
+    names = model_names([path])
+    stub = _checked(names, values, seed, latency, recorded, real, load_timeout)
+    repository = ModelRepository(path, fill=fill or {})
+    try:
+        preparing = Preparing(repository._catalog.service.folder, fill or {})
+        repository._catalog.prepared = preparing
+        plans = {name: plan_of(repository, name, names, real) for name in names}
+        notes = ready_gpus(plans.values())
+        _say(tell, path, plans, notes)
+        loading = Loading(repository, preparing, plans, stub, load_timeout, top if top.is_dir() else path)
+        order = in_order({name: plan.calls for name, plan in plans.items()})
+        left = _load(loading, order)
+        loading.add_missing()
+        needs = {name: plan.calls for name, plan in plans.items()}
+        serving = [name for name in entries(needs) if repository.ready(name)]
+        report = Tried(
+            shown_path(path), loading.rows(), tuple(serving), requests_to(repository, serving),
+            (*notes, *loading.notes), tuple(left), perf_counter() - began,
+        )  # fmt: skip
+    except BaseException:
+        repository.close()
+        raise
+    return Trial(repository, report)
+
+
+def _checked(
+    names: Collection[str],
+    values: str,
+    seed: int,
+    latency: Mapping[str, float] | None,
+    recorded: Mapping[str, Any] | None,
+    real: Collection[str] | None,
+    load_timeout: float,
+) -> Callable[[str], Stub]:
+    """Return what makes the stub of a model, by its name; or refuse an option."""
+    if values not in VALUES:
+        raise BLSError(f"try: values: got {values!r}, expected {' or '.join(map(repr, VALUES))}")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise BLSError(f"try: seed: got {seed!r}, expected a whole number from 0 on")
+    if not load_timeout > 0:
+        raise BLSError(f"try: load_timeout: got {load_timeout!r}, expected seconds above 0")
+    for what, given in (("latency", latency), ("real", real)):
+        unknown = [name for name in given or () if name not in names]
+        if unknown:
+            raise BLSError(
+                f"try: {what}: there is no model {unknown[0]!r}; expected some of {', '.join(sorted(names))}"
+            )
+    for name, seconds in (latency or {}).items():
+        if not 0 <= seconds < 3600:
+            raise BLSError(f"try: latency of {name!r}: got {seconds!r}, expected seconds from 0 on")
+
+    def stub(name: str) -> Stub:
+        outputs = (recorded or {}).get(name, {})
+        if hasattr(outputs, "as_numpy"):
+            outputs = outputs.as_numpy()
+        return Stub(values=values, seed=seed, seconds=(latency or {}).get(name, 0.0), recorded=outputs)
+
+    return stub
+
+
+def _say(
+    tell: Callable[[str], None] | None, path: Path, plans: Mapping[str, Plan], notes: Collection[str]
+) -> None:
+    """Say whose code is run before it is."""
+    whose = [name for name, plan in plans.items() if plan.runs_code]
+    if not whose:
+        return
+    number = "1 model" if len(whose) == 1 else f"{len(whose)} models"
+    (tell or log.warning)(
+        f"this runs Python code of {number} of {shown_path(path)} in this process, with your rights: "
+        f"{', '.join(whose)}; `--real a,b` runs that of these alone, `--real none` nobody's"
+    )
+
+
+def _load(loading: Loading, order: list[str]) -> list[str]:
+    """Load models one after the other; return those that were left when Ctrl-C came."""
+    left = list(order)
+    try:
+        with progress("trying", len(order), "model") as told:
+            for name in order:
+                loading.load(name)
+                left.remove(name)
+                told.step()
+    except KeyboardInterrupt:
+        log.debug("interrupted: %d models were not tried", len(left))
+    return left

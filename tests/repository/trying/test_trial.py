@@ -1,0 +1,299 @@
+"""What becomes of repositories that nobody made for this."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from tests.repository.models import HEAD
+from tests.repository.trying.conftest import DOUBLES, IO, calling, put
+
+PYTHON = f'backend: "python" {IO}'
+ONES = {"IN": np.ones(3, np.float32)}
+
+
+def test_what_cannot_load_is_a_stub_and_every_answer_says_so(trying: Any, tmp_path: Path) -> None:
+    put(tmp_path, "pipeline", PYTHON, {"1/model.py": calling("resize")})
+    put(
+        tmp_path,
+        "resize",
+        f'platform: "tensorrt_plan" instance_group [{{ kind: KIND_GPU }}] {IO}',
+        {"1/x": ""},
+    )
+    put(tmp_path, "double", PYTHON, {"1/model.py": DOUBLES})
+    told: list[str] = []
+    repository, rows = trying(tell=told.append)
+    assert {name: row.kind for name, row in rows.items() if name} == {
+        "pipeline": "real", "resize": "stub", "double": "real",
+    }  # fmt: skip
+    assert "needs the tensorrt backend" in rows["resize"].why
+    assert "1/model.plan is missing" in rows["resize"].why
+    answer = repository.infer("pipeline", ONES)
+    assert answer["OUT"].as_numpy().tolist() == [0, 0, 0]
+    assert answer.stubs == ("resize",)
+    assert answer.warnings[0].startswith("went through a stub: resize")
+    assert answer.record.stubs == ("resize",)
+    assert repository.infer("double", ONES).stubs == ()
+    assert rows[""].entries == ("pipeline", "double")
+    assert rows[""].requests[0].startswith("%bls pipeline IN=")
+    assert "Python code of 2 models" in told[0]
+    assert "pipeline" in told[0]
+
+
+def test_an_error_after_a_stub_says_so_too(trying: Any, tmp_path: Path) -> None:
+    put(tmp_path, "inner", PYTHON, {"1/model.py": calling("resize", "1 / out[0].item()")})
+    put(tmp_path, "outer", PYTHON, {"1/model.py": calling("inner")})
+    put(tmp_path, "resize", f'backend: "x" {IO}')
+    repository, _ = trying()
+    answer = repository.infer("outer", ONES)
+    assert "ZeroDivisionError" in answer.error.message() or "division" in answer.error.message()
+    assert answer.stubs == ("resize",)
+
+
+def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
+    steps = "".join(
+        f'step {{ model_name: "{name}" model_version: -1 input_map {{ key: "IN" value: "{a}" }} '
+        f'output_map {{ key: "OUT" value: "{b}" }} }}'
+        for name, a, b in (("double", "IN", "mid"), ("gone", "mid", "OUT"))
+    )
+    put(
+        tmp_path, "both", f'platform: "ensemble" {IO} ensemble_scheduling {{ {steps} }}'
+    )  # without its folder 1
+    put(tmp_path, "double", PYTHON, {"1/model.py": DOUBLES})
+    put(tmp_path, "gone", f'backend: "onnxruntime" {IO}')
+    repository, rows = trying()
+    assert rows["both"].kind == "real"
+    assert "mkdir" in rows["both"].why
+    assert rows["gone"].why == "1/model.onnx is missing"
+    with bls.profile() as session:
+        answer = repository.infer("both", ONES)
+    assert answer.stubs == ("gone",)
+    spans = {span.model for span in session.record.spans}
+    assert spans == {"both", "double", "gone"}
+    assert [m.name for m in session.record.models if m.stub] == ["gone"]
+
+
+@pytest.mark.parametrize(
+    ("line", "why", "remedy"),
+    [
+        ("import no_such_thing_x", "the package no_such_thing_x is missing", "%pip install no_such_thing_x"),
+        ("import sklearn_none, yaml", "package sklearn_none", "%pip install sklearn_none"),
+        ("import os; os.environ['NO_SUCH_KEY']", "the environment variable NO_SUCH_KEY", "%env NO_SUCH_KEY="),
+        ("open('/nowhere/at/all.bin')", "needs the file /nowhere/at/all.bin", "reload broken"),
+        ("raise RuntimeError('Found no NVIDIA driver')", "needs a GPU", "reload broken"),
+        ("raise OSError('We couldn\\'t connect to https://huggingface.co')", "from the network", "reload"),
+        ("raise ValueError('oops <b>')", "oops <b>", "mend it"),
+        ("import helpers_of_mine", "which lies in", "sys.path.insert(0, "),
+    ],
+)
+def test_why_and_what_to_type(trying: Any, tmp_path: Path, line: str, why: str, remedy: str) -> None:
+    (tmp_path / "project" / "src").mkdir(parents=True)
+    (tmp_path / "project" / "src" / "helpers_of_mine.py").write_text("")
+    models = tmp_path / "project" / "models"
+    put(models, "broken", PYTHON, {"1/model.py": f"{line}\n{DOUBLES}"})
+    repository, rows = trying(tmp_path / "project")
+    assert rows["broken"].kind == "stub"
+    assert why in rows["broken"].why
+    assert remedy in rows["broken"].remedy
+    assert "%tritonrepo reload broken" in rows["broken"].remedy
+    assert repository.infer("broken", ONES).stubs == ("broken",)
+
+
+def test_once_mended_reload_makes_it_real(trying: Any, tmp_path: Path) -> None:
+    folder = put(tmp_path, "broken", PYTHON, {"1/model.py": "import no_such_thing_x"})
+    repository, _ = trying()
+    with pytest.raises(bls.ModelLoadError):
+        repository.reload("broken")
+    assert repository.infer("broken", ONES).stubs == ("broken",), "the stub serves on"
+    (folder / "1" / "model.py").write_text(DOUBLES)
+    assert repository.reload("broken").stub == ""
+    answer = repository.infer("broken", ONES)
+    assert (answer.stubs, answer["OUT"].as_numpy().tolist()) == ((), [2, 2, 2])
+
+
+def test_its_own_auto_complete_config_is_asked_where_initialize_fails(trying: Any, tmp_path: Path) -> None:
+    source = f"""{HEAD}
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({{"name": "IN", "data_type": "TYPE_FP32", "dims": [-1]}})
+        config.add_output({{"name": "OUT", "data_type": "TYPE_INT64", "dims": [-1, 2]}})
+        config.set_max_batch_size(4)
+        return config
+
+    def initialize(self, args):
+        raise RuntimeError("no weights here")
+"""
+    put(tmp_path, "completes", None, {"1/model.py": source})
+    repository, rows = trying()
+    assert (rows["completes"].kind, rows["completes"].why) == ("stub", "RuntimeError: no weights here")
+    answer = repository.infer("completes", {"IN": np.ones((2, 3), np.float32)})
+    assert answer["OUT"].as_numpy().shape == (2, 3, 2)
+
+
+def test_real_says_whose_code_may_run(trying: Any, tmp_path: Path) -> None:
+    bad = f"import builtins; builtins.was_imported = True\n{DOUBLES}"
+    put(tmp_path, "bad", PYTHON, {"1/model.py": bad})
+    put(tmp_path, "good", PYTHON, {"1/model.py": DOUBLES})
+    told: list[str] = []
+    repository, rows = trying(real=["good"], tell=told.append)
+    import builtins
+
+    assert not hasattr(builtins, "was_imported")
+    assert (rows["bad"].kind, rows["bad"].why) == ("stub", "not among --real")
+    assert repository.infer("good", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
+    assert "bad" not in told[0].split(":")[1]
+
+
+def test_files_that_git_lfs_has_not_fetched(trying: Any, tmp_path: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+    put(tmp_path, "weights", f'backend: "onnxruntime" {IO}', {"1/model.onnx": pointer})
+    _, rows = trying()
+    assert "pointer of Git LFS" in rows["weights"].why
+    assert "lfs pull" in rows["weights"].remedy
+
+
+def test_what_is_not_there_at_all(trying: Any, tmp_path: Path) -> None:
+    put(tmp_path, "wrong", "input [{ name: ", {"1/model.py": DOUBLES})
+    put(tmp_path, "unknown", 'backend: "tensorrt"', {"1/x": ""})
+    put(tmp_path, "calls", PYTHON, {"1/model.py": calling("elsewhere")})
+    repository, rows = trying()
+    assert rows["wrong"].kind == rows["unknown"].kind == rows["elsewhere"].kind == "absent"
+    assert rows["wrong"].why.startswith("config:1:")
+    assert "names no outputs" in rows["unknown"].why
+    assert "called by calls" in rows["elsewhere"].why
+    assert "%%tritonmodel elsewhere" in rows["elsewhere"].remedy
+    assert not repository.ready("unknown")
+    assert "is not ready" in repository.infer("calls", ONES).error.message()
+
+
+def test_templates_are_filled_or_one_clear_line(trying: Any, tmp_path: Path) -> None:
+    put(tmp_path, "llm", f'backend: "tensorrtllm" max_batch_size: ${{triton_max_batch_size}} {IO}')
+    put(tmp_path, "loop", f'backend: "x" max_batch_size: ${{loop}} {IO}')
+    _, rows = trying(fill={"loop": "${loop}"})
+    assert rows["llm"].kind == "stub"
+    assert rows["loop"].kind == "absent"
+    assert "leads back to itself" in rows["loop"].why
+
+
+def test_a_gpu_that_is_asked_for_is_simulated_and_told(trying: Any, tmp_path: Path) -> None:
+    if bls.simulate_gpus(0) or bls.list_devices().devices[1:]:
+        pytest.skip("there is a GPU")
+    put(
+        tmp_path,
+        "on_gpu",
+        f"{PYTHON} instance_group [{{ kind: KIND_GPU gpus: [1] }}]",
+        {"1/model.py": DOUBLES},
+    )
+    repository, rows = trying()
+    assert rows["on_gpu"].kind == "real"
+    assert "2 GPUs are simulated" in rows[""].notes[0]
+    assert repository.infer("on_gpu", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
+
+
+HANGS = """
+import threading
+class TritonPythonModel:
+    def initialize(self, args):
+        threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("main", [True, False])
+def test_a_model_that_takes_too_long_is_a_stub(trying: Any, tmp_path: Path, main: bool) -> None:
+    slow = HANGS if main else HANGS.replace("threading.Event().wait()", "exec('while True: pass')")
+    put(tmp_path, "hangs", PYTHON, {"1/model.py": slow})
+    put(tmp_path, "works", PYTHON, {"1/model.py": DOUBLES})
+    found: list[Any] = []
+
+    def run() -> None:
+        found.append(trying(load_timeout=0.3))
+
+    if main:
+        run()
+    else:
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    repository, rows = found[0]
+    assert rows["hangs"].kind == "stub"
+    assert "did not load within 0.3 s" in rows["hangs"].why
+    assert rows["works"].kind == "real"
+    assert repository.infer("hangs", ONES).stubs == ("hangs",)
+
+
+def test_ctrl_c_keeps_what_is_done(trying: Any, tmp_path: Path) -> None:
+    presses = """
+import signal, os, threading
+class TritonPythonModel:
+    def initialize(self, args):
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(5)
+"""
+    put(tmp_path, "a", PYTHON, {"1/model.py": DOUBLES})
+    put(tmp_path, "b", PYTHON, {"1/model.py": presses})
+    put(tmp_path, "c", PYTHON, {"1/model.py": DOUBLES})
+    repository, rows = trying()
+    assert rows[""].left == ("b", "c")
+    assert repository.infer("a", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
+    assert repository.load("c").stub == ""
+
+
+def test_the_repository_is_found_below_the_folder(trying: Any, tmp_path: Path) -> None:
+    put(tmp_path / "deploy" / "triton" / "models", "double", PYTHON, {"1/model.py": DOUBLES})
+    repository, _ = trying()
+    assert repository.paths == ((tmp_path / "deploy" / "triton" / "models").resolve(),)
+    assert repository.ready("double")
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "words"),
+    [
+        (lambda root: (root / "notes.txt").write_text(""), "", "is no model repository and holds none"),
+        (lambda root: None, "nowhere", "no such folder"),
+        (
+            lambda root: [put(root / each, "m", PYTHON, {"1/model.py": DOUBLES}) for each in ("one", "two")],
+            "", "holds 2 model repositories",
+        ),
+        (lambda root: put(root, "m", PYTHON, {"1/x": ""}), "m", "is a model, expected the folder"),
+    ],
+)  # fmt: skip
+def test_a_folder_that_is_no_repository_is_one_clear_line(
+    trying: Any, tmp_path: Path, make: Any, given: str, words: str
+) -> None:
+    make(tmp_path)
+    with pytest.raises(bls.BLSError, match=words) as raised:
+        trying(tmp_path / given)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"values": "ones"}, "values: got 'ones', expected 'zeros' or 'random'"),
+        ({"seed": -1}, "seed: got -1"),
+        ({"latency": {"nope": 1}}, "latency: there is no model 'nope'; expected some of double"),
+        ({"latency": {"double": -1}}, "latency of 'double': got -1"),
+        ({"real": ["nope"]}, "real: there is no model 'nope'"),
+        ({"load_timeout": 0}, "load_timeout: got 0"),
+    ],
+)
+def test_options_that_make_no_sense(trying: Any, tmp_path: Path, options: Any, words: str) -> None:
+    put(tmp_path, "double", PYTHON, {"1/model.py": DOUBLES})
+    with pytest.raises(bls.BLSError, match=words):
+        trying(**options)
+
+
+def test_a_hundred_models(trying: Any, tmp_path: Path) -> None:
+    for i in range(100):
+        config = PYTHON if i % 3 else f'backend: "x" {IO}'
+        put(tmp_path, f"m{i:02}", config, {"1/model.py": DOUBLES if i % 3 == 1 else "import no_such_thing_x"})
+    _, rows = trying()
+    kinds = [row.kind for name, row in rows.items() if name]
+    assert (kinds.count("real"), kinds.count("stub")) == (33, 67)
+    assert rows[""].seconds < 60
