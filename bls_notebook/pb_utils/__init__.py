@@ -80,3 +80,8 @@ __all__ = [
     "unload_model",
     "using_decoupled_model_transaction_policy",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return Triton's names: the modules that they come from are not there."""
+    return __all__

@@ -154,12 +154,12 @@ class ModelConfig:
         configured.update(tensor)
 
 
-def get_input_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+def get_input_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | Any:
     """Return the properties of the input of that name in a configuration dict, None if there is none."""
     return _by_name(model_config, "input", name)
 
 
-def get_output_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+def get_output_config_by_name(model_config: Mapping[str, Any], name: str) -> dict[str, Any] | Any:
     """Return the properties of the output of that name in a configuration dict, None if there is none."""
     return _by_name(model_config, "output", name)
 

@@ -361,7 +361,7 @@ _UNHELD: int = -1
 _UNHELD = _calibrate()
 
 
-def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | None:
+def get_input_tensor_by_name(inference_request: InferenceRequest, name: str) -> Tensor | Any:
     """Return the input tensor of that name, None where there is none."""
     for tensor in inference_request._inputs:
         if tensor._name == name:

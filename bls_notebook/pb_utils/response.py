@@ -72,7 +72,7 @@ class InferenceResponse:
         """Whether the request failed."""
         return self._error is not None
 
-    def error(self) -> TritonError | None:
+    def error(self) -> TritonError | Any:
         """Return the error, None where there is none."""
         return self._error
 
@@ -89,7 +89,7 @@ class InferenceResponse:
         return f"InferenceResponse({self._outputs!r})"
 
 
-def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | None:
+def get_output_tensor_by_name(inference_response: InferenceResponse, name: str) -> Tensor | Any:
     """Return the output tensor of that name, None where there is none."""
     for tensor in inference_response._outputs:
         if tensor._name == name:

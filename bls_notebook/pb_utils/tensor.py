@@ -140,7 +140,7 @@ class Tensor:
         array: Any = self._array
         return device_of(array.payload if isinstance(array, TextOnGPU) else array)
 
-    def to_dlpack(self) -> object:
+    def to_dlpack(self) -> Any:
         """Return a DLPack capsule that shares the tensor's memory, wherever that is.
 
         Raises
@@ -165,7 +165,7 @@ class Tensor:
         out._tensor, out._array = self, array
         return out
 
-    def __dlpack__(self, stream: Any = None) -> object:
+    def __dlpack__(self, stream: Any = None) -> Any:
         """Return `to_dlpack()`; nothing waits to be done on a tensor, so that no stream has to wait."""
         return self.to_dlpack()
 

@@ -19,10 +19,12 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         return archive.namelist()
 
 
-def test_it_holds_one_top_level_package(names: list[str]) -> None:
+def test_it_holds_one_package_and_types_of_another(names: list[str]) -> None:
     """In particular no top-level triton_python_backend_utils, which would shadow a real Triton's."""
+    stubs = "triton_python_backend_utils-stubs"
     folders = {name.partition("/")[0] for name in names}
-    assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"bls_notebook"}
+    assert {folder for folder in folders if not folder.endswith(".dist-info")} == {"bls_notebook", stubs}
+    assert [name for name in names if name.startswith(stubs)] == [f"{stubs}/__init__.pyi"]
 
 
 def test_it_is_typed_and_licensed(names: list[str]) -> None:
