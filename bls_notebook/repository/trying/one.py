@@ -28,10 +28,12 @@ from bls_notebook.repository.source.model_source import ModelSource
 
 from . import reasons
 from .deadline import Deadline
+from .hub import asks_the_hub
 from .order import callees, sources_in
 from .preparing import Preparing
 from .reasons import Reason
 from .standing_in import as_stub, backend_of, is_pointer, main_file, pointers_in
+from .tokenizers import byte_tokenizers
 
 may_be_interrupted(pause.__code__, waits=True)
 
@@ -49,6 +51,7 @@ class Plan:
     named: set[str] = field(default_factory=set)  # models that its requests name, known or not
     may_run: bool = True
     runs_code: bool = False  # Python of its own, in this process
+    fetches: bool = False  # asks Hugging Face's hub for something, as its sources look
 
 
 def plan_of(
@@ -66,12 +69,14 @@ def plan_of(
         plan.calls |= set(filter(None, members_of(plan.config)))
         plan.named |= plan.calls
     if plan.backend == "python" or (plan.backend and find_backend(plan.backend) is None):
-        named, said = callees(sources_in(plan.folder), known)
+        sources = list(sources_in(plan.folder))
+        named, said = callees(sources, known)
+        plan.fetches = any(map(asks_the_hub, sources))
         if plan.config is not None:
             said |= {p.string_value for p in plan.config.parameters.values() if p.string_value in known}
         plan.calls |= (named | said) - {name}
         plan.named |= named - {name}
-        plan.runs_code = plan.may_run and any(plan.folder.rglob("model.py"))
+        plan.runs_code = plan.may_run and bool(sources)
     return plan
 
 
@@ -170,9 +175,16 @@ class Loading:
 
     def _attempt(self, plan: Plan) -> Reason | None:
         name = plan.name
+        pipeline = plan.fetches and bool(plan.named)  # what calls nobody has a stub that serves as well
         try:
-            with Deadline(self._seconds) as deadline:
+            with Deadline(self._seconds) as deadline, byte_tokenizers(pipeline) as bytes_for:
                 self._repository.load(name)
+            if bytes_for:
+                stood_in = f"single bytes stand in for the tokenizer {', '.join(bytes_for)}"
+                notes = self._preparing.notes
+                notes[name] = "; ".join(
+                    filter(None, (notes.get(name), f"{stood_in}, which cannot be had here"))
+                )
         except BLSError as error:
             if deadline.passed and error.__cause__ is not None and is_a(error.__cause__, Interrupted):
                 return reasons.too_slow(name, self._seconds)

@@ -18,6 +18,7 @@ from bls_notebook.repository.source.layout import model_names, shown_path
 
 from .folders import repository_folder
 from .gpus import ready_gpus
+from .hub import no_waiting_for_the_hub
 from .one import Loading, Plan, plan_of
 from .order import entries, in_order
 from .preparing import Preparing
@@ -106,13 +107,14 @@ def try_repository(
         _say(tell, path, plans, notes)
         loading = Loading(repository, preparing, plans, stub, load_timeout, top if top.is_dir() else path)
         order = in_order({name: plan.calls for name, plan in plans.items()})
-        left = _load(loading, order)
+        with no_waiting_for_the_hub(any(p.fetches and p.may_run for p in plans.values())) as told:
+            left = _load(loading, order)
         loading.add_missing()
         needs = {name: plan.calls for name, plan in plans.items()}
         serving = [name for name in entries(needs) if repository.ready(name)]
         report = Tried(
             shown_path(path), loading.rows(), tuple(serving), requests_to(repository, serving),
-            (*notes, *loading.notes), tuple(left), perf_counter() - began,
+            tuple(filter(None, (*notes, told, *loading.notes))), tuple(left), perf_counter() - began,
         )  # fmt: skip
     except BaseException:
         repository.close()
