@@ -202,13 +202,7 @@ class ModelRepository(Asking):
         self._catalog.unload(name, unload_dependents)
 
     def clear(self) -> None:
-        """Unload every model, and forget those of cells.
-
-        Raises
-        ------
-        BLSError
-            It was called by a model of this repository.
-        """
+        """Unload every model, and forget those of cells; a BLSError where a model of the repository asks."""
         self._catalog.clear()
 
     def poll(self) -> list[str]:

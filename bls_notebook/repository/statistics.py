@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bls_notebook.engine.core.model import LoadedModel
@@ -40,8 +41,15 @@ def statistics_record_of(model: LoadedModel) -> StatisticsRecord:
     from bls_notebook.observe.records.statistics import statistics_record  # first needed here
 
     failures = model.statistics.failures().items()
-    batches = model.spec.max_batch_size > 0
-    return statistics_record(statistics_of(model), failures, batches, model.spec.response_cache)
+    spec, statistics = model.spec, model.statistics
+    found = statistics_record(statistics_of(model), failures, spec.max_batch_size > 0, spec.response_cache)
+    return replace(
+        found,
+        scheduler=spec.scheduler,
+        max_batch_size=spec.max_batch_size,
+        waited=statistics.waited,
+        ended=tuple(statistics.ended.copy().items()),
+    )
 
 
 def server_families(reference: weakref.ref[Server]) -> list[Any]:

@@ -8,6 +8,7 @@ from bls_notebook.display import parts, text
 from bls_notebook.display.document import Block, Box, Column, Document, Forms, Piece, Row, Table, Words
 from bls_notebook.display.html import Html, join, tag
 from bls_notebook.display.units import count, duration
+from bls_notebook.observe.analysis.batching import why_not_batched
 from bls_notebook.observe.records.statistics import StatisticsRecord, Times
 
 _EMPTY = "no models are loaded: load one with %tritonrepo load NAME, or define one with %%tritonmodel NAME"
@@ -39,6 +40,9 @@ def statistics_document(records: Records) -> Document:
         notes += (Words(what, indent=f"{name}: ", hang="  ") for what in _more(record))
     table = _table(records)
     html: list[Block] = [Box([table], "stats"), Words(parts.quiet(_NOTE))]
+    for record in records:
+        if why := why_not_batched(record):
+            html.append(Words(parts.dots(parts.name(record.name), parts.coded(why.sentence), by=": ")))
     return Document([Forms([table, *notes], html)], styles="stats")
 
 
@@ -161,3 +165,5 @@ def _more(record: StatisticsRecord) -> Iterator[str]:
         yield _cache(record)
     if _reasons(record):
         yield f"failed: {_reasons(record)}"
+    if why := why_not_batched(record):
+        yield f"not batched: {why.sentence}"

@@ -33,13 +33,15 @@ class ModelStatistics:
 
     __slots__ = (
         "__weakref__", "_batches", "_cache", "_fail_ns", "_failures", "_keepers", "_last", "_latest", "_lock",
-        "_sums", "alone",
+        "_sums", "alone", "ended", "waited",
     )  # fmt: skip
 
     def __init__(self) -> None:
         # Of requests that ran alone and succeeded, not yet in `_sums` and `_batches`: the rows of each, and
         # when it came, was queued (or was about to begin, if it never waited), began, returned, was answered.
         self.alone: list[Alone] = []
+        self.waited = 0  # requests that found every instance at work
+        self.ended: dict[str, int] = {}  # what ended the batches that a dynamic batcher took from its queue
         self._lock = threading.Lock()
         self._last = 0  # when the last execution ended
         self._sums = [0] * 7  # of requests that succeeded: how many, their rows, Durations
@@ -83,6 +85,10 @@ class ModelStatistics:
             row = self._batches.get(rows, (0, 0, 0, 0))
             self._batches[rows] = _added(row, (1, input_ns, infer_ns, output_ns))
             self._last = time.perf_counter_ns()
+
+    def batch_ended(self, why: str) -> None:
+        """Count a batch that was taken from a queue by what it ended with; under the scheduler's lock."""
+        self.ended[why] = self.ended.get(why, 0) + 1
 
     def succeeded(self, rows: int, durations: Durations) -> None:
         """Count a request of an execution that `execution` counts."""

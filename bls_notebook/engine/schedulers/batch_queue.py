@@ -93,17 +93,23 @@ class Waiting:
 
     item: Any
     rows: int
-    key: Hashable
+    key: Any
     since: int
     deadline: int | None = None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do with a queue: run its first `count` requests, or look again at `wait_until`."""
+    """What to do with a queue: run its first `count` requests, or look again at `wait_until`.
+
+    `ended` is why no more of them run: the next has another key (``key``) or too many rows (``rows``), there
+    is no next (``queue``), or none came in time (``delay``), the size is preferred (``preferred``), or it is
+    the largest (``full``).
+    """
 
     count: int
     wait_until: int | None = None
+    ended: str = field(default="", compare=False)
 
 
 def form(waiting: Iterable[Waiting], now: int, rules: BatchRules) -> Plan:
@@ -127,15 +133,18 @@ def form(waiting: Iterable[Waiting], now: int, rules: BatchRules) -> Plan:
     rows = count = best = 0
     oldest = 0
     key: Hashable = None
-    full = False
+    ended = "queue"
     for entry in waiting:
         if count == 0:
             key, oldest = entry.key, entry.since
         else:
             if best == 0 and rows + entry.rows > rules.largest:
                 best = count
-            if rows + entry.rows > rules.max_rows or entry.key != key:
-                full = True
+            if rows + entry.rows > rules.max_rows:
+                ended = "rows" if rows < rules.max_rows else "full"
+                break
+            if entry.key != key:
+                ended = "key"
                 break
             oldest = min(oldest, entry.since)
         rows += entry.rows
@@ -146,9 +155,14 @@ def form(waiting: Iterable[Waiting], now: int, rules: BatchRules) -> Plan:
         return Plan(0)
     late = rules.delay > 0 and now - oldest >= rules.delay
     if best and not late:
-        return Plan(best)
-    if full or late or rules.delay == 0 or rows >= rules.largest:
-        return Plan(count)
+        ended = (
+            "full" if rows >= rules.max_rows else ended if best == count and ended != "queue" else "preferred"
+        )
+        return Plan(best, ended=ended)
+    if late and ended == "queue":
+        ended = "delay"
+    if ended != "queue" or rules.delay == 0 or rows >= rules.largest:
+        return Plan(count, ended="full" if rows >= rules.max_rows else ended)
     return Plan(0, oldest + rules.delay)
 
 

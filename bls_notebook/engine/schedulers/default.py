@@ -68,6 +68,8 @@ class DefaultScheduler(Lifecycle):
             ticket.pass_on()
         elif self._idle:
             self.wake()
+        else:
+            self._model.statistics.waited += 1
 
     def wake(self) -> None:
         """Have one of the engine's threads see to the queue, and to what is to be done at the end."""

@@ -118,6 +118,8 @@ class DynamicBatcher(BatchScheduler):
         level = options.priority if 0 < options.priority <= self._levels else self._default_level
         policy = self._waiting.policy(level)
         deadline = policy.deadline(options.timeout, now)
+        if not self._idle:
+            self._model.statistics.waited += 1
         entry = Waiting(
             ticket, rows_in_batch(self._model.spec, request), self._key.of(request), now, deadline
         )
@@ -137,10 +139,21 @@ class DynamicBatcher(BatchScheduler):
             return []
         if not take:
             return [next(iter(self._waiting)).item]
-        batch = [entry.item for entry in self._waiting.take(plan.count)]
+        taken = self._waiting.take(plan.count)
+        self._model.statistics.batch_ended(self._why(plan.ended, taken[0].key))
+        batch = [entry.item for entry in taken]
         if self._ordering is not None:
             self._ordering.enrol(batch)
         return batch
+
+    def _why(self, ended: str, key: Any) -> str:
+        """Why a batch has no more requests; of a next one that differs, by which input."""
+        if ended != "key":
+            return ended
+        one, other = ({name: rest for name, *rest in found} for found in (key, next(iter(self._waiting)).key))
+        if one.keys() != other.keys():
+            return "inputs"
+        return f"shape:{next(name for name in one if one[name] != other[name])}"
 
     def _expire(self, now: int, answers: Answers) -> None:
         late = self._waiting.reject(now)

@@ -14,6 +14,8 @@ from bls_notebook.pb_utils.tensor import Tensor
 
 from .reshape import output_reshapes
 
+_KEPT = 20  # lines
+
 
 class OutputCheck:
     """Finds where the outputs of one model version differ from its configuration.
@@ -37,7 +39,7 @@ class OutputCheck:
         Whether an execution of the model ever had a warning of its own, or of a model that it called.
     """
 
-    __slots__ = ("_decoupled", "_seen", "_spec", "datatype", "noted", "reshapes", "shape", "strict")
+    __slots__ = ("_decoupled", "_seen", "_spec", "datatype", "found", "noted", "reshapes", "shape", "strict")
 
     def __init__(self, spec: ModelSpec, strict: bool = False) -> None:
         self.strict = strict
@@ -48,6 +50,7 @@ class OutputCheck:
         self.datatype = "" if only is None else intern(only.datatype)  # so that comparing is quick
         self.shape: tuple[int, ...] | None = None
         self.noted = False
+        self.found: dict[str, None] = {}  # what was ever said, for those who ask what went wrong
         self._seen: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def has_seen(self, tensors: Sequence[Tensor]) -> bool:
@@ -80,6 +83,8 @@ class OutputCheck:
                 for name in requested
                 if name not in by_name
             ]
+        if found and len(self.found) < _KEPT:
+            self.found.update(dict.fromkeys(found))
         return (*found, "") if self.noted else tuple(found)
 
     def note(self) -> None:

@@ -6,12 +6,16 @@
 
 from __future__ import annotations
 
+import re
 from math import prod
 
 from bls_notebook.engine import messages
 from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
+
+_REQUEST_ID = re.compile(r"\[request id: .*?\] ")
+_KEPT = 20  # different words
 
 
 class RequestCheck:
@@ -23,10 +27,11 @@ class RequestCheck:
         Of the completed configuration; ``shape`` has the batch dimension in front, as -1.
     """
 
-    __slots__ = ("_fixed", "_inputs", "_outputs", "_required", "_spec", "_total", "_unserved")
+    __slots__ = ("_fixed", "_inputs", "_outputs", "_required", "_spec", "_total", "_unserved", "refused")
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
+        self.refused: dict[str, int] = {}  # how often by which words, for those who ask what went wrong
         self._outputs = frozenset(spec.outputs)
         self._required = frozenset(spec.required)
         self._total = len(spec.inputs)
@@ -78,6 +83,15 @@ class RequestCheck:
         return None
 
     def _explain(self, request: InferenceRequest) -> str | None:
+        """Say what is wrong, and take note of it."""
+        found = self._explained(request)
+        if found is not None:
+            words = _REQUEST_ID.sub("", found)
+            if words in self.refused or len(self.refused) < _KEPT:
+                self.refused[words] = self.refused.get(words, 0) + 1
+        return found
+
+    def _explained(self, request: InferenceRequest) -> str | None:
         """Check everything in the order of core/src/infer_request.cc, and say what is wrong."""
         spec, inputs = self._spec, request._inputs
         model, request_id = spec.name, request._options.request_id

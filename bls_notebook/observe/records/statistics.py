@@ -45,6 +45,9 @@ class StatisticsRecord(Record):
     requests.
     ``failures`` has Triton's reasons (REJECTED, CANCELED, BACKEND, OTHER) with their counts, where they are
     known. ``batching`` says whether the model takes batches, ``cached`` whether it uses the response cache.
+    Of this runtime alone: how many requests ``waited`` for an instance, and what ``ended`` the batches that a
+    dynamic batcher took from its queue: ``shape:NAME`` (the next request differs in that input), ``inputs``
+    (it has others), ``rows``, ``preferred``, ``queue``, ``delay`` or ``full``, each with a count.
     """
 
     name: str
@@ -63,6 +66,10 @@ class StatisticsRecord(Record):
     batches: tuple[BatchSeen, ...] = ()
     batching: bool = False
     cached: bool = False
+    scheduler: str = ""
+    max_batch_size: int = 0
+    waited: int = 0
+    ended: tuple[tuple[str, int], ...] = ()
 
     @property
     def batch(self) -> float:
@@ -81,7 +88,7 @@ def statistics_record(
     Reasons of failed requests are in Triton's metrics alone. What a model's configuration says of `batching`
     and `cached` is set too where the row shows it.
     """
-    phases = {
+    phases: dict[str, Any] = {
         name: Times(int(found.get("count", 0)), int(found.get("ns", 0)))
         for name, found in row.get("inference_stats", {}).items()
         if name in _PHASES

@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 from bls_notebook.backends.python import CLASS_NAME
 from bls_notebook.repository.source.syntax import syntax_tree
 
 from .values import UNKNOWN, Function, Names, Tensors, argument, last_name, spreads
+
+_MOST_FILES = 1000  # beside a model.py that are looked at
 
 
 @dataclass(frozen=True)
@@ -113,10 +116,9 @@ class Code:
 
     @cached_property
     def siblings(self) -> tuple[Path, ...]:
-        """Other Python files beside it, and in the model's folder."""
-        folders = (self.path.parent, self.path.parent.parent)
-        files = (file for folder in folders for file in sorted(folder.glob("*.py")))
-        return tuple(file for file in files if file != self.path)
+        """Other Python files in its folder and those below it, and in the model's folder."""
+        files = (*self.path.parent.rglob("*.py"), *self.path.parent.parent.glob("*.py"))
+        return tuple(file for file in sorted(islice(files, _MOST_FILES)) if file != self.path)
 
     # -- tensors -------------------------------------------------------------------------------------
 
@@ -134,7 +136,7 @@ class Code:
         found = self.model_class
         inherits = found is None or any(last_name(base) != "object" for base in found.bases)
         elsewhere = any("InferenceResponse" in _text(file) for file in self.siblings)
-        return out if any_ and not inherits and not elsewhere else out + UNKNOWN
+        return out if any_ and out.names and not inherits and not elsewhere else out + UNKNOWN
 
     @cached_property
     def reads(self) -> tuple[Read, ...]:
@@ -146,12 +148,26 @@ class Code:
                 out.append(Read(name, call.lineno, not _used_at_once(call, scope)))
         return tuple(out)
 
+    @cached_property
+    def first_rows(self) -> tuple[tuple[str, int], ...]:
+        """Inputs of which nothing but ``as_numpy()[0]`` is used, with the lines."""
+        out = []
+        for call, scope in self._calls("as_numpy"):
+            found = scope.value(call.func.value) if isinstance(call.func, ast.Attribute) else None
+            if isinstance(found, ast.Call) and last_name(found.func) == "get_input_tensor_by_name":
+                name = scope.text(argument(found, "name", 1))
+                if name is not None and _uses(call, scope) == {"0"}:
+                    out.append((name, call.lineno))
+        return tuple(out)
+
     # -- requests ------------------------------------------------------------------------------------
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
         """The requests that it makes."""
-        return tuple(_call(call, scope) for call, scope in self._calls("InferenceRequest"))
+        dropped = {id(n.value) for scope in self._scopes for n in scope.nodes if isinstance(n, ast.Expr)}
+        found = self._calls("InferenceRequest")
+        return tuple(_call(call, scope) for call, scope in found if id(call) not in dropped)
 
     def lines_with(self, pattern: str) -> list[int]:
         """Return the lines that have a pattern in them, comments aside."""
@@ -188,6 +204,34 @@ def _used_at_once(call: ast.Call, scope: Names) -> bool:
                 return False
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             used |= node.value.id == name
+    return used
+
+
+def _uses(call: ast.Call, scope: Names) -> set[str]:
+    """How the value of a call is used: the indices by which, and ``*`` for any other use."""
+    parents = {id(child): node for node in scope.nodes for child in ast.iter_child_nodes(node)}
+    used: set[str] = set()
+    nodes: list[ast.AST] = [call]
+    for node in nodes:  # grows
+        parent = parents.get(id(node))
+        if (
+            isinstance(parent, ast.Assign)
+            and len(parent.targets) == 1
+            and isinstance(parent.targets[0], ast.Name)
+        ):
+            name = parent.targets[0].id
+            if len(scope.values(name) or ()) != 1 or node is not call:
+                return {"*"}
+            nodes += (
+                n
+                for n in scope.nodes
+                if isinstance(n, ast.Name) and n.id == name and n is not parent.targets[0]
+            )
+        elif isinstance(parent, ast.Subscript) and parent.value is node:
+            index = parent.slice
+            used.add(str(index.value) if isinstance(index, ast.Constant) else "*")
+        else:
+            used.add("*")
     return used
 
 

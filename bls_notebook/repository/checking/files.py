@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from bls_notebook.observe.quantities import count
 from bls_notebook.observe.records.findings import Finding
 from bls_notebook.repository.config import pick_versions
 from bls_notebook.repository.source.layout import shown_path, version_folders
@@ -20,19 +21,19 @@ _MOST_FILES = 10_000  # of a version that are looked at
 
 def is_model(model: Material) -> bool:
     """Whether a folder has anything of a model in it."""
-    return bool(model.text or (model.problem and _has_config(model)) or version_folders(model.folder))
-
-
-def _has_config(model: Material) -> bool:
-    return (model.folder / CONFIG).exists()
+    return (model.folder / CONFIG).exists() or bool(model.text or version_folders(model.folder))
 
 
 def file_findings(model: Material) -> Iterator[Finding]:
     """Yield what keeps a server from reading a model at all."""
-    if model.problem:
-        yield _refused(model)
+    if model.templates:
+        yield from _templates(model)
     found = version_folders(model.folder)
     wanted = pick_versions(model.config, found) if not model.problem else list(found)
+    # Without any file the backend cannot be told; servers up to 25.02 still have that of TensorFlow.
+    told = not wanted and not (model.config.backend or model.config.platform)
+    if model.problem and not told and not model.config.platform.startswith("tensorflow_"):
+        yield _refused(model)
     if not wanted:
         yield _no_version(model, list(found))
     if model.config.version_policy.HasField("specific"):
@@ -48,12 +49,35 @@ def file_findings(model: Material) -> Iterator[Finding]:
         yield from _of_version(model, found[version])
 
 
+def _templates(model: Material) -> Iterator[Finding]:
+    """Yield what is to be said of open templates: of all at once, there are often dozens."""
+    keys = list(dict.fromkeys(template.written for template in model.templates))
+    listed = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+    unread = [template for template in model.templates if not template.quoted]
+    first = (unread or model.templates)[0]
+    why = (
+        "config.pbtxt cannot be read before a value stands there."
+        if unread
+        else "A server hands them to the model as they stand, and the model takes them for values."
+    )
+    yield Finding(
+        "error" if unread else "warning", "template-open", model.name,
+        f"{count(len(keys), 'template')} not filled: {listed}", why,
+        f"Fill them in the file; here also by `ModelRepository(..., fill={{{first.key!r}: ...}})`.",
+        model.where, first.line,
+    )  # fmt: skip
+
+
 def _refused(model: Material) -> Finding:
     place = _PLACE.search(model.problem)
     words = model.problem.removeprefix(f"model '{model.name}': ")
     words = _PLACE.sub("", words).removeprefix("config.pbtxt: ")
     what, _, mend = words.partition("; the line is: ")[0].partition("; ")
     line = int(place[1]) if place else 0
+    others = [entry.name for entry in _entries(model.folder) if CONFIG.partition(".")[0] in entry.name]
+    if others and CONFIG not in others:
+        what += f"; there is {others[0]}, which a server does not read"
+        mend = f"Make {CONFIG} of {others[0]}."
     why = "The server refuses to load it."
     return Finding("error", "config-refused", model.name, what, why, mend, model.where, line)
 
@@ -70,6 +94,11 @@ def _no_version(model: Material, found: list[int]) -> Finding:
         what = f"its version_policy picks none of the versions there ({', '.join(map(str, found))})"
         mend = "Change version_policy, or leave it out."
     else:
+        if (model.folder / "model.py").is_file():
+            what, mend = (
+                "model.py is not in a version folder",
+                "Make a folder named 1, and move model.py into it.",
+            )
         others = [entry.name for entry in _entries(model.folder) if entry.is_dir()]
         if others:
             what += f"; the folders there are {', '.join(others[:6])}"

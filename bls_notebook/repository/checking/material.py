@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from bls_notebook.repository.config import (
     pick_versions,
     validate,
 )
+from bls_notebook.repository.config.templates import Template, fill_templates
 from bls_notebook.repository.source.layout import shown_path, version_folders
 
 from .code import Code
@@ -63,6 +64,11 @@ class Material:
     codes: Mapping[int, Code] = field(default_factory=dict)
     serving: LoadedModel | None = None
     known: bool = False
+
+    @cached_property
+    def templates(self) -> tuple[Template, ...]:
+        """Templates of its configuration that nothing has filled."""
+        return fill_templates(self.text).open if self.text and self.serving is None else ()
 
     @cached_property
     def is_python(self) -> bool:
@@ -137,13 +143,9 @@ def material(source: ModelSource, serving: LoadedModel | None) -> Material:
     named = config.default_model_filename or "model.py"
     python = config.backend == "python" or config.runtime == "model.py" or (problem and not config.backend)
     codes = dict(_codes(found, wanted, named)) if python else {}
-    completes = not codes or any(code.completes for code in codes.values())
-    known = not problem and (serving is not None or not completes or _is_flow(config))
+    completes = any(code.completes for code in codes.values())
+    known = not problem and (serving is not None or (len(config.output) > 0 and not completes))
     return Material(source.name, source.folder, text, config, given, problem, codes, serving, known)
-
-
-def _is_flow(config: ModelConfigMessage) -> bool:
-    return bool(config.platform == "ensemble")
 
 
 def _config(
@@ -152,6 +154,9 @@ def _config(
     """The configuration completed and as it is given, and why it is none."""
     empty = model_config_pb2().ModelConfig(name=source.name)
     try:
+        if isinstance(source.config, str) and not source.config_is_json:  # what can be read is looked at
+            filled = fill_templates(source.config, defaults=True, model=source.name)
+            source = replace(source, config=filled.text)
         given = source.parsed_config()
     except ConfigError as error:
         return empty, empty, str(error)

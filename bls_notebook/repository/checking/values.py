@@ -141,8 +141,10 @@ class Names:
             return self.tensors(node.left, depth - 1) + self.tensors(node.right, depth - 1)
         if not isinstance(node, ast.Name):
             return UNKNOWN
-        for value in self._given.get(node.id, [None]):
-            out += self.tensors(value, depth - 1)
+        given = self._given.get(node.id, [None])
+        if len(given) > 1:  # which of them it is at this moment, nobody knows
+            return UNKNOWN
+        out += self.tensors(given[0], depth - 1)
         for call in self._grows(node.id):
             added = call.args[-1] if call.args else None
             extends = isinstance(call.func, ast.Attribute) and call.func.attr == "extend"
@@ -155,10 +157,9 @@ class Names:
             return UNKNOWN if name is None else Tensors(((name, node.lineno),))
         if not isinstance(node, ast.Name) or not depth:
             return UNKNOWN
-        out = Tensors()
-        for value in self._given.get(node.id, [None]):
-            out += self._tensor(value, depth - 1)
-        return out
+        every = [self._tensor(value, depth - 1) for value in self._given.get(node.id, [None])]
+        same = len({name for each in every for name, _ in each.names}) == 1
+        return every[0] if same and all(each.certain for each in every) else UNKNOWN
 
     def _only_listed(self, name: str) -> bool:
         """Whether a list is handed to nobody that could add to it."""

@@ -1,0 +1,129 @@
+"""Packages that a model imports and that NVIDIA's image of the server does not have.
+
+What is named in a file beside the models that builds an image or an environment (a Dockerfile, requirements)
+counts as being there, as does everything once a packed environment is set, or `sys.path` is changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from bls_notebook.observe.records.findings import Finding
+
+from .code import Code
+from .material import Material
+
+# What is in nvcr.io/nvidia/tritonserver:<yy.mm>-py3 besides Python's own: the server's own packages and what
+# its OpenAI-compatible frontend needs (server/build.py, python/openai/requirements.txt).
+_IN_IMAGE = frozenset({
+    "numpy", "pip", "setuptools", "pkg_resources", "wheel", "virtualenv", "triton_python_backend_utils",
+    "c_python_backend_utils", "tritonserver", "tritonfrontend", "fastapi", "starlette", "uvicorn", "pydantic",
+    "httpx", "openai", "scipy", "anyio", "partial_json_parser", "typing_extensions", "google", "distutils",
+    "imp", "tqdm", "jiter", "distro", "sniffio", "certifi", "httpcore", "idna", "h11", "annotated_types",
+    # These are in some releases.
+    "cupy", "grpc", "packaging", "psutil", "requests", "six", "urllib3", "yaml",
+})  # fmt: skip
+# Images of other kinds have more in them than can be told.
+_OTHER_IMAGES = frozenset({"vllm", "tensorrtllm"})
+# How a package is called by pip, where that is not how it is imported.
+_CALLED = {
+    "cv2": "opencv", "PIL": "pillow", "sklearn": "scikit-learn", "skimage": "scikit-image", "yaml": "pyyaml",
+    "bs4": "beautifulsoup4", "dotenv": "python-dotenv", "attr": "attrs", "cupy": "cupy", "faiss": "faiss",
+    "fitz": "pymupdf", "Crypto": "pycryptodome", "nvidia": "nvidia-", "pynvml": "nvidia-ml-py",
+}  # fmt: skip
+_BUILDS = re.compile(
+    r"(?i)dockerfile|requirements|environment|conda|pyproject|setup\.|pipfile|readme|compose|\.sh$"
+)
+
+
+def package_findings(
+    model: Material, others: Mapping[str, Material], built: dict[Path, str]
+) -> Iterator[Finding]:
+    """Yield the packages of a model that have to be brought to the server.
+
+    `built` keeps what the files of a folder say that build an image, for the models of one check.
+    """
+    code = model.newest()
+    if code is None or code.mistake or "EXECUTION_ENV_PATH" in model.config.parameters:
+        return
+    if any(each.config.backend in _OTHER_IMAGES for each in others.values()) or code.mentions("sys.path"):
+        return
+    lacking: dict[str, int] = {}
+    beside = model.folder.parent
+    if beside not in built:
+        built[beside] = _build_texts(beside)
+    for name, line in imports(code).items():
+        own = any(
+            (folder / name).exists() or (folder / f"{name}.py").exists() for folder in _folders(code, model)
+        )
+        if own or name in _IN_IMAGE or name in sys.stdlib_module_names:
+            continue
+        called = _CALLED.get(name, name).lower()
+        if not re.search(rf"\b{re.escape(called).replace('_', '[-_]')}", built[beside]):
+            lacking[name] = line
+    if not lacking:
+        return
+    names = ", ".join(lacking)
+    install = " ".join(_CALLED.get(name, name) for name in lacking)
+    them = "it" if len(lacking) == 1 else "them"
+    yield model.in_code(
+        "warning", "package-missing", code, next(iter(lacking.values())),
+        f"it imports {names}, which NVIDIA's image of the server does not have",
+        "The model does not load there, unless the image or the environment brings " + them + ".",
+        f"In the image: `RUN pip install {install}`; or pack an environment and set EXECUTION_ENV_PATH.",
+    )  # fmt: skip
+
+
+def _folders(code: Code, model: Material) -> tuple[Path, ...]:
+    return code.path.parent, model.folder
+
+
+def imports(code: Code) -> dict[str, int]:
+    """Return the packages that a source needs, with the lines; those that it can do without are left out."""
+    out: dict[str, int] = {}
+    todo: list[ast.AST] = [code.tree]
+    while todo:
+        node = todo.pop(0)
+        if isinstance(node, ast.Try) and any(map(_catches_imports, node.handlers)):
+            todo += [*node.orelse, *node.finalbody]
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            todo += node.orelse
+            continue
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module or ""]
+        for name in names:
+            top = name.partition(".")[0]
+            out[top] = min(node.lineno, out.get(top, node.lineno))  # type: ignore[attr-defined]
+        todo += ast.iter_child_nodes(node)
+    return out
+
+
+def _catches_imports(handler: ast.ExceptHandler) -> bool:
+    return handler.type is None or any(
+        name in ast.unparse(handler.type) for name in ("ImportError", "ModuleNotFoundError", "Exception")
+    )
+
+
+def _build_texts(folder: Path) -> str:
+    """What the files say that build an image or an environment: beside the models, and around them."""
+    texts = []
+    for place in (folder, *list(folder.parents)[:2]):
+        try:
+            entries = sorted(place.iterdir())
+        except OSError:
+            continue
+        for file in entries:
+            try:
+                if _BUILDS.search(file.name) and file.is_file() and file.stat().st_size < 1 << 20:
+                    texts.append(file.read_text(encoding="utf-8", errors="replace").lower())
+            except OSError:
+                continue
+    return "\n".join(texts)

@@ -1,0 +1,109 @@
+"""Sources: code that a server cannot load, names that nothing defines, files looked for elsewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from bls_notebook.backends.python import CLASS_NAME
+from bls_notebook.observe.records.findings import Finding
+from bls_notebook.repository.source.model_class import model_class_warnings
+from bls_notebook.repository.source.notebook_globals import undefined_names
+
+from .code import Code
+from .material import Material
+from .values import argument, last_name
+
+_LINE = re.compile(r"^model '.*?', line (\d+): ")
+# What opens a file, by the last of its names; the name of the file comes first.
+_OPENS = frozenset({
+    "open", "load", "loadtxt", "read_csv", "read_json", "read_parquet", "imread", "InferenceSession",
+    "from_file", "load_model", "CDLL",
+})  # fmt: skip
+
+
+def source_findings(model: Material) -> Iterator[Finding]:
+    """Yield what keeps a model's code from being loaded, or its requests from being served."""
+    for code in model.codes.values():
+        if code.mistake:
+            line, why = code.mistake
+            yield model.in_code(
+                "error", "code-syntax", code, line, f"model.py is no Python: {why}",
+                "The model does not load.", "Correct the line.",
+            )  # fmt: skip
+            continue
+        yield from _of_code(model, code)
+
+
+def _of_code(model: Material, code: Code) -> Iterator[Finding]:
+    defined = {
+        n.asname or n.name for node in code.tree.body if isinstance(node, ast.ImportFrom) for n in node.names
+    }
+    if (
+        code.model_class is None
+        and not defined & {CLASS_NAME, "*"}
+        and not code.lines_with(rf"\b{CLASS_NAME}\b")
+    ):
+        yield model.in_code(
+            "error", "code-no-class", code, 0, f"there is no class {CLASS_NAME}", "The model does not load.",
+            f"Call the class {CLASS_NAME}: it is what the Python backend looks for.",
+        )  # fmt: skip
+    for told in model_class_warnings(code.text, model.name):
+        place = _LINE.match(told)
+        what, _, mend = _LINE.sub("", told).partition("; ")
+        yield model.in_code(
+            "error",
+            "code-no-execute",
+            code,
+            int(place[1]) if place else 0,
+            what,
+            "Every request fails.",
+            mend,
+        )
+    for name, line in undefined_names(code.text).items():
+        yield model.in_code(
+            "error", "code-undefined", code, line, f"{name!r} is read, and nothing defines it",
+            "A NameError, when this line is reached.", "Define or import it in model.py.",
+        )  # fmt: skip
+    yield from _files(model, code)
+    yield from _devices(model, code)
+
+
+def _files(model: Material, code: Code) -> Iterator[Finding]:
+    """Files of the model's that are named as if the server ran in their folder."""
+    told: set[str] = set()
+    for node in ast.walk(code.tree):
+        if not isinstance(node, ast.Call) or last_name(node.func) not in _OPENS:
+            continue
+        given = argument(node, "file", 0)
+        name = given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else ""
+        if not name or name in told or name.startswith(("/", "~")) or len(name) > 200 or "\0" in name:
+            continue
+        folder = next((f for f in (code.path.parent, model.folder) if (f / name).is_file()), None)
+        if folder is None or code.mentions("chdir"):
+            continue
+        told.add(name)
+        of = "args['model_version'], " if folder == code.path.parent else ""
+        yield model.in_code(
+            "error", "file-relative", code, node.lineno,
+            f"{name!r} is opened, and lies in the model's folder",
+            "A server runs in a folder of its own, where there is no such file.",
+            f"In `initialize`: `os.path.join(args['model_repository'], {of}{name!r})`.",
+        )  # fmt: skip
+
+
+def _devices(model: Material, code: Code) -> Iterator[Finding]:
+    """Code that names a GPU, beside where its instances are."""
+    named = code.lines_with(r"""["']cuda:0["']|\.cuda\(\s*0?\s*\)|["']cuda["']""")
+    if not named or code.mentions("is_available"):
+        return
+    on_gpus = {device for group in model.given.instance_group for device in group.gpus}
+    if len(on_gpus) > 1 and not code.mentions("model_instance_device_id"):
+        yield model.in_code(
+            "warning", "device-fixed", code, named[0],
+            f"it has instances on GPUs {', '.join(map(str, sorted(on_gpus)))}, and its code names one "
+            f"for all of them",
+            "Every instance computes on the same GPU: the others stay idle, and its memory is what runs out.",
+            "Use `f\"cuda:{args['model_instance_device_id']}\"`.",
+        )  # fmt: skip

@@ -1,0 +1,158 @@
+"""What the code and the configuration of a model say of each other, and of other models."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import CONFIG, Check, codes, execute, model
+
+BATCHING = CONFIG + "max_batch_size: 8\n"
+DECOUPLED = CONFIG + "model_transaction_policy { decoupled: true }\n"
+SEQUENCE = CONFIG + "sequence_batching { }\n"
+READ = 'x = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()\n'
+OUT = '[pb_utils.Tensor("OUT", x)]'
+
+
+def call(arguments: str, sent: str = "exec()", after: str = "") -> str:
+    """Return a model that sends one request."""
+    body = f"{READ}i = pb_utils.Tensor('IN', x)\nr = pb_utils.InferenceRequest({arguments}).{sent}\n{after}"
+    return execute(body, OUT)
+
+
+START = "pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START"
+FITS = 'model_name="b", requested_output_names=["OUT"], inputs=[i]'
+CASES = [
+    # -- tensors
+    (CONFIG, execute(READ, OUT.replace("OUT", "OTU")), {"output-undeclared": 9, "output-never-made": 3}),
+    (CONFIG, execute(READ + 'o = pb_utils.Tensor("OUT", x)', "[o]"), {}),
+    (
+        CONFIG,
+        execute(READ + 'o = []\no.append(pb_utils.Tensor("OTHER", x))', "o"),
+        {"output-undeclared": 10, "output-never-made": 3},
+    ),
+    (CONFIG, execute(READ + 'n = "OUT"\no = [pb_utils.Tensor(n, x)]', "o"), {}),
+    (CONFIG, execute(READ + "o = self.make(x)", "o"), {}),
+    (CONFIG, execute(READ + 'o = pb_utils.Tensor("A", x)\nprint(o)\no = pb_utils.Tensor("OUT", x)',
+    "[o]"), {}),
+    (CONFIG, execute(READ.replace("IN", "INN"), OUT), {"input-undeclared": 8}),
+    (CONFIG, execute(READ.replace("IN", "MORE").replace(".as_numpy()", "\nx = x and x.as_numpy()"), OUT), {}),
+    (BATCHING, execute(READ + "x = 1\nx = 2", OUT), {"batch-no-batcher": 4}),
+    (BATCHING, execute(READ + "y = x[0]\nx = y", OUT), {"batch-no-batcher": 4}),
+    (
+        BATCHING,
+        execute(READ.replace("as_numpy()", "as_numpy()[0]"), OUT),
+        {"batch-first-row": 8, "batch-no-batcher": 4},
+    ),
+    # -- callees; there are b, d (decoupled) and s (of sequences)
+    (CONFIG, call(FITS), {}),
+    (CONFIG, call(FITS.replace('"b"', '"bb"')), {"callee-missing": 10}),
+    (CONFIG, call(FITS.replace('"b"', "self.name")), {}),
+    (CONFIG, call(FITS + ", model_version=2"), {"callee-version": 10}),
+    (CONFIG, call(FITS.replace('["OUT"]', '["NO"]')), {"callee-output": 10}),
+    (CONFIG, call(FITS.replace("[i]", "[]")), {"callee-input-lacking": 10}),
+    (CONFIG, call(FITS.replace("[i]", "[i, pb_utils.Tensor('NO', x)]")), {"callee-input": 10}),
+    (CONFIG, call(FITS.replace("[i]", "self.of(x)")), {}),
+    (CONFIG, call(FITS, after='pb_utils.get_output_tensor_by_name(r, "NO")'), {"callee-output": 11}),
+    (CONFIG, call(FITS.replace('"b"', '"d"')), {"callee-decoupled": 10}),
+    (CONFIG, call(FITS.replace('"b"', '"d"'), "exec(decoupled=True)"), {}),
+    (CONFIG, call(FITS.replace('"b"', '"s"')), {"sequence-no-id": 10}),
+    (CONFIG, call(FITS.replace('"b"', '"s"') + ", correlation_id=1"), {"sequence-no-start": 10}),
+    (
+        CONFIG,
+        call(FITS.replace('"b"', '"s"') + f", correlation_id=1, flags={START}"),
+        {"sequence-no-end": 10},
+    ),
+    (CONFIG, call(FITS.replace('"b"', '"s"') + ", correlation_id=1, flags=self.flags"), {}),
+    (CONFIG, call(FITS.replace('"b"', '"a"')), {"callee-cycle": 10}),
+    # -- sources
+    (CONFIG, "class TritonPythonModel:\n  def execute(self, requests)\n    return []", {"code-syntax": 2}),
+    (CONFIG, "class Model:\n    def execute(self, requests):\n        return []", {"code-no-class": 0}),
+    (CONFIG, execute("x = undefined", OUT), {"code-undefined": 8}),
+    (CONFIG, execute("x = open('model.py').read()", OUT), {"file-relative": 8}),
+    (CONFIG, "import rarely_used\n" + execute(READ, OUT), {"package-missing": 1}),
+    (CONFIG, "try:\n    import rarely_used\nexcept ImportError:\n    pass\n" + execute(READ, OUT), {}),
+    (DECOUPLED, execute(READ, OUT), {"decoupled-returns": 4}),
+    (
+        CONFIG + "instance_group [ { count: 2 } ]",
+        execute(READ + "self.seen[request.correlation_id()] = x", OUT),
+        {"sequence-no-batcher": 9},
+    ),
+    # -- fields
+    (CONFIG + "dynamic_batching { }", execute(READ, OUT), {"batch-of-one": 4}),
+    (CONFIG + "dynamic_batching { preserve_ordering: true }", execute(READ, OUT), {}),
+    (
+        BATCHING + "dynamic_batching { max_queue_delay_microseconds: 2000000 }",
+        execute(READ, OUT),
+        {"batch-long-delay": 5},
+    ),
+    (
+        BATCHING + "dynamic_batching { default_queue_policy { allow_timeout_override: true } }",
+        execute(READ, OUT),
+        {"field-idle": 5},
+    ),
+    (
+        BATCHING.replace("[ -1 ]", "[ -1, 3, 8, 8 ]", 1) + "dynamic_batching { }",
+        execute(READ, OUT),
+        {"batch-in-dims": 2},
+    ),
+    (CONFIG + "response_cache { enable: true }", execute(READ, OUT), {"field-cache": 4}),
+    (
+        CONFIG + 'parameters [ { key: "EXECUTION_ENV" value { string_value: "x" } } ]',
+        execute(READ, OUT),
+        {"field-parameter": 4},
+    ),
+    (CONFIG + "instance_group [ { count: ${n} } ]", execute(READ, OUT), {"template-open": 4}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("config", "source", "expected"), CASES)
+def test_what_is_found(check: Check, config: str, source: str, expected: dict[str, int]) -> None:
+    sends = execute("request.get_response_sender()", "[]").replace(
+        "            responses.append", "            print"
+    )
+    others = {**model("b"), **model("d", DECOUPLED, sends), **model("s", SEQUENCE)}
+    found = check({**model("a", config, source), **others}, "a")
+    assert {finding.code: finding.line for finding in found} == expected
+    for finding in found:
+        assert finding.why
+        assert finding.mend
+
+
+def test_calls_that_come_back_by_an_ensemble(check: Check) -> None:
+    ensemble = """platform: "ensemble"
+input [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]
+ensemble_scheduling { step [ { model_name: "a" model_version: -1
+  input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "OUT" } } ] }
+"""
+    files = {
+        **model("a", CONFIG, call(FITS.replace('"b"', '"e"'))),
+        "e/config.pbtxt": ensemble,
+        "e/1/.gitkeep": "",
+    }
+    (found,) = check(files)
+    assert (found.code, found.severity, found.line) == ("callee-cycle", "error", 10)
+    assert "a -> e -> a" in found.what
+    (found,) = check({"a/config.pbtxt": CONFIG + "instance_group [ { count: 3 } ]"})
+    assert (found.code, found.severity) == ("callee-cycle", "warning")
+
+
+def test_steps_of_an_ensemble(check: Check) -> None:
+    step = 'model_name: "a" model_version: -1 input_map { key: "X" value: "IN" }'
+    ensemble = (
+        'platform: "ensemble"\ninput [ { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+        'output [ { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] } ]\n'
+        f'ensemble_scheduling {{ step [ {{ {step} output_map {{ key: "OUT" value: "OUT" }} }} ] }}'
+    )
+    files = {"e/config.pbtxt": ensemble, "e/1/.gitkeep": ""}
+    assert codes(check({**files, **model("other")})) == ["callee-missing"]
+    (found,) = check({**files, **model("a")}, "e")
+    assert found.code == "ensemble-misfit"
+    assert "non-existing input X" in found.what
+
+
+def test_packages_that_a_file_beside_the_models_brings(check: Check) -> None:
+    files = model("a", CONFIG, "import rarely_used, cv2\n" + execute(READ, OUT))
+    assert "rarely_used, cv2" in check(files)[0].what
+    found = check({**files, "Dockerfile": "RUN pip install rarely-used==1 opencv-python"})
+    assert found == []
