@@ -44,6 +44,8 @@ def repo(tmp_path: Path) -> Any:
         ((-1, 3), [((1,), (1,)), ((-1,), (9,))], (9, 3)),  # the only one with a size that varies
         ((-1, -1, -1), [((-1,), (9,))], (9, 1, 1)),
         ((-1,), [((4, 4), (4, 4))], (1,)),
+        ((-1, -1, 768), [((-1, 77), (2, 77))], (2, 77, 768)),
+        ((-1, -1), [((-1, 4), (2, 4)), ((-1,), (9,))], (2, 9)),
     ],
 )
 def test_sizes_that_vary_are_those_of_the_request(dims: Any, inputs: Any, expected: Any) -> None:

@@ -33,7 +33,8 @@ def output_dims(output: Declared, inputs: Sequence[tuple[Declared, Shape]]) -> S
     """Return the sizes of an output for a request, without the batch.
 
     A size that varies is that of the input that is most like the output: of the same name, else of the same
-    rank, else any; at the same place where the size varies there too, else in order. Without any it is 1.
+    rank, else any; at the same place where the size varies there too, else in order, else at the same place
+    whether or not it varies there. Without any it is 1.
 
     Parameters
     ----------
@@ -47,6 +48,11 @@ def output_dims(output: Declared, inputs: Sequence[tuple[Declared, Shape]]) -> S
         if found is not None:
             return found
     varying = [size for spec, sizes in inputs for size in _varying(spec.dims, sizes)]
+    if len(varying) < output.dims.count(-1):
+        for spec, sizes in inputs:
+            placed = _in_place(output.dims, spec.dims, sizes)
+            if placed is not None:
+                return placed
     return _filled(output.dims, iter(varying))
 
 
@@ -60,6 +66,14 @@ def _matched(dims: Shape, of: Shape, sizes: Shape) -> Shape | None:
         return tuple(s if d == -1 else d for d, s in zip(dims, sizes, strict=True))
     varying = _varying(of, sizes)
     return _filled(dims, iter(varying)) if len(varying) >= dims.count(-1) else None
+
+
+def _in_place(dims: Shape, of: Shape, sizes: Shape) -> Shape | None:
+    """Sizes for `dims` from one input's at the same places, fixed ones too: [-1, -1, 768] after [-1, 77]."""
+    wanted = [place for place, dim in enumerate(dims) if dim == -1]
+    if wanted[-1] >= min(len(of), len(sizes)) or not any(of[place] == -1 for place in wanted):
+        return None
+    return tuple(sizes[i] if dim == -1 else dim for i, dim in enumerate(dims))
 
 
 def _varying(dims: Shape, sizes: Shape) -> list[int]:

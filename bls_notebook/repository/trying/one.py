@@ -188,7 +188,9 @@ class Loading:
         except BLSError as error:
             if deadline.passed and error.__cause__ is not None and is_a(error.__cause__, Interrupted):
                 return reasons.too_slow(name, self._seconds)
-            reason = reasons.of_error(name, error, plan.folder, self._top, _gpus())
+            given = {} if plan.config is None else plan.config.parameters
+            parameters = {key: given[key].string_value for key in given}
+            reason = reasons.of_error(name, error, plan.folder, self._top, _gpus(), parameters)
             pointers = pointers_in(plan.folder) if reason.kind in ("error", "file") else []
             if not pointers:
                 return reason

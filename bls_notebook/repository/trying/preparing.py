@@ -45,8 +45,7 @@ class Preparing:
             found = config_files(source.folder)
             if found:
                 text = found[0].read_text(encoding="utf-8", errors="replace")
-                config, told = filled_config(text, self._fill, source.name)
-                notes += told
+                config, _ = filled_config(text, self._fill, source.name)
                 notes.append(f"{found[0].relative_to(source.folder)} is taken for its config.pbtxt")
         folder = source.folder
         if config is not None and not version_folders(folder):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from bls_notebook.engine.description import describe, traceback_of
 from bls_notebook.observe.visible import first_line
+from bls_notebook.repository.config.templates import find_templates
 from bls_notebook.repository.source.layout import shown_path
 
 from .packages import needs_gpu, package_of
@@ -85,7 +86,14 @@ def too_slow(name: str, seconds: float) -> Reason:
     )  # fmt: skip
 
 
-def of_error(name: str, error: BaseException, folder: Path, top: Path, gpu: str) -> Reason:
+def of_error(
+    name: str,
+    error: BaseException,
+    folder: Path,
+    top: Path,
+    gpu: str,
+    parameters: Mapping[str, str] | None = None,
+) -> Reason:
     """Return why a model failed to load.
 
     Parameters
@@ -96,6 +104,8 @@ def of_error(name: str, error: BaseException, folder: Path, top: Path, gpu: str)
         The model's folder, and the outermost folder that belongs to the project.
     gpu : str
         What GPUs there are, in words.
+    parameters : mapping of str to str, optional
+        Those of its configuration: what came of one of them, `--fill` can mend.
     """
     cause = error.__cause__ or error
     told = first_line(describe(cause).message if cause is not error else str(error), _LONGEST)
@@ -111,8 +121,14 @@ def of_error(name: str, error: BaseException, folder: Path, top: Path, gpu: str)
             f"needs the environment variable {variable}", f"`%env {variable}=VALUE`, then {reload}", "env"
         )
     gone = next((e.filename for e in _chain(cause) if isinstance(e, FileNotFoundError) and e.filename), None)
+    fill = to_fill(name, text if gone is None else os.fspath(gone), parameters or {}, gone is not None)
     if gone is not None:
-        return Reason(f"needs the file {os.fspath(gone)}", f"put it there, then {reload}", "file")
+        there = (
+            f"give it by {fill}, or put it there, then {reload}" if fill else f"put it there, then {reload}"
+        )
+        return Reason(f"needs the file {os.fspath(gone)}", there, "file")
+    if fill:
+        return Reason(told, f"try again with {fill}", "template")
     if _NETWORK.search(text) and not _GPU.search(told):
         hub = _HUB.search(text)
         what = f"{hub[1]} from the network" if hub else "something from the network"
@@ -120,6 +136,21 @@ def of_error(name: str, error: BaseException, folder: Path, top: Path, gpu: str)
     if _GPU.search(text):
         return Reason(f"needs a GPU ({gpu}): {told}", f"on a machine with one: {reload}", "gpu")
     return Reason(told, f"mend it, then {reload}", "error")
+
+
+def to_fill(name: str, text: str, parameters: Mapping[str, str], paths: bool) -> str:
+    """Return the option that gives another value for what a text was made of: an open template, or a path.
+
+    That is the first template which the text still has, else, of `paths`, the parameter that it begins with.
+    """
+    for parameter in parameters.values():
+        for template in find_templates(f'name: "{parameter}"') if "${" in parameter else ():
+            if template.written in text:
+                return f"`--fill {template.key}=VALUE`"
+    for key, value in parameters.items():
+        if paths and len(value) > 1 and (text == value or text.startswith(value.rstrip("/") + "/")):
+            return f"`--fill {name}.{key}=PATH`"
+    return ""
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

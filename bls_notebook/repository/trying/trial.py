@@ -16,6 +16,7 @@ from bls_notebook.observe.records.tried import Tried
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.layout import model_names, shown_path
 
+from .filled import told_of_fills
 from .folders import repository_folder
 from .gpus import ready_gpus
 from .hub import no_waiting_for_the_hub
@@ -103,7 +104,8 @@ def try_repository(
         preparing = Preparing(repository._catalog.service.folder, fill or {})
         repository._catalog.prepared = preparing
         plans = {name: plan_of(repository, name, names, real) for name in names}
-        notes = ready_gpus(plans.values())
+        notes = told_of_fills((plan.folder for plan in plans.values()), fill or {})
+        notes += ready_gpus(plans.values())
         _say(tell, path, plans, notes)
         loading = Loading(repository, preparing, plans, stub, load_timeout, top if top.is_dir() else path)
         order = in_order({name: plan.calls for name, plan in plans.items()})

@@ -104,6 +104,33 @@ def test_why_and_what_to_type(trying: Any, tmp_path: Path, line: str, why: str, 
     assert repository.infer("broken", ONES).stubs == ("broken",)
 
 
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        ("${lexicon_dir}/words.txt", "`--fill lexicon_dir=VALUE`"),
+        ("/nowhere/words.txt", "`--fill reader.lexicon=PATH`"),
+    ],
+)
+def test_what_a_parameter_names_can_be_filled(trying: Any, tmp_path: Path, value: str, remedy: str) -> None:
+    reading = """
+    def initialize(self, args):
+        import json
+        open(json.loads(args["model_config"])["parameters"]["lexicon"]["string_value"]).close()
+"""
+    models = tmp_path / "models"
+    config = f'{PYTHON} parameters {{ key: "lexicon" value {{ string_value: "{value}" }} }}'
+    put(models, "reader", config, {"1/model.py": DOUBLES + reading})
+    _, rows = trying(models)
+    assert rows["reader"].kind == "stub"
+    assert remedy in rows["reader"].remedy
+    words = tmp_path / "words.txt"
+    words.write_text("")
+    key = remedy.strip("`").split()[1].partition("=")[0]
+    _, rows = trying(models, fill={key: words if "." in key else tmp_path})
+    assert rows["reader"].kind == "real"
+    assert "(given)" in rows[""].notes[0]
+
+
 def test_once_mended_reload_makes_it_real(trying: Any, tmp_path: Path) -> None:
     folder = put(tmp_path, "broken", PYTHON, {"1/model.py": "import no_such_thing_x"})
     repository, _ = trying()
