@@ -130,6 +130,9 @@ class Loading:
     def _row(self, plan: Plan) -> TriedModel:
         name = plan.name
         if plan.config is None:
+            self._repository._catalog.service.index.failed(
+                ModelSource(name, plan.folder, shown_path(plan.folder)), plan.problem
+            )
             remedy = f"correct it, then `%tritonrepo load {name}`"
             return TriedModel(name, kind="absent", why=plan.problem, remedy=remedy)
         reason = self._before(plan)
