@@ -7,11 +7,10 @@ coroutine function, `is_ready` may be either.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
 from typing import Any
 
-from bls_notebook.devices.registry import gpu_count, gpus
+from bls_notebook.devices.own_gpu import OwnGPU
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.model_config import ModelConfig
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -32,28 +31,30 @@ class PythonModel:
             self._name = f"{files.version}.{self._file.stem}"
         else:
             self._file, self._name = folder / "model.py", "model"
-        self._first: tuple[type[Any], Modules] | None = self._load()
+        self._first: tuple[type[Any], Modules, OwnGPU] | None = self._load()
 
-    def _load(self) -> tuple[type[Any], Modules]:
+    def _load(self) -> tuple[type[Any], Modules, OwnGPU]:
         if not self._file.is_file():
             raise FileNotFoundError(f"Python model file not found in '{self._file}'")
-        modules = self._files.new_modules()
-        found = getattr(modules.load(self._name, self._file), CLASS_NAME, None)
+        modules, own = self._files.new_modules(), OwnGPU()
+        with own.current():
+            found = getattr(modules.load(self._name, self._file), CLASS_NAME, None)
         if found is None:  # in Triton's words, and with its name for the module
             raise AttributeError(f"module '{self._name}' has no attribute '{CLASS_NAME}'")
-        return found, modules
+        return found, modules, own
 
     @property
     def auto_complete_config(self) -> Callable[[ModelConfig], ModelConfig] | None:
         """The model's own `auto_complete_config`, None where it has none."""
         if self._first is None:
             return None
-        return getattr(self._first[0], "auto_complete_config", None)
+        complete = getattr(self._first[0], "auto_complete_config", None)
+        return None if complete is None else self._first[2].around(complete)
 
     def make_instance(self, arguments: dict[str, str]) -> PythonInstance:
         """Return a new instance, initialized; its module's globals are its own, as on Triton."""
-        (cls, modules), self._first = self._first or self._load(), None
-        return PythonInstance(cls, arguments, str(self._file), modules)
+        (cls, modules, own), self._first = self._first or self._load(), None
+        return PythonInstance(cls, arguments, str(self._file), modules, own)
 
 
 open_model = PythonModel
@@ -62,9 +63,10 @@ open_model = PythonModel
 class PythonInstance:
     """One instance of a Python model, made of its class and initialized here."""
 
-    def __init__(self, cls: type[Any], arguments: dict[str, str], path: str, modules: Modules) -> None:
-        own = _OwnGPU() if gpu_count() > 1 else None
-        self._own: Callable[[], AbstractContextManager[None]] = nullcontext if own is None else own.current
+    def __init__(
+        self, cls: type[Any], arguments: dict[str, str], path: str, modules: Modules, own: OwnGPU
+    ) -> None:
+        self._own = own.current
         with self._own():
             self.model = cls()
         self.asks_ready = hasattr(self.model, "is_ready")
@@ -80,7 +82,7 @@ class PythonInstance:
             self.execute = self._no_execute
         else:
             self.is_async = inspect.iscoroutinefunction(execute)
-            self.execute = execute if own is None else own.around(execute, self.is_async)
+            self.execute = own.into(execute) if self.is_async else own.around(execute)
 
     def _no_execute(self, requests: list[InferenceRequest]) -> Any:
         raise TritonModelException(f"Python model {self.path} does not implement `execute` method.")
@@ -102,53 +104,13 @@ class PythonInstance:
         check = getattr(self.model, "is_ready", None)
         if check is None:
             return True
-        answer = check()
-        if inspect.isawaitable(answer):
-            import asyncio
+        with self._own():
+            answer = check()
+            if inspect.isawaitable(answer):
+                import asyncio
 
-            async def wait() -> Any:
-                return await answer
+                async def wait() -> Any:
+                    return await answer
 
-            answer = asyncio.run(wait())
+                answer = asyncio.run(wait())
         return answer is True
-
-
-class _OwnGPU:
-    """The current GPU of an instance, where there are several: its own, as in a process of its own.
-
-    On Triton each instance starts with the first GPU as its current one, and keeps what it makes current.
-    Here instances share threads, so the current GPU is put in place when a model is entered.
-    """
-
-    def __init__(self) -> None:
-        self._index = 0
-
-    @contextmanager
-    def current(self) -> Iterator[None]:
-        """Make it the thread's current one; what the model makes current is remembered."""
-        there = gpus()
-        if there is None or self._index >= there.count:  # simulated ones were taken away
-            yield
-            return
-        before = there.current()
-        there.set_current(self._index)
-        try:
-            yield
-        finally:
-            self._index = there.current()
-            there.set_current(before)
-
-    def around(self, execute: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
-        """Return an `execute` that works on the instance's GPU."""
-
-        def call(requests: Any) -> Any:
-            with self.current():
-                return execute(requests)
-
-        def start(requests: Any) -> Any:
-            there = gpus()
-            if there is not None and self._index < there.count:
-                there.set_current(self._index)  # and it stays: the thread is the instance's own
-            return execute(requests)
-
-        return start if is_async else call

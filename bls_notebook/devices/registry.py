@@ -105,9 +105,10 @@ def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda
         if count == 0 or (not even_with_cuda and cuda() is not None):
             _simulated = None
             return 0
-        from .simulated import machine
+        from .simulated import importing, machine
         from .simulated.backend import SimulatedGPUs
 
+        importing.watch()
         machine.set_gpus(count, capacity)
         if _simulated is None:
             _simulated = next((b for b in _classes.values() if b.simulated), None) or SimulatedGPUs()

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from operator import attrgetter
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from bls_notebook.devices import dlpack, observer
-from bls_notebook.devices.errors import DLPackError
 
 from .absent import is_absent
-from .machine import SimulatedGPU, SimulatedMemory, current_gpu
+from .machine import Block, SimulatedGPU, SimulatedMemory, current_gpu
+from .sharing import block_of_capsule, exported
 
 _Array = np.ndarray[Any, Any]
 _SCALARS = (bool, int, float, complex, np.generic)
@@ -31,7 +30,7 @@ _SCALARS = (bool, int, float, complex, np.generic)
 class Pointer:
     """Where an array's elements begin (`ndarray.data`)."""
 
-    mem: SimulatedMemory
+    mem: Block
     ptr: int
 
     @property
@@ -53,7 +52,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
     __array_priority__ = 100
 
     _host: _Array
-    _memory: SimulatedMemory
+    _memory: Block
 
     def __new__(cls, shape: Any = (), dtype: Any = float) -> ndarray:
         """Return an array without contents, as `cupy.ndarray(shape, dtype)`."""
@@ -225,10 +224,7 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
         """Return a DLPack capsule that shares the array's memory, and keeps it."""
         # A broadcast view, say, cannot be written to, and NumPy does not export it.
         array = self if self._host.flags.writeable else self.copy()
-        capsule = array._host.__dlpack__()
-        dlpack.move_capsule(capsule, array.__dlpack_device__())
-        _exported[dlpack.address_of_capsule(capsule)] = array._memory
-        return capsule
+        return exported(array._host.__dlpack__(), array._memory)
 
 
 # What does as NumPy's does. No work of the GPU: it may be had of an array of any GPU, whichever is current.
@@ -281,17 +277,18 @@ def place(host: _Array, gpu: SimulatedGPU | None = None) -> ndarray:
     if not (host.flags.c_contiguous or host.flags.f_contiguous):
         host = host.copy()
     memory = SimulatedMemory(current_gpu() if gpu is None else gpu, host)
-    return _over(memory.array(), memory)
+    return over(memory.array(), memory)
 
 
-def _over(host: _Array, memory: SimulatedMemory) -> ndarray:
+def over(host: _Array, memory: Block) -> ndarray:
+    """Return host memory that lies in a block as an array on the block's GPU."""
     array = object.__new__(ndarray)
     array._host = host
     array._memory = memory
     return array
 
 
-def _memory_of(host: _Array, known: tuple[SimulatedMemory, ...]) -> SimulatedMemory | None:
+def _memory_of(host: _Array, known: tuple[Block, ...]) -> Block | None:
     """The block that a host array lies in; `known` are those that cannot be found by its bases."""
     base: Any = host
     while isinstance(base, np.ndarray):
@@ -302,13 +299,13 @@ def _memory_of(host: _Array, known: tuple[SimulatedMemory, ...]) -> SimulatedMem
     return next((m for m in known if m.size and m.ptr <= start < m.ptr + m.size), None)
 
 
-def wrapped(result: Any, *known: SimulatedMemory) -> Any:
+def wrapped(result: Any, *known: Block) -> Any:
     """Return what NumPy computed as it is on the GPU: new arrays count, views of old ones do not."""
     if isinstance(result, np.ndarray):
         if result.dtype.hasobject:
             raise TypeError(f"Unsupported dtype {result.dtype}")
         memory = _memory_of(result, known)
-        return place(result) if memory is None else _over(result, memory)
+        return place(result) if memory is None else over(result, memory)
     if isinstance(result, np.generic):
         return place(np.array(result))
     if isinstance(result, (list, tuple)) and any(isinstance(r, (np.ndarray, np.generic)) for r in result):
@@ -365,7 +362,7 @@ def unwrapped(value: Any, indices: bool = False) -> Any:
     return value
 
 
-def _memories(args: Any) -> Iterator[SimulatedMemory]:
+def _memories(args: Any) -> Iterator[Block]:
     for value in args:
         if isinstance(value, ndarray):
             yield value._memory
@@ -373,23 +370,7 @@ def _memories(args: Any) -> Iterator[SimulatedMemory]:
             yield from _memories(value)
 
 
-# By the address of what a capsule holds.
-_exported: WeakValueDictionary[int, SimulatedMemory] = WeakValueDictionary()
-
-
 def array_of(capsule: object) -> ndarray:
-    """Return the memory of a capsule that `ndarray.toDlpack` made, without a copy. The capsule is used up.
-
-    Raises
-    ------
-    DLPackError
-        It holds anything else.
-    """
-    kind, index = dlpack.device_of_capsule(capsule)
-    memory = _exported.pop(dlpack.address_of_capsule(capsule), None)
-    if kind not in dlpack.CUDA_DEVICES or memory is None:
-        raise DLPackError(
-            f"The DLPack capsule holds memory of device type {kind}, number {index}, which is not that of a "
-            "simulated GPU"
-        )
-    return _over(dlpack.view_of_capsule(capsule), memory)
+    """Return the memory of a capsule that `exported` gave as an array, without a copy. It is used up."""
+    memory = block_of_capsule(capsule)
+    return over(dlpack.view_of_capsule(capsule), memory)

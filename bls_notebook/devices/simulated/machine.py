@@ -39,6 +39,7 @@ class SimulatedGPU:
         self.index = index
         self.capacity = capacity
         self._used = 0
+        self.peak = 0  # the most that was in use at once
         self._freed: deque[int] = deque()
         self._lock = threading.RLock()
         self._settling = False
@@ -78,46 +79,43 @@ class SimulatedGPU:
         with self._lock:
             self.check(size)
             self._used += size
+            self.peak = max(self.peak, self._used)
 
     def free(self, size: int) -> None:
         """Count bytes as free."""
         self._freed.append(size)
 
 
-class SimulatedMemory:
-    """A block of a simulated GPU's memory. Arrays over it have it as their base, and so keep it.
+class Block:
+    """A block of a simulated GPU's memory, counted for as long as this object lives.
 
     Parameters
     ----------
     gpu : SimulatedGPU
-    host : numpy.ndarray
-        Memory that nobody else has; it stands in for the GPU's.
+    ptr : int
+        The block's address. It is the host's, so whoever takes it for one of CUDA gets CUDA's error.
+    size : int
+        In bytes.
 
     Attributes
     ----------
     key : int
         Below 0, and unique for as long as the process lives.
-    ptr : int
-        The block's address. It is the host's, so whoever takes it for one of CUDA gets CUDA's error.
-    size : int
-        In bytes.
     """
 
-    __slots__ = ("__array_interface__", "__weakref__", "_host", "_taken", "gpu", "key", "ptr", "size")
+    __slots__ = ("__weakref__", "_taken", "gpu", "key", "ptr", "size")
 
-    def __init__(self, gpu: SimulatedGPU, host: _Array) -> None:
+    def __init__(self, gpu: SimulatedGPU, ptr: int, size: int) -> None:
         self._taken = False
         self.gpu = gpu
         self.key = next(_keys)
-        self.size = int(host.nbytes)
-        gpu.take(self.size)
+        self.ptr = ptr
+        self.size = size
+        gpu.take(size)
         self._taken = True
-        self._host = host
-        self.ptr = int(host.ctypes.data)
-        self.__array_interface__ = {**host.__array_interface__, "data": (self.ptr, False)}
         watching = observer.current
         if watching is not None:
-            watching.allocated(gpu.device.name, self.key, self.size)
+            watching.allocated(gpu.device.name, self.key, size)
 
     @property
     def device(self) -> Device:
@@ -129,10 +127,6 @@ class SimulatedMemory:
         """Number of the GPU that it is on."""
         return self.gpu.index
 
-    def array(self) -> _Array:
-        """Return the block as a host array that keeps it."""
-        return np.asarray(self)
-
     def __del__(self) -> None:
         if self._taken:
             self.gpu.free(self.size)
@@ -142,6 +136,28 @@ class SimulatedMemory:
 
     def __repr__(self) -> str:
         return f"<{self.size:,} bytes of {self.gpu.device.label}>"
+
+
+class SimulatedMemory(Block):
+    """A block of arrays. They have it as their base, and so keep it.
+
+    Parameters
+    ----------
+    gpu : SimulatedGPU
+    host : numpy.ndarray
+        Memory that nobody else has; it stands in for the GPU's.
+    """
+
+    __slots__ = ("__array_interface__", "_host")
+
+    def __init__(self, gpu: SimulatedGPU, host: _Array) -> None:
+        super().__init__(gpu, int(host.ctypes.data), int(host.nbytes))
+        self._host = host
+        self.__array_interface__ = {**host.__array_interface__, "data": (self.ptr, False)}
+
+    def array(self) -> _Array:
+        """Return the block as a host array that keeps it."""
+        return np.asarray(self)
 
 
 _gpus: tuple[SimulatedGPU, ...] = ()

@@ -88,6 +88,9 @@ def array(
         return place(np.array(obj._host, dtype=dtype, ndmin=ndmin))
     if isinstance(obj, (list, tuple)) and _has_array(obj):
         return place(np.array(_hosts(obj), dtype=dtype, ndmin=ndmin))
+    if not isinstance(obj, np.ndarray) and _is_of_gpu(obj):
+        shared = array_of(obj.__dlpack__())
+        return array(shared, dtype, copy, order, subok, ndmin)
     started = perf_counter_ns()
     host = np.array(obj, dtype=dtype, order="F" if order == "F" else "C", ndmin=ndmin)
     if host.dtype.kind not in "biufc":
@@ -96,6 +99,14 @@ def array(
     if isinstance(obj, np.ndarray):
         observer.moved("transfer", obj, out, perf_counter_ns() - started)
     return out
+
+
+def _is_of_gpu(value: Any) -> bool:
+    """Whether something is a tensor of another library on a GPU."""
+    try:
+        return value.__dlpack_device__()[0] in dlpack.CUDA_DEVICES
+    except (AttributeError, TypeError):
+        return False
 
 
 def asarray(a: Any, dtype: Any = None, order: str | None = None, *, blocking: bool = False) -> ndarray:

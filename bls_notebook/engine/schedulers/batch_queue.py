@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -112,23 +112,12 @@ class Plan:
     ended: str = field(default="", compare=False)
 
 
-class Waits(Protocol):
-    """What `form` needs to know of what waits: see `Waiting`."""
-
-    @property
-    def rows(self) -> int: ...
-    @property
-    def key(self) -> Hashable: ...
-    @property
-    def since(self) -> int: ...
-
-
-def form(waiting: Iterable[Waits], now: int, rules: BatchRules) -> Plan:
+def form(waiting: Iterable[Waiting], now: int, rules: BatchRules) -> Plan:
     """Return which requests an idle instance should run now.
 
     Parameters
     ----------
-    waiting : iterable of Waiting, or of what has their rows, key and since
+    waiting : iterable of Waiting
         In the order in which they are to be served.
     now : int
     rules : BatchRules

@@ -22,6 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import FrameType
 from typing import Any
 
+from bls_notebook.devices.simulated import entering
 from bls_notebook.engine.description import THREAD_HOME, ModelHome, home_of
 from bls_notebook.engine.model_threads import to_be_started
 from bls_notebook.pb_utils._runtime import caller_var
@@ -101,6 +102,8 @@ def follow() -> None:
         if owner is not None:
             setattr(self, THREAD_HOME, owner)
             to_be_started(self)
+            if entering.here() is not None:
+                self.run = entering.carried(self.run)  # type: ignore[method-assign]
         start(self)
 
     @functools.wraps(submit)
@@ -108,7 +111,7 @@ def follow() -> None:
         self: ThreadPoolExecutor, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
     ) -> Future[Any]:
         if not isinstance(self, _INTERPRETERS):  # what they run is pickled
-            fn = _Work(fn, _owner())
+            fn = _Work(entering.carried(fn), _owner())
         future: Future[Any] = submit(self, fn, *args, **kwargs)
         return future
 
