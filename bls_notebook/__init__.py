@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from .observe.records.profiles.comparison import Comparison, load_comparison
     from .observe.records.profiles.overlap import Overlap
     from .observe.records.profiles.session import Session, load_session
+    from .observe.records.profiles.tuning import Tuning
     from .repository.inspecting.inspection import Inspection, inspect
     from .repository.profiling.comparing import compare
+    from .repository.profiling.tuning import tune
     from .repository.trying.trial import try_repository
 
 __version__ = "0.1.0"
@@ -54,6 +56,7 @@ __all__ = [
     "RepositoryClosedError",
     "Response",
     "Session",
+    "Tuning",
     "compare",
     "cupy",
     "current_repository",
@@ -71,6 +74,7 @@ __all__ = [
     "simulate_gpus",
     "track_memory",
     "try_repository",
+    "tune",
     "unload_ipython_extension",
 ]
 
@@ -81,6 +85,7 @@ _LATER = {
     "Overlap": "observe.records.profiles.overlap",
     "Profile": "engine.recording.profile",
     "Session": "observe.records.profiles.session",
+    "Tuning": "observe.records.profiles.tuning",
     "compare": "repository.profiling.comparing",
     "judge": "observe.analysis.claims",
     "inspect": "repository.inspecting.inspection",
@@ -91,6 +96,7 @@ _LATER = {
     "profile": "engine.recording.profile",
     "track_memory": "engine.recording.memory_track",
     "try_repository": "repository.trying.trial",
+    "tune": "repository.profiling.tuning",
 }
 
 # In this process only; inside Triton's own stub, its module is there already and stays.

@@ -30,6 +30,7 @@ _ONE = {
     "Comparison": "session.comparison.comparison_document",
     "Overlap": "session.overlap.overlap_document",
     "Tried": "records.tried.tried_document",
+    "Tuning": "session.tuning.tuning_document",
     "DeviceTable": "records.devices.devices_document",
     "TensorView": "inspection.tensors.tensor_view_document",
     "ResponseView": "inspection.tensors.response_view_document",
@@ -126,6 +127,8 @@ def _widget(kind: str, value: Any, width: int) -> Any:
     if kind == "Overlap" and value.written.spans:
         both = (value.written, value.ahead) if value.rounds else (value.written,)
         return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(*both))
+    if kind == "Tuning" and value.then is not None:
+        return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(value.gathered, value.then))
     if kind == "Session" and value.spans:
         return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(value, titled=False))
     return None

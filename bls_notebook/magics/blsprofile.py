@@ -28,13 +28,15 @@ PARSER = Parser(
     "Runs one workload in two ways, N requests by exec one after the other and by async_exec all at "
     "once, and shows both on one time axis, with a sentence that says why async helped, or did not: "
     "too few instances, Python's lock, exec in a coroutine, a coroutine that blocks, batches, busy "
-    "processors, or too little work; and what would help, with what that is predicted to bring. "
+    "processors, or too little work; and what would help, with what that is predicted to bring. --tune looks "
+    "for the smallest setting that gets there. "
     "INPUT=EXPRESSION is an input by its name, as for %bls. Warmed up, repeated in random order; medians "
     "are compared. %%blsprofile profiles a cell. In scripts: bls.compare().",
     """\
   %blsprofile digit_reader IMAGE=image -n 8
   %blsprofile resize IN=x --instances 1,2,4 --verify
   %blsprofile digit_reader IMAGE=image --overlap
+  %blsprofile digit_reader IMAGE=image -n 16 --tune --verify --save model_analyzer.yaml
   found = %blsprofile add_sub INPUT0=a INPUT1=a + b --repeat 9
 """,
 )
@@ -51,6 +53,12 @@ _add(
     "proven by running MODEL as it is with these calls sent ahead",
 )  # fmt: skip
 _add(
+    "--tune", action="store_true",
+    help="instead: the smallest setting that gets N requests at once near the best there is (instances of "
+    "every model that they reach, and batches), the lines of config.pbtxt to change, and a configuration for "
+    "Model Analyzer on a server; --verify runs it",
+)  # fmt: skip
+_add(
     "--instances", type=_counts, metavar="1,2,4",
     help="measure these instance counts too, of the models that requests queue for, else of MODEL; "
     "afterwards the instances are the ones from before",
@@ -61,10 +69,15 @@ _add(
 )  # fmt: skip
 _add(
     "--verify", action="store_true",
-    help="run the change that is predicted to help most, if it is one of instance counts",
+    help="run the change that is predicted to help most, if it is one of instance counts, or what --tune "
+    "found",
 )  # fmt: skip
 _add("--into", type=identifier, metavar="NAME", help="a variable for the comparison")
-_add("--save", metavar="FILE", help="a file for it, for bls.load_comparison; compressed if it ends with .gz")
+_add(
+    "--save", metavar="FILE",
+    help="a file for it, for bls.load_comparison; compressed if it ends with .gz. With --tune .pbtxt is for "
+    "the lines to change, .yaml for Model Analyzer",
+)  # fmt: skip
 _add("-q", "--quiet", action="store_true", help="show nothing")
 
 CELL_PARSER = Parser(
@@ -102,6 +115,8 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
         name: evaluate(expression, variables, f"%blsprofile: input {name}")
         for name, expression in read.inputs.items()
     }
+    if arguments.tune:
+        return _tuned(notebook, arguments, inputs)
     if arguments.overlap:
         if arguments.instances or arguments.verify or arguments.save:
             PARSER.error("--overlap compares a model with itself: leave --instances, --verify and --save out")
@@ -123,6 +138,23 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
         notebook.say(f"%blsprofile: --verify: nothing to run, as {why}", "info")
     save(notebook, "%blsprofile", found, arguments.save, "load_comparison")
     fail_on(notebook, [setting.problem for setting in found.settings if setting.problem], found)
+    return None if arguments.quiet else found
+
+
+def _tuned(notebook: Notebook, arguments: argparse.Namespace, inputs: dict[str, object]) -> object:
+    """Find the smallest setting."""
+    if arguments.instances or arguments.overlap:
+        PARSER.error("--tune looks for instance counts itself: leave --instances and --overlap out")
+    if arguments.save and not arguments.save.endswith((".yaml", ".yml", ".pbtxt")):
+        PARSER.error(
+            f"--save: got {arguments.save!r}, expected a name that ends with .yaml (for Model Analyzer) or "
+            ".pbtxt (the lines to change)"
+        )
+    options = {} if arguments.count is None else {"n": arguments.count}
+    with reported(notebook):
+        found = bls.tune(arguments.model, inputs, verify=arguments.verify, repeat=arguments.repeat, **options)
+    notebook.assign(arguments.into, found)
+    save(notebook, "%blsprofile", found, arguments.save)
     return None if arguments.quiet else found
 
 

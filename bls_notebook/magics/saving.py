@@ -21,8 +21,8 @@ def check_file(parser: Parser, file: str | None) -> None:
         parser.error(f"--save: got {file!r}, expected a file in a folder that exists")
 
 
-def save(notebook: Notebook, magic: str, what: Any, file: str | None, reader: str) -> None:
-    """Write it to a file; what goes wrong is told, as nothing else is lost then."""
+def save(notebook: Notebook, magic: str, what: Any, file: str | None, reader: str = "") -> None:
+    """Write it to a file, for a function of `bls` where there is one; what goes wrong is told."""
     if not file:
         return
     try:
@@ -31,7 +31,7 @@ def save(notebook: Notebook, magic: str, what: Any, file: str | None, reader: st
         notebook.say(f"{magic}: --save: {file}: {error}", "error")
     else:
         readable = reader != "load_session" or path.name.endswith((".json", ".json.gz"))
-        readable = readable and not path.name.endswith((".trace.json", ".pickle"))
+        readable = bool(reader) and readable and not path.name.endswith((".trace.json", ".pickle"))
         hint = f"bls.{reader}({file!r}) reads it" if readable else ""
         if path.suffix == ".pickle":
             hint = "drop it on pytorch.org/memory_viz"

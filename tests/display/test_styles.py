@@ -45,6 +45,7 @@ from tests.display.samples import (
 )
 from tests.display.test_comparison import comparison, overlap
 from tests.display.test_session import pipeline
+from tests.display.test_tuning import tuning
 
 # The parts of the stylesheet, and the widgets' files, whose classes have a prefix each.
 WIDGETS = {
@@ -72,7 +73,7 @@ ONE: list[Any] = [
     tried(requests=("%bls a",) * 5),
     DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),
     Session((), (), 1), pipeline(), pipeline().statistics(), difference(pipeline(), pipeline(2)),
-    comparison(), overlap(), Judgement("called a", False, "nothing", "Call it."),
+    comparison(), overlap(), tuning(), Judgement("called a", False, "nothing", "Call it."),
     *(make() for make in lifetimes_samples.ALL.values()),
 ]  # fmt: skip
 MANY: list[list[Any]] = [

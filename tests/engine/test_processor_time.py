@@ -37,7 +37,7 @@ def test_the_switch_interval_is_put_back_and_the_probe_ends(error: type[BaseExce
 def test_the_lock_is_held_by_python_and_not_by_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     # Asking for the lock takes so long that nothing else can.
     monkeypatch.setattr(processor_time, "_SWITCH", 0.1)
-    monkeypatch.setattr(processor_time, "_LATE", 0.08)
+    monkeypatch.setattr(processor_time, "_LATE_NS", 80_000_000)
     monkeypatch.setattr(processor_time, "_SAMPLES", 4)
     monkeypatch.setattr(processor_time, "_LONGEST", 10.0)
     assert held_part(lambda: sum(i * i for i in range(1_000_000))) > 0.5

@@ -91,6 +91,21 @@ def test_calls_that_could_overlap(sender) -> None:
     assert "leave --instances, --verify and --save out" in refused.text + refused.stderr
 
 
+def test_the_smallest_setting(sender, tmp_path: Path) -> None:
+    sender(SLEEPER)
+    file = tmp_path / "changes.pbtxt"
+    shown = sender(f"found = %blsprofile sleeper IN=[1.0] -n 2 --tune --repeat 1 --save {file}\nfound")
+    assert "With 2 instances of `sleeper`, 2 requests at once take" in words(shown.text)
+    assert "What to change in config.pbtxt" in shown.html
+    assert "instance_group [{ count: 2 kind: KIND_CPU }]" in file.read_text()
+    for options, message in (
+        ("--overlap", "leave --instances and --overlap out"),
+        ("--save x.json", "expected a name that ends with .yaml"),
+    ):
+        refused = sender(f"%blsprofile sleeper IN=[1.0] --tune {options}")
+        assert message in refused.text + refused.stderr
+
+
 def test_into_save_and_quiet(sender, tmp_path: Path) -> None:
     file = tmp_path / "c.json.gz"
     shown = sender(f"%blsprofile times IN=images -n 2 --repeat 1 -q --into kept --save {file}")

@@ -21,10 +21,15 @@ _TOKEN = re.compile(
 
 def config_document(name: str, pbtxt: str) -> Document:
     """Show a config under the name of its model; never cut, so that it can be copied."""
-    shown = tag("pre", _coloured(pbtxt.rstrip().expandtabs(4)), cls="config-text")
-    whole = Both(lambda _: [visible(pbtxt.rstrip(), lines=True)], shown)
     named = Line([parts.name(name), parts.quiet("config.pbtxt")])
-    return Document([Forms([Line([f"config.pbtxt of {name}"], mark="#")], [named]), whole], styles="config")
+    heading = Forms([Line([f"config.pbtxt of {name}"], mark="#")], [named])
+    return Document([heading, config_block(pbtxt)], styles="config")
+
+
+def config_block(pbtxt: str) -> Both:
+    """Show lines of a config (YAML looks well too); the stylesheet is ``config``."""
+    shown = tag("pre", _coloured(pbtxt.rstrip().expandtabs(4)), cls="config-text")
+    return Both(lambda _: [visible(pbtxt.rstrip(), lines=True)], shown)
 
 
 def _coloured(pbtxt: str) -> Html:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.html import prose, tag
+from bls_notebook.display.html import join, prose, tag
 from bls_notebook.display.units import count
 from bls_notebook.observe.records.tried import Tried, TriedModel
 from bls_notebook.observe.visible import visible
@@ -33,7 +33,7 @@ def _blocks(tried: Tried) -> Iterator[doc.Block]:
         *([f"{len(by_kind['absent'])} not at all"] if by_kind["absent"] else []),
     ]
     facts = parts.dots(count(len(tried.models), "model"), *counts, parts.time(tried.seconds))
-    yield doc.Line([parts.name(tried.folder), facts], mark="✓" if not by_kind["absent"] else "!")
+    yield doc.Line([parts.name(tried.folder), parts.quiet(facts)], mark="✓" if not by_kind["absent"] else "!")
     if tried.left:
         words = f"interrupted: {count(len(tried.left), 'model')} not loaded: {_listed(tried.left, 12)}"
         line = f"`%tritonrepo load {_listed(tried.left, 3, ' ')}`"
@@ -47,32 +47,36 @@ def _blocks(tried: Tried) -> Iterator[doc.Block]:
         names = ", ".join(m.name for m in plain)
         fold = doc.Fold(f"{len(plain)} more models are real, each as it is", [_table(plain)])
         yield doc.Forms([doc.Note("real, as they are", names)], [fold])
+    yield from _requests(tried)
     for note in tried.notes:
         yield doc.Words(parts.quiet(parts.coded(note)), gap=True)
     if by_kind["stub"]:
         said = "answers that go through a stub say so: `response.stubs`; what they contain is made up"
         yield doc.Words(parts.quiet(parts.coded(said)))
-    yield from _requests(tried)
 
 
 def _table(models: Sequence[TriedModel]) -> doc.Table:
     columns = [
         doc.Column("model"), doc.Column("backend"), doc.Column("is"),
-        doc.Column("load time", "t", in_html=False), doc.Column("why", in_text=True),
-        doc.Column("to make it real", in_text=False),
+        doc.Column("load time", "t"), doc.Column("why, and what makes it real"),
     ]  # fmt: skip
     rows = [row for model in models for row in _rows(model)]
     return doc.Table("Models that were tried", columns, rows, indent="", last="wrap", most=28)
 
 
 def _rows(model: TriedModel) -> Iterator[doc.Row]:
+    """A row, and in text a second one for what to do."""
     said, cls = _KINDS.get(model.kind, (model.kind, ""))
     kind = doc.Piece(said, tag("span", said, cls=cls))
-    first = (parts.name(model.name), parts.quiet(model.backend), kind, parts.time(model.seconds))
-    why = doc.Piece(model.why, parts.coded(model.why).html, cls="wrap")
-    remedy = doc.Piece(model.remedy, parts.coded(model.remedy).html, cls="wrap")
-    yield doc.Row([*first, why, remedy], only="html")
-    yield doc.Row([*first, model.why], only="text")
+    why = parts.coded(model.why).html
+    remedy = tag("div", "→ ", parts.coded(model.remedy).html, cls="tried-remedy") if model.remedy else ""
+    yield doc.Row([
+        parts.name(model.name),
+        parts.quiet(model.backend),
+        kind,
+        parts.time(model.seconds),
+        doc.Piece(model.why, join(why, remedy), cls="wrap"),
+    ])  # fmt: skip
     if model.remedy:
         yield doc.Row(["", "", f"→ {model.remedy}"], only="text")
 

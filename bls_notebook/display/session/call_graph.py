@@ -10,6 +10,7 @@ from bls_notebook.observe.visible import visible
 _EMPTY = "no calls: nothing was sent to a model while the profile was on"
 _NOTEBOOK = "notebook"
 _RED = "#d64545"
+_AMBER = "#b9770e"
 _LONGEST = 48  # characters of a name
 _DRAWN = 200  # edges; Mermaid refuses more than 500
 
@@ -62,6 +63,10 @@ def call_graph_mermaid(graph: CallGraph) -> str:
         lines.append(f"  classDef circle stroke:{_RED},stroke-width:2.5px")
         inside = ",".join(names[n.name] for n in graph.nodes if n.cycle and n.name in shown)
         lines.append(f"  class {inside} circle")
+    stubs = [names[n.name] for n in graph.nodes if n.stub and n.name in shown]
+    if stubs:
+        lines.append(f"  classDef stub stroke:{_AMBER},stroke-width:1.5px,stroke-dasharray:5 4")
+        lines.append(f"  class {','.join(stubs)} stub")
     return "\n".join(lines) + "\n"
 
 
@@ -70,7 +75,7 @@ def _facts(node: Node) -> list[str]:
     calls = count(node.calls, "call")
     if 0 < node.executions < node.calls and not node.errors:
         calls += f" in {node.executions:,} executions"
-    out = [calls]
+    out = ["a stub", calls] if node.stub else [calls]
     if node.executions:
         out.append(f"own {ns(node.self_time)}")
     if node.waiting:

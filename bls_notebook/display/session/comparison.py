@@ -40,6 +40,9 @@ def comparison_document(comparison: Comparison, *, widget: Any = None) -> Docume
         marked = [Row(cells, "session-advised" if cells[0] == str(verdict.count) else "") for cells in rows]
         columns = [Column(head, "r") for head in heads]
         blocks.append(Table("What other instance counts bring", columns, marked))
+    if verdict.count:
+        hint = "`%blsprofile --tune` (`bls.tune`) looks for the smallest setting, of each model by itself."
+        blocks.append(Words(parts.quiet(parts.coded(hint)), indent="  "))
     if comparison.verification is not None:
         said = _verified(comparison.verification)
         shown = join(tag("b", "verified"), tag("span", parts.coded(said).html), by=" ")

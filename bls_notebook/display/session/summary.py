@@ -137,7 +137,7 @@ def _cells(model: ModelStatistics, figures: SessionStatistics) -> list[str]:
 
 
 def _remarks(model: ModelStatistics) -> list[str]:
-    out = []
+    out = ["a stub"] if model.stub else []
     if model.instances > 1:
         out.append(count(model.instances, "instance"))
     if 0 < model.executions < model.requests - model.cached - model.failed - model.cancelled:

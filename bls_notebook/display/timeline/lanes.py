@@ -28,7 +28,7 @@ class Lane:
 
     ``kind`` is notebook, instance, idle (all instances of a model that did nothing), refused (requests of a
     model that never ran) or gpu; ``name`` is the instance's, says which are idle, or is the device's;
-    ``rows`` and ``waits`` count its rows of blocks and of queued requests.
+    ``rows`` and ``waits`` count its rows of blocks and of queued requests. A ``stub`` answers in its place.
     """
 
     kind: str
@@ -37,6 +37,7 @@ class Lane:
     version: int = 0
     rows: int = 1
     waits: int = 0
+    stub: bool = False
 
     @property
     def label(self) -> str:
@@ -47,7 +48,9 @@ class Lane:
             return f"{self.name} idle"
         if self.kind == "notebook":
             return ""
-        return _short(self.name, self.model) if self.kind == "instance" else "device"
+        if self.kind != "instance":
+            return "device"
+        return " ".join(filter(None, (_short(self.name, self.model), "stub" * self.stub)))
 
     @property
     def title(self) -> str:
@@ -124,8 +127,9 @@ def lay_out(session: Session) -> Layout:
     for which, members in enumerate(_by_lane(device, len(keys))):
         if members:
             rows[which] = places.on_device(members)
+    stubs = {(model.name, model.version) for model in session.models if model.stub}
     lanes = tuple(
-        Lane(kind, name, model, version, rows[i], waits[i])
+        Lane(kind, name, model, version, rows[i], waits[i], (model, version) in stubs)
         for i, (kind, name, model, version) in enumerate(keys)
     )
     row, wait, first, part, parts = places.row, places.wait, places.first, places.part, places.parts

@@ -11,14 +11,17 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 _SWITCH = 0.015  # seconds that a thread which wants the lock waits before it asks for it
 _SLEEP = 0.001
-_LATE = _SLEEP + 0.7 * _SWITCH
+_SLEEP_NS = round(1e9 * _SLEEP)
+_LATE_NS = round(1e9 * (_SLEEP + 0.7 * _SWITCH))
+_HELD = 1_000_000  # ns: later than asked, of one model's work: less is what waking up takes
 _SAMPLES = 12
 _LONGEST = 0.5
 
@@ -147,24 +150,54 @@ def held_part(run: Callable[[], object]) -> float:
     float
         0 to 1; -1 if there were too few samples.
     """
-    samples: list[tuple[float, bool]] = []
+    return held_of(looked_at(run))
+
+
+class Looked(NamedTuple):
+    """What a thread saw that woke up when it had slept; ns, by `time.perf_counter_ns`.
+
+    From ``begin`` to ``end`` the other threads had so much processor time (``cpu``); ``late`` is how much
+    longer it was than the sleep, without what the thread waited for a processor.
+    """
+
+    begin: int
+    end: int
+    cpu: int
+    late: int
+
+    def took_late(self) -> tuple[int, bool]:
+        """Return how long it was without waits for a processor, and whether Python's lock was held."""
+        return _SLEEP_NS + self.late, self.late > _HELD
+
+
+def held_of(looks: Sequence[Looked]) -> float:
+    """Return what `held_part` does, of looks."""
+    if len(looks) < 3:
+        return -1.0
+    times = [_SLEEP_NS + look.late for look in looks]
+    return sum(took for took in times if took > _LATE_NS) / sum(times)
+
+
+def looked_at(run: Callable[[], object]) -> list[Looked]:
+    """Look again and again at the clocks of a run; see `held_part`."""
+    looks: list[Looked] = []
     stop = threading.Event()
 
-    def sample() -> None:
+    def look() -> None:
         with contextlib.ExitStack() as stack:
             own = -1
             with contextlib.suppress(OSError):
                 own = stack.enter_context(_OWN.open("rb")).fileno()
-            now, waited = time.perf_counter(), _has_waited(own)
+            now, used, waited = time.perf_counter_ns(), _others_time(), _has_waited(own)
             while not stop.is_set():
                 time.sleep(_SLEEP)
                 # The clock and the wait of the same moment, as asking may itself have to wait for the lock.
-                before, had_waited = now, waited
-                now, waited = time.perf_counter(), _has_waited(own)
-                took = now - before - (waited - had_waited)
-                samples.append((took, took > _LATE))
+                before, had_used, had_waited = now, used, waited
+                now, used, waited = time.perf_counter_ns(), _others_time(), _has_waited(own)
+                late = now - before - (waited - had_waited) - _SLEEP_NS
+                looks.append(Looked(before, now, used - had_used, late))
 
-    thread = threading.Thread(target=sample, name="bls-lock-probe", daemon=True)
+    thread = threading.Thread(target=look, name="bls-lock-probe", daemon=True)
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:
@@ -172,18 +205,20 @@ def held_part(run: Callable[[], object]) -> float:
         begun = time.perf_counter()
         while True:
             run()
-            if len(samples) >= _SAMPLES or time.perf_counter() - begun > _LONGEST:
+            if len(looks) >= _SAMPLES or time.perf_counter() - begun > _LONGEST:
                 break
-        seen = samples[:]
+        return looks[:]
     finally:
         stop.set()
         sys.setswitchinterval(before)
         thread.join()
-    if len(seen) < 3:
-        return -1.0
-    return sum(took for took, late in seen if late) / sum(took for took, _ in seen)
 
 
-def _has_waited(schedstat: int) -> float:
-    """How long the thread of an open file has waited for processors, s; 0 where there is none."""
-    return 0.0 if schedstat < 0 else int(os.pread(schedstat, 80, 0).split()[1]) / 1e9
+def _others_time() -> int:
+    """Return the processor time of the other threads of this process, ns."""
+    return time.process_time_ns() - time.thread_time_ns()
+
+
+def _has_waited(schedstat: int) -> int:
+    """How long the thread of an open file has waited for processors, ns; 0 where there is none."""
+    return 0 if schedstat < 0 else int(os.pread(schedstat, 80, 0).split()[1])

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,23 @@ class Plan:
     ended: str = field(default="", compare=False)
 
 
-def form(waiting: Iterable[Waiting], now: int, rules: BatchRules) -> Plan:
+class Waits(Protocol):
+    """What `form` needs to know of what waits: see `Waiting`."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def key(self) -> Hashable: ...
+    @property
+    def since(self) -> int: ...
+
+
+def form(waiting: Iterable[Waits], now: int, rules: BatchRules) -> Plan:
     """Return which requests an idle instance should run now.
 
     Parameters
     ----------
-    waiting : iterable of Waiting
+    waiting : iterable of Waiting, or of what has their rows, key and since
         In the order in which they are to be served.
     now : int
     rules : BatchRules

@@ -111,6 +111,11 @@ class DynamicBatcher(BatchScheduler):
             self.call = inline_call(model, self, self._look)  # type: ignore[assignment,method-assign]
         self._grows_at: int | None = None  # when a batch that waits for more need wait no longer
 
+    def rule(self, rules: BatchRules) -> None:
+        """Form batches by other rules from now on: for who measures some."""
+        with self._lock:
+            self._rules = rules
+
     def _accept(self, ticket: Ticket, now: int) -> InferenceResponse | None:
         request = ticket.request
         assert request is not None

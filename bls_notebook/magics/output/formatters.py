@@ -24,6 +24,7 @@ _NAMES = (
     "observe.records.devices.DeviceTable",
     "observe.records.findings.Findings",
     "observe.records.profiles.overlap.Overlap",
+    "observe.records.profiles.tuning.Tuning",
     "observe.records.errors.ErrorRecord",
     "observe.records.repository.MessageRecord",
     "observe.records.repository.ModelRecord",

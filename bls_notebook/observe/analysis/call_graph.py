@@ -19,6 +19,7 @@ class Node(Record):
 
     Of its time in `execute`, ``self_time`` is its own work and ``waiting`` was spent while a callee was under
     way (an execution counts once, whatever its batch); ``queued`` is the time that requests to it waited. ns.
+    A ``stub`` answered in its place.
     """
 
     FORMER_NAMES: ClassVar[Mapping[str, str]] = {"own": "self_time"}
@@ -32,6 +33,7 @@ class Node(Record):
     errors: int = 0
     ensemble: bool = False
     cycle: bool = False
+    stub: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -98,11 +100,15 @@ def call_graph(session: SessionData) -> CallGraph:
         for child in children:
             edges[caller, label(child, several)].append(child)
     cycles = _on_cycles(edges)
+    stubs = {(model.name, model.version) for model in session.models if model.stub}
     nodes: defaultdict[str, list[Span]] = defaultdict(list)
     for span in session.spans:
         nodes[label(span, several)].append(span)
     return CallGraph(
-        tuple(_node(n, spans, tree, n in cycles) for n, spans in sorted(nodes.items())),
+        tuple(
+            _node(n, spans, tree, n in cycles, (spans[0].model, spans[0].version) in stubs)
+            for n, spans in sorted(nodes.items())
+        ),
         tuple(
             _edge(caller, callee, calls, parallel, tree, caller in cycles and callee in cycles[caller])
             for (caller, callee), calls in sorted(edges.items())
@@ -110,7 +116,7 @@ def call_graph(session: SessionData) -> CallGraph:
     )
 
 
-def _node(name: str, spans: list[Span], tree: SpanTree, cycle: bool) -> Node:
+def _node(name: str, spans: list[Span], tree: SpanTree, cycle: bool, stub: bool) -> Node:
     executions = {tree.execution(s.id) for s in spans if s.ran}
     served = sum(total([serving(tree.members[e][0])]) for e in executions)
     self_time = sum(total(tree.self_time(e)) for e in executions)
@@ -124,6 +130,7 @@ def _node(name: str, spans: list[Span], tree: SpanTree, cycle: bool) -> Node:
         sum(s.state == "error" for s in spans),
         tree.is_ensemble(spans[0]),
         cycle,
+        stub,
     )
 
 

@@ -1,7 +1,8 @@
 """Requests seen one at a time, replayed all at once with any instance counts: how long would it take?
 
 A recipe is a request with its own work and the requests that it sent, each with what it waited for. The
-replay knows instances, queues and batches, and no limit of processors: `verdict` adds that one.
+replay knows instances, queues and batches; processors only where it is told of a `Machine`: else `verdict`
+adds what these allow.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, count
+from typing import NamedTuple
 
 from bls_notebook.observe.analysis.span_tree import SpanTree
+from bls_notebook.observe.analysis.tuning.sharing import Machine, Sharing
 from bls_notebook.observe.records.profiles.spans import ModelSeen, SessionData, Span
 
 Key = tuple[str, int]
@@ -21,6 +24,31 @@ Key = tuple[str, int]
 Batches = Mapping[Key, tuple[int, int]]
 """Of a model that serves batches: how many requests at most, and how long its `execute` takes (ns)."""
 UNLIMITED = 1 << 30
+
+
+class Queued(NamedTuple):
+    """A request that waits for an instance: since when, its rows, and what it calls at its end."""
+
+    recipe: Recipe
+    rows: int
+    since: int
+    done: Callable[[], None]
+    key: None = None  # all may share a batch
+
+
+class Batcher(NamedTuple):
+    """How a model forms batches: of a queue at a time, how many to run now, or when to look again.
+
+    ``time`` is how long an `execute` takes by the rows of its batch, ns; a request alone takes its own time.
+    """
+
+    form: Callable[[Sequence[Queued], int], tuple[int, int | None]]
+    time: Callable[[int], int]
+
+    @staticmethod
+    def greedy(most: int, duration: int) -> Batcher:
+        """Return one that takes what there is, so many requests at most."""
+        return Batcher(lambda queue, now: (min(most, len(queue)), None), lambda rows: duration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +75,7 @@ class Recipe:
     gap: int = 0
     after: int = 0
     ran: bool = True
+    rows: int = 1
     steps: tuple[tuple[int, int, int], ...] = ()
 
 
@@ -68,7 +97,8 @@ def recipes(session: SessionData) -> tuple[Recipe, ...]:
         # A decoupled model may go on when its `execute` has returned.
         end = span.ended if span.kind == "stream" else span.inferred
         waited, gap = answers.before(end)
-        return Recipe(key_of(span), span.compute_input, tuple(sent), waited, gap, span.ended - end)
+        after = span.ended - end
+        return Recipe(key_of(span), span.compute_input, tuple(sent), waited, gap, after, rows=span.rows)
 
     return tuple(recipe(span) for span in tree.children.get(0, ()))
 
@@ -124,13 +154,18 @@ def replay(
     *,
     batches: Batches | None = None,
     sent: Sequence[int] = (),
+    batchers: Mapping[Key, Batcher] | None = None,
+    machine: Machine | None = None,
 ) -> int:
     """Return when the last of several requests would be answered, ns.
 
     A model serves as many requests at once as its `capacity`; a batch counts once, for models that serve
-    `batches`. Each is `sent` when that says so, ns, or at once.
+    `batches`, or have `batchers`. Each is `sent` when that says so, ns, or at once. Work shares the
+    processors of a `machine`, where there is one.
     """
-    return _Replay(capacity, batches or {}).run(requests, sent)
+    served = {key: Batcher.greedy(*each) for key, each in (batches or {}).items()}
+    run = _Replay(capacity, {**served, **(batchers or {})}, machine)
+    return run.run(requests, sent)
 
 
 def is_stuck(requests: Sequence[Recipe], capacity: Mapping[Key, int]) -> bool:
@@ -143,13 +178,16 @@ def is_stuck(requests: Sequence[Recipe], capacity: Mapping[Key, int]) -> bool:
 @dataclass
 class _Model:
     free: int
-    queue: deque[tuple[Recipe, Callable[[], None]]] = field(default_factory=deque)
+    queue: deque[Queued] = field(default_factory=deque)
 
 
 class _Replay:
-    def __init__(self, capacity: Mapping[Key, int], batches: Batches) -> None:
+    def __init__(
+        self, capacity: Mapping[Key, int], batchers: Mapping[Key, Batcher], machine: Machine | None = None
+    ) -> None:
         self._capacity = capacity
-        self._batches = batches
+        self._batchers = batchers
+        self._sharing = Sharing(machine) if machine is not None and machine.uses else None
         self._models: dict[Key, _Model] = {}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
@@ -163,10 +201,25 @@ class _Replay:
         self.unanswered = len(requests)
         for i, recipe in enumerate(requests):
             self._later(sent[i] if i < len(sent) else 0, lambda r=recipe: self._send(r, answered))  # type: ignore[misc]
-        while self._events:
-            self._now, _, call = heapq.heappop(self._events)
-            call()
-        return self._now
+        shared = self._sharing
+        while True:
+            over = None if shared is None else shared.next()
+            if shared is not None and over is not None and not (self._events and self._events[0][0] <= over):
+                ended = shared.end()
+                self._now = max(self._now, round(over))
+                ended()
+            elif self._events:
+                self._now, _, call = heapq.heappop(self._events)
+                call()
+            else:
+                return self._now
+
+    def _work(self, model: Key, length: int, call: Callable[[], None]) -> None:
+        """Call this when a model has worked so long, as fast as the machine lets it."""
+        if self._sharing is None or length <= 0 or not self._sharing.knows(model):
+            self._later(length, call)
+        else:
+            self._sharing.begin(self._now, model, length, call)
 
     def _later(self, delay: int, call: Callable[[], None]) -> None:
         heapq.heappush(self._events, (self._now + delay, next(self._order), call))
@@ -179,28 +232,33 @@ class _Replay:
         def queued() -> None:
             if recipe.model not in self._models:
                 self._models[recipe.model] = _Model(self._capacity.get(recipe.model, UNLIMITED))
-            self._models[recipe.model].queue.append((recipe, done))
+            self._models[recipe.model].queue.append(Queued(recipe, recipe.rows, self._now, done))
             self._later(0, lambda: self._serve(recipe.model))
 
         self._later(recipe.before, queued)
 
     def _serve(self, key: Key) -> None:
         model = self._models[key]
-        most, duration = self._batches.get(key, (1, 0))
+        batcher = self._batchers.get(key)
         while model.free and model.queue:
+            number, again = (1, None) if batcher is None else batcher.form(model.queue, self._now)
+            if not number:
+                if again is not None:
+                    self._later(max(1, again - self._now), lambda: self._serve(key))
+                return
             model.free -= 1
-            batch = [model.queue.popleft() for _ in range(min(most, len(model.queue)))]
+            batch = [model.queue.popleft() for _ in range(number)]
 
-            def ended(batch: list[tuple[Recipe, Callable[[], None]]] = batch) -> None:
+            def ended(batch: list[Queued] = batch) -> None:
                 model.free += 1
-                for _, done in batch:
-                    done()
+                for each in batch:
+                    each.done()
                 self._serve(key)
 
-            if len(batch) > 1:
-                self._later(duration, ended)
+            if batcher is not None and len(batch) > 1:
+                self._work(key, batcher.time(sum(each.rows for each in batch)), ended)
             else:
-                self._execute(batch[0][0], ended)
+                self._execute(batch[0].recipe, ended)
 
     def _execute(self, recipe: Recipe, ended: Callable[[], None]) -> None:
         if recipe.steps:
@@ -216,10 +274,10 @@ class _Replay:
 
         def go_on(i: int) -> None:
             if i == last:
-                self._later(recipe.gap + recipe.after, ended)
+                self._work(recipe.model, recipe.gap + recipe.after, ended)
             else:
                 child = recipe.sent[i]
-                self._later(child.gap, lambda: self._send(child.recipe, lambda: answered(i)))
+                self._work(recipe.model, child.gap, lambda: self._send(child.recipe, lambda: answered(i)))
 
         def answered(i: int) -> None:
             for j in waiting[i]:
@@ -256,9 +314,9 @@ class _Replay:
 
         def after(step: int) -> None:
             if step < len(recipe.steps):
-                self._later(recipe.steps[step][0], lambda: at(step))
+                self._work(recipe.model, recipe.steps[step][0], lambda: at(step))
             else:
-                self._later(recipe.gap, lambda: settle(0))
+                self._work(recipe.model, recipe.gap, lambda: settle(0))
 
         def at(step: int) -> None:
             _, call, needed = recipe.steps[step]
@@ -274,6 +332,6 @@ class _Replay:
             if call < len(recipe.sent):
                 when(call, lambda: settle(call + 1))
             else:
-                self._later(recipe.after, ended)
+                self._work(recipe.model, recipe.after, ended)
 
         after(0)

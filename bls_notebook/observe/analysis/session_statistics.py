@@ -80,6 +80,7 @@ class ModelStatistics(Record):
     crossings: int = 0
     critical: int = 0
     blocked: int = 0
+    stub: bool = False  # a stub answered in its place
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -246,4 +247,5 @@ def _model(
         crossings=sum([s.crossings for s in spans]),
         critical=critical,
         blocked=blocked,
+        stub=seen is not None and seen.stub,
     )

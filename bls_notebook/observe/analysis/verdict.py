@@ -51,7 +51,7 @@ def verdict(
     for session in gathered, sequential:
         if failures(session):
             return _failed(session, measured)
-    return _Case(sequential, gathered, measured).verdict(tuple(counts))
+    return Case(sequential, gathered, measured).verdict(tuple(counts))
 
 
 def _failed(session: Session, measured: Measured) -> Verdict:
@@ -66,7 +66,7 @@ def _failed(session: Session, measured: Measured) -> Verdict:
     return Verdict("failed", words, model=model)
 
 
-class _Case:
+class Case:
     def __init__(self, sequential: Session, gathered: Session, measured: Measured) -> None:
         self.sequential, self.gathered, self.measured = sequential, gathered, measured
         self.models: dict[Key, ModelSeen] = {key_of(m): m for m in (*sequential.models, *gathered.models)}

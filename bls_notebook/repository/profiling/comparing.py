@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Literal, overload
+from typing import Literal, NamedTuple, overload
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.recording.processor_time import held_part
+from bls_notebook.engine.recording.processor_time import Looked, held_of, looked_at
 from bls_notebook.engine.recording.standing import Standing
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.observe.analysis.verdict import COUNTS, verdict
@@ -25,7 +26,7 @@ from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.instance_counts import with_instances
 from bls_notebook.repository.repository import ModelRepository
 
-from .measuring import LEAST, Inputs, Workload, inputs_of_each, measure
+from .measuring import LEAST, Inputs, Run, Workload, inputs_of_each, measure
 from .overlapping import overlap as overlapped
 
 _comparing = threading.Lock()
@@ -107,9 +108,7 @@ def compare(
     >>> print(found.verdict.sentence)
     """
     n = (1 if overlap else 8) if n is None else n
-    for name, value in ("n", n), ("repeat", LEAST if repeat is None else repeat):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise BLSError(f"compare: {name}: got {value!r}, expected a whole number from 1 on")
+    check_numbers("compare", n, repeat)
     counts = _counts(instances)
     if overlap and (counts or verify):
         raise BLSError("compare: overlap compares a model with itself: leave instances and verify out")
@@ -117,31 +116,62 @@ def compare(
     repository.config(model)  # a name that is not there is told now
     each = inputs_of_each(inputs, n)
     workload = Workload(repository, model, each)
+    with alone("compare"):
+        if overlap:
+            return overlapped(repository, model, each, repeat)
+        with workload.told:
+            return _compare(workload, counts, repeat, verify)
+
+
+def check_numbers(who: str, n: object, repeat: object) -> None:
+    """Refuse what is no number of requests or of runs."""
+    for name, value in ("n", n), ("repeat", LEAST if repeat is None else repeat):
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise BLSError(f"{who}: {name}: got {value!r}, expected a whole number from 1 on")
+
+
+@contextmanager
+def alone(who: str) -> Iterator[None]:
+    """Measure, beside nobody else of this process who does."""
     # Within this, Ctrl-C ends models and waits, and nothing between them.
     with CtrlC():
         if not _comparing.acquire(blocking=False):
             raise BLSError(
-                "compare: another comparison is running in this process, and each would measure the other's "
+                f"{who}: another comparison is running in this process, and each would measure the other's "
                 "requests; wait until it has ended"
             )
         try:
-            if overlap:
-                return overlapped(repository, model, each, repeat)
-            with workload.told:
-                return _compare(workload, counts, repeat, verify)
+            yield
         finally:
             _comparing.release()
+
+
+class Judged(NamedTuple):
+    """A workload as the models are: what was measured, why, and how one run after the other was `seen`."""
+
+    setting: Setting
+    verdict: Verdict
+    gil_share: float
+    seen: tuple[tuple[Run, list[Looked]], ...]
+
+
+def judged(workload: Workload, counts: Iterable[int], repeat: int | None) -> Judged:
+    """Measure a workload as the models are, and say why it takes so long."""
+    warmed = workload.both()
+    seen: list[Run] = []
+    looks = [] if warmed.failed else looked_at(lambda: seen.append(workload.sequential()))
+    gil_share = held_of(looks)
+    now = measure(workload, 0, repeat, gil_share, warmed)
+    found = verdict(now.sequential, now.gathered, now.measured, {*COUNTS, *counts})
+    if found.cause == "contention":
+        found = _with_line(found, workload)
+    return Judged(now, found, gil_share, tuple((run, looks) for run in seen))
 
 
 def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: bool) -> Comparison:
     told, each = workload.told, 2 * (1 + (repeat or LEAST))  # both ways; the first time is not measured
     told.total = each * (1 + len(counts))
-    warmed = workload.both()
-    gil_share = -1.0 if warmed.failed else held_part(workload.sequential)
-    now = measure(workload, 0, repeat, gil_share, warmed)
-    found = verdict(now.sequential, now.gathered, now.measured, {*COUNTS, *counts})
-    if found.cause == "contention":
-        found = _with_line(found, workload)
+    now, found, gil_share, _ = judged(workload, counts, repeat)
     settings = {0: now}
     models = found.models or _with_instances(now.gathered, workload.model)
     for count in random.sample(counts, len(counts)):

@@ -29,23 +29,24 @@ _BUSY = 0.2  # of the time at work: that matters
 LEAST, _MOST, _SURE, _LONGEST = 5, 25, 0.03, 4.0
 
 
-def inputs_of_each(inputs: Any, n: int) -> list[Inputs]:
+def inputs_of_each(inputs: Any, n: int, who: str = "compare") -> list[Inputs]:
     if isinstance(inputs, Mapping):
         return [inputs] * n
     if not isinstance(inputs, Sequence) or not inputs or not all(isinstance(i, Mapping) for i in inputs):
         raise BLSError(
-            f"compare: inputs: got {type(inputs).__name__}, expected a dict of names to arrays, or a list of "
+            f"{who}: inputs: got {type(inputs).__name__}, expected a dict of names to arrays, or a list of "
             "such"
         )
     return [inputs[i % len(inputs)] for i in range(n)]
 
 
 class Run(NamedTuple):
-    """A session, the processor time that it took, and what its threads waited for processors (ns)."""
+    """A session, the processor time that it took, what its threads waited for processors, its begin; ns."""
 
     session: Session
     used: int
     waited: int
+    began: int = 0
 
 
 class Round(NamedTuple):
@@ -70,7 +71,7 @@ class Workload:
     _last: Run
 
     def __init__(self, repository: ModelRepository, model: str, inputs: list[Inputs]) -> None:
-        self.repository, self.model, self._inputs = repository, model, inputs
+        self.repository, self.model, self.inputs = repository, model, inputs
         self.count = len(inputs)
         self.told = Progress(f"comparing {model}", unit="run")
         self._decoupled = repository.record(model).decoupled
@@ -91,7 +92,7 @@ class Workload:
 
         def run() -> None:
             with self._measured(name):
-                for inputs in self._inputs:
+                for inputs in self.inputs:
                     if self._decoupled:
                         for _ in repository.stream(model, inputs):
                             pass
@@ -114,7 +115,7 @@ class Workload:
 
         async def run() -> None:
             with self._measured("async_exec, gathered"):
-                await asyncio.gather(*map(one, self._inputs))
+                await asyncio.gather(*map(one, self.inputs))
 
         repository.run(run)
         return self._last
@@ -124,10 +125,11 @@ class Workload:
         # Not within the profile: reading what threads have waited takes milliseconds.
         processors = Processors()
         with profile(name=name) as session:
+            began = time.perf_counter_ns()
             session.only_of(self.repository._sender.caller())
             yield
         used, waited = processors.used(), processors.waited()
-        self._last = Run(session.record, used, waited)
+        self._last = Run(session.record, used, waited, began)
         self.told.total = max(self.told.total, self.told.done + 1)  # more rounds than were thought of
         self.told.step()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bls_notebook.backends.registry import find_backend
 from bls_notebook.devices.registry import MOST_GPUS, gpu_count, gpus
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
 from bls_notebook.repository.gpus import simulate_gpus
@@ -13,7 +14,9 @@ from .one import Plan
 
 def ready_gpus(plans: Iterable[Plan]) -> tuple[str, ...]:
     """Simulate as many GPUs as models ask for, where there are none; return what there is to say of it."""
-    wanted = [(plan.name, _asks_for(plan.config)) for plan in plans if plan.config is not None]
+    wanted = [
+        (plan.name, _asks_for(plan.config)) for plan in plans if plan.config is not None and _runs(plan)
+    ]
     who = [name for name, count in wanted if count]
     if not who:
         return ()
@@ -27,6 +30,11 @@ def ready_gpus(plans: Iterable[Plan]) -> tuple[str, ...]:
     if found is not None and found.simulated and found.count < most:
         simulate_gpus(most)
     return ()
+
+
+def _runs(plan: Plan) -> bool:
+    """Whether a model may turn out to be real."""
+    return plan.may_run and (plan.runs_code or find_backend(plan.backend) is not None)
 
 
 def _asks_for(config: ModelConfigMessage) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.python_backends import python_backend
 from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.source.layout import find_model, version_folders
+from bls_notebook.repository.source.layout import find_model, shown_path, version_folders
 from bls_notebook.repository.source.model_source import ModelSource
 
 from . import reasons
@@ -35,6 +36,7 @@ from .reasons import Reason
 from .standing_in import as_stub, backend_of, is_pointer, main_file, pointers_in
 from .tokenizers import byte_tokenizers
 
+log = logging.getLogger("bls_notebook")
 may_be_interrupted(pause.__code__, waits=True)
 
 
@@ -62,7 +64,7 @@ def plan_of(
     plan = Plan(name, find_model(catalog.paths, name), may_run=real is None or name in real)
     try:
         plan.config = catalog._source(name, None).parsed_config()
-    except BLSError as error:
+    except (BLSError, OSError) as error:
         plan.problem = first_line(str(error), 400).removeprefix(f"model '{name}': ")
     if plan.config is not None:
         plan.backend = backend_of(plan.config, plan.folder)
@@ -109,7 +111,11 @@ class Loading:
         """Load one model, whatever it does; only Ctrl-C passes through."""
         began = perf_counter()
         plan = self._plans[name]
-        row = self._row(plan)
+        try:
+            row = self._row(plan)
+        except Exception as error:  # whatever it is, the others are loaded all the same
+            log.debug("%s could not be tried", name, exc_info=error)
+            row = TriedModel(name, kind="absent", why=first_line(str(error)) or type(error).__name__)
         self._rows[name] = replace(
             row, backend=plan.backend, seconds=perf_counter() - began, calls=tuple(sorted(plan.calls))
         )
@@ -130,6 +136,9 @@ class Loading:
     def _row(self, plan: Plan) -> TriedModel:
         name = plan.name
         if plan.config is None:
+            self._repository._catalog.service.index.failed(
+                ModelSource(name, plan.folder, shown_path(plan.folder)), plan.problem
+            )
             remedy = f"correct it, then `%tritonrepo load {name}`"
             return TriedModel(name, kind="absent", why=plan.problem, remedy=remedy)
         reason = self._before(plan)

@@ -113,9 +113,12 @@ def try_repository(
             left = _load(loading, order)
         loading.add_missing()
         needs = {name: plan.calls for name, plan in plans.items()}
+        rows = loading.rows()
+        real = {row.name for row in rows if row.kind == "real"}
         serving = [name for name in entries(needs) if repository.ready(name)]
+        serving.sort(key=lambda name: name not in real)  # what only stubs answer comes last
         report = Tried(
-            shown_path(path), loading.rows(), tuple(serving), requests_to(repository, serving),
+            shown_path(path), rows, tuple(serving), requests_to(repository, serving),
             tuple(filter(None, (*notes, told, *loading.notes))), tuple(left), perf_counter() - began,
         )  # fmt: skip
     except BaseException:

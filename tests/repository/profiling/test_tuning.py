@@ -1,0 +1,170 @@
+"""`tune` on real models: what it finds holds when it is run, and leaves everything as it was."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.display import render
+from bls_notebook.observe.records.profiles.tuning import ModelSetting
+from bls_notebook.repository.profiling import tuning
+from bls_notebook.repository.profiling.instance_memory import InstanceMemory, memory_of_instance
+from tests.repository.tuning_graphs import GRAPHS, define
+from tests.repository.workloads import CONFIG, HEAD, WORKLOADS
+from tests.repository.workloads import define as define_workload
+
+LIMITED = """
+class TritonPythonModel:
+    def initialize(self, args):
+        if args["model_instance_name"].endswith("_1"):
+            raise ValueError("no memory for a second")
+
+    def execute(self, requests):
+        time.sleep(0.02)
+        return answer(requests)
+"""
+HEAVY = """
+class TritonPythonModel:
+    def initialize(self, args):
+        self.weights = np.ones(16 << 20, np.uint8)
+
+    def execute(self, requests):
+        time.sleep(0.01)
+        return answer(requests)
+"""
+
+
+def settings_of(repo: bls.ModelRepository) -> dict[str, str]:
+    return {record.name: str(repo.config(record.name)) for record in repo.index()}
+
+
+def tuned(graph: str, unit: float = 0.02, **options: Any) -> tuple[bls.Tuning, dict[str, int]]:
+    (known,) = (each for each in GRAPHS if each.name == graph)
+    with bls.ModelRepository() as repo:
+        define(repo, known, unit)
+        before = settings_of(repo)
+        found = bls.tune("root", known.inputs, repeat=1, repo=repo, **options)
+        assert settings_of(repo) == before
+    assert bls.Tuning.from_dict(found.to_dict()) == found
+    return found, {model.name: model.found.count for model in found.models}
+
+
+def test_what_is_found_for_several_models_holds() -> None:
+    found, counts = tuned("chain", unit=0.01, n=4, verify=True)
+    assert min(counts.values()) > 1  # four each, where the machine is not too busy to tell
+    assert found.measured.now > 2 * found.measured.found > 0
+    assert found.then is not None
+    assert found.sentence.startswith(("With ", "Less would do")), found.sentence
+    assert dict(found.pbtxt)["a"].startswith("# config.pbtxt of a\ninstance_group [{ count: ")
+    assert found.less  # what fewer get
+    assert found.less[-1].wall > found.predicted.found
+
+
+def test_batches_are_measured() -> None:
+    (graph,) = (each for each in GRAPHS if each.batches)
+    with bls.ModelRepository() as repo:
+        define(repo, graph, 0.01)
+        found = bls.tune("b", {"IN": np.ones((1, 1), np.float32)}, n=4, verify=True, repeat=1, repo=repo)
+        assert not repo.config("b").HasField("dynamic_batching")
+    (model,) = found.models
+    (one, alone), *_, (most, together) = model.batch_times
+    assert (one, most) == (1, 4)
+    assert together < 2 * alone
+    # Of what smaller settings get: one instance that takes all at once.
+    assert ModelSetting(1, 4, True, (4,)) in [replace(each.settings[0], delay=0) for each in found.less]
+
+
+def test_nothing_is_predicted_where_instances_wait_for_each_other() -> None:
+    (locked,) = (each for each in WORKLOADS if each.cause == "contention")
+    with bls.ModelRepository() as repo:
+        define_workload(repo, locked)
+        found = bls.tune(locked.model, locked.inputs, n=4, repeat=1, verify=True, repo=repo)
+    assert found.models == () == found.pbtxt
+    assert found.sentence.startswith("Nothing to tune. The 4 instances of `locked` wait for each other")
+    assert "Nothing to tune" in render(found).text
+
+
+def test_what_cannot_be_loaded_is_told() -> None:
+    with bls.ModelRepository() as repo:
+        repo.define("limited", HEAD + LIMITED, CONFIG)
+        found = bls.tune("limited", {"IN": [1.0]}, n=4, repeat=1, verify=True, repo=repo)
+        assert repo.infer("limited", {"IN": [1.0]}).error is None
+    assert "could not be run: model 'limited' version 1 could not be loaded" in found.sentence
+    assert "no memory for a second" in found.problem
+    assert found.pbtxt == ()
+
+
+def test_memory_bounds_the_instances(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "memory_of_instance", lambda repo, name: InstanceMemory(64 << 20, -1, 1))
+    with bls.ModelRepository() as repo:
+        repo.define("heavy", HEAD + HEAVY, CONFIG)
+        assert memory_of_instance(repo, "heavy").host > 8 << 20
+        found = bls.tune("heavy", {"IN": [1.0]}, n=6, repeat=1, repo=repo)
+    assert [model.found.count for model in found.models] == [2]
+    assert any("takes 64 MiB: there is memory for 2" in each for each in found.advice)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n": 0}, "tune: n: got 0, expected a whole number"),
+        ({"repeat": 0}, "tune: repeat: got 0"),
+        ({"inputs": 3}, "tune: inputs: got int"),
+    ],
+)
+def test_bad_arguments_are_refused(options: dict[str, Any], message: str) -> None:
+    with bls.ModelRepository() as repo:
+        repo.define("limited", HEAD + LIMITED, CONFIG)
+        with pytest.raises(bls.BLSError, match=message):
+            bls.tune("limited", **{"inputs": {"IN": [1.0]}, "repo": repo, **options})
+
+
+def test_a_failing_model_is_told() -> None:
+    with bls.ModelRepository() as repo:
+        repo.define("limited", HEAD + LIMITED.replace("time.sleep(0.02)", "raise ValueError('x')"), CONFIG)
+        found = bls.tune("limited", {"IN": [1.0]}, n=2, repeat=1, repo=repo)
+    assert found.sentence.startswith("Nothing to tune. 2 of 2 requests to `limited` failed")
+
+
+def test_its_files_hold_what_to_change(tmp_path: Path) -> None:
+    found, _ = tuned("fan-out", n=2)
+    lines = found.save(tmp_path / "changes.pbtxt").read_text()
+    assert "# config.pbtxt of a\ninstance_group [{ count: 2 kind: KIND_CPU }]  # 1 now" in lines
+    with pytest.raises(bls.BLSError, match=r"ends with \.yaml"):
+        found.save(tmp_path / "changes.txt")
+    yaml = pytest.importorskip("yaml").safe_load(found.save(tmp_path / "ma.yaml").read_text())
+    assert yaml["profile_models"] == {"root": {"cpu_only": True}}
+    assert [name for each in yaml["bls_composing_models"] for name in each] == ["a", "b"]
+    if importlib.util.find_spec("model_analyzer") is None:
+        pytest.skip("needs triton-model-analyzer, whose parser it is for")
+    read_by_model_analyzer(tmp_path, yaml)
+
+
+def read_by_model_analyzer(folder: Path, config: dict[str, Any]) -> None:
+    """Have Model Analyzer's own parser read it."""
+    import sys
+    from unittest.mock import patch
+
+    import yaml
+    from model_analyzer.cli.cli import CLI
+    from model_analyzer.config.input.config_command_profile import ConfigCommandProfile
+
+    tool = folder / "perf_analyzer"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    file = folder / "read.yaml"
+    paths = {"model_repository": str(folder), "perf_analyzer_path": str(tool)}
+    paths |= {"triton_server_path": str(tool)}
+    file.write_text(yaml.safe_dump({**config, **paths}))
+    profile, cli = ConfigCommandProfile(), CLI()
+    cli.add_subcommand(cmd="profile", help="", config=profile)
+    with patch.object(sys, "argv", ["model-analyzer", "profile", "-f", str(file)]):
+        cli.parse()
+    assert [model.model_name() for model in profile.profile_models] == ["root"]
+    assert [model.model_name() for model in profile.bls_composing_models] == ["a", "b"]
