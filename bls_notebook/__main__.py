@@ -15,6 +15,8 @@ from pathlib import Path
 
 import bls_notebook as bls
 
+from .observe.records.plain import Record
+
 Run = Callable[[argparse.Namespace], int]
 
 
@@ -44,16 +46,38 @@ def _check(arguments: argparse.Namespace) -> int:
         found = repository.check(*names)
     if not found.models:
         raise bls.BLSError(f"{arguments.folder}: no models there; give a folder whose sub-folders are models")
-    if arguments.json:
-        print(json.dumps(found.to_dict(), indent=2))
-    else:
-        from .display import render
-
-        print(render(found, width=min(shutil.get_terminal_size().columns, 120)).text)
+    _print(found, arguments.json)
     return int(found.bites)
 
 
+def _export_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
+    parser.add_argument("place", help="a folder, or a file that ends with .zip, to write")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="names of models (default: all)")
+    parser.add_argument("--completed", action="store_true", help="write completed configurations")
+    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    with bls.ModelRepository(arguments.repository) as repository:
+        for name in arguments.models or [record.name for record in repository.index()]:
+            repository.load(name)
+        written = repository.export(arguments.place, *arguments.models, completed=arguments.completed)
+    _print(written, arguments.json)
+    return 0
+
+
+def _print(record: Record, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(record.to_dict(), indent=2))
+    else:
+        from .display import render
+
+        print(render(record, width=min(shutil.get_terminal_size().columns, 120)).text)
+
+
 COMMANDS = (
+    Command("export", "write models as a model repository for a server", _export_arguments, _export),
     Command(
         "check", "say what will bite in a model repository; runs no model's code", _check_arguments, _check
     ),

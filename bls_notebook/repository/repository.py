@@ -25,6 +25,7 @@ from .source.place import SourcePlace
 if TYPE_CHECKING:
     from bls_notebook.observe.records.errors import ErrorRecord
     from bls_notebook.observe.records.repository import ModelRecord
+    from bls_notebook.observe.records.shipping.exported import Exported
 
     from .watching import Watch
 
@@ -221,6 +222,35 @@ class ModelRepository(Asking):
             The mode is not ``poll``.
         """
         return self._catalog.poll()
+
+    def export(self, place: str | Path, *names: str, target: str = "", completed: bool = False) -> Exported:
+        """Write models as a model repository for a server, with all that they call, as far as it serves here.
+
+        Parameters
+        ----------
+        place : str or Path
+            A folder, which is replaced if an export wrote it; or a file that ends with ``.zip``.
+        *names : str
+            Of models that serve; by default all.
+        target : str
+            Where they are to be served, for which more files are written: ``docker``, ``compose``,
+            ``kubernetes``, ``kserve`` or ``dynamo``.
+        completed : bool
+            Whether each config.pbtxt has everything that is filled in; else it is as it was given.
+
+        Returns
+        -------
+        Exported
+
+        Raises
+        ------
+        BLSError
+            A model cannot ship, or there is something in the folder that no export wrote; nothing has
+            changed then.
+        """
+        from .exporting.export import export_models
+
+        return export_models(self._catalog, place, names, completed, target)
 
     # -- asking: more in `Asking` ----------------------------------------------------------------
 

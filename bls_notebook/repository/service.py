@@ -73,6 +73,7 @@ class Service:
         self.callers = Callers(self.server, self.index)
         self.dependencies = Dependencies()
         self.signatures: dict[str, object] = {}  # of the files that models were loaded from
+        self.sources: dict[str, ModelSource] = {}  # where models came from that have served
         self.poller: Poller | None = None  # stops when the service ends
         self.closed = False
         self._lock = threading.Lock()
@@ -131,6 +132,7 @@ class Service:
             raise
         self.index.leaving(name, [v for v in before if v not in loaded], "unloaded")
         self.index.loaded(name, records)
+        self.sources[name] = source
         self.server.close_all(m for v, m in before.items() if loaded.get(v) is not m)
         told = self.callers.loaded(name, loaded[max(loaded)].spec)
         record = records[max(records)]

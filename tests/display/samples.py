@@ -29,6 +29,7 @@ from bls_notebook.observe.records.repository import (
     TensorSpecRecord,
 )
 from bls_notebook.observe.records.seen import Maker
+from bls_notebook.observe.records.shipping.exported import Exported, ExportedModel
 from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times
 from bls_notebook.observe.records.streams import StreamRecord
 from bls_notebook.observe.records.tensors import Figures, Media, TextSeen
@@ -273,7 +274,9 @@ def hostile() -> list[Any]:
         (h,), (Finding(h, h, h, h, h, h, h, 1), Finding("error", h, h, h)), (SharedMemory(h, 1, 1),)
     )
     bad_trial = Tried(h, (TriedModel(h, h, h, h, h, 0.1, (h,)),) * 2, (h,), (h,) * 5, (h,), (h,), 0.1)
+    shipped = ExportedModel(h, (1,), h, h, 1, 1, True, (h,), (h,))
     views = [
+        Exported(h, (shipped, shipped), (h,), (h,), 1, h),
         bad_trial,
         found,
         inside,

@@ -22,6 +22,7 @@ from bls_notebook.observe.records.inspection import ResponseView
 from bls_notebook.observe.records.metrics import MetricRecord
 from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.records.repository import MessageRecord
+from bls_notebook.observe.records.shipping.exported import Exported, ExportedModel
 from bls_notebook.observe.records.statistics import Times
 from bls_notebook.observe.records.streams import StreamRecord
 from bls_notebook.observe.records.tried import TriedModel
@@ -70,7 +71,7 @@ ONE: list[Any] = [
     *(MessageRecord("t", kind, "h", 0.1) for kind in ("done", "info", "warning", "error")),
     findings(), findings(findings=(), memory=()), tried(), tried(left=("b", "c"), models=()), model(stub="s"),
     response(stubs=("resize",)), tried(models=(TriedModel("a"),) * 12 + tried().models),
-    tried(requests=("%bls a",) * 5),
+    tried(requests=("%bls a",) * 5), Exported("ship", (ExportedModel("a"),), ("b==1",), ("c",), 1),
     DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),
     Session((), (), 1), pipeline(), pipeline().statistics(), difference(pipeline(), pipeline(2)),
     comparison(), overlap(), tuning(), Judgement("called a", False, "nothing", "Call it."),

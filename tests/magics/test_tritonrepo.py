@@ -233,3 +233,13 @@ def test_a_trace_of_a_line(cells) -> None:
     cells(source)
     assert '{"traceparent":"00-' in cells("%bls counted --trace").stdout
     assert cells("%bls counted").stdout.startswith("None")
+
+
+def test_export(cells, folder: Path, tmp_path: Path) -> None:
+    cells(f"%tritonrepo use {folder}")
+    cells("%tritonrepo load disk")
+    shown = cells(f"%tritonrepo export {tmp_path / 'ship'} disk --for docker")
+    assert shown.value.names == ("disk",)
+    assert "1 model" in shown.text
+    assert (tmp_path / "ship" / "Dockerfile").exists()
+    assert "invalid choice: 'mars'" in str(cells(f"%tritonrepo export {tmp_path} --for mars").error)

@@ -26,6 +26,7 @@ _NAMES = (
     "observe.records.profiles.overlap.Overlap",
     "observe.records.profiles.tuning.Tuning",
     "observe.records.errors.ErrorRecord",
+    "observe.records.shipping.exported.Exported",
     "observe.records.repository.MessageRecord",
     "observe.records.repository.ModelRecord",
     "observe.records.repository.ResponseRecord",

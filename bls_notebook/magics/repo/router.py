@@ -11,6 +11,7 @@ from bls_notebook.magics.parsing.arguments import HelpWanted, Parser
 from bls_notebook.magics.parsing.expressions import Variables, expanded
 
 from .checking import CHECK
+from .exporting import EXPORT
 from .loading import CLEAR, LOAD, RELOAD, UNLOAD, USE
 from .showing import CONFIG, DEVICES, LIST, METRICS, STATS, WATCH
 from .trying import TRY
@@ -18,7 +19,10 @@ from .verb import Verb
 
 VERBS: dict[str, Verb] = {
     v.name: v
-    for v in (TRY, LIST, LOAD, UNLOAD, RELOAD, CHECK, CONFIG, STATS, METRICS, DEVICES, WATCH, USE, CLEAR)
+    for v in (
+        *(TRY, LIST, LOAD, UNLOAD, RELOAD, CHECK, CONFIG, STATS, METRICS, DEVICES, WATCH, USE, CLEAR),
+        EXPORT,
+    )
 }
 
 

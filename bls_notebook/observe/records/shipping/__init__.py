@@ -1,0 +1,1 @@
+"""What left for a server, and what was proven of it."""

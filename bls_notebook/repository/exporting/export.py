@@ -1,0 +1,113 @@
+"""`export_models`: a model repository as Triton wants it, of what serves here, in a folder or an archive.
+
+Guarantees: nothing is written where a model cannot ship; the folder is written whole or not at all; the same
+models give the same bytes, and so does an export of what was loaded from one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.observe.advice.known import missing_model
+from bls_notebook.observe.progress import progress
+from bls_notebook.observe.records.shipping.exported import Exported, ExportedModel
+from bls_notebook.repository.catalog import Catalog
+from bls_notebook.repository.checking.material import Material, material
+from bls_notebook.repository.checking.memory import shared_memory
+from bls_notebook.repository.source.layout import shown_path
+
+from .collecting import Model, collect, python_files, refuse_unfit, total_bytes
+from .guide import guide
+from .requirements import imported_names, requirements
+from .targets import TARGETS, files_for
+from .writing import Content, write_archive, write_folder
+
+ARCHIVE = ".zip"
+
+
+def export_models(
+    catalog: Catalog,
+    place: str | Path,
+    names: Sequence[str] = (),
+    completed: bool = False,
+    target: str = "",
+) -> Exported:
+    """Write models with all that they call; see `ModelRepository.export`."""
+    service = catalog.service
+    if target and target not in TARGETS:
+        raise BLSError(f"export: for: got {target!r}, expected one of {', '.join(TARGETS)}")
+    for name in names:
+        if service.server.find(name) is None:
+            raise BLSError(f"export: model {name!r} is not loaded; {missing_model(name, catalog.known)}")
+    asked = list(names) or service.server.names()
+    if not asked:
+        raise BLSError("export: no model is loaded; load or define one first")
+    if not isinstance(place, (str, Path)) or not str(place).strip():
+        raise BLSError(
+            f"export: got {place!r}, expected the path of a folder, or of a file that ends with .zip"
+        )
+    folder = Path(place).expanduser()
+    with progress(f"exporting to {shown_path(folder)}"):
+        models = collect(service, asked, completed)
+        refuse_unfit(models)
+        record = describe(models, asked, folder)
+        more = files_for(target, record) if target else {}
+        record = replace(record, target=target, files=tuple(more))
+        files: dict[str, Content] = {
+            f"{model.name}/{path}": content
+            for model in models.values()
+            for path, content in model.files.items()
+        }
+        files |= {name: text.encode() for name, text in (beside(record) | more).items()}
+        (write_archive if folder.suffix == ARCHIVE else write_folder)(folder, files)
+    return record
+
+
+def describe(models: Mapping[str, Model], asked: Sequence[str], place: Path) -> Exported:
+    """Return what an export of models is, before it is written."""
+    every = [_record(model, models, model.name in asked) for model in models.values()]
+    imported = {name for model in models.values() for name in imported_names(python_files(model.files))}
+    pinned, unknown = requirements(imported)
+    read: dict[str, Material] = {m.name: material(m.source, m.loaded) for m in models.values()}
+    needs = sum(need.bytes for need in shared_memory(read))
+    return Exported(
+        place=shown_path(place),
+        models=tuple(every),
+        requirements=pinned,
+        unknown=unknown,
+        shm_bytes=needs,
+        python=".".join(map(str, sys.version_info[:2])),
+    )
+
+
+def _record(model: Model, models: Mapping[str, Model], asked: bool) -> ExportedModel:
+    spec = model.loaded.spec
+    groups = spec.config.instance_group
+    return ExportedModel(
+        name=model.name,
+        versions=tuple(model.source.versions),
+        backend=spec.backend,
+        source=model.source.origin,
+        files=len(model.files),
+        bytes=total_bytes([model]),
+        asked=asked,
+        calls=model.calls,
+        absent=tuple(name for name in model.calls if name not in models),
+        on_gpu=any(group.kind == group.KIND_GPU for group in groups),
+        sequences=spec.scheduler == "sequence",
+    )
+
+
+def beside(record: Exported) -> dict[str, str]:
+    """Return the files that stand beside the models, by name."""
+    files = {"README.md": guide(record)}
+    if record.requirements or record.unknown:
+        lines = [f"# What the models import, as it is where they ran (Python {record.python})."]
+        lines += record.requirements
+        lines += [f"# imported, and not installed where they ran: {name}" for name in record.unknown]
+        files["requirements.txt"] = "\n".join(lines) + "\n"
+    return files

@@ -1,0 +1,83 @@
+"""The README of an export: how to serve, test and measure it."""
+
+from __future__ import annotations
+
+from bls_notebook.observe.quantities import size
+from bls_notebook.observe.records.shipping.exported import Exported
+
+IMAGE = "nvcr.io/nvidia/tritonserver"
+RELEASE = "26.07"
+"""Of Triton, by default."""
+PYTHON = "3.12"
+"""Of the Python models in its image, from release 24.11 on."""
+
+_MIB = 1 << 20
+
+
+def shm_mib(record: Exported) -> int:
+    """Return how many MiB of ``/dev/shm`` to ask for: what is needed and a quarter more."""
+    return max(64, -(-record.shm_bytes * 5 // 4 // _MIB))
+
+
+def guide(record: Exported) -> str:
+    """Return the text, in Markdown."""
+    first = record.entries[0]
+    install = "pip install -r /models/requirements.txt && " if record.requirements else ""
+    serve = (
+        f'docker run --rm --shm-size={shm_mib(record)}m -p 8000-8002:8000-8002 -v "$PWD":/models '
+        f"{IMAGE}:{RELEASE}-py3 sh -c '{install}tritonserver --model-repository=/models'"
+    )
+    rows = [f"| {m.name} | {m.backend or 'ensemble'} | {', '.join(m.calls)} |" for m in record.models]
+    absent = sorted({(name, m.name) for m in record.models for name in m.absent})
+    missing = [f"- `{caller}` calls `{name}`, which is not in here: add it." for name, caller in absent]
+    unknown = [f"- `{name}` is imported, and its package is not known: add it." for name in record.unknown]
+    notes = [
+        f"- The models' processes need {size(record.shm_bytes)} of `/dev/shm`, tensors of unknown sizes "
+        "aside; a container has 64 MiB unless it asks for more.",
+        *missing,
+        *unknown,
+    ]
+    lines = [
+        "# A Triton model repository",
+        "",
+        "Each folder is a model. To serve, test and measure them:",
+        "",
+        "```sh",
+        serve,
+        f"curl --fail-with-body localhost:8000/v2/models/{first}/ready && "
+        f"curl localhost:8000/v2/models/{first}/config",
+        f"docker run --rm --network=host {IMAGE}:{RELEASE}-py3-sdk perf_analyzer -m {first}",
+        "```",
+        "",
+        "| model | backend | calls |",
+        "| --- | --- | --- |",
+        *rows,
+        "",
+        *notes,
+        "",
+    ]
+    return "\n".join(lines + (_packed(record) if record.requirements else []))
+
+
+def _packed(record: Exported) -> list[str]:
+    """How to bring the packages as an environment, for a server whose image is not to be changed."""
+    return [
+        "## Packages",
+        "",
+        "`requirements.txt` has what the models import, in the versions that they ran with on Python "
+        f"{record.python}; the image has Python {PYTHON}. Instead of installing them at the start, pack an "
+        "environment once:",
+        "",
+        "```sh",
+        f"conda create -y -n models python={PYTHON} && conda activate models",
+        "pip install -r requirements.txt conda-pack",
+        "PYTHONNOUSERSITE=True conda-pack -o environment.tar.gz",
+        "```",
+        "",
+        "and name it in the config.pbtxt of each model that needs it:",
+        "",
+        "```",
+        'parameters: { key: "EXECUTION_ENV_PATH", value: { string_value: "/models/environment.tar.gz" } }',
+        "```",
+        "",
+    ]

@@ -1,0 +1,61 @@
+"""What models import beside the standard library and their own files, with the versions that are here."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import metadata
+
+from bls_notebook.repository.source.syntax import syntax_tree
+
+_OF_TRITON = frozenset({"triton_python_backend_utils", "c_python_backend_utils"})
+
+
+def imported_names(sources: Iterable[tuple[str, str]]) -> set[str]:
+    """Return the top-level modules that sources import and that are not among them.
+
+    Parameters
+    ----------
+    sources : iterable of (str, str)
+        Where each Python file of a model is, in its folder, and its text.
+    """
+    texts = dict(sources)
+    own = {part for path in texts for part in path.removesuffix(".py").split("/")}
+    found: set[str] = set()
+    for text in texts.values():
+        tree = syntax_tree(text)
+        for node in ast.walk(tree) if tree is not None else ():
+            if isinstance(node, ast.Import):
+                found.update(alias.name.partition(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                found.add(node.module.partition(".")[0])
+    return found - own - _OF_TRITON - sys.stdlib_module_names
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return metadata.packages_distributions()
+
+
+def requirements(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return pip requirements of modules, pinned to the versions that are here, and the modules that are not.
+
+    A version's local part (``+cpu``) is left out: it names a build that an index may not have. Python models
+    on a server take NumPy 1, for which their process is built, whatever there is here (server/build.py).
+    """
+    pinned: set[str] = set()
+    missing: set[str] = set()
+    for name in names:
+        found = _distributions().get(name, ())
+        pinned.update(_pinned(each) for each in found)
+        if not found:
+            missing.add(name)
+    return tuple(sorted(pinned, key=str.lower)), tuple(sorted(missing))
+
+
+def _pinned(distribution: str) -> str:
+    if distribution.lower() == "numpy":
+        return "numpy<2"
+    return f"{distribution}=={metadata.version(distribution).partition('+')[0]}"

