@@ -1,0 +1,252 @@
+"""`rewritten`: a model whose calls wait for one another, as one whose calls are in flight together.
+
+Guarantees: nothing is run; what is returned can be compiled; requests whose order matters keep it; nothing is
+moved past code whose effects cannot be seen. What a response brings is looked at in the order of before.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bls_notebook.repository.source.syntax import syntax_tree
+
+from .loops import Loop, Loops
+from .names import Function, Module
+from .sites import NotPlainError, Site, Sites, find_sites
+from .text import Text
+from .together import Together
+from .units import Block, Gather, units_of
+from .writing import Writer
+
+_NOTHING = "its calls do not stand where they can be put together"
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A changed source, empty where there is none, and then why; ``lines`` are those that send together."""
+
+    source: str = ""
+    lines: tuple[int, ...] = ()
+    reason: str = ""
+
+
+def rewritten(
+    source: str,
+    lines: frozenset[int] = frozenset(),
+    repeated: frozenset[int] | None = None,
+    stateful: frozenset[str] = frozenset(),
+) -> Rewritten:
+    """Rewrite a model.
+
+    Parameters
+    ----------
+    source : str
+        Of model.py.
+    lines : frozenset of int
+        Lines that were seen to send a request.
+    repeated : frozenset of int, optional
+        Lines that sent several that could be together: loops without one stay as they are. None: all may.
+    stateful : frozenset of str
+        Models whose requests keep their order.
+
+    Returns
+    -------
+    Rewritten
+    """
+    source = source.replace("\r\n", "\n").replace("\r", "\n")
+    tree = syntax_tree(source)
+    if tree is None or "\f" in source or not source.isprintable() and "\ud800" <= max(source) <= "\udfff":
+        return Rewritten(reason="its source cannot be read")
+    try:
+        return _Rewriting(source, tree, lines, repeated, stateful).result()
+    except NotPlainError as error:
+        return Rewritten(reason=str(error))
+    except RecursionError:
+        return Rewritten(reason="its source is too deep")
+
+
+class _Rewriting:
+    def __init__(
+        self,
+        source: str,
+        tree: ast.Module,
+        lines: frozenset[int],
+        repeated: frozenset[int] | None,
+        stateful: frozenset[str],
+    ) -> None:
+        self._repeated = repeated
+        self._text = Text(source)
+        self._module = Module(tree)
+        if self._module.imports.get("asyncio", "asyncio") != "asyncio" or "asyncio" in self._module.globals:
+            raise NotPlainError("`asyncio` is another module there")
+        self._sites: Sites = find_sites(self._module, lines, stateful)
+        self._parents = {c: n for n in ast.walk(tree) for c in ast.iter_child_nodes(n)}
+        self._blocks: list[Block] = []
+        self._loops: list[Loop] = []
+        self._lists: list[Site] = []
+        self._reasons: list[str] = []
+
+    def result(self) -> Rewritten:
+        for function, found in self._sites.of.items():
+            self._function(function, found)
+        changed = [b for b in self._blocks if b.gathers]
+        many = [s for found in self._sites.of.values() for s in found if s.many]
+        if not (changed or self._loops or many):
+            return Rewritten(reason=next(iter(self._reasons), _NOTHING))
+        self._write(changed)
+        new = self._text.whole()
+        if syntax_tree(new) is None:
+            return Rewritten(reason="what it would become cannot be compiled")
+        try:
+            compile(new, "model.py", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError):
+            return Rewritten(reason="what it would become cannot be compiled")
+        members = [m for b in changed for p in b.pieces if isinstance(p, Gather) for m in p.members]
+        sent = [m.site.node.lineno for m in members] + [s.node.lineno for s in many]
+        sent += [m.site.node.lineno for loop in self._loops for m in _members(loop)]
+        return Rewritten(new, tuple(sorted(set(sent))))
+
+    # -- deciding ------------------------------------------------------------------------------------
+
+    def _function(self, function: Function, found: list[Site]) -> None:
+        together = Together(function)
+        kept = []
+        for site in found:
+            if site.many and not self._at_once(site):
+                self._lists += [site] if isinstance(site.node, ast.GeneratorExp) else []
+                for other in found:
+                    if other.call is site.call:
+                        other.repeated = False
+            else:
+                kept.append(site)
+        found[:] = kept
+        loops = Loops(self._module, function, together)
+        self._walk(function.node.body, found, function, together, loops, False)
+        self._reasons += together.reasons
+
+    def _at_once(self, site: Site) -> bool:
+        """Whether the elements of a comprehension can be sent together."""
+        if site.keeps_order or not self._seen_often(site.node):
+            return False
+        does = self._sites.reader.of([site.node], site.function)
+        return not does.unknown and not does.conflicts(does)
+
+    def _seen_often(self, node: ast.AST) -> bool:
+        if self._repeated is None:
+            return True
+        return bool(self._repeated & set(range(node.lineno, node.end_lineno + 1)))  # type: ignore[attr-defined]
+
+    def _walk(
+        self,
+        statements: Sequence[ast.stmt],
+        found: list[Site],
+        function: Function,
+        together: Together,
+        loops: Loops,
+        in_try: bool,
+    ) -> None:
+        sites = self._sites
+        for statement in statements:
+            if isinstance(statement, ast.For) and self._seen_often(statement):
+                units = units_of(statement.body, found, sites, self._parents)
+                head = sites.reader.of([statement.iter], function)
+                loop = loops.in_two(statement, head, units, in_try)
+                if loop is not None:
+                    self._loops.append(loop)
+            taken = bool(self._loops) and self._loops[-1].statement is statement
+            for name in ("body", "orelse", "finalbody"):
+                inner = getattr(statement, name, [])
+                if inner and not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                    trying = in_try or isinstance(statement, ast.Try)
+                    if taken and name == "body":
+                        for each in inner:
+                            self._inner(each, found, function, together, loops, trying)
+                    else:
+                        self._walk(inner, found, function, together, loops, trying)
+            for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+                self._walk(part.body, found, function, together, loops, True)
+        block = Block(statements, in_try)
+        block.pieces = together.ordered(units_of(statements, found, sites, self._parents), block)
+        self._blocks.append(block)
+
+    def _inner(
+        self, statement: ast.stmt, found: list[Site], function: Function, together: Together, loops: Loops, in_try: bool
+    ) -> None:
+        """Walk through what a statement of a loop in two has within it."""
+        for name in ("body", "orelse", "finalbody"):
+            inner = getattr(statement, name, [])
+            if inner and not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                self._walk(inner, found, function, together, loops, in_try or isinstance(statement, ast.Try))
+        for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+            self._walk(part.body, found, function, together, loops, True)
+
+    # -- writing -------------------------------------------------------------------------------------
+
+    def _write(self, changed: list[Block]) -> None:
+        text = self._text
+        writer = Writer(text, self._module.every | set(self._module.imports) | set(self._module.functions))
+        for block in changed:
+            for at, piece in enumerate(block.pieces):
+                if isinstance(piece, Gather):
+                    later = [p for p in block.pieces[at + 1 :] if not isinstance(p, Gather)]
+                    later += [n for p in block.pieces[at + 1 :] if isinstance(p, Gather) for m in p.members for n in m.needs]
+                    writer.name_members(piece.members, later)
+        for loop in self._loops:
+            each: Loop | None = loop
+            while each is not None:
+                writer.name_members(each.members, each.behind)
+                for at, piece in enumerate(each.pieces):
+                    if isinstance(piece, Gather):
+                        later = [p for p in each.pieces[at + 1 :] if not isinstance(p, Gather)]
+                        writer.name_members(piece.members, later)
+                each = each.after
+        writer.write_sites([s for found in self._sites.of.values() for s in found if not s.repeated])
+        for site in self._lists:
+            assert isinstance(site.node, ast.GeneratorExp)
+            writer.list_of(site.node)
+        todo = [(text.span(loop.statement), loop) for loop in self._loops]
+        spans = [((text.span(b.statements[0])[0], text.span(b.statements[-1])[1]), b) for b in changed]
+        for _, one in sorted([*todo, *spans], key=lambda each: each[0][1] - each[0][0]):  # the inner ones first
+            if isinstance(one, Loop):
+                writer.write_loop(one)
+            else:
+                writer.write_block(one)
+        for function in self._sites.become_async:
+            at = text.span(function.node)[0]
+            if function.node.decorator_list:
+                at = _def_at(text, function.node)
+            text.edit((at, at), "async ")
+        self._import()
+
+    def _import(self) -> None:
+        tree, text = self._module.tree, self._text
+        imports = [n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))]
+        if any(isinstance(n, ast.Import) and any(a.name == "asyncio" and not a.asname for a in n.names) for n in imports):
+            return
+        plain = [n for n in imports if not (isinstance(n, ast.ImportFrom) and n.module == "__future__")]
+        first = plain[0] if plain else None
+        if first is None:
+            after = [n for n in tree.body if n in imports or _is_docstring(n, tree)]
+            at = text.line_end(text.span(after[-1])[1]) if after else 0
+            text.edit((at, at), "\nimport asyncio" if after else "import asyncio\n")
+            return
+        at = text.span(first)[0]
+        if text.raw(text.line_start(at), at).strip():
+            raise NotPlainError(f"line {first.lineno}: several statements in one line")
+        text.edit((at, at), "import asyncio\n")
+
+
+def _members(loop: Loop) -> list[object]:
+    own = [*loop.members, *(m for p in loop.pieces if isinstance(p, Gather) for m in p.members)]
+    return own + (_members(loop.after) if loop.after is not None else [])
+
+
+def _def_at(text: Text, node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Where `def` stands, below its decorators."""
+    return text.span(ast.copy_location(ast.Pass(), node))[0]
+
+
+def _is_docstring(node: ast.stmt, tree: ast.Module) -> bool:
+    return node is tree.body[0] and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

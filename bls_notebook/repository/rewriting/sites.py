@@ -1,0 +1,262 @@
+"""Where a model sends requests and waits for the answers, and which functions have to be async for that.
+
+A site is an expression that waits: `request.exec()`, a call of a function of the model's that does so, an
+`await` of either in what is async already, or a list of such calls in a comprehension.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .effects import Effects, Reader
+from .names import COMPREHENSIONS, SCOPES, Function, Module, within_body
+
+_EAGER = frozenset("list tuple sum sorted set frozenset max min".split())
+_ORDER = frozenset({"correlation_id", "flags"})
+
+
+class NotPlainError(Exception):
+    """Why a model cannot be rewritten."""
+
+
+@dataclass(eq=False)
+class Site:
+    """One place that waits for an answer; ``call`` is what sends, ``many`` that it is a comprehension of such."""
+
+    node: ast.expr
+    call: ast.Call
+    function: Function
+    many: bool = False
+    repeated: bool = False  # it is one of the elements of another
+    parent: ast.AST | None = None
+    keeps_order: bool = False
+    stand_in: str = ""  # the name that it is replaced by, where it is sent with others
+
+
+@dataclass
+class Sites:
+    """What sends in a module."""
+
+    module: Module
+    reader: Reader
+    of: dict[Function, list[Site]] = field(default_factory=dict)
+    become_async: set[Function] = field(default_factory=set)
+
+
+def find_sites(module: Module, lines: frozenset[int], stateful: frozenset[str]) -> Sites:
+    """Find all that sends on behalf of `execute`.
+
+    Raises
+    ------
+    NotPlainError
+        Something there cannot be made async, or is not seen through.
+    """
+    execute = module.methods.get("execute")
+    if execute is None:
+        raise NotPlainError("there is no plain `execute` in a class TritonPythonModel")
+    reader = Reader(module)
+    sites = Sites(module, reader)
+    parents = {child: node for node in ast.walk(module.tree) for child in ast.iter_child_nodes(node)}
+    direct = {f: [c for c in _calls(f) if _sends(c, f, lines, parents)] for f in module.own}
+    for calls in direct.values():
+        reader.sends.update(calls)
+    sending = {f for f, calls in direct.items() if calls}
+    while True:  # and what calls these
+        more = {f for f in module.own if f not in sending and sending & {*_called(f, module)}}
+        if not more:
+            break
+        sending |= more
+    reached = {execute}
+    while True:
+        more = {g for f in reached for g in _called(f, module) if g in sending} - reached
+        if not more:
+            break
+        reached |= more
+    sites.become_async = {f for f in reached & sending if not f.is_async}
+    for function in reached & sending:
+        sites.of[function] = [*_sites_of(function, sites, direct[function], sending, parents)]
+        for site in sites.of[function]:
+            site.keeps_order = _keeps_order(site, module, stateful)
+    _check(sites, reached, sending, parents)
+    return sites
+
+
+def _calls(function: Function) -> Iterator[ast.Call]:
+    return (n for n in within_body(function.node) if isinstance(n, ast.Call))
+
+
+def _called(function: Function, module: Module) -> Iterator[Function]:
+    for call in _calls(function):
+        own = module.function_of(call.func, function)
+        if own is not None:
+            yield own
+
+
+def _sends(
+    call: ast.Call, function: Function, lines: frozenset[int], parents: dict[ast.AST, ast.AST]
+) -> bool:
+    """Whether a call sends a request, and waits for one answer."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("exec", "async_exec"):
+        return False
+    if any(k.arg in (None, "decoupled") for k in call.keywords) or call.args:
+        return False
+    if call.func.attr == "async_exec" and not isinstance(parents.get(call), ast.Await):
+        return False
+    seen = bool(lines & set(range(call.lineno, (call.end_lineno or call.lineno) + 1)))
+    return seen or _is_request(call.func.value, function)
+
+
+def _is_request(node: ast.expr, function: Function) -> bool:
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func).endswith("InferenceRequest")
+    if not isinstance(node, ast.Name):
+        return False
+    values = [
+        n.value
+        for n in within_body(function.node)
+        if isinstance(n, ast.Assign)
+        and any(isinstance(t, ast.Name) and t.id == node.id for t in n.targets)
+    ]
+    return bool(values) and all(isinstance(v, ast.Call) and _is_request(v, function) for v in values)
+
+
+def _sites_of(
+    function: Function, sites: Sites, direct: list[ast.Call], sending: set[Function], parents: dict[ast.AST, ast.AST]
+) -> Iterator[Site]:
+    for call in _calls(function):
+        own = sites.module.function_of(call.func, function)
+        if call not in direct and own not in sending:
+            continue
+        parent = parents[call]
+        node: ast.expr = call
+        if isinstance(parent, ast.Await):
+            node, parent = parent, parents[parent]
+        elif own is not None and own.is_async:
+            continue  # a coroutine for somebody else
+        site = Site(node, call, function, parent=parent)
+        yield site
+        outer = _comprehension(node, parent, parents)
+        if outer is not None:
+            site.repeated = True
+            yield Site(outer, call, function, many=True, parent=parents[outer])
+
+
+def _comprehension(node: ast.expr, parent: ast.AST, parents: dict[ast.AST, ast.AST]) -> ast.expr | None:
+    """The comprehension of which an expression is each element; None where it is not, or not at once."""
+    if not isinstance(parent, (ast.ListComp, ast.GeneratorExp)) or parent.elt is not node:
+        return None
+    if any(g.is_async for g in parent.generators):
+        return None
+    if isinstance(parent, ast.ListComp):
+        return parent
+    taker = parents[parent]
+    if isinstance(taker, ast.Call) and taker.args == [parent] and not taker.keywords:
+        eager = isinstance(taker.func, ast.Name) and taker.func.id in _EAGER
+        joins = isinstance(taker.func, ast.Attribute) and taker.func.attr == "join"
+        return parent if eager or joins else None
+    return None
+
+
+def _check(
+    sites: Sites, reached: set[Function], sending: set[Function], parents: dict[ast.AST, ast.AST]
+) -> None:
+    module = sites.module
+    for function in sites.become_async:
+        if not function.plain:
+            raise NotPlainError(f"line {function.node.lineno}: `{function.name}` has a decorator")
+        if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in within_body(function.node)):
+            raise NotPlainError(f"line {function.node.lineno}: `{function.name}` is a generator")
+    known = {site.call for found in sites.of.values() for site in found}
+    for node in ast.walk(module.tree):
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        for function in sites.become_async:
+            if name != function.name or _is_another(node, function, parents):
+                continue
+            call = parents[node]
+            if not (isinstance(call, ast.Call) and call.func is node and call in known):
+                raise NotPlainError(
+                    f"line {node.lineno}: `{name}`, which sends requests, would have to be awaited there"  # type: ignore[attr-defined]
+                )
+    for function in reached & sending:
+        for site in sites.of[function]:
+            _check_place(site, parents)
+        for scope in (n for n in within_body(function.node) if isinstance(n, SCOPES)):
+            for n in ast.walk(scope):
+                if isinstance(n, ast.Attribute) and n.attr in ("exec", "async_exec"):
+                    raise NotPlainError(f"line {n.lineno}: a request is sent in a function inside `{function.name}`")
+
+
+def _is_another(node: ast.AST, function: Function, parents: dict[ast.AST, ast.AST]) -> bool:
+    """Whether a name is not that of the function, but of something else that is called so."""
+    if isinstance(node, ast.Attribute):
+        if not isinstance(node.ctx, ast.Load):
+            return False
+        return not function.method
+    return function.method or not isinstance(getattr(node, "ctx", None), ast.Load)
+
+
+def _check_place(site: Site, parents: dict[ast.AST, ast.AST]) -> None:
+    """Refuse places where nothing can be awaited."""
+    if site.repeated or isinstance(site.node, ast.Await):
+        return
+    node: ast.AST = site.node
+    while node is not site.function.node:
+        above = parents[node]
+        if isinstance(above, ast.GeneratorExp) and site.node is not above and above.generators[0].iter is not node:
+            raise NotPlainError(f"line {site.node.lineno}: a request is sent in a generator expression")
+        node = above
+
+
+def _keeps_order(site: Site, module: Module, stateful: frozenset[str]) -> bool:
+    """Whether the order of its requests may matter: of a sequence, or to a model that keeps a state."""
+    own = module.function_of(site.call.func, site.function)
+    every = [site.call] if own is None else [site.call, own.node]
+    code: list[ast.AST] = [n for each in every for n in ast.walk(each)]
+    if own is None:  # the request may be made before
+        code += [
+            n for a in within_body(site.function.node) if isinstance(a, ast.Assign)
+            if ast.unparse(a.targets[0]) == ast.unparse(site.call.func.value)  # type: ignore[attr-defined]
+            for n in ast.walk(a.value)
+        ]  # fmt: skip
+    if any(isinstance(n, ast.keyword) and n.arg in _ORDER for n in code):
+        return True
+    named = {n.value for n in code if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    return bool(stateful) and (bool(named & stateful) or not _names_a_model(site, code))
+
+
+def _names_a_model(site: Site, code: list[ast.AST]) -> bool:
+    """Whether the model that it calls is written there."""
+    names = [n.value for n in code if isinstance(n, ast.keyword) and n.arg == "model_name"]
+    given = [*names, *site.call.args[:1]]
+    return any(isinstance(n, ast.Constant) for n in given)
+
+
+def effects_of(site: Site, sites: Sites, skip: set[ast.AST]) -> Effects:
+    """Return what sending does: what it is given is read."""
+    return sites.reader.of([site.node], site.function, skip)
+
+
+def conditional(site: Site, statement: ast.stmt, parents: dict[ast.AST, ast.AST]) -> bool:
+    """Whether a site in the head of a statement may not be reached, or more than once."""
+    node: ast.AST = site.node
+    while node is not statement:
+        above = parents[node]
+        if isinstance(above, (ast.IfExp, ast.BoolOp, *COMPREHENSIONS, *SCOPES)):
+            first = above.values[0] if isinstance(above, ast.BoolOp) else None
+            first = above.test if isinstance(above, ast.IfExp) else first
+            if isinstance(above, COMPREHENSIONS) and above.generators[0].iter is node:
+                first = node  # type: ignore[assignment]
+            if node is not first:
+                return True
+        if isinstance(above, ast.comprehension):
+            comp = parents[above]
+            if not (isinstance(comp, COMPREHENSIONS) and comp.generators[0] is above and above.iter is node):
+                return True
+            node = comp
+            continue
+        if isinstance(above, ast.Compare) and len(above.comparators) > 1:
+            return True
+        node = above
+    return isinstance(statement, (ast.While, ast.Assert))
