@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from .effects import CALLS, Effects
 from .names import Function, Module, within_body
 from .together import Together
-from .units import Block, Member, Piece, Unit
+from .units import Block, Member, Piece, Unit, answer_of
 
 _AGAIN = frozenset("range enumerate zip list tuple sorted dict reversed".split())
 
@@ -27,7 +27,7 @@ class Loop:
     behind: list[Unit]
     after: Loop | None = None  # the second loop sends again, and is in two itself
     pieces: list[Piece] = field(default_factory=list)  # else what the second one does
-    held: list[str] = field(default_factory=list)  # variables of the first that the second reads
+    held: list[str] = field(default_factory=list)  # variables of the first, and answers, that the second reads
     again: bool = False  # whether what the loop goes through can be gone through twice
     alone: bool = False  # whether it can be written as a comprehension
 
@@ -78,9 +78,9 @@ class Loops:
             return None
         loop = Loop(statement, front, members, behind)
         made = targets | {w for u in (*front, *(n for m in members for n in m.needs)) for w in _names(u.effects.writes)}
-        read = {r for u in behind for r in _names(u.effects.reads)}
-        loop.held = sorted(made & read)
-        loop.after = self._split(statement, Effects(), behind, made | {m.unit.target for m in members})
+        answers = {answer_of(m.site) for m in members}
+        loop.held = sorted(made & {r for u in behind for r in u.effects.reads})
+        loop.after = self._split(statement, Effects(), behind, made | answers)
         if loop.after is None:
             loop.pieces = self._together.ordered(behind, block)
         return loop

@@ -17,7 +17,7 @@ from .names import Function, Module
 from .sites import NotPlainError, Site, Sites, find_sites
 from .text import Text
 from .together import Together
-from .units import Block, Gather, units_of
+from .units import Block, Gather, Member, Piece, Unit, units_of
 from .writing import Writer
 
 _NOTHING = "its calls do not stand where they can be put together"
@@ -188,19 +188,12 @@ class _Rewriting:
         text = self._text
         writer = Writer(text, self._module.every | set(self._module.imports) | set(self._module.functions))
         for block in changed:
-            for at, piece in enumerate(block.pieces):
-                if isinstance(piece, Gather):
-                    later = [p for p in block.pieces[at + 1 :] if not isinstance(p, Gather)]
-                    later += [n for p in block.pieces[at + 1 :] if isinstance(p, Gather) for m in p.members for n in m.needs]
-                    writer.name_members(piece.members, later)
+            _name(writer, block.pieces)
         for loop in self._loops:
             each: Loop | None = loop
             while each is not None:
                 writer.name_members(each.members, each.behind)
-                for at, piece in enumerate(each.pieces):
-                    if isinstance(piece, Gather):
-                        later = [p for p in each.pieces[at + 1 :] if not isinstance(p, Gather)]
-                        writer.name_members(piece.members, later)
+                _name(writer, each.pieces)
                 each = each.after
         writer.write_sites([s for found in self._sites.of.values() for s in found if not s.repeated])
         for site in self._lists:
@@ -238,7 +231,16 @@ class _Rewriting:
         text.edit((at, at), "import asyncio\n")
 
 
-def _members(loop: Loop) -> list[object]:
+def _name(writer: Writer, pieces: Sequence[Piece]) -> None:
+    for at, piece in enumerate(pieces):
+        if isinstance(piece, Gather):
+            later: list[Unit] = []
+            for other in pieces[at + 1 :]:
+                later += [u for m in other.members for u in (*m.needs, m.unit)] if isinstance(other, Gather) else [other]
+            writer.name_members(piece.members, later)
+
+
+def _members(loop: Loop) -> list[Member]:
     own = [*loop.members, *(m for p in loop.pieces if isinstance(p, Gather) for m in p.members)]
     return own + (_members(loop.after) if loop.after is not None else [])
 

@@ -14,6 +14,7 @@ from .effects import Effects, Reader
 from .names import COMPREHENSIONS, SCOPES, Function, Module, within_body
 
 _EAGER = frozenset("list tuple sum sorted set frozenset max min".split())
+_CALLED_BY_TRITON = frozenset("initialize finalize auto_complete_config is_ready".split())
 _ORDER = frozenset({"correlation_id", "flags"})
 
 
@@ -68,18 +69,14 @@ def find_sites(module: Module, lines: frozenset[int], stateful: frozenset[str]) 
         if not more:
             break
         sending |= more
-    reached = {execute}
-    while True:
-        more = {g for f in reached for g in _called(f, module) if g in sending} - reached
-        if not more:
-            break
-        reached |= more
-    sites.become_async = {f for f in reached & sending if not f.is_async}
-    for function in reached & sending:
+    if execute not in sending:
+        raise NotPlainError("what `execute` sends is not seen in this file")
+    sites.become_async = {f for f in sending if not f.is_async}
+    for function in sending:
         sites.of[function] = [*_sites_of(function, sites, direct[function], sending, parents)]
         for site in sites.of[function]:
             site.keeps_order = _keeps_order(site, module, stateful)
-    _check(sites, reached, sending, parents)
+    _check(sites, sending, parents)
     return sites
 
 
@@ -159,11 +156,11 @@ def _comprehension(node: ast.expr, parent: ast.AST, parents: dict[ast.AST, ast.A
     return None
 
 
-def _check(
-    sites: Sites, reached: set[Function], sending: set[Function], parents: dict[ast.AST, ast.AST]
-) -> None:
+def _check(sites: Sites, sending: set[Function], parents: dict[ast.AST, ast.AST]) -> None:
     module = sites.module
     for function in sites.become_async:
+        if function.method and (function.name in _CALLED_BY_TRITON or function.name.startswith("__")):
+            raise NotPlainError(f"line {function.node.lineno}: `{function.name}` sends requests too")
         if not function.plain:
             raise NotPlainError(f"line {function.node.lineno}: `{function.name}` has a decorator")
         if any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in within_body(function.node)):
@@ -179,7 +176,7 @@ def _check(
                 raise NotPlainError(
                     f"line {node.lineno}: `{name}`, which sends requests, would have to be awaited there"  # type: ignore[attr-defined]
                 )
-    for function in reached & sending:
+    for function in sending:
         for site in sites.of[function]:
             _check_place(site, parents)
         for scope in (n for n in within_body(function.node) if isinstance(n, SCOPES)):

@@ -86,8 +86,15 @@ class Together:
                     if found := _named(_moving(moved).conflicts(b.effects)):
                         return f"line {b.statement.lineno}: {found} is used between two requests"
         exits = {how for b in stay for _, how in b.effects.exits}
+        if unit.effects.exits and exits - {"raise"}:
+            return f"{where}: if it fails, that would be told before what happens in between"
+        kept = {w for b in stay for w in b.effects.writes if not w.startswith(("@", "#"))}
+        lost = {w for w in kept if not w.isidentifier() and (block.in_try or not _is_local(w, self._function))}
+        if lost and (block.in_try or unit.effects.exits):
+            return f"{where}: if it fails, {_named(lost)} would not have been changed before"
         if block.in_try or exits & {"continue", "break"}:
             names = {w for m in needs for w in m.effects.writes if not w.startswith(("*", "@"))}
+            names |= kept if block.in_try else set()
             names |= {g.target for g in (*group, unit)} - {""}
             if not self.only_here(names, block.statements):
                 return f"{where}: what it sets is read elsewhere, also where a request has failed"

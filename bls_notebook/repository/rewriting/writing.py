@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from .loops import Loop
 from .sites import Site
 from .text import Text
-from .units import Block, Gather, Member, Piece, Unit
+from .units import Block, Gather, Member, Piece, Unit, answer_of
 
 _WIDTH = 100
 _STEP = "    "
@@ -20,6 +20,7 @@ class Writer:
     def __init__(self, text: Text, names: set[str]) -> None:
         self._text, self._names = text, set(names)
         self._calls: dict[Site, str] = {}
+        self._named: dict[str, str] = {}  # what answers are called
         self._quiet: set[ast.stmt] = set()  # whose place the gathered call takes
         self._spoken: set[ast.stmt] = set()  # whose comments were written already
 
@@ -29,20 +30,24 @@ class Writer:
         """Choose the variables that answers go to, where nothing stands in between: those of the model itself."""
         later = [*later]
         for member in members:
-            target = member.unit.target
-            alone = [m.unit.target for m in members].count(target) == 1
-            binds = next((u for u in later if u.binds is member.site), None)
-            before = later[: later.index(binds)] if binds is not None else []
-            uses = [u for u in (*before, *(n for m in members for n in m.needs))]
-            untouched = not any(target in u.effects.reads | u.effects.writes for u in uses)
-            if binds is not None and not target:
-                member.site.stand_in = "_"
-                self._quiet.add(binds.statement)
-            elif target and alone and untouched and not member.unit.held:
-                member.site.stand_in = target
-                self._quiet.add(member.unit.statement)
-            else:
-                member.site.stand_in = self.fresh(target or "answer", numbered=True)
+            self._name(member, members, later)
+            self._named[answer_of(member.site)] = member.site.stand_in
+
+    def _name(self, member: Member, members: Sequence[Member], later: list[Unit]) -> None:
+        target = member.unit.target
+        alone = [m.unit.target for m in members].count(target) == 1
+        binds = next((u for u in later if u.binds is member.site), None)
+        before = later[: later.index(binds)] if binds is not None else []
+        uses = [u for u in (*before, *(n for m in members for n in m.needs))]
+        untouched = not any(target in u.effects.reads | u.effects.writes for u in uses)
+        if binds is not None and not target:
+            member.site.stand_in = "_"
+            self._quiet.add(binds.statement)
+        elif target and alone and untouched and not member.unit.held:
+            member.site.stand_in = target
+            self._quiet.add(member.unit.statement)
+        else:
+            member.site.stand_in = self.fresh(target or "answer", numbered=True)
 
     def fresh(self, base: str, numbered: bool = False) -> str:
         """Return a name that is not taken."""
@@ -146,7 +151,8 @@ class Writer:
             held = ""
             if loop.held and not loop.again:
                 held = self.fresh("held")
-                kept = loop.held[0] if len(loop.held) == 1 else f"({', '.join(loop.held)})"
+                names = [*dict.fromkeys(self._named.get(name, name) for name in loop.held)]
+                kept = names[0] if len(names) == 1 else f"({', '.join(names)})"
                 front += f"{inner}{held}.append({kept})\n"
                 target, over = kept, held
             one = calls[0] if len(calls) == 1 else f"asyncio.gather({', '.join(calls)})"
@@ -166,7 +172,9 @@ class Writer:
             again = f"{target}, {answer}" if loop.held else answer
             return out + self._loop(loop.after, header, again, "", indent, inner)
         rest = self.pieces(loop.pieces, inner, body)
-        return out + (f"{indent}{header}\n{rest}" if rest.strip() else f"{indent}{all_}\n")
+        if not rest.strip() and set(answers) == {"_"}:
+            return f"{out}{indent}{all_}\n"
+        return out + f"{indent}{header}\n{rest if rest.strip() else f'{inner}pass'}\n"
 
     # -- pieces --------------------------------------------------------------------------------------
 
