@@ -9,6 +9,7 @@ import bls_notebook as bls
 from .cell_body import cell_body
 from .failing import fail_on, reported
 from .notebook import Notebook
+from .output.changed_cell import make_cell
 from .parsing.arguments import Parser, identifier, whole_number
 from .parsing.expressions import Variables, evaluate
 from .parsing.request_line import read_line
@@ -35,7 +36,7 @@ PARSER = Parser(
     """\
   %blsprofile digit_reader IMAGE=image -n 8
   %blsprofile resize IN=x --instances 1,2,4 --verify
-  %blsprofile digit_reader IMAGE=image --overlap
+  %blsprofile digit_reader IMAGE=image --overlap --apply
   %blsprofile digit_reader IMAGE=image -n 16 --tune --verify --save model_analyzer.yaml
   found = %blsprofile add_sub INPUT0=a INPUT1=a + b --repeat 9
 """,
@@ -49,8 +50,13 @@ _add(
 )  # fmt: skip
 _add(
     "--overlap", action="store_true",
-    help="instead: which exec calls of MODEL could have been in flight together, and what that brings, "
-    "proven by running MODEL as it is with these calls sent ahead",
+    help="instead: which exec calls of MODEL could have been in flight together, what that brings, proven by "
+    "running MODEL as it is with these calls sent ahead, and the code to write",
+)  # fmt: skip
+_add(
+    "--apply", action="store_true",
+    help="with --overlap: run the model with the change that is shown, prove that answers are equal and that "
+    "it is faster, and make a new cell with it below; the cell that defines MODEL stays as it is",
 )  # fmt: skip
 _add(
     "--tune", action="store_true",
@@ -122,10 +128,15 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
             PARSER.error("--overlap compares a model with itself: leave --instances, --verify and --save out")
         with reported(notebook):
             overlap = bls.compare(
-                arguments.model, inputs, n=arguments.count, repeat=arguments.repeat, overlap=True
-            )
+                arguments.model, inputs, n=arguments.count, repeat=arguments.repeat, overlap=True,
+                apply=arguments.apply,
+            )  # fmt: skip
         notebook.assign(arguments.into, overlap)
+        if arguments.apply:
+            make_cell(notebook, overlap, arguments.into or "")
         return None if arguments.quiet else overlap
+    if arguments.apply:
+        PARSER.error("--apply is for the change that --overlap finds: give both")
     with reported(notebook):
         found = bls.compare(
             arguments.model, inputs, n=arguments.count, instances=arguments.instances,

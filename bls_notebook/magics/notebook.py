@@ -25,6 +25,8 @@ class Notebook:
     shell: InteractiveShell
     settings: BLSNotebook
     definitions: dict[object, tuple[object, bool]] = field(default_factory=dict)  # kept by `redefinition`
+    definition_lines: dict[str, str] = field(default_factory=dict)
+    """What stood behind ``%%tritonmodel`` in the cell of each model."""
     recorded: dict[str, Any] = field(default_factory=dict)
     """What magics recorded last, each by its name: for ``%blscheck``."""
     kept: dict[str, Any] = field(default_factory=dict)

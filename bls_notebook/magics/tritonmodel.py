@@ -57,6 +57,7 @@ def tritonmodel(notebook: Notebook, line: str, cell: str, variables: Variables) 
         record = bls.current_repository().define(
             arguments.name, cell, config, arguments.version, variables.keys(), place
         )
+    notebook.definition_lines[arguments.name] = line
     record = with_changes_to_show(notebook, (cell, repr(config)), record)
     return None if arguments.quiet else record
 

@@ -87,6 +87,22 @@ def test_calls_that_could_overlap(sender) -> None:
     assert "waits for `sleeper`, then for `other`, which do not need each other" in words(shown.text)
     assert "with equal answers" in words(shown.text)
     assert "calls sent ahead" in shown.html
+    assert "the code to write: line 19 of Cell In[" in words(shown.text)
+    assert "sent.append(call.async_exec())" in shown.text
+    assert "Proven" not in shown.text
+    before = bls.current_repository()._server.find("caller")
+    applied = sender("found = %blsprofile caller IN=[1.0] --overlap --apply --repeat 3\nfound")
+    assert applied.success
+    assert "Proven: equal answers on 4 runs" in words(applied.text)
+    assert "run it to have it serve" in words(applied.text)
+    cell = sender.shell.rl_next_input
+    assert cell.startswith(caller.splitlines()[0] + "\n")
+    assert bls.current_repository()._server.find("caller") is before
+    shown = sender(cell)
+    assert "changed since the last definition" in shown.text
+    assert "%blsprofile: --apply is for" in sender("%blsprofile caller IN=[1.0] --apply").stderr
+    again = sender("%blsprofile caller IN=[1.0] --overlap --apply --repeat 1")
+    assert "no change is made, as there is nothing to gain" in words(again.text)
     refused = sender("%blsprofile caller IN=[1.0] --overlap --verify")
     assert "leave --instances, --verify and --save out" in refused.text + refused.stderr
 

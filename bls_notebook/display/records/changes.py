@@ -29,20 +29,39 @@ def _count(change: Change) -> str:
 
 
 def _block(change: Change) -> doc.Block:
-    return doc.Both(lambda width: list(_text(change, width)), _html(change))
+    return change_block(change, _IN_TEXT)
 
 
-def _text(change: Change, width: int) -> Iterator[str]:
-    for sign, line in change.lines[:_IN_TEXT]:
-        yield from text.wrap(f"{sign} {visible(line)}", width, "    ", "      ")
-    if len(change.lines) > _IN_TEXT:
-        yield f"    … {len(change.lines) - _IN_TEXT} more lines"
+def change_block(change: Change, most: int) -> doc.Block:
+    """Show a change; as text, so many lines of it."""
+    return doc.Both(lambda width: list(_text(change, width, most)), _html(change))
+
+
+def _text(change: Change, width: int, most: int) -> Iterator[str]:
+    for number, (sign, line) in zip(_numbers(change), change.lines[:most], strict=False):
+        yield from text.wrap(f"{number}{sign} {visible(line)}", width, "    ", "      " + " " * len(number))
+    if len(change.lines) > most:
+        yield f"    … {len(change.lines) - most} more lines"
+
+
+def _numbers(change: Change) -> list[str]:
+    """What stands before each line: its number, where numbers are told."""
+    if not change.numbers:
+        return [""] * len(change.lines)
+    width = len(str(max(change.numbers)))
+    return [f"{number or '':>{width}} " for number in change.numbers]
 
 
 def _html(change: Change) -> Html:
     # The newline is for readers without the stylesheet; a block swallows it.
     lines = (
-        tag("span", f"{sign} {visible(line)}", Html("\n"), cls=_CLASSES.get(sign, ""))
-        for sign, line in change.lines
+        tag(
+            "span",
+            *([tag("span", number, cls="changes-number")] if number else []),
+            f"{sign} {visible(line)}",
+            Html("\n"),
+            cls=_CLASSES.get(sign, ""),
+        )
+        for number, (sign, line) in zip(_numbers(change), change.lines, strict=True)
     )
     return tag("div", tag("span", change.file, cls="dim"), tag("pre", *lines, cls="changes-lines"))

@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
+from sys import _getframe
+from types import FrameType
 from typing import Any, Protocol
 from weakref import ref
 
 import numpy as np
 
-from bls_notebook.engine.description import describe
+from bls_notebook.engine.description import describe, home_of
 from bls_notebook.engine.failures import error_response
 from bls_notebook.engine.recording.code_lines import line_of, place_finder
 from bls_notebook.engine.ticket import Ticket
@@ -30,6 +32,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 from .lazy import lazy_source, real
 
 _place = place_finder()
+_AROUND = f"{__package__}.ahead"  # what calls `execute`
 Open = Callable[[InferenceRequest, Context], "Ticket | InferenceResponse"]
 
 
@@ -63,6 +66,7 @@ class Pending:
         self._sent, self._there = threading.Event(), threading.Event()
         self._response: InferenceResponse | None = None
         self._place = _place()
+        self._lines = _lines()
         for tensor in request._inputs:
             array: Any = tensor._array
             source = lazy_source(array)
@@ -79,7 +83,7 @@ class Pending:
         """Return what is remembered of it."""
         needs = tuple(sorted(call.number for call in self.needs))
         line = None if self._place is None else line_of(self._place)
-        return Call(self.model, max(1, self._version), needs, self.ordered, line)
+        return Call(self.model, max(1, self._version), needs, self.ordered, line, self._lines)
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -213,6 +217,17 @@ class Pending:
             why = f"`{self.model}` answered with an error: {first_line(response._error._message)}"
         self._program.spoil(why)
         raise TritonModelException(why)
+
+
+def _lines() -> tuple[int, ...]:
+    """The lines of the file that `execute` is in by which the program has come here, the innermost first."""
+    frame: FrameType | None = _getframe(2)
+    found: list[tuple[str, int]] = []
+    while frame is not None and frame.f_globals.get("__name__") != _AROUND:
+        if home_of(frame.f_globals) is not None:
+            found.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(line for file, line in found if file == found[-1][0])
 
 
 def _copied(request: InferenceRequest) -> InferenceRequest:

@@ -15,11 +15,11 @@ from bls_notebook.observe.analysis.replay import Key, Recipe, Sent, capacities, 
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.analysis.verdict_words import give_or_take, times
 from bls_notebook.observe.records.profiles.comparison import Measured
-from bls_notebook.observe.records.profiles.program import Program
+from bls_notebook.observe.records.profiles.program import Call, Program
 from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.records.profiles.spans import Ghost, Span
 
-_WORTH = 1.1  # times as fast, at least, to be worth a word
+WORTH = 1.1  # times as fast, at least, to be worth a word
 LITTLE = 200_000  # ns of a call: below, handing it to another thread takes a large part of it
 
 
@@ -89,7 +89,7 @@ def ghosts(session: Session, programs: Sequence[Program]) -> tuple[Ghost, ...]:
     for root, program in zip(tree.children.get(0, ()), programs, strict=True):
         calls = tree.children.get(root.id, ())
         ended: list[int] = []
-        now = root.started
+        now, latest = root.started, 0
         for own, call, needed in program.steps:
             now += own
             if needed:
@@ -97,8 +97,9 @@ def ghosts(session: Session, programs: Sequence[Program]) -> tuple[Ghost, ...]:
                 continue
             begin = max([now, *(ended[n] for n in program.calls[call].needs)])
             ended.append(begin + calls[call].duration)
-            if begin < calls[call].sent:
+            if begin < min(calls[call].sent, latest):  # beside an earlier call
                 found.append(Ghost(calls[call].id, begin, ended[call]))
+            latest = max(latest, calls[call].ended)
     return tuple(found)
 
 
@@ -109,13 +110,13 @@ def more_instances(session: Session, programs: Sequence[Program], measured: Meas
     most: dict[Key, int] = {}
     for root, program in zip(tree.children.get(0, ()), programs, strict=True):
         calls = tree.children.get(root.id, ())
-        for group in _groups(program):
+        for group in groups(program):
             for key, count in Counter(key_of(calls[call]) for call in group).items():
                 if count > max(now.get(key, 1), most.get(key, 0)):
                     most[key] = count
     wall = overlapped_wall(session, programs, measured)
     with_more = overlapped_wall(session, programs, measured, most)
-    if not most or with_more * _WORTH > wall:
+    if not most or with_more * WORTH > wall:
         return ""
     counts = " and ".join(f"`instance_group.count` {count} for `{name}`" for (name, _), count in most.items())
     return f"With {counts}, {times(session.wall / with_more)} times as fast is predicted."
@@ -123,7 +124,7 @@ def more_instances(session: Session, programs: Sequence[Program], measured: Meas
 
 def could_overlap(program: Program) -> bool:
     """Whether a program has calls that do not depend on one another."""
-    return bool(_groups(program))
+    return bool(groups(program))
 
 
 def what_overlaps(session: Session, programs: Sequence[Program]) -> str:
@@ -137,7 +138,7 @@ def what_overlaps(session: Session, programs: Sequence[Program]) -> str:
     best: list[Span] = []
     for root, program in zip(roots, programs, strict=True):
         calls = tree.children.get(root.id, ())
-        for group in _groups(program):
+        for group in groups(program):
             spans = [calls[call] for call in group]
             longest = max(span.duration for span in spans)
             saved = sum(span.duration for span in spans) - longest
@@ -151,8 +152,8 @@ def what_overlaps(session: Session, programs: Sequence[Program]) -> str:
     return f"{model} waits for {_named(best)}, which do not need each other: {both}{end}."
 
 
-def _groups(program: Program) -> list[list[int]]:
-    """Calls one after the other of which none depends on another, as many as there are."""
+def groups(program: Program) -> list[list[int]]:
+    """Return calls one after the other of which none depends on another, as many as there are."""
     found: list[list[int]] = []
     group: list[int] = []
     members = 0
@@ -176,6 +177,34 @@ def _ms(ns: int) -> str:
     return f"{ns / 1e6:.3g} ms" if ns < 1e9 else f"{ns / 1e9:.3g} s"
 
 
+def sent_often(programs: Sequence[Program]) -> frozenset[int]:
+    """Return the lines of model.py that sent several of the calls which could be in flight together."""
+    found: set[int] = set()
+    for program in programs:
+        for group in groups(program):
+            ways = Counter(
+                way[at:] for way in (program.calls[n].lines for n in group) for at in range(len(way))
+            )
+            found |= {way[0] for way, count in ways.items() if count > 1}
+    return frozenset(found)
+
+
+def most_together(programs: Sequence[Program]) -> list[Call]:
+    """Return the calls of the largest group that could be in flight together."""
+    return max(([p.calls[n] for n in group] for p in programs for group in groups(p)), key=len, default=[])
+
+
+def changed_proof(measured: Measured, predicted: float, rounds: int, problem: str) -> str:
+    """Say what running the changed model showed."""
+    if problem:
+        return f"{problem}. Nothing is applied."
+    if measured.speedup < WORTH:
+        but = f"{times(measured.speedup)} times as fast: nothing is applied"
+        return f"Equal answers on {rounds} runs, but {but}."
+    said = f"{times(measured.speedup)} times as fast{give_or_take(measured.relative_error)}"
+    return f"Proven: equal answers on {rounds} runs, {said} (predicted {times(predicted)})."
+
+
 def proof(measured: Measured, predicted: float, speedup: float, problem: str) -> str:
     """Say what sending calls ahead brought."""
     if problem:
@@ -183,7 +212,7 @@ def proof(measured: Measured, predicted: float, speedup: float, problem: str) ->
     if not speedup:
         return ""
     walls = f"Sent ahead, they take {_ms(measured.gathered)} instead of {_ms(measured.sequential)}"
-    if max(speedup, predicted) < _WORTH:
+    if max(speedup, predicted) < WORTH:
         return f"{walls}: as long, with equal answers."
     said = f"{times(speedup)} times as fast{give_or_take(measured.relative_error)}"
     return f"{walls}: {said} ({times(predicted)} predicted), with equal answers."

@@ -12,9 +12,11 @@ class Change(Record):
     """A file that changed: how many lines came and went, and these with their neighbours.
 
     Each of ``lines`` is a sign and a text: ``+`` came, ``-`` went, a space stayed, ``…`` stands for a gap.
+    ``numbers`` are theirs in the file as it was, 0 for what came; none where they are not told.
     """
 
     file: str
     added: int = 0
     removed: int = 0
     lines: tuple[tuple[str, str], ...] = ()
+    numbers: tuple[int, ...] = ()

@@ -177,6 +177,12 @@ class ModuleHome(OwnModules):
         code: CodeType = compile(source, name, "exec", dont_inherit=True)
         return code
 
+    def written(self, file: str) -> tuple[str, SourcePlace] | None:
+        """Return what was run of a file, and where that was written; None where it has not been run."""
+        place = self._places.get(file) or SourcePlace(file, os.path.basename(file))
+        lines = self.sources.get(place.file)
+        return None if lines is None else ("".join(lines[place.line - 1 :]), place)
+
     # -- the `__import__` of the model's code -----------------------------------------------------
 
     def _import(

@@ -54,6 +54,7 @@ def compare(
     repeat: int | None = None,
     repo: ModelRepository | None = None,
     overlap: Literal[True],
+    apply: bool = False,
 ) -> Overlap: ...
 
 
@@ -66,6 +67,7 @@ def compare(
     verify: bool = False,
     repo: ModelRepository | None = None,
     overlap: bool = False,
+    apply: bool = False,
 ) -> Comparison | Overlap:
     """Compare sequential `exec` with gathered `async_exec`, and say why the one is, or is not, faster.
 
@@ -90,7 +92,11 @@ def compare(
     overlap : bool
         Instead, compare the model as it is written with the same model run with its `exec` calls sent ahead:
         a call begins when what it needs is there, and the program goes on until it looks at an answer. The
-        requests are sent one after the other.
+        requests are sent one after the other. Where that gains, `code` of what is returned is the change to
+        write: `code.source` is the whole model.py, changed; nothing is written anywhere.
+    apply : bool
+        With `overlap`: run the changed model too, on the same requests, and say in `code.proof` whether its
+        answers are equal and it is faster. The model as it is written serves again afterwards.
 
     Returns
     -------
@@ -112,13 +118,15 @@ def compare(
     counts = _counts(instances)
     if overlap and (counts or verify):
         raise BLSError("compare: overlap compares a model with itself: leave instances and verify out")
+    if apply and not overlap:
+        raise BLSError("compare: apply is for the change that overlap finds: give overlap=True too")
     repository = current_repository() if repo is None else repo
     repository.config(model)  # a name that is not there is told now
     each = inputs_of_each(inputs, n)
     workload = Workload(repository, model, each)
     with alone("compare"):
         if overlap:
-            return overlapped(repository, model, each, repeat)
+            return overlapped(repository, model, each, repeat, apply)
         with workload.told:
             return _compare(workload, counts, repeat, verify)
 

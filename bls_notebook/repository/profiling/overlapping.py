@@ -6,16 +6,13 @@ that answered otherwise than the model as it is written, prove nothing, and are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-import numpy as np
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.overlap.ahead import Ahead, running_ahead
 from bls_notebook.engine.recording.processor_time import held_part
 from bls_notebook.observe.analysis.overlap import (
+    WORTH,
     could_overlap,
     ghosts,
     more_instances,
@@ -27,15 +24,20 @@ from bls_notebook.observe.analysis.overlap import (
 from bls_notebook.observe.records.profiles.comparison import Measured, Setting
 from bls_notebook.observe.records.profiles.overlap import Overlap
 from bls_notebook.observe.records.profiles.program import Program
-from bls_notebook.observe.visible import first_line
 from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.requests.response import Response
 
+from .changing import code_to_write, proven
 from .measuring import LEAST, Inputs, Run, Workload, measure
+from .sequential import Sequential, failed
 
 
-def overlap(repository: ModelRepository, model: str, inputs: list[Inputs], repeat: int | None) -> Overlap:
-    """Measure a model as it is written, record its program, and prove what sending its calls ahead brings."""
+def overlap(
+    repository: ModelRepository, model: str, inputs: list[Inputs], repeat: int | None, apply: bool = False
+) -> Overlap:
+    """Measure a model as it is written, record its program, and prove what sending its calls ahead brings.
+
+    Where there is a gain, the code to write is made too; with `apply` it is run, and proven.
+    """
     if repository.record(model).decoupled:
         raise BLSError(
             f"compare: overlap: model {model!r} is decoupled: it answers while it runs, so its calls cannot "
@@ -44,12 +46,18 @@ def overlap(repository: ModelRepository, model: str, inputs: list[Inputs], repea
     workload = _Workload(repository, model, inputs)
     workload.told.total = 2 * (2 + (repeat or LEAST))
     with workload.told:
-        return _overlap(workload, repeat)
+        found = _overlap(workload, repeat)
+    if found.problem or found.predicted < WORTH:
+        return found
+    code = code_to_write(repository, model, found.programs)
+    if apply and code.source:
+        code = proven(workload, code, found.predicted, repeat)
+    return replace(found, code=code)
 
 
 def _overlap(workload: _Workload, repeat: int | None) -> Overlap:
     written = workload.sequential()
-    problem = _failed(workload.answers)
+    problem = failed(workload.answers)
     if problem:
         return _result(workload, None, written, (), f"as it is written, {problem}")
     # Where code in C gets an array that is not there yet: once more, with arrays waited for when asked for.
@@ -109,39 +117,25 @@ def _result(
     )
 
 
-class _Workload(Workload):
+class _Workload(Sequential):
     """Requests one after the other: to the model as it is written, and with its calls sent ahead."""
 
     def __init__(self, repository: ModelRepository, model: str, inputs: list[Inputs]) -> None:
         super().__init__(repository, model, inputs)
-        self.answers: list[Response] = []
         self.how = Ahead()
         self.lazy_arrays = True
-        self.problem = ""
-        self._expected: list[Response] = []
-
-    def answered(self, response: Response) -> None:
-        """Keep an answer."""
-        self.answers.append(response)
-
-    def sequential(self, name: str = "as it is written") -> Run:
-        """Run the model as it is written."""
-        self.answers = []
-        run = super().sequential(name)
-        self._expected = self.answers
-        return run
 
     def gathered(self) -> Run:
         """Run it with its calls sent ahead."""
         run = self.run(Ahead(lazy_arrays=self.lazy_arrays))
-        found = next(iter(self.how.spoilt), "") or _differs(self._expected, self.answers)
+        found = next(iter(self.how.spoilt), "") or self.differs()
         self.problem = self.problem or found  # one round is enough
         return run
 
     def programs(self) -> tuple[tuple[Program, ...], str]:
         """Return what the model does with its answers, and why that is not known."""
         self.run(Ahead(ahead=False, lazy_arrays=self.lazy_arrays))
-        differs = _differs(self._expected, self.answers)
+        differs = self.differs()
         problem = f"its answers are not the same from run to run: {differs}" if differs else ""
         return tuple(self.how.programs), next(iter(self.how.spoilt), "") or problem
 
@@ -150,38 +144,4 @@ class _Workload(Workload):
         self.answers, self.how = [], how
         models = [m for m in self.repository._server.serving(self.model).values() if not m.decoupled]
         with running_ahead(models, how):
-            return super().sequential("calls sent ahead" if how.ahead else "as it is written")
-
-
-def _failed(answers: Sequence[Response]) -> str:
-    error = next((each.error for each in answers if each.error is not None), None)
-    return "" if error is None else f"a request fails: {first_line(error.message())}"
-
-
-def _differs(expected: Sequence[Response], found: Sequence[Response]) -> str:
-    """Say where answers are not the same, bit for bit; empty where they are."""
-    for number, (one, other) in enumerate(zip(expected, found, strict=True), start=1):
-        where = f"request {number}: " if len(expected) > 1 else ""
-        if (one.error is None) != (other.error is None):
-            error = one.error or other.error
-            assert error is not None
-            way = "as it is written" if one.error else "with its calls sent ahead"
-            return f"{where}{way}: {first_line(error.message())}"
-        tensors = [{t.name(): t for t in each.output_tensors()} for each in (one, other)]
-        if tensors[0].keys() != tensors[1].keys():
-            return f"{where}outputs {sorted(tensors[0])} and {sorted(tensors[1])}"
-        for name, tensor in tensors[0].items():
-            if not _same(tensor._array, tensors[1][name]._array):
-                return (
-                    f"{where}output {name!r} is not the same: models share something that no tensor shows, "
-                    "or draw random numbers"
-                )
-    return ""
-
-
-def _same(one: Any, other: Any) -> bool:
-    if one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    if isinstance(one, np.ndarray) and one.dtype != object:
-        return bool(one.tobytes() == other.tobytes())
-    return bool((one == other).all())
+            return Workload.sequential(self, "calls sent ahead" if how.ahead else "as it is written")

@@ -14,12 +14,21 @@ _VALUES = (ast.Constant, ast.JoinedStr, ast.Compare)
 _NEW = (*_VALUES, ast.BinOp, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp)
 
 
+def attribute(node: ast.AST, function: Function) -> str:
+    """Return which attribute of the model an expression is, as ``self.name``; empty for none."""
+    of_model = (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and (node.value.id == function.self_name != "")
+    )
+    return f"self.{node.attr}" if of_model and isinstance(node, ast.Attribute) else ""
+
+
 def root(node: ast.AST, function: Function) -> str:
     """Return the variable, or the attribute of the model, that an expression begins with; empty for none."""
     while isinstance(node, (ast.Attribute, ast.Subscript, ast.Call, ast.Await, ast.Starred)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if node.value.id == function.self_name != "":
-                return f"self.{node.attr}"
+        if of_model := attribute(node, function):
+            return of_model
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
 
@@ -42,7 +51,9 @@ class Aliases:
 
     def reach(self, name: str) -> frozenset[str]:
         """Return the variables whose objects may be found in it."""
-        both = {k: self._same.get(k, set()) | self._inside.get(k, set()) for k in {*self._same, *self._inside}}
+        both = {
+            k: self._same.get(k, set()) | self._inside.get(k, set()) for k in {*self._same, *self._inside}
+        }
         return self._closure([name], both)
 
     @staticmethod
@@ -67,15 +78,16 @@ class Aliases:
         elif isinstance(node, ast.withitem) and node.optional_vars is not None:
             self._bound(node.optional_vars, node.context_expr)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if method_kind(node.func.attr, "") == "mutates":  # which may keep what it is given
-                holder = root(node.func.value, self._function)
-                given = [*node.args, *(k.value for k in node.keywords)]
-                self._kept(holder, {n for each in given for n in self.roots(each)})
+            if method_kind(node.func.attr, "") != "mutates":
+                return
+            holder = root(node.func.value, self._function)  # which may keep what it is given
+            given = [*node.args, *(k.value for k in node.keywords)]
+            self._kept(holder, {n for each in given for n in self.roots(each)})
 
     def _bound(self, target: ast.AST, value: ast.expr, part: bool = False) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
-            pairs = zip(target.elts, value.elts) if _alike(target, value) else ((t, value) for t in target.elts)
-            for one, its in pairs:
+            values = _values(target, value)
+            for one, its in zip(target.elts, values, strict=True):
                 self._bound(one, its, part=its is value)
         elif isinstance(target, ast.Starred):
             self._bound(target.value, value, part)
@@ -115,14 +127,14 @@ class Aliases:
                 yield node.id
             elif node.id == self._function.self_name:
                 yield "self"
-        elif isinstance(node, ast.Attribute) and root(node, self._function) == f"self.{node.attr}":
-            yield f"self.{node.attr}"
+        elif of_model := attribute(node, self._function):
+            yield of_model
         elif isinstance(node, ast.Call):
             own = self._module.function_of(node.func, self._function)
             if own is None and not isinstance(node.func, ast.Name):
                 yield from self.roots(node.func)
             elif own is not None:  # it may return what the model keeps
-                yield from (f"self.{n.attr}" for n in ast.walk(own.node) if _of_self(n, own))
+                yield from filter(None, (attribute(n, own) for n in ast.walk(own.node)))
             for each in (*node.args, *(k.value for k in node.keywords)):
                 yield from self.roots(each)
         elif isinstance(node, SCOPES):
@@ -132,15 +144,10 @@ class Aliases:
                 yield from self.roots(child)
 
 
-def _of_self(node: ast.AST, function: Function) -> bool:
-    return (
-        isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == function.self_name != ""
-    )
-
-
-def _alike(target: ast.Tuple | ast.List, value: ast.expr) -> bool:
-    if not isinstance(value, (ast.Tuple, ast.List)) or len(target.elts) != len(value.elts):
-        return False
-    return not any(isinstance(e, ast.Starred) for e in (*target.elts, *value.elts))
+def _values(target: ast.Tuple | ast.List, value: ast.expr) -> list[ast.expr]:
+    """What each of several targets is given: the whole, where that is not written one by one."""
+    many = isinstance(value, (ast.Tuple, ast.List)) and len(target.elts) == len(value.elts)
+    if not isinstance(value, (ast.Tuple, ast.List)) or not many:
+        return [value] * len(target.elts)
+    starred = any(isinstance(e, ast.Starred) for e in (*target.elts, *value.elts))
+    return [value] * len(target.elts) if starred else value.elts

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from .aliases import ARGUMENTS, Aliases, root
 from .known import Kind, function_kind, method_kind
-from .names import SCOPES, Function, Module
+from .names import Function, Module
 
 CALLS, LOG = "#calls", "#log"
 Exit = tuple[bool, str]
@@ -64,7 +64,7 @@ class Reader:
         return reading.found
 
     def summary(self, function: Function) -> Effects:
-        """Return what a function does that its caller may notice; `ARGUMENTS` are written where it writes to them."""
+        """Return what a function does that its caller may notice, to `ARGUMENTS` too."""
         if function not in self._summaries:
             self._summaries[function] = None
             self._summaries[function] = self._summary(function)
@@ -207,7 +207,7 @@ class _Reading(ast.NodeVisitor):
             self._reads(name)
         self.found.writes.add(node.name)
 
-    visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef
+    visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef  # noqa: N815 - as `ast` names them
 
     def visit_comprehension(self, node: ast.comprehension) -> None:
         self.visit(node.iter)
@@ -219,12 +219,12 @@ class _Reading(ast.NodeVisitor):
     def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
         self.found.writes |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
 
-    visit_ImportFrom = visit_Import
+    visit_ImportFrom = visit_Import  # noqa: N815 - as `ast` names them
 
     def visit_Global(self, node: ast.stmt) -> None:
         self._unknown(node)
 
-    visit_Nonlocal = visit_Yield = visit_YieldFrom = visit_Global  # type: ignore[assignment]
+    visit_Nonlocal = visit_Yield = visit_YieldFrom = visit_Global  # type: ignore[assignment]  # noqa: N815
 
     # -- the ways out --------------------------------------------------------------------------------
 
@@ -239,7 +239,13 @@ class _Reading(ast.NodeVisitor):
         self._exit("raise", node.exc)
 
     def visit_Assert(self, node: ast.Assert) -> None:
+        before = self._error
+        fine = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
+        self._error = before or (fine and is_error_test(node.test.operand))  # type: ignore[attr-defined]
         self._exit("raise", node.test)
+        self._error = before
+        if node.msg is not None:
+            self.visit(node.msg)
 
     def visit_Return(self, node: ast.Return) -> None:
         self._exit("return", node.value)
@@ -265,7 +271,7 @@ class _Reading(ast.NodeVisitor):
         self.visit(node.target)
         self._looped(node)
 
-    visit_AsyncFor = visit_For
+    visit_AsyncFor = visit_For  # noqa: N815 - as `ast` names them
 
     def visit_While(self, node: ast.While) -> None:
         self.visit(node.test)
@@ -283,20 +289,18 @@ class _Reading(ast.NodeVisitor):
         self._caught = before
         self._all([*node.handlers, *node.orelse, *node.finalbody])
 
-    visit_TryStar = visit_Try
+    visit_TryStar = visit_Try  # type: ignore[assignment]  # noqa: N815
 
     def visit_With(self, node: ast.With | ast.AsyncWith) -> None:
         for item in node.items:
             called = item.context_expr
-            name = (
-                self._module.imported(called.func, self._function) if isinstance(called, ast.Call) else ""
-            )
+            name = self._module.imported(called.func, self._function) if isinstance(called, ast.Call) else ""
             if name not in _QUIET_CONTEXTS or isinstance(node, ast.AsyncWith):
                 self._unknown(called)
             self.visit(item)
         self._all(node.body)
 
-    visit_AsyncWith = visit_With
+    visit_AsyncWith = visit_With  # noqa: N815 - as `ast` names them
 
     def _all(self, body: Iterable[ast.AST]) -> None:
         for each in body:
@@ -313,6 +317,8 @@ def is_error_test(test: ast.expr) -> bool:
         if not isinstance(test.ops[0], ast.IsNot) or len(test.ops) > 1:
             return False
         test = test.left
-    return isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and (
-        test.func.attr in ("has_error", "error") and not test.args
+    return (
+        isinstance(test, ast.Call)
+        and isinstance(test.func, ast.Attribute)
+        and (test.func.attr in ("has_error", "error") and not test.args)
     )

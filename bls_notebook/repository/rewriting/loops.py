@@ -1,4 +1,4 @@
-"""Loops that send a request each time: first all are sent, then a second loop takes the answers, in their order.
+"""Loops that send a request each time: first all are sent, then a second loop takes the answers, in order.
 
 That is so where no request needs an answer of an earlier round, and what happens in between is seen through.
 """
@@ -14,7 +14,7 @@ from .names import Function, Module, within_body
 from .together import Together
 from .units import Block, Member, Piece, Unit, answer_of
 
-_AGAIN = frozenset("range enumerate zip list tuple sorted dict reversed".split())
+_AGAIN = frozenset(["range", "enumerate", "zip", "list", "tuple", "sorted", "dict", "reversed"])
 
 
 @dataclass(eq=False)
@@ -27,7 +27,9 @@ class Loop:
     behind: list[Unit]
     after: Loop | None = None  # the second loop sends again, and is in two itself
     pieces: list[Piece] = field(default_factory=list)  # else what the second one does
-    held: list[str] = field(default_factory=list)  # variables of the first, and answers, that the second reads
+    held: list[str] = field(
+        default_factory=list
+    )  # variables of the first, and answers, that the second reads
     again: bool = False  # whether what the loop goes through can be gone through twice
     alone: bool = False  # whether it can be written as a comprehension
 
@@ -51,20 +53,22 @@ class Loops:
         continues = any(how == "continue" for u in loop.front for _, how in u.effects.exits)
         loop.again = not continues and set(loop.held) <= targets and self._twice(statement.iter)
         needs = [n for m in loop.members for n in m.needs]
-        loop.alone = not (loop.front or needs or len(loop.members) > 1 or self._read_after(statement, targets))
+        loop.alone = not (
+            loop.front or needs or len(loop.members) > 1 or self._read_after(statement, targets)
+        )
         loop.alone = loop.alone and (not loop.held or loop.again)
         return loop
 
-    def _split(
-        self, statement: ast.For, head: Effects, units: list[Unit], targets: set[str]
-    ) -> Loop | None:
+    def _split(self, statement: ast.For, head: Effects, units: list[Unit], targets: set[str]) -> Loop | None:
         first = next((i for i, unit in enumerate(units) if unit.site is not None), None)
         if first is None:
             return None
         block = Block(statement.body, False)
         for unit in units:
             if unit.effects.unknown or any(how == "break" for _, how in unit.effects.exits):
-                self._say(unit.effects.unknown or f"line {unit.statement.lineno}: it may leave the loop", units)
+                self._say(
+                    unit.effects.unknown or f"line {unit.statement.lineno}: it may leave the loop", units
+                )
                 return None
         members, behind, rest = self._together.first_group(units, first, block)
         if rest:
@@ -77,7 +81,9 @@ class Loops:
             self._say(f"line {statement.lineno}: {why}", units)
             return None
         loop = Loop(statement, front, members, behind)
-        made = targets | {w for u in (*front, *(n for m in members for n in m.needs)) for w in _names(u.effects.writes)}
+        made = targets | {
+            w for u in (*front, *(n for m in members for n in m.needs)) for w in _names(u.effects.writes)
+        }
         answers = {answer_of(m.site) for m in members}
         loop.held = sorted(made & {r for u in behind for r in u.effects.reads})
         loop.after = self._split(statement, Effects(), behind, made | answers)
@@ -134,7 +140,8 @@ class Loops:
         values = [
             n.value
             for n in within_body(self._function.node)
-            if isinstance(n, ast.Assign) and any(isinstance(t, ast.Name) and t.id == node.id for t in n.targets)
+            if isinstance(n, ast.Assign)
+            and any(isinstance(t, ast.Name) and t.id == node.id for t in n.targets)
         ]
         stores = sum(
             isinstance(n, ast.Name) and n.id == node.id and not isinstance(n.ctx, ast.Load)

@@ -46,7 +46,9 @@ class Function:
         self.parameters = frozenset(names[1:] if bound else names)
         self.is_async = isinstance(self.node, ast.AsyncFunctionDef)
         self.locals = self.parameters | {
-            n.id for n in within_body(self.node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
+            n.id
+            for n in within_body(self.node)
+            if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)
         }
 
     @property
@@ -81,9 +83,13 @@ class Module:
         methods = self.model.body if self.model is not None else []
         self.functions = _once(tree.body, False)
         self.methods = _once(methods, True)
-        stored = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)}
+        stored = {
+            n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)
+        }
         self.methods = {name: f for name, f in self.methods.items() if name not in stored}
-        self.globals = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        self.globals = {
+            n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
         self.every = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | {
             n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)
         }
@@ -128,4 +134,4 @@ def _once(body: list[ast.stmt], method: bool) -> dict[str, Function]:
             names.update(
                 n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
             )
-    return {n.name: Function(n, method) for n in body if isinstance(n, SCOPES[:2]) and names[n.name] == 1}  # type: ignore[arg-type]
+    return {n.name: Function(n, method) for n in body if isinstance(n, SCOPES[:2]) and names[n.name] == 1}

@@ -57,7 +57,7 @@ def rewritten(
     """
     source = source.replace("\r\n", "\n").replace("\r", "\n")
     tree = syntax_tree(source)
-    if tree is None or "\f" in source or not source.isprintable() and "\ud800" <= max(source) <= "\udfff":
+    if tree is None or "\f" in source or (not source.isprintable() and "\ud800" <= max(source) <= "\udfff"):
         return Rewritten(reason="its source cannot be read")
     try:
         return _Rewriting(source, tree, lines, repeated, stateful).result()
@@ -172,7 +172,13 @@ class _Rewriting:
         self._blocks.append(block)
 
     def _inner(
-        self, statement: ast.stmt, found: list[Site], function: Function, together: Together, loops: Loops, in_try: bool
+        self,
+        statement: ast.stmt,
+        found: list[Site],
+        function: Function,
+        together: Together,
+        loops: Loops,
+        in_try: bool,
     ) -> None:
         """Walk through what a statement of a loop in two has within it."""
         for name in ("body", "orelse", "finalbody"):
@@ -199,13 +205,13 @@ class _Rewriting:
         for site in self._lists:
             assert isinstance(site.node, ast.GeneratorExp)
             writer.list_of(site.node)
-        todo = [(text.span(loop.statement), loop) for loop in self._loops]
-        spans = [((text.span(b.statements[0])[0], text.span(b.statements[-1])[1]), b) for b in changed]
-        for _, one in sorted([*todo, *spans], key=lambda each: each[0][1] - each[0][0]):  # the inner ones first
-            if isinstance(one, Loop):
-                writer.write_loop(one)
+        parts: list[tuple[int, Loop | Block]] = [(_length(text, [p.statement]), p) for p in self._loops]
+        parts += [(_length(text, block.statements), block) for block in changed]
+        for _, part in sorted(parts, key=lambda each: each[0]):  # the inner ones first
+            if isinstance(part, Loop):
+                writer.write_loop(part)
             else:
-                writer.write_block(one)
+                writer.write_block(part)
         for function in self._sites.become_async:
             at = text.span(function.node)[0]
             if function.node.decorator_list:
@@ -216,7 +222,10 @@ class _Rewriting:
     def _import(self) -> None:
         tree, text = self._module.tree, self._text
         imports = [n for n in tree.body if isinstance(n, (ast.Import, ast.ImportFrom))]
-        if any(isinstance(n, ast.Import) and any(a.name == "asyncio" and not a.asname for a in n.names) for n in imports):
+        if any(
+            isinstance(n, ast.Import) and any(a.name == "asyncio" and not a.asname for a in n.names)
+            for n in imports
+        ):
             return
         plain = [n for n in imports if not (isinstance(n, ast.ImportFrom) and n.module == "__future__")]
         first = plain[0] if plain else None
@@ -231,12 +240,20 @@ class _Rewriting:
         text.edit((at, at), "import asyncio\n")
 
 
+def _length(text: Text, statements: Sequence[ast.stmt]) -> int:
+    return text.span(statements[-1])[1] - text.span(statements[0])[0]
+
+
 def _name(writer: Writer, pieces: Sequence[Piece]) -> None:
     for at, piece in enumerate(pieces):
         if isinstance(piece, Gather):
             later: list[Unit] = []
             for other in pieces[at + 1 :]:
-                later += [u for m in other.members for u in (*m.needs, m.unit)] if isinstance(other, Gather) else [other]
+                later += (
+                    [u for m in other.members for u in (*m.needs, m.unit)]
+                    if isinstance(other, Gather)
+                    else [other]
+                )
             writer.name_members(piece.members, later)
 
 

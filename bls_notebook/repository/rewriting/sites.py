@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from .effects import Effects, Reader
 from .names import COMPREHENSIONS, SCOPES, Function, Module, within_body
 
-_EAGER = frozenset("list tuple sum sorted set frozenset max min".split())
-_CALLED_BY_TRITON = frozenset("initialize finalize auto_complete_config is_ready".split())
+_EAGER = frozenset(["list", "tuple", "sum", "sorted", "set", "frozenset", "max", "min"])
+_CALLED_BY_TRITON = frozenset(["initialize", "finalize", "auto_complete_config", "is_ready"])
 _ORDER = frozenset({"correlation_id", "flags"})
 
 
@@ -24,7 +24,7 @@ class NotPlainError(Exception):
 
 @dataclass(eq=False)
 class Site:
-    """One place that waits for an answer; ``call`` is what sends, ``many`` that it is a comprehension of such."""
+    """One place that waits for an answer; ``call`` is what sends, ``many`` that it is a list of such."""
 
     node: ast.expr
     call: ast.Call
@@ -69,14 +69,14 @@ def find_sites(module: Module, lines: frozenset[int], stateful: frozenset[str]) 
         if not more:
             break
         sending |= more
-    if execute not in sending:
-        raise NotPlainError("what `execute` sends is not seen in this file")
     sites.become_async = {f for f in sending if not f.is_async}
     for function in sending:
         sites.of[function] = [*_sites_of(function, sites, direct[function], sending, parents)]
         for site in sites.of[function]:
             site.keeps_order = _keeps_order(site, module, stateful)
     _check(sites, sending, parents)
+    if execute not in sending:
+        raise NotPlainError("what `execute` sends is not seen in this file")
     return sites
 
 
@@ -113,14 +113,17 @@ def _is_request(node: ast.expr, function: Function) -> bool:
     values = [
         n.value
         for n in within_body(function.node)
-        if isinstance(n, ast.Assign)
-        and any(isinstance(t, ast.Name) and t.id == node.id for t in n.targets)
+        if isinstance(n, ast.Assign) and any(isinstance(t, ast.Name) and t.id == node.id for t in n.targets)
     ]
     return bool(values) and all(isinstance(v, ast.Call) and _is_request(v, function) for v in values)
 
 
 def _sites_of(
-    function: Function, sites: Sites, direct: list[ast.Call], sending: set[Function], parents: dict[ast.AST, ast.AST]
+    function: Function,
+    sites: Sites,
+    direct: list[ast.Call],
+    sending: set[Function],
+    parents: dict[ast.AST, ast.AST],
 ) -> Iterator[Site]:
     for call in _calls(function):
         own = sites.module.function_of(call.func, function)
@@ -182,7 +185,9 @@ def _check(sites: Sites, sending: set[Function], parents: dict[ast.AST, ast.AST]
         for scope in (n for n in within_body(function.node) if isinstance(n, SCOPES)):
             for n in ast.walk(scope):
                 if isinstance(n, ast.Attribute) and n.attr in ("exec", "async_exec"):
-                    raise NotPlainError(f"line {n.lineno}: a request is sent in a function inside `{function.name}`")
+                    raise NotPlainError(
+                        f"line {n.lineno}: a request is sent in a function inside `{function.name}`"
+                    )
 
 
 def _is_another(node: ast.AST, function: Function, parents: dict[ast.AST, ast.AST]) -> bool:
@@ -201,7 +206,11 @@ def _check_place(site: Site, parents: dict[ast.AST, ast.AST]) -> None:
     node: ast.AST = site.node
     while node is not site.function.node:
         above = parents[node]
-        if isinstance(above, ast.GeneratorExp) and site.node is not above and above.generators[0].iter is not node:
+        if (
+            isinstance(above, ast.GeneratorExp)
+            and site.node is not above
+            and above.generators[0].iter is not node
+        ):
             raise NotPlainError(f"line {site.node.lineno}: a request is sent in a generator expression")
         node = above
 
@@ -244,7 +253,7 @@ def conditional(site: Site, statement: ast.stmt, parents: dict[ast.AST, ast.AST]
             first = above.values[0] if isinstance(above, ast.BoolOp) else None
             first = above.test if isinstance(above, ast.IfExp) else first
             if isinstance(above, COMPREHENSIONS) and above.generators[0].iter is node:
-                first = node  # type: ignore[assignment]
+                first = node
             if node is not first:
                 return True
         if isinstance(above, ast.comprehension):
@@ -256,4 +265,5 @@ def conditional(site: Site, statement: ast.stmt, parents: dict[ast.AST, ast.AST]
         if isinstance(above, ast.Compare) and len(above.comparators) > 1:
             return True
         node = above
-    return isinstance(statement, (ast.While, ast.Assert))
+    said = isinstance(statement, ast.Assert) and site.node not in {*ast.walk(statement.test)}
+    return said or isinstance(statement, ast.While)

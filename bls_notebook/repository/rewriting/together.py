@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from .effects import Effects
 from .names import Function, within_body
 from .units import Block, Gather, Member, Piece, Unit, needed_by
 
@@ -74,7 +73,9 @@ class Together:
                 return f"{where}: two requests at once would both use {found}"
         for moved in needs:
             if moved.effects.exits or any(not _is_local(w, self._function) for w in moved.effects.writes):
-                return f"line {moved.statement.lineno}: the next request needs it, and it does more than compute"
+                return (
+                    f"line {moved.statement.lineno}: the next request needs it, and it does more than compute"
+                )
             for g in group:
                 clash = {w for w in moved.effects.writes if w.startswith("*")} & g.effects.reads
                 if clash:
@@ -82,14 +83,16 @@ class Together:
         stay = [b for b in behind if b not in needs]
         for moved in [*needs, unit]:
             for b in stay:
-                if moved is unit or behind.index(b) < behind.index(moved):
-                    if found := _named(_moving(moved).conflicts(b.effects)):
-                        return f"line {b.statement.lineno}: {found} is used between two requests"
+                before = moved is unit or behind.index(b) < behind.index(moved)
+                if before and (found := _named(moved.effects.conflicts(b.effects))):
+                    return f"line {b.statement.lineno}: {found} is used between two requests"
         exits = {how for b in stay for _, how in b.effects.exits}
         if unit.effects.exits and exits - {"raise"}:
             return f"{where}: if it fails, that would be told before what happens in between"
         kept = {w for b in stay for w in b.effects.writes if not w.startswith(("@", "#"))}
-        lost = {w for w in kept if not w.isidentifier() and (block.in_try or not _is_local(w, self._function))}
+        lost = {
+            w for w in kept if not w.isidentifier() and (block.in_try or not _is_local(w, self._function))
+        }
         if lost and (block.in_try or unit.effects.exits):
             return f"{where}: if it fails, {_named(lost)} would not have been changed before"
         if block.in_try or exits & {"continue", "break"}:
@@ -120,14 +123,13 @@ class Together:
         return True
 
 
-def _moving(unit: Unit) -> Effects:
-    return Effects(unit.effects.reads, unit.effects.writes)
-
-
 def _is_local(name: str, function: Function) -> bool:
     return name.lstrip("*") in function.locals and not name.startswith("#")
 
 
 def _named(found: set[str]) -> str:
     names = sorted({name.lstrip("*") for name in found if not name.startswith("@")})
-    return " and ".join(f"`{n}`" if not n.startswith(("#", "<")) else "an argument" if n[0] == "<" else "the log" for n in names[:2])
+    return " and ".join(
+        f"`{n}`" if not n.startswith(("#", "<")) else "an argument" if n[0] == "<" else "the log"
+        for n in names[:2]
+    )

@@ -1,4 +1,4 @@
-"""Statements one after the other, taken apart into what sends and the rest, and what each needs of the others."""
+"""Statements one after the other, taken apart into what sends and the rest, and what each needs of others."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from .loops import Loop
 from .sites import Site
@@ -27,7 +27,7 @@ class Writer:
     # -- sites ---------------------------------------------------------------------------------------
 
     def name_members(self, members: Sequence[Member], later: Iterable[Unit]) -> None:
-        """Choose the variables that answers go to, where nothing stands in between: those of the model itself."""
+        """Choose the variables that answers go to: where nothing stands in between, the model's own."""
         later = [*later]
         for member in members:
             self._name(member, members, later)
@@ -38,7 +38,7 @@ class Writer:
         alone = [m.unit.target for m in members].count(target) == 1
         binds = next((u for u in later if u.binds is member.site), None)
         before = later[: later.index(binds)] if binds is not None else []
-        uses = [u for u in (*before, *(n for m in members for n in m.needs))]
+        uses = [*before, *(n for m in members for n in m.needs)]
         untouched = not any(target in u.effects.reads | u.effects.writes for u in uses)
         if binds is not None and not target:
             member.site.stand_in = "_"
@@ -102,7 +102,9 @@ class Writer:
     def write_block(self, block: Block) -> None:
         """Write the part of a block that changes."""
         text, statements = self._text, block.statements
-        sent = {m.unit.statement for piece in block.pieces if isinstance(piece, Gather) for m in piece.members}
+        sent = {
+            m.unit.statement for piece in block.pieces if isinstance(piece, Gather) for m in piece.members
+        }
         places = [i for i, s in enumerate(statements) if s in sent]
         low, high = min(places), max(places)
         while low and _end_line(statements[low - 1]) == statements[low].lineno:
@@ -244,7 +246,9 @@ class Writer:
         """Where a statement ends, with the comment behind it."""
         end = self._text.span(statement)[1]
         rest = self._text.raw(end, self._text.line_end(end))
-        return self._text.line_end(end) if rest.lstrip(" \t;").startswith("#") or not rest.strip(" \t;") else end
+        return (
+            self._text.line_end(end) if rest.lstrip(" \t;").startswith("#") or not rest.strip(" \t;") else end
+        )
 
 
 def _shifted(call: str) -> str:
@@ -267,6 +271,3 @@ def _length(span: tuple[int, int]) -> int:
 
 def _end_line(node: ast.AST) -> int:
     return int(node.end_lineno)  # type: ignore[attr-defined]
-
-
-OnBlock = Callable[[Block], None]

@@ -37,27 +37,33 @@ def changes(before: dict[str, str], after: dict[str, str]) -> tuple[Change, ...]
     )
 
 
-def _change(name: str, before: list[str], after: list[str]) -> Change:
+def numbered_change(name: str, before: str, after: str, first: int) -> Change:
+    """Return how a text changes, with the numbers of its lines, of which the first is `first`."""
+    return _change(name, before.splitlines(), after.splitlines(), first)
+
+
+def _change(name: str, before: list[str], after: list[str], first: int | None = None) -> Change:
     from bls_notebook.observe.records.changes import Change  # first needed here
 
     if max(len(before), len(after)) > _LONGEST:
         return Change(name, len(after), len(before), (("…", "too long to be compared"),))
     lines = list(_lines(before, after))
-    signs = [sign for sign, _ in lines]
+    signs = [sign for sign, _, _ in lines]
     more = len(lines) - _MOST
-    kept = [*lines[:_MOST], ("…", f"{more} more lines")] if more > 1 else lines
-    return Change(name, signs.count("+"), signs.count("-"), tuple(kept))
+    kept = [*lines[:_MOST], ("…", f"{more} more lines", -1)] if more > 1 else lines
+    numbers = () if first is None else tuple(first + at if at >= 0 else 0 for _, _, at in kept)
+    return Change(name, signs.count("+"), signs.count("-"), tuple((s, text) for s, text, _ in kept), numbers)
 
 
-def _lines(before: list[str], after: list[str]) -> Iterator[tuple[str, str]]:
+def _lines(before: list[str], after: list[str]) -> Iterator[tuple[str, str, int]]:
     from difflib import SequenceMatcher
 
     for number, group in enumerate(SequenceMatcher(None, before, after).get_grouped_opcodes(_NEIGHBOURS)):
         if number:
-            yield "…", ""
+            yield "…", "", -1
         for kind, a, b, c, d in group:
             if kind == "equal":
-                yield from ((" ", line) for line in before[a:b])
+                yield from ((" ", before[at], at) for at in range(a, b))
             else:
-                yield from (("-", line) for line in before[a:b])
-                yield from (("+", line) for line in after[c:d])
+                yield from (("-", before[at], at) for at in range(a, b))
+                yield from (("+", line, -1) for line in after[c:d])

@@ -12,7 +12,7 @@ import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.engine.overlap.run import AheadExecution
 from bls_notebook.observe.analysis.overlap import depends_on
-from bls_notebook.repository.profiling import overlapping
+from bls_notebook.repository.profiling import sequential
 from tests.repository.graphs import CALLEE, CONFIG, GRAPHS, HEAD, Graph, define_callees, model_of
 
 X = np.array([1.0, -2.0, 3.0, 0.5], np.float32)
@@ -123,7 +123,7 @@ def test_one_round_that_answers_otherwise_is_enough(
     repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compared = itertools.count(1)
-    monkeypatch.setattr(overlapping, "_differs", lambda *_: "it differs" if next(compared) == 4 else "")
+    monkeypatch.setattr(sequential, "differs", lambda *_: "it differs" if next(compared) == 4 else "")
     repo.define("caller", model_of(GRAPHS[1]), CONFIG)
     found = bls.compare("caller", {"IN": X}, repeat=4, overlap=True, repo=repo)
     assert next(compared) > 5  # later ones did not

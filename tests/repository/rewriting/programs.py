@@ -62,8 +62,11 @@ class Maker:
     def source(self) -> str:
         for _ in range(self._random.randint(2, 7)):
             self._statement(3, False)
-        self._say(3, "responses.append(pb_utils.InferenceResponse([pb_utils.Tensor('OUT', "
-                  "np.concatenate([np.ravel(o) for o in (*out, x, y, z, w)]))]))")
+        self._say(
+            3,
+            "responses.append(pb_utils.InferenceResponse([pb_utils.Tensor('OUT', "
+            "np.concatenate([np.ravel(o) for o in (*out, x, y, z, w)]))]))",
+        )
         return HEAD + "\n".join(self._lines) + "\n        return responses\n"
 
     def _say(self, depth: int, line: str) -> None:
@@ -72,15 +75,22 @@ class Maker:
     def _pick(self, *of: str) -> str:
         return self._random.choice(of)
 
+    def _asking(self) -> str:
+        return self._pick("ask", "ask", "ask", "counted")
+
     def _value(self) -> str:
-        return self._pick("x", "y", "z", "w", "x", "y", "z", "items[0]", "x * 2", "y + z", "z[::-1]", "self.kept")
+        return self._pick(
+            "x", "y", "z", "w", "x", "y", "z", "items[0]", "x * 2", "y + z", "z[::-1]", "self.kept"
+        )
 
     def _model(self) -> str:
         return self._pick("'add'", "'twice'", "'minus'", "'picky'")
 
     def _request(self, value: str) -> str:
-        return (f"pb_utils.InferenceRequest(model_name={self._model()}, requested_output_names=['OUT'], "
-                f"inputs=[pb_utils.Tensor('IN', {value})])")
+        return (
+            f"pb_utils.InferenceRequest(model_name={self._model()}, requested_output_names=['OUT'], "
+            f"inputs=[pb_utils.Tensor('IN', {value})])"
+        )
 
     def _statement(self, depth: int, looped: bool) -> None:
         r = self._random
@@ -93,12 +103,18 @@ class Maker:
         if depth > 5 and kind in ("loop", "if", "try"):
             kind = "ask"
         if kind == "ask":
-            self._say(depth, f"{name} = self.{self._pick('ask', 'ask', 'ask', 'counted')}({self._model()}, {self._value()})")
+            self._say(
+                depth,
+                f"{name} = self.{self._asking()}({self._model()}, {self._value()})",
+            )
         elif kind == "append_ask":
             self._say(depth, f"out.append(self.ask({self._model()}, {self._value()}))")
         elif kind == "nested":
-            self._say(depth, f"{name} = self.ask({self._model()}, self.ask({self._model()}, {self._value()})) "
-                      f"+ self.ask({self._model()}, {self._value()})")
+            self._say(
+                depth,
+                f"{name} = self.ask({self._model()}, self.ask({self._model()}, {self._value()})) "
+                f"+ self.ask({self._model()}, {self._value()})",
+            )
         elif kind == "direct":
             self._say(depth, f"response = {self._request(self._value())}.exec()")
             self._checked(depth, looped)
@@ -123,11 +139,13 @@ class Maker:
             self._say(depth, f"{name} = {self._pick('x', 'y', 'z', 'w', 'items[1]', 'x[:]', 'self.kept')}")
         elif kind == "change":
             self._say(depth, self._pick(f"{name}[:] = {self._value()}", f"{name} += 1", f"self.fill({name})",
-                                        f"items[1] = {name}", f"np.copyto({name}, z)", "items.append(y)"))  # fmt: skip
+                                        f"items[1] = {name}", "items[0] = y"))  # fmt: skip
         elif kind == "append":
             self._say(depth, f"out.append({self._value()})")
         elif kind == "self":
-            self._say(depth, self._pick("self.count += 1", f"self.kept = {name}", f"{name} = {name} + self.count"))
+            self._say(
+                depth, self._pick("self.count += 1", f"self.kept = {name}", f"{name} = {name} + self.count")
+            )
         elif kind == "log":
             self._say(depth, f"self.logger.log_info(f'at {{float(np.sum({name}))}}')")
         elif kind == "helper":
@@ -138,7 +156,9 @@ class Maker:
             self._say(depth, f"self.ask({self._model()}, {self._value()})")
         elif kind == "loop":
             var = self._pick("i", "x", "(j, i)", "w")
-            over = self._pick("items", "(x, y, z)", "list(items)", "[y, z]", "(v for v in items[:2])", "items[:2]")
+            over = self._pick(
+                "items", "(x, y, z)", "list(items)", "[y, z]", "(v for v in items[:2])", "items[:2]"
+            )
             over = f"enumerate({over})" if var == "(j, i)" else over
             self._say(depth, f"for {var.strip('()')} in {over}:")
             if r.random() < 0.2:

@@ -4,10 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.profiles.comparison import Measured
 from bls_notebook.observe.records.profiles.program import Program
 from bls_notebook.observe.records.profiles.session import Session
+from bls_notebook.observe.records.seen import CodeLine
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CodeChange(Record):
+    """What to write so that calls which do not need each other are in flight together.
+
+    ``source`` is the whole model.py, changed, and ``change`` how; where ``source`` is empty, ``reason`` says
+    why there is no change, and ``template`` shows its form. ``lines`` are those that wait for one another,
+    numbered as in the cell. Where the changed model was run, ``proof`` says what came of it, ``proven``
+    whether its answers are equal and it is faster, ``speedup`` times. ``file`` is what the source is called,
+    ``folder`` where it lies on disk, if it does.
+    """
+
+    file: str = ""
+    folder: str = ""
+    lines: tuple[CodeLine, ...] = ()
+    source: str = ""
+    change: Change | None = None
+    reason: str = ""
+    template: str = ""
+    proof: str = ""
+    proven: bool = False
+    speedup: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -19,7 +44,8 @@ class Overlap(Record):
     written; ``speedup`` is 0 where that was not proven, and ``problem`` says why. ``equal`` says that every
     answer was the same, bit for bit. ``kept`` is what was left as it is written. ``written`` and ``ahead``
     are the sessions of the median runs, the first with its ``ghosts``: where calls could have begun.
-    ``programs`` are what each `execute` did with its answers.
+    ``programs`` are what each `execute` did with its answers; ``code`` is the change to write, where there is
+    a gain.
     """
 
     model: str
@@ -38,3 +64,4 @@ class Overlap(Record):
     ahead: Session
     measured: Measured
     programs: tuple[Program, ...] = ()
+    code: CodeChange | None = None

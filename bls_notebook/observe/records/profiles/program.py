@@ -13,7 +13,8 @@ class Call(Record):
     """A request that an `execute` sent.
 
     ``needs`` are the calls (their places in the program) whose outputs are among its inputs as they were
-    received; ``line`` is where it was sent. ``ordered`` says that it follows an earlier one of ``needs`` for
+    received; ``line`` is where it was sent, and ``lines`` are those of model.py that led there, the innermost
+    first. ``ordered`` says that it follows an earlier one of ``needs`` for
     the order alone: a sequence, say.
     """
 
@@ -22,6 +23,7 @@ class Call(Record):
     needs: tuple[int, ...] = ()
     ordered: bool = False
     line: CodeLine | None = None
+    lines: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
