@@ -101,8 +101,7 @@ _MESSAGE = """
 
 _CHANGES = """
 .bls-changes-lines{border-left:1px solid var(--b-line);padding:0 0 0 12px}
-.bls-changes-lines span{display:block}
-.bls-changes-lines .bls-changes-number{display:inline;color:var(--b-dim);user-select:none}
+.bls-changes-lines>span{display:block}
 .bls-changes-came{color:var(--b-green);background:rgba(47,143,78,.1)}
 .bls-changes-went{color:var(--b-red);background:rgba(214,69,69,.1)}
 """

@@ -57,7 +57,7 @@ def _html(change: Change) -> Html:
     lines = (
         tag(
             "span",
-            *([tag("span", number, cls="changes-number")] if number else []),
+            *([tag("span", number, cls="dim")] if number else []),
             f"{sign} {visible(line)}",
             Html("\n"),
             cls=_CLASSES.get(sign, ""),

@@ -1,4 +1,4 @@
-"""The code to write for calls that could overlap, and the changed model run beside the one that is written."""
+"""The code to write for calls that could overlap, and the changed model run beside the other."""
 
 from __future__ import annotations
 

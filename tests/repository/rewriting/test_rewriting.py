@@ -97,10 +97,10 @@ def test_programs_made_at_random(start: int) -> None:
 
 def test_what_is_not_touched_keeps_its_lines() -> None:
     body = INPUT + (
-        "\n# the first\nfirst = %s  # made here\nresponse = first.exec()  # sent\n%s"
-        "a = pb_utils.get_output_tensor_by_name(response, 'OUT')  # kept\n\n# the second\nsecond = %s\n"
-        "response = second.exec()\n%sreturn [pb_utils.InferenceResponse([a,   response])]\n"
-    ) % (
+        "\n# the first\nfirst = {}  # made here\nresponse = first.exec()  # sent\n{}"
+        "a = pb_utils.get_output_tensor_by_name(response, 'OUT')  # kept\n\n# the second\nsecond = {}\n"
+        "response = second.exec()\n{}return [pb_utils.InferenceResponse([a,   response])]\n"
+    ).format(
         REQUEST.format("a", "x"),
         CHECK.format("response"),
         REQUEST.format("b", "x"),
@@ -125,9 +125,9 @@ def test_what_is_not_touched_keeps_its_lines() -> None:
 
 def test_a_request_that_is_made_anew_is_sent_first() -> None:
     body = INPUT + (
-        "request = %s\nresponse = request.exec()\n%sa = response\n"
-        "request = %s\nresponse = request.exec()\n%sreturn [a, response]\n"
-    ) % (
+        "request = {}\nresponse = request.exec()\n{}a = response\n"
+        "request = {}\nresponse = request.exec()\n{}return [a, response]\n"
+    ).format(
         REQUEST.format("a", "x"),
         CHECK.format("response"),
         REQUEST.format("b", "x"),
@@ -147,7 +147,8 @@ def test_a_request_that_is_made_anew_is_sent_first() -> None:
             "    out.append(answer_1)\nreturn out",
         ),
         (
-            "out = {}\nfor name, x in requests:\n    a = self.ask(name, x)\n    out[name] = a\nreturn [out]\n",
+            "out = {}\nfor name, x in requests:\n    a = self.ask(name, x)\n    out[name] = a\n"
+            "return [out]\n",
             "out = {}\nfor (name, x), a in zip(requests, await asyncio.gather(*[self.ask(name, x) "
             "for name, x in requests])):\n    out[name] = a\nreturn [out]",
         ),
@@ -198,7 +199,7 @@ def test_loops_and_helpers(body: str, becomes: str) -> None:
 
 
 def test_async_models() -> None:
-    body = INPUT + ("a = await %s.async_exec()\n%sb = await %s.async_exec()\n%sreturn [a, b]\n") % (
+    body = INPUT + ("a = await {}.async_exec()\n{}b = await {}.async_exec()\n{}return [a, b]\n").format(
         REQUEST.format("a", "x"),
         CHECK.format("a"),
         REQUEST.format("b", "x"),
@@ -206,7 +207,7 @@ def test_async_models() -> None:
     )
     source = model(body).replace("def execute", "async def execute")
     became = body_of(rewritten(source).source)
-    assert "a, b = await asyncio.gather(\n    %s.async_exec(),\n" % REQUEST.format("a", "x") in became
+    assert "a, b = await asyncio.gather(\n    {}.async_exec(),\n".format(REQUEST.format("a", "x")) in became
 
 
 @pytest.mark.parametrize(
