@@ -121,6 +121,8 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
         name: evaluate(expression, variables, f"%blsprofile: input {name}")
         for name, expression in read.inputs.items()
     }
+    if arguments.apply and not arguments.overlap:
+        PARSER.error("--apply is for the change that --overlap finds: give both")
     if arguments.tune:
         return _tuned(notebook, arguments, inputs)
     if arguments.overlap:
@@ -135,8 +137,6 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
         if arguments.apply:
             make_cell(notebook, overlap, arguments.into or "")
         return None if arguments.quiet else overlap
-    if arguments.apply:
-        PARSER.error("--apply is for the change that --overlap finds: give both")
     with reported(notebook):
         found = bls.compare(
             arguments.model, inputs, n=arguments.count, instances=arguments.instances,
