@@ -109,7 +109,7 @@ _CHANGES = """
 _FINDINGS = """
 .bls-findings-list{border-top:1px solid var(--b-line);margin:6px 0 4px;max-width:1100px}
 .bls-findings-list details{margin:0;border-bottom:1px solid var(--b-line)}
-.bls-findings-list summary{display:flex;flex-wrap:wrap;align-items:baseline;gap:0 9px;padding:4px 0;color:var(--b-fg);list-style:none}
+.bls-findings-list summary{display:flex;align-items:baseline;padding:4px 0;color:var(--b-fg);list-style:none}
 .bls-findings-list summary::-webkit-details-marker{display:none}
 .bls-findings-list summary:hover{background:rgba(128,128,128,.1)}
 .bls-findings-list summary::after{content:"\\203A";color:var(--b-dim);margin:0 8px 0 auto}
@@ -118,10 +118,10 @@ _FINDINGS = """
 .bls-findings-note .bls-findings-mark,.bls-findings-tally-note{color:var(--b-dim)}
 .bls-findings-error .bls-findings-mark,.bls-findings-tally-error{color:var(--b-red)}
 .bls-findings-warning .bls-findings-mark,.bls-findings-tally-warning{color:var(--b-amber)}
-.bls-findings-what{flex:0 1 auto;min-width:0;max-width:70ch;overflow-wrap:anywhere}
-.bls-findings-where{color:var(--b-dim);font:11.5px var(--b-mono);overflow-wrap:anywhere}
-.bls-findings-more{margin:0 24px 8px 71px;max-width:80ch;overflow-wrap:anywhere}
-.bls-findings-more .bls-dim{display:inline-block;min-width:3.2em}
+.bls-findings-said{flex:1;min-width:0;overflow-wrap:anywhere}
+.bls-findings-said>.bls-name{margin-right:5px}
+.bls-findings-where{display:inline-block;color:var(--b-dim);font:11.5px var(--b-mono);margin-left:5px}
+.bls-findings-more{display:grid;grid-template-columns:max-content 1fr;gap:1px 10px;margin:0 24px 8px 62px;max-width:80ch;overflow-wrap:anywhere}
 .bls-findings-good{color:var(--b-green);font-weight:600}
 """
 

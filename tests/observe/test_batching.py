@@ -16,7 +16,7 @@ def seen(requests: int, executions: int, **given: Any) -> StatisticsRecord:
 @pytest.mark.parametrize(
     ("record", "words"),
     [
-        (seen(64, 64, scheduler="default"), "without `dynamic_batching` each runs by itself"),
+        (seen(64, 64, scheduler="default"), "while others waited; without `dynamic_batching`"),
         (seen(64, 60, ended=(("shape:IN", 50), ("queue", 3))), "another shape of input 'IN'"),
         (seen(64, 64, ended=(("inputs", 50),)), "other optional inputs"),
         (seen(64, 64, ended=(("rows", 50),)), "too many rows"),

@@ -32,7 +32,7 @@ def _summary(found: Findings) -> doc.Piece:
     if not of:
         sign = tag("span", "✓", cls="findings-good")
         return doc.Piece(
-            f"✓ {checked}: nothing that bites", join(sign, checked, "nothing that bites", by=" ")
+            f"✓ {checked}: nothing that bites", join(sign, f"{checked}: nothing that bites", by=" ")
         )
     shown = (tag("b", each, cls=f"findings-tally-{each.split()[1].rstrip('s')}") for each in of)
     return doc.Piece(f"{checked}: {', '.join(of)}", join(f"{checked}:", *shown, by=" "))
@@ -40,14 +40,16 @@ def _summary(found: Findings) -> doc.Piece:
 
 def _line(finding: Finding) -> doc.Block:
     """One finding, folded."""
-    title = join(
-        tag("span", finding.severity, cls="findings-mark"),
+    what = (
         parts.name(finding.model).html,
-        tag("span", parts.coded(finding.what).html, cls="findings-what"),
+        parts.coded(finding.what).html,
         tag("span", finding.where, cls="findings-where"),
-        by=" ",
     )
-    more = [tag("div", tag("span", label, cls="dim"), Html(" "), said) for label, said in _more(finding)]
+    mark = tag("span", finding.severity, cls="findings-mark")
+    title = join(mark, tag("span", join(*what, by=" "), cls="findings-said"), by=" ")
+    more = [
+        each for label, said in _more(finding) for each in (tag("span", label, cls="dim"), tag("div", said))
+    ]
     fold = doc.Fold(doc.Piece("", title), [doc.Both(lambda _: [], tag("div", *more, cls="findings-more"))])
     return doc.Box([fold], f"findings-{finding.severity if finding.severity in _MARKS else 'note'}")
 

@@ -42,7 +42,7 @@ def statistics_document(records: Records) -> Document:
     html: list[Block] = [Box([table], "stats"), Words(parts.quiet(_NOTE))]
     for record in records:
         if why := why_not_batched(record):
-            html.append(Words(parts.dots(parts.name(record.name), parts.coded(why.sentence), by=": ")))
+            html.append(Words(parts.quiet(parts.coded(f"`{record.name}`: {why.sentence}"))))
     return Document([Forms([table, *notes], html)], styles="stats")
 
 

@@ -31,6 +31,7 @@ def comparison_document(comparison: Comparison, *, widget: Any = None) -> Docume
         blocks.append(Words(parts.coded(verdict.advice), "session-advice", "  "))
     if verdict.note:
         blocks.append(Words(parts.quiet(verdict.note), indent="  "))
+    blocks += [Words(parts.quiet(parts.coded(line)), indent="  ") for line in comparison.gathered.unbatched]
     blocks.append(Tiles(_figures(comparison)))
     if comparison.gathered.spans:
         both = (comparison.sequential, comparison.gathered)

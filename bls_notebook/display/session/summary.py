@@ -49,11 +49,22 @@ def session_document(session: Session, *, widget: Any = None) -> Document:
     A `widget` covers the picture of the timeline while a kernel is there.
     """
     picture = [timeline_block([session], widget=widget)] if session.spans else []
-    return figures_document(session.statistics(), name=session.name, picture=picture, errors=_errors(session))
+    return figures_document(
+        session.statistics(),
+        name=session.name,
+        picture=picture,
+        errors=_errors(session),
+        notes=session.unbatched,
+    )
 
 
 def figures_document(
-    figures: SessionStatistics, *, name: str = "", picture: Sequence[Block] = (), errors: Sequence[str] = ()
+    figures: SessionStatistics,
+    *,
+    name: str = "",
+    picture: Sequence[Block] = (),
+    errors: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> Document:
     """Describe a session's figures, with a picture and what requests failed with among them."""
     top = Line([parts.name(name or "session"), Piece(ns(figures.wall), Html())])
@@ -66,7 +77,15 @@ def figures_document(
     ]
     table = Table("Models of the session", columns, rows, last="wrap")
     wrong = Warnings(errors, "error", "session-errors")
-    blocks = [top, Tiles(session_figures(figures)), *picture, table, wrong, Warnings(_notes(figures), "note")]
+    blocks = [
+        top,
+        *(Words(parts.quiet(parts.coded(note)), indent="  ") for note in notes),
+        Tiles(session_figures(figures)),
+        *picture,
+        table,
+        wrong,
+        Warnings(_notes(figures), "note"),
+    ]
     return Document(blocks, styles="session figure")
 
 

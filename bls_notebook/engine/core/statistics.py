@@ -40,7 +40,7 @@ class ModelStatistics:
         # Of requests that ran alone and succeeded, not yet in `_sums` and `_batches`: the rows of each, and
         # when it came, was queued (or was about to begin, if it never waited), began, returned, was answered.
         self.alone: list[Alone] = []
-        self.waited = 0  # requests that found every instance at work
+        self.waited = 0  # times that an instance took requests from a queue and left others there
         self.ended: dict[str, int] = {}  # what ended the batches that a dynamic batcher took from its queue
         self._lock = threading.Lock()
         self._last = 0  # when the last execution ended
@@ -86,9 +86,10 @@ class ModelStatistics:
             self._batches[rows] = _added(row, (1, input_ns, infer_ns, output_ns))
             self._last = time.perf_counter_ns()
 
-    def batch_ended(self, why: str) -> None:
-        """Count a batch that was taken from a queue by what it ended with; under the scheduler's lock."""
+    def batch_ended(self, why: str, others: bool) -> None:
+        """Count a batch by what it ended with, and whether others wait; under the scheduler's lock."""
         self.ended[why] = self.ended.get(why, 0) + 1
+        self.waited += others
 
     def succeeded(self, rows: int, durations: Durations) -> None:
         """Count a request of an execution that `execution` counts."""

@@ -8,17 +8,19 @@ request that was under way before it is not in it, one that is under way at its 
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import datetime, timezone
 from time import perf_counter_ns
 
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.model import in_memory
+from bls_notebook.engine.core.model import LoadedModel, in_memory
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, would_be_lost_in
 from bls_notebook.observe import recording
 from bls_notebook.observe.freezing import session_of
 from bls_notebook.observe.records.profiles.session import Session, SessionAnalysis
 
+from .batches import Counted, counted, unbatched
 from .gpu_time import device_timer
 from .kept import profiles
 from .spans import record_begun
@@ -62,6 +64,8 @@ class Profile(SessionAnalysis):
         self._start = self._end = 0
         self._dropped = 0
         self._sender = 0
+        self._before: dict[LoadedModel, Counted] = {}
+        self._unbatched: tuple[str, ...] = ()
 
     def __enter__(self) -> Profile:
         began = False
@@ -77,6 +81,7 @@ class Profile(SessionAnalysis):
                 self._sentinel = _Sentinel()
                 self._log = recording.start(self._sentinel, self._limit, device_timer(), self._lines)
                 self._dropped = self._log.dropped
+                self._before = counted()
                 self._start = perf_counter_ns()
         except BaseException:
             if began:
@@ -92,7 +97,9 @@ class Profile(SessionAnalysis):
             try:
                 _record_running(log)
                 self._dropped = log.dropped - self._dropped
+                self._unbatched = unbatched(self._before)
             finally:
+                self._before = {}
                 self._sentinel = None
                 profiles.add(self)
 
@@ -123,6 +130,7 @@ class Profile(SessionAnalysis):
             session = session_of(
                 log, self._start, end, self._limit, self._began, self.name, dropped, self._sender
             )
+            session = replace(session, unbatched=self._unbatched if self._end else unbatched(self._before))
             if self._end:
                 self._record, self._log = session, None
             return session

@@ -68,8 +68,6 @@ class DefaultScheduler(Lifecycle):
             ticket.pass_on()
         elif self._idle:
             self.wake()
-        else:
-            self._model.statistics.waited += 1
 
     def wake(self) -> None:
         """Have one of the engine's threads see to the queue, and to what is to be done at the end."""
@@ -140,6 +138,8 @@ class DefaultScheduler(Lifecycle):
         instance = held[0]
         if self._queue and instance not in self._leaving:
             ticket = self._queue.popleft()
+            if self._queue:
+                self._model.statistics.waited += 1
             line.append(ticket)
             ticket.queued = False
             self._open.add(ticket)

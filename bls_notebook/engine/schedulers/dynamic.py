@@ -123,8 +123,6 @@ class DynamicBatcher(BatchScheduler):
         level = options.priority if 0 < options.priority <= self._levels else self._default_level
         policy = self._waiting.policy(level)
         deadline = policy.deadline(options.timeout, now)
-        if not self._idle:
-            self._model.statistics.waited += 1
         entry = Waiting(
             ticket, rows_in_batch(self._model.spec, request), self._key.of(request), now, deadline
         )
@@ -145,7 +143,7 @@ class DynamicBatcher(BatchScheduler):
         if not take:
             return [next(iter(self._waiting)).item]
         taken = self._waiting.take(plan.count)
-        self._model.statistics.batch_ended(self._why(plan.ended, taken[0].key))
+        self._model.statistics.batch_ended(self._why(plan.ended, taken[0].key), len(self._waiting) > 0)
         batch = [entry.item for entry in taken]
         if self._ordering is not None:
             self._ordering.enrol(batch)

@@ -43,7 +43,8 @@ def why_not_batched(seen: StatisticsRecord) -> Unbatched | None:
     if seen.scheduler == "default" and seen.waited:
         return Unbatched(
             said,
-            f"{seen.waited:,} waited for an instance, and without `dynamic_batching` each runs by itself.",
+            f"{seen.waited:,} times an instance took one while others waited; without `dynamic_batching` "
+            "each runs by itself.",
             "Add `dynamic_batching { }` to config.pbtxt.",
         )
     if seen.scheduler != "dynamic" or not seen.ended:

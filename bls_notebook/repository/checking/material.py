@@ -21,6 +21,7 @@ from bls_notebook.repository.config import (
 )
 from bls_notebook.repository.config.templates import Template, fill_templates
 from bls_notebook.repository.source.layout import shown_path, version_folders
+from bls_notebook.repository.source.place import SourcePlace
 
 from .code import Code
 from .places import line_of
@@ -53,6 +54,8 @@ class Material:
     serving : LoadedModel or None
     known : bool
         Whether `config` has all inputs and outputs: nothing may still add some.
+    place : SourcePlace or None
+        Of a cell: where it was written.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Material:
     codes: Mapping[int, Code] = field(default_factory=dict)
     serving: LoadedModel | None = None
     known: bool = False
+    place: SourcePlace | None = None
 
     @cached_property
     def templates(self) -> tuple[Template, ...]:
@@ -114,6 +118,8 @@ class Material:
     @property
     def where(self) -> str:
         """Its config.pbtxt as a person would name it, or its folder where it has none."""
+        if self.place is not None:
+            return f"{self.name}/{CONFIG}"
         return shown_path(self.folder / CONFIG if self.text else self.folder)
 
     def newest(self) -> Code | None:
@@ -131,7 +137,10 @@ class Material:
         self, severity: str, code: str, source: Code, line: int, what: str, why: str, mend: str
     ) -> Finding:
         """Return a finding about a line of its code."""
-        return Finding(severity, code, self.name, what, why, mend, shown_path(source.path), line)
+        file = shown_path(source.path)
+        if self.place is not None:
+            file, line = self.place.label, line + self.place.line - 1 if line else 0
+        return Finding(severity, code, self.name, what, why, mend, file, line)
 
 
 def material(source: ModelSource, serving: LoadedModel | None) -> Material:
@@ -145,7 +154,9 @@ def material(source: ModelSource, serving: LoadedModel | None) -> Material:
     codes = dict(_codes(found, wanted, named)) if python else {}
     completes = any(code.completes for code in codes.values())
     known = not problem and (serving is not None or (len(config.output) > 0 and not completes))
-    return Material(source.name, source.folder, text, config, given, problem, codes, serving, known)
+    return Material(
+        source.name, source.folder, text, config, given, problem, codes, serving, known, source.place
+    )
 
 
 def _config(

@@ -9,6 +9,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
+from bls_notebook.repository.source.place import SourcePlace
 from tests.engine import gates
 from tests.engine.harness import until
 from tests.repository.conftest import repo
@@ -68,7 +69,7 @@ def test_why_requests_were_not_batched(
     queued(repo, lengths)
     (record,) = repo.statistics_records("m")
     assert dict(record.ended) == ended
-    assert record.waited == len(lengths)
+    assert record.waited == (0 if "full" in ended else 3)
     found = [each.why for each in repo.check("m").findings if each.code == "batch-not-formed"]
     shown = render([record])
     if words:
@@ -106,4 +107,24 @@ def test_a_model_that_serves_has_what_it_completed(repo: bls.ModelRepository) ->
 """
     source = MODEL.replace("class TritonPythonModel:\n", f"class TritonPythonModel:{completes}\n")
     repo.define("m", source, 'backend: "python"')
-    assert [each.code for each in repo.check().findings] == ["output-never-made"]
+    (found,) = repo.check().findings
+    assert (found.code, found.where) == ("output-never-made", "m/config.pbtxt")
+    place = SourcePlace("cell", "Cell In[3]", 2)
+    repo.define("m", f"{source}\ndef f():\n    return undefined\n", place=place)
+    found = repo.check().findings[0]
+    assert (found.code, found.where) == ("code-undefined", f"Cell In[3]:{source.count(chr(10)) + 4}")
+
+
+def test_profiles_say_it_of_what_happened_while_they_were_on(repo: bls.ModelRepository) -> None:
+    repo.define("m", HELD, BATCHING + "dynamic_batching { }")
+    queued(repo, [1] * 7)
+    with bls.profile() as together:
+        queued(repo, [1] * 7)
+    with bls.profile() as apart:
+        queued(repo, [1, 2] * 4)
+    assert together.record.unbatched == ()
+    (line,) = apart.record.unbatched
+    assert line.startswith("`m`: 9 requests ran in 9 executions")
+    assert "another shape of input 'IN'" in line
+    assert "another shape" in render(apart.record).text
+    assert "another shape" in render(apart.record).html

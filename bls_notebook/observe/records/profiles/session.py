@@ -104,7 +104,8 @@ class Session(SessionData, SessionAnalysis):
 
     ``began`` is the wall-clock time (ISO 8601, UTC), ``wall`` the length in nanoseconds; ``spans`` are in
     the order of ``sent``; ``dropped`` counts the spans that did not fit into the limit. ``marks`` are those
-    of `bls.mark`; ``sources`` have the code that sent and served the requests, as it was.
+    of `bls.mark`; ``sources`` have the code that sent and served the requests, as it was. ``unbatched`` has a
+    line for each model that takes batches and got hardly any: why.
     """
 
     @property

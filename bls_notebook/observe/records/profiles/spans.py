@@ -155,3 +155,4 @@ class SessionData(Record):
     marks: tuple[NamedMark, ...] = ()
     sources: tuple[Source, ...] = ()
     ghosts: tuple[Ghost, ...] = ()
+    unbatched: tuple[str, ...] = ()

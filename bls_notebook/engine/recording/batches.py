@@ -1,0 +1,54 @@
+"""Why requests were not batched while a profile was on: what models counted, less what they had."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from bls_notebook.engine.core.model import LoadedModel, in_memory
+from bls_notebook.observe.analysis.batching import why_not_batched
+from bls_notebook.observe.records.statistics import StatisticsRecord, Times
+
+
+class Counted(NamedTuple):
+    """What a version has counted so far: requests that were computed, executions, and what held them up."""
+
+    requests: int
+    executions: int
+    waited: int
+    ended: Counter[str]
+
+
+def counted() -> dict[LoadedModel, Counted]:
+    """Return what the models that take batches have counted until now."""
+    return {model: _counted(model) for model in list(in_memory) if model.spec.max_batch_size > 1}
+
+
+def unbatched(before: Mapping[LoadedModel, Counted]) -> tuple[str, ...]:
+    """Return a line for each model whose requests have run one by one since, though it takes batches."""
+    none = Counted(0, 0, 0, Counter())
+    lines = []
+    for model, now in counted().items():
+        then = before.get(model, none)
+        why = why_not_batched(
+            StatisticsRecord(
+                model.name,
+                executions=now.executions - then.executions,
+                success=Times(now.requests - then.requests),
+                scheduler=model.spec.scheduler,
+                max_batch_size=model.spec.max_batch_size,
+                waited=now.waited - then.waited,
+                ended=tuple((now.ended - then.ended).items()),
+            )
+        )
+        if why is not None:
+            lines.append(f"`{model.name}`: {why.sentence}")
+    return tuple(sorted(lines))
+
+
+def _counted(model: LoadedModel) -> Counted:
+    statistics = model.statistics
+    row = statistics.as_dict()
+    requests = row["inference_stats"]["compute_infer"]["count"]
+    return Counted(requests, row["execution_count"], statistics.waited, Counter(statistics.ended.copy()))
