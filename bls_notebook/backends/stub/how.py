@@ -29,6 +29,8 @@ class Stub:
         How many a request gets, where the model is decoupled.
     recorded : mapping of str to array
         Outputs that are given as they are, by name.
+    gpu : int, optional
+        Number of the GPU that numbers are on, as those of a TensorRT engine are.
     asks : OpenModel, optional
         The model's own backend, whose `auto_complete_config` is asked first; where that fails, the
         configuration is taken as it is.
@@ -40,4 +42,5 @@ class Stub:
     seconds: float = 0.0
     responses: int = 3
     recorded: Mapping[str, Any] = field(default_factory=dict)
+    gpu: int | None = None
     asks: OpenModel | None = None

@@ -11,6 +11,8 @@ from time import monotonic, sleep
 from typing import Any
 from zlib import crc32
 
+from bls_notebook.devices.errors import DeviceError
+from bls_notebook.devices.moves import to_gpu
 from bls_notebook.observe.stubbed import Stubbed
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -79,10 +81,13 @@ class StubInstance:
 
     def _answer(self, request: InferenceRequest, number: int) -> InferenceResponse:
         try:
-            response = InferenceResponse(list(self._tensors(request, number)))
+            tensors = list(self._tensors(request, number))
+            if self._stub.gpu is not None:
+                tensors = [_on_gpu(tensor, self._stub.gpu) for tensor in tensors]
+            response = InferenceResponse(tensors)
         except TooLargeError as error:
             response = InferenceResponse([], TritonError(str(error)))
-        except MemoryError as error:
+        except (MemoryError, DeviceError) as error:
             response = InferenceResponse([], TritonError(f"stub of '{self._name}': {error}"))
         response._warnings = self._mark
         return response
@@ -105,3 +110,10 @@ class StubInstance:
                 continue
             shape = output_dims(spec, inputs)
             yield made(self._name, name, spec.datatype, shape if rows is None else (rows, *shape), seeds)
+
+
+def _on_gpu(tensor: Tensor, gpu: int) -> Tensor:
+    if tensor._datatype == "BYTES":
+        return tensor
+    array: Any = to_gpu(tensor._array, gpu)
+    return Tensor._of(tensor._name, array, tensor._datatype)

@@ -216,7 +216,9 @@ class Loading:
         own: OpenModel | None = open_python if plan.backend == "python" and asks else None
         if plan.backend != "python" and asks and not (config.input and config.output):
             own = find_backend(plan.backend)
-        stub = replace(self._stub(name), reason=reason.why, asks=own)
+        # An engine leaves its outputs on its GPU, which the code of its callers counts on.
+        gpu = 0 if plan.backend == "tensorrt" and gpu_count() else None
+        stub = replace(self._stub(name), reason=reason.why, asks=own, gpu=gpu)
         versions = list(version_folders(source.folder))
         told = replace(
             source, config=as_stub(config, plan.backend, versions), stub=stub, config_is_json=False

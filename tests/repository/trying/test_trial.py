@@ -208,6 +208,14 @@ def test_templates_are_filled_or_one_clear_line(trying: Any, tmp_path: Path) -> 
     assert "leads back to itself" in rows["loop"].why
 
 
+def test_an_engine_leaves_its_outputs_on_its_gpu(trying: Any, tmp_path: Path) -> None:
+    looking = calling("engine").replace(".as_numpy()", "").replace("pass", "out = np.array([out.is_cpu()])")
+    put(tmp_path, "engine", f'platform: "tensorrt_plan" instance_group [{{ kind: KIND_GPU }}] {IO}')
+    put(tmp_path, "caller", PYTHON, {"1/model.py": looking})
+    repository, _ = trying()
+    assert repository.infer("caller", ONES)["OUT"].as_numpy().tolist() == [False]
+
+
 def test_a_gpu_that_is_asked_for_is_simulated_and_told(trying: Any, tmp_path: Path) -> None:
     if bls.simulate_gpus(0) or bls.list_devices().devices[1:]:
         pytest.skip("there is a GPU")
