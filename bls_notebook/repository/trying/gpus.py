@@ -15,7 +15,9 @@ from .one import Plan
 def ready_gpus(plans: Iterable[Plan]) -> tuple[str, ...]:
     """Simulate as many GPUs as models ask for, where there are none; return what there is to say of it."""
     wanted = [
-        (plan.name, _asks_for(plan.config)) for plan in plans if plan.config is not None and _runs(plan)
+        (plan.name, max(_asks_for(plan.config), int(plan.takes_cuda)))
+        for plan in plans
+        if plan.config is not None and _runs(plan)
     ]
     who = [name for name, count in wanted if count]
     if not who:

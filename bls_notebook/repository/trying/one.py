@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,6 +41,9 @@ log = logging.getLogger("bls_notebook")
 may_be_interrupted(pause.__code__, waits=True)
 
 
+_CUDA = re.compile(r"""["']cuda(:\d)?["']|\.cuda\(\)""")
+
+
 @dataclass
 class Plan:
     """What is known of a model before it is loaded."""
@@ -53,6 +57,7 @@ class Plan:
     named: set[str] = field(default_factory=set)  # models that its requests name, known or not
     may_run: bool = True
     runs_code: bool = False  # Python of its own, in this process
+    takes_cuda: bool = False  # names it without a look whether it is there
     fetches: bool = False  # asks Hugging Face's hub for something, as its sources look
 
 
@@ -74,6 +79,7 @@ def plan_of(
         sources = list(sources_in(plan.folder))
         named, said = callees(sources, known)
         plan.fetches = any(map(asks_the_hub, sources))
+        plan.takes_cuda = any(_CUDA.search(s) is not None and "is_available" not in s for s in sources)
         if plan.config is not None:
             said |= {p.string_value for p in plan.config.parameters.values() if p.string_value in known}
         plan.calls |= (named | said) - {name}

@@ -211,9 +211,16 @@ def test_templates_are_filled_or_one_clear_line(trying: Any, tmp_path: Path) -> 
 def test_an_engine_leaves_its_outputs_on_its_gpu(trying: Any, tmp_path: Path) -> None:
     looking = calling("engine").replace(".as_numpy()", "").replace("pass", "out = np.array([out.is_cpu()])")
     put(tmp_path, "engine", f'platform: "tensorrt_plan" instance_group [{{ kind: KIND_GPU }}] {IO}')
-    put(tmp_path, "caller", PYTHON, {"1/model.py": looking})
-    repository, _ = trying()
+    put(tmp_path, "caller", PYTHON, {"1/model.py": f"on = 'cuda:0'\n{looking}"})
+    repository, rows = trying()
+    assert "a GPU is simulated in host memory for caller" in rows[""].notes[0]
     assert repository.infer("caller", ONES)["OUT"].as_numpy().tolist() == [False]
+    bls.simulate_gpus(0)
+    put(tmp_path, "caller2", PYTHON, {"1/model.py": f"on = cuda if is_available() else cpu\n{looking}"})
+    (tmp_path / "caller" / "1" / "model.py").write_text(looking)
+    repository, rows = trying()
+    assert rows[""].notes == ()
+    assert repository.infer("caller", ONES)["OUT"].as_numpy().tolist() == [True]
 
 
 def test_a_gpu_that_is_asked_for_is_simulated_and_told(trying: Any, tmp_path: Path) -> None:
