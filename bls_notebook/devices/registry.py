@@ -108,7 +108,8 @@ def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda
         from .simulated import importing, machine
         from .simulated.backend import SimulatedGPUs
 
-        importing.watch()
+        if even_with_cuda or cuda_gpu_count() == 0:  # else PyTorch, which needs no CuPy, has a GPU of CUDA
+            importing.watch()
         machine.set_gpus(count, capacity)
         if _simulated is None:
             _simulated = next((b for b in _classes.values() if b.simulated), None) or SimulatedGPUs()

@@ -295,6 +295,10 @@ _ANSWERS: Sequence[tuple[re.Pattern[str], Answer]] = [
             _says("send requests in `execute`; in the notebook by %bls, `repo.infer(...)` or a %%bls cell"),
         ),
         (
+            r"Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available",
+            _says("simulate a GPU, `%config BLSNotebook.simulated_gpus = 1`, and reload the model"),
+        ),
+        (
             r"No module named '(?P<name>[\w.]+)'",
             lambda found, record, known: (
                 f"install it for this kernel, `%pip install {found['name'].partition('.')[0]}`, "

@@ -10,6 +10,7 @@ from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
 from bls_notebook.repository.gpus import simulate_gpus
 
 from .one import Plan
+from .simulating import simulated_for
 
 
 def ready_gpus(plans: Iterable[Plan]) -> tuple[str, ...]:
@@ -25,9 +26,7 @@ def ready_gpus(plans: Iterable[Plan]) -> tuple[str, ...]:
     most = min(MOST_GPUS, max(count for _, count in wanted))
     listed = ", ".join(who[:6]) + (f" and {len(who) - 6} more" if len(who) > 6 else "")
     if gpu_count() == 0:
-        simulate_gpus(most)
-        many = "a GPU is simulated" if most == 1 else f"{most} GPUs are simulated"
-        return (f"{many} in host memory for {listed}: there is none here (`bls.simulate_gpus(0)` ends it)",)
+        return (simulated_for(listed, most),)
     found = gpus()
     if found is not None and found.simulated and found.count < most:
         simulate_gpus(most)

@@ -22,6 +22,7 @@ from bls_notebook.engine.waiting.interrupt import Interrupted
 from bls_notebook.observe.records.tried import TriedModel
 from bls_notebook.observe.visible import first_line
 from bls_notebook.repository.config import ModelConfigMessage
+from bls_notebook.repository.gpus import simulate_gpus
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.python_backends import python_backend
 from bls_notebook.repository.repository import ModelRepository
@@ -34,6 +35,7 @@ from .hub import asks_the_hub
 from .order import callees, sources_in
 from .preparing import Preparing
 from .reasons import Reason
+from .simulating import simulated_for
 from .standing_in import as_stub, backend_of, is_pointer, main_file, pointers_in
 from .tokenizers import byte_tokenizers
 
@@ -180,6 +182,13 @@ class Loading:
         failed = self._attempt(plan)
         if failed is None:
             return None, True
+        if failed.kind == "gpu" and plan.runs_code and gpu_count() == 0:  # its code alone asks for one
+            told = simulated_for(plan.name)
+            again = self._attempt(plan)
+            if again is None:
+                self.notes += (told,)
+                return None, True
+            simulate_gpus(0)
         simulated = getattr(gpus(), "simulated", False)
         if failed.kind == "gpu" and simulated and plan.backend != "ensemble":
             self._preparing.on_cpu.add(plan.name)

@@ -238,6 +238,28 @@ def test_a_gpu_that_is_asked_for_is_simulated_and_told(trying: Any, tmp_path: Pa
     assert repository.infer("on_gpu", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
 
 
+ASKS = (
+    DOUBLES
+    + """
+    def initialize(self, args):
+        import bls_notebook as bls
+        bls.cupy()  # fails without a GPU, as PyTorch's `.to("cuda")` does
+"""
+)
+
+
+def test_a_gpu_that_only_the_code_asks_for_is_simulated_and_told(trying: Any, tmp_path: Path) -> None:
+    if bls.simulate_gpus(0) or bls.list_devices().devices[1:]:
+        pytest.skip("there is a GPU")
+    put(tmp_path, "asks", PYTHON, {"1/model.py": ASKS})
+    fails = ASKS.replace("bls.cupy()", "raise RuntimeError('CUDA error')")
+    put(tmp_path, "in_vain", PYTHON, {"1/model.py": fails})
+    repository, rows = trying()
+    assert (rows["asks"].kind, rows["in_vain"].kind) == ("real", "stub")
+    assert any("a GPU is simulated in host memory for asks" in note for note in rows[""].notes)
+    assert repository.infer("asks", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
+
+
 HANGS = """
 import threading
 class TritonPythonModel:
