@@ -104,6 +104,17 @@ def test_a_long_message_is_folded_in_html_and_whole_in_text() -> None:
     assert one_line.text.count("x") == 5800 + "error".count("x")
 
 
+def test_of_somebody_elses_traceback_the_last_line_is_shown_at_once() -> None:
+    lines = [
+        "PyTorch failed:",
+        "Traceback (most recent call last):",
+        *map(str, range(20)),
+        "RuntimeError: no",
+    ]
+    page = Page(as_html(ErrorRecord("\n".join(lines))))
+    assert page.text.index("5…") < page.text.index("RuntimeError: no") < page.text.index("whole message")
+
+
 def test_of_a_message_without_end_the_beginning_is_shown() -> None:
     for shown in (as_text(ErrorRecord("x" * 10_000_000)), as_html(ErrorRecord("x" * 10_000_000))):
         assert "9,950,000 more characters" in shown

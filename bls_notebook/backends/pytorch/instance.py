@@ -95,7 +95,7 @@ class TorchInstance(BatchedInstance):
         except RefusedError:
             raise
         except Exception as error:  # what torch raises has no common class of its own
-            raise RefusedError(f"PyTorch execute failure: {error}") from error
+            raise RefusedError(f"PyTorch execute failure: {str(error).rstrip()}") from error
         finally:
             if self._settings.cache_cleaning:
                 self._clean()

@@ -97,7 +97,11 @@ def _split(message: str) -> tuple[str, str]:
     first, rest = (message, "") if at < 0 else (message[:at], message[at + 2 :])
     lines = first.split("\n")
     cut = min(len("\n".join(lines[:_LINES])), _CHARACTERS)
-    return (f"{first[:cut]}…", message) if cut < len(first) else (first, rest)
+    if cut == len(first):
+        return first, rest
+    # Of a traceback that somebody else wrote, the last line says what went wrong.
+    last = f"\n{lines[-1][:_CHARACTERS]}" if "(most recent call last)" in first else ""
+    return f"{first[:cut]}…{last}", message
 
 
 def _pre(words: str) -> Html:
