@@ -75,6 +75,20 @@ class Counter(nn.Module):
         return self.calls
 
 
+class Totals(nn.Module):
+    """The sum of a sequence, in the slot of a batch that the sequence has, and its correlation ID."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("totals", torch.zeros(2, 1))
+
+    def forward(self, x, start, ready, which) -> Tuple[Tensor, Tensor]:  # noqa: UP006
+        before = self.totals[: len(x)].clone()
+        total = torch.where(ready > 0, before * (1 - start) + x, before)
+        self.totals[: len(x)] = total
+        return total, which
+
+
 class Raises(nn.Module):
     def forward(self, x):
         raise ValueError("no <b>such</b> thing")

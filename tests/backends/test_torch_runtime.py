@@ -180,6 +180,31 @@ def test_instances_run_side_by_side(repo: bls.ModelRepository) -> None:
     assert [a.error for a in asyncio.run(ask())] == [None, None]
 
 
+def test_a_sequence_with_controls(repo: bls.ModelRepository) -> None:
+    def control(name: str, kind: str, **more: Any) -> dict[str, Any]:
+        return {"name": name, "control": [{"kind": f"CONTROL_SEQUENCE_{kind}", **more}]}
+
+    controls = [
+        control("START__1", "START", fp32_false_true=[0, 1]),
+        control("READY__2", "READY", int32_false_true=[0, 1]),
+        control("ID__3", "CORRID", data_type="TYPE_INT64"),
+    ]
+    load(
+        repo,
+        scripted(modules.Totals()),
+        max_batch_size=2,
+        input=[tensor("X__0", dims=(1,))],
+        output=[tensor("TOTAL__0", dims=(1,)), tensor("ID__1", "INT64", (1,))],
+        sequence_batching={"direct": {}, "control_input": controls},
+    )
+    totals = []
+    for flags, value, which in ((1, 1, 7), (1, 10, 8), (0, 2, 7), (2, 20, 8), (2, 3, 7)):
+        answer = repo.infer("m", {"X__0": [[float(value)]]}, correlation_id=which, flags=flags)
+        assert answer["ID__1"].as_numpy().tolist() == [[which]]
+        totals.append(answer["TOTAL__0"].as_numpy().item())
+    assert totals == [1, 10, 3, 30, 6]
+
+
 @pytest.mark.parametrize(("mode", "expected"), [("true", True), ("false", False)])
 def test_inference_mode(repo: bls.ModelRepository, mode: str, expected: bool) -> None:
     seen = []

@@ -7,7 +7,7 @@ it computes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -101,12 +101,17 @@ class TorchInstance(BatchedInstance):
                 self._clean()
         return [found[name] for name in names]
 
-    @contextmanager
-    def _as_set(self) -> Iterator[None]:
+    def _as_set(self) -> AbstractContextManager[Any]:
         torch, settings = self._torch, self._settings
-        with torch.inference_mode() if settings.inference_mode else torch.no_grad(), ExitStack() as stack:
-            if not settings.optimized:
-                stack.enter_context(torch.jit.optimized_execution(False))
+        mode: AbstractContextManager[Any] = (
+            torch.inference_mode() if settings.inference_mode else torch.no_grad()
+        )
+        return mode if settings.optimized and settings.cudnn else self._as_set_apart(mode)
+
+    @contextmanager
+    def _as_set_apart(self, mode: AbstractContextManager[Any]) -> Iterator[None]:
+        torch, settings = self._torch, self._settings
+        with mode, torch.jit.optimized_execution(settings.optimized), ExitStack() as stack:
             if not settings.cudnn and self.gpu is not None and not self._simulated:
                 stack.enter_context(torch.backends.cudnn.flags(enabled=False))
             yield
