@@ -44,10 +44,13 @@ def dims_of(tensor: dict[str, Any]) -> list[int]:
     return [int(d) for d in dims]
 
 
-def control_names(config: dict[str, Any]) -> list[str]:
-    """Return the names of the inputs by which the sequence batcher tells what it does."""
+def controls_of(config: dict[str, Any]) -> dict[str, str]:
+    """Return the inputs by which the sequence batcher tells what it does: their data types by name.
+
+    A data type is "" where a control says by its values what it is.
+    """
     controls = config.get("sequence_batching", {}).get("control_input", ())
-    return [each["name"] for each in controls if each.get("control")]
+    return {c["name"]: c["control"][0].get("data_type", "") for c in controls if c.get("control")}
 
 
 def refuse_parts(config: dict[str, Any]) -> None:

@@ -57,8 +57,8 @@ def test_a_dict_takes_any_inputs_by_name() -> None:
     assert set(found.inputs) == {"left", "right"}
 
 
-def controls(name: str) -> dict[str, Any]:
-    return {"control_input": [{"name": name, "control": [{"kind": "CONTROL_SEQUENCE_START"}]}]}
+def controls(name: str, **more: str) -> dict[str, Any]:
+    return {"control_input": [{"name": name, "control": [{"kind": "CONTROL_SEQUENCE_START", **more}]}]}
 
 
 def test_control_inputs_have_an_index() -> None:
@@ -84,6 +84,11 @@ def test_control_inputs_have_an_index() -> None:
             {"sequence_batching": controls("START")},
             arguments("a", "b"),
             "input 'START' does not follow <name>",
+        ),
+        (
+            {"sequence_batching": controls("ID__2", data_type="TYPE_UINT64")},
+            arguments("a", "b", "c"),
+            "input 'ID__2' type 'TYPE_UINT64' is not supported by PyTorch.",
         ),
         ({"output": []}, arguments("a", "b"), "must contain at least one output, none were specified."),
         (

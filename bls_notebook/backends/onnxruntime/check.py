@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bls_notebook.backends.completed import INVALID, control_names, dims_of, refuse_parts
+from bls_notebook.backends.completed import INVALID, controls_of, dims_of, refuse_parts
 from bls_notebook.backends.errors import BackendError
 
 from .signature import Signature, TensorInfo
@@ -22,7 +22,7 @@ def check(config: dict[str, Any], signature: Signature) -> None:
 
 def _check_inputs(config: dict[str, Any], signature: Signature) -> None:
     model, inputs = config["name"], config.get("input", ())
-    controls = control_names(config)
+    controls = controls_of(config)
     expected = sum(not i.get("optional", False) for i in inputs) + len(controls)
     for control in controls:
         if control not in signature.inputs:

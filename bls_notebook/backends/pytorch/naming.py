@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from bls_notebook.backends.completed import INVALID, control_names, dims_of
+from bls_notebook.backends.completed import INVALID, controls_of, dims_of
 from bls_notebook.backends.errors import BackendError
 
 _DATATYPES = frozenset(
@@ -46,7 +46,7 @@ def names_of(config: dict[str, Any], arguments: list[Argument]) -> Names:
     BackendError
         The configuration does not fit the model.
     """
-    inputs = {name: _control_index(name) for name in control_names(config)}
+    inputs = {name: _control_index(name, datatype) for name, datatype in controls_of(config).items()}
     takes_dict = len(arguments) == 1 and arguments[0].kind == "DictType"
     if not takes_dict:
         _check_arguments(config, arguments, len(inputs))
@@ -119,8 +119,10 @@ def _index(name: str) -> int | None:
     return int(index or 0)
 
 
-def _control_index(name: str) -> int:
+def _control_index(name: str, datatype: str) -> int:
     index = _index(name)
     if index is None:
         raise BackendError(f"input '{name}' does not follow <name>__<index> naming convention.")
+    if datatype not in ("", "TYPE_INVALID", *_DATATYPES) or datatype == "TYPE_STRING":
+        raise BackendError(f"input '{name}' type '{datatype}' is not supported by PyTorch.")
     return index

@@ -105,8 +105,8 @@ def _fill_backend(config: ModelConfigMessage, files: Collection[str]) -> None:
         if config.backend == backend:
             first = next(iter(filenames))
             config.platform = config.platform or first
-            named = config.default_model_filename or filenames.get(config.platform, filenames[first])
-            config.default_model_filename = named
+            if not config.default_model_filename and (backend != "pytorch" or config.runtime != "model.py"):
+                config.default_model_filename = filenames.get(config.platform, filenames[first])
             return
     if config.backend or config.platform or config.default_model_filename:
         return

@@ -73,7 +73,10 @@ def test_the_name_is_that_of_the_folder() -> None:
             "onnxruntime_onnx",
             "b.onnx",
         ),
+        ("", ["model.pt"], "pytorch", "pytorch_libtorch", "model.pt"),
         ('platform: "torch_aoti"', [], "pytorch", "torch_aoti", "model.pt2"),
+        # The backend made of Python looks for model.py itself, and takes a file that is named for TorchScript.
+        ('backend: "pytorch" runtime: "model.py"', ["model.pt"], "pytorch", "pytorch_libtorch", ""),
         ('backend: "mine"', ["model.py"], "mine", "", ""),
     ],
 )
