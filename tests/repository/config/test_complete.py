@@ -75,7 +75,7 @@ def test_the_name_is_that_of_the_folder() -> None:
         ),
         ("", ["model.pt"], "pytorch", "pytorch_libtorch", "model.pt"),
         ('platform: "torch_aoti"', [], "pytorch", "torch_aoti", "model.pt2"),
-        # The backend made of Python looks for model.py itself, and takes a file that is named for TorchScript.
+        # The backend made of Python looks for model.py itself; a file that is named is TorchScript to it.
         ('backend: "pytorch" runtime: "model.py"', ["model.pt"], "pytorch", "pytorch_libtorch", ""),
         ('backend: "mine"', ["model.py"], "mine", "", ""),
     ],
