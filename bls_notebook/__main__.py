@@ -10,11 +10,13 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 import bls_notebook as bls
 
+from .observe.quantities import seconds_in
 from .observe.records.plain import Record
 
 Run = Callable[[argparse.Namespace], int]
@@ -76,10 +78,40 @@ def _print(record: Record, as_json: bool) -> None:
         print(render(record, width=min(shutil.get_terminal_size().columns, 120)).text)
 
 
+def _try_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", help="a model repository, or a folder that holds one")
+    parser.add_argument("--real", metavar="A,B", help="run the code of these models alone; none for nobody's")
+    parser.add_argument("--fill", action="append", default=[], metavar="KEY=VALUE", help="fill a template")
+    parser.add_argument("--load-timeout", default="60s", metavar="TIME", help="of each model, such as 60s")
+    parser.add_argument("--json", action="store_true", help="print what came of it as JSON")
+
+
+def _try(arguments: argparse.Namespace) -> int:
+    pairs = [pair.partition("=") for pair in arguments.fill]
+    wrong = next((key for key, equals, _ in pairs if not key or not equals), None)
+    if wrong is not None:
+        raise bls.BLSError(f"--fill: got {wrong!r}, expected KEY=VALUE, such as max_batch_size=8")
+    real = None if arguments.real is None else [name for name in arguments.real.split(",") if name != "none"]
+    seconds = seconds_in(arguments.load_timeout)
+    if seconds is None:
+        raise bls.BLSError(f"--load-timeout: got {arguments.load_timeout!r}, expected a time such as 60s")
+    with redirect_stdout(sys.stderr):  # what models print is no part of the report
+        repository, report = bls.try_repository(
+            arguments.folder, fill={key: value for key, _, value in pairs}, real=real,
+            load_timeout=seconds, tell=print,
+        )  # fmt: skip
+        repository.close()
+    _print(report, arguments.json)
+    return int(any(model.kind == "absent" for model in report.models) or bool(report.left))
+
+
 COMMANDS = (
     Command("export", "write models as a model repository for a server", _export_arguments, _export),
     Command(
         "check", "say what will bite in a model repository; runs no model's code", _check_arguments, _check
+    ),
+    Command(
+        "try", "load anybody's model repository, with stubs for what cannot be loaded", _try_arguments, _try
     ),
 )
 

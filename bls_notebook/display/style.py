@@ -226,10 +226,6 @@ _SEEN = """
 """
 
 _TRIED = """
-.bls-tried-real,.bls-tried-stub,.bls-tried-absent{font-weight:600;white-space:nowrap}
-.bls-tried-real{color:var(--b-green)}
-.bls-tried-stub{color:var(--b-amber)}
-.bls-tried-absent{color:var(--b-red)}
 .bls-tried-remedy{color:var(--b-dim)}
 .bls-tried-remedy code{color:var(--b-fg)}
 .bls-tried-next{margin:2px 0 4px;padding:1px 0 1px 12px;border-left:3px solid var(--b-blue)}

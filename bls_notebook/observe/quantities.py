@@ -60,3 +60,11 @@ def quantity(words: str) -> tuple[float, str] | None:
         return None
     of = "" if unit in ("", "%") else "bytes" if unit.endswith("b") else "ns"
     return float(found[1]) * _UNITS[unit], of
+
+
+def seconds_in(words: str) -> float | None:
+    """Read a time, in seconds where no unit is given: ``5ms``, ``60s``, ``2``; None for other words."""
+    found = quantity(words)
+    if found is None or words.strip().endswith("%") or found[1] not in ("", "ns"):
+        return None
+    return found[0] / 1e9 if found[1] else found[0]

@@ -243,3 +243,28 @@ def test_export(cells, folder: Path, tmp_path: Path) -> None:
     assert "1 model" in shown.text
     assert (tmp_path / "ship" / "Dockerfile").exists()
     assert "invalid choice: 'mars'" in str(cells(f"%tritonrepo export {tmp_path} --for mars").error)
+
+
+def test_try_runs_a_repository_and_says_what_to_type_next(cells, tmp_path: Path) -> None:
+    io = "".join(f'{way} [{{ name: "A" data_type: TYPE_FP32 dims: [2] }}] ' for way in ("input", "output"))
+    for name in ("resize", "detect"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.pbtxt").write_text(f'platform: "tensorrt_plan" {io}')
+    tried = cells(f"%tritonrepo try {tmp_path} --latency resize=1ms --values random --seed 3")
+    assert [m.kind for m in tried.value.models] == ["stub", "stub"]
+    assert "1/model.plan is missing" in " ".join(tried.text.split())
+    line = next(line.strip() for line in tried.text.splitlines() if line.strip().startswith("%bls resize"))
+    answer = cells(line)
+    assert answer.value.stubs == ("resize",)
+    assert "stub: went through a stub: resize" in " ".join(answer.text.split())
+    assert "stub" in cells("%tritonrepo list").text
+    assert "stub" in cells("%blsinspect resize").text
+    for wrong, words in (
+        ("--latency resize", "expected MODEL=TIME, such as resize=5ms"),
+        ("--latency resize=x", "expected a time such as 5ms"),
+        ("--values ones", "invalid choice: 'ones'"),
+        ("--real nope", "there is no model 'nope'"),
+    ):
+        assert words in str(cells(f"%tritonrepo try {tmp_path} {wrong}").error), wrong
+    assert bls.current_repository().ready("resize"), "what was there stays"
+    assert "no such folder" in str(cells(f"%tritonrepo try {tmp_path / 'nowhere'}").error)

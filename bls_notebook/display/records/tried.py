@@ -11,11 +11,7 @@ from bls_notebook.display.units import count
 from bls_notebook.observe.records.tried import Tried, TriedModel
 from bls_notebook.observe.visible import visible
 
-_KINDS = {
-    "absent": ("not at all", "tried-absent"),
-    "stub": ("stub", "tried-stub"),
-    "real": ("real", "tried-real"),
-}
+_KINDS = {"absent": ("not at all", "unavailable"), "stub": ("stub", "loading"), "real": ("real", "ready")}
 _FOLDED = 8  # so many real models still have a row each, beside others
 _ASKED = 3  # entries whose requests are shown at once
 
@@ -48,11 +44,11 @@ def _blocks(tried: Tried) -> Iterator[doc.Block]:
         fold = doc.Fold(f"{len(plain)} more models are real, each as it is", [_table(plain)])
         yield doc.Forms([doc.Note("real, as they are", names)], [fold])
     yield from _requests(tried)
-    for note in tried.notes:
-        yield doc.Words(parts.quiet(parts.coded(note)), gap=True)
+    notes = list(tried.notes)
     if by_kind["stub"]:
-        said = "answers that go through a stub say so: `response.stubs`; what they contain is made up"
-        yield doc.Words(parts.quiet(parts.coded(said)))
+        notes.append("answers that go through a stub say so: `response.stubs`; what they contain is made up")
+    for number, note in enumerate(notes):
+        yield doc.Words(parts.quiet(parts.coded(note)), gap=not number)
 
 
 def _table(models: Sequence[TriedModel]) -> doc.Table:
@@ -67,7 +63,7 @@ def _table(models: Sequence[TriedModel]) -> doc.Table:
 def _rows(model: TriedModel) -> Iterator[doc.Row]:
     """A row, and in text a second one for what to do."""
     said, cls = _KINDS.get(model.kind, (model.kind, ""))
-    kind = doc.Piece(said, tag("span", said, cls=cls))
+    kind = doc.Piece(said, tag("b", said, cls=cls))
     why = parts.coded(model.why).html
     remedy = tag("div", "→ ", parts.coded(model.remedy).html, cls="tried-remedy") if model.remedy else ""
     yield doc.Row([

@@ -11,17 +11,17 @@ from bls_notebook import Response
 from bls_notebook.magics.failing import reported
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import key_and_value, names
-from bls_notebook.observe.quantities import quantity
+from bls_notebook.observe.quantities import seconds_in
 from bls_notebook.observe.records.tried import Tried
 
 from .verb import Verb
 
 
 def _seconds(text: str) -> float:
-    found = quantity(text)
-    if found is None or found[1] not in ("", "ns"):
+    found = seconds_in(text)
+    if found is None:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a time such as 5ms or 60s")
-    return found[0] / (1e9 if found[1] else 1)
+    return found
 
 
 def _latencies(text: str) -> dict[str, float]:

@@ -52,6 +52,7 @@ class Plan:
 
     name: str
     folder: Path  # its own, on disk
+    files: Path  # where it is loaded from: the same, or one that was made for it
     config: ModelConfigMessage | None = None  # as it is written
     problem: str = ""  # why there is no configuration
     backend: str = ""
@@ -68,13 +69,15 @@ def plan_of(
 ) -> Plan:
     """Return what there is to know of a model without running anything of it."""
     catalog = repository._catalog
-    plan = Plan(name, find_model(catalog.paths, name), may_run=real is None or name in real)
+    folder = find_model(catalog.paths, name)
+    plan = Plan(name, folder, folder, may_run=real is None or name in real)
     try:
-        plan.config = catalog._source(name, None).parsed_config()
+        source = catalog._source(name, None)
+        plan.files, plan.config = source.folder, source.parsed_config()
     except (BLSError, OSError) as error:
         plan.problem = first_line(str(error), 400).removeprefix(f"model '{name}': ")
     if plan.config is not None:
-        plan.backend = backend_of(plan.config, plan.folder)
+        plan.backend = backend_of(plan.config, plan.files)
         plan.calls |= set(filter(None, members_of(plan.config)))
         plan.named |= plan.calls
     if plan.backend == "python" or (plan.backend and find_backend(plan.backend) is None):
@@ -166,15 +169,17 @@ class Loading:
             return None
         if not plan.may_run:
             return reasons.kept_out(name)
-        file = main_file(plan.config, backend, plan.folder)
+        file = main_file(plan.config, backend, plan.files)
+        there = file is not None and file.exists()
+        shown = None if file is None else plan.folder / file.relative_to(plan.files)
         if find_backend(backend) is None:
             try:
                 own = python_backend(plan.config, self._repository._server.backend_folders)
             except Exception:
                 own = None
-            return None if own is not None else reasons.no_backend(name, backend, file)
-        if file is not None and (not file.exists() or is_pointer(file)):
-            return reasons.missing_file(name, file, file.exists())
+            return None if own is not None else reasons.no_backend(name, backend, shown, there)
+        if file is not None and shown is not None and (not there or is_pointer(file)):
+            return reasons.missing_file(name, shown, there)
         return None
 
     def _real(self, plan: Plan) -> tuple[Reason | None, bool]:

@@ -51,7 +51,17 @@ class Preparing:
         if config is not None and not version_folders(folder):
             folder = self._with_version(source.name, folder)
             where = shown_path(source.folder / "1")
-            notes.append(f"its version folder is not there (Git keeps no empty ones): `!mkdir {where}`")
+            if (source.folder / "model.py").is_file():
+                notes.append(f"its files lie beside its config.pbtxt; a server wants them in `{where}`")
+            else:
+                notes.append(f"its version folder is not there (Git keeps no empty ones): `!mkdir {where}`")
+        written = _name_in(replace(source, config=config))
+        if written not in ("", source.name):
+            config = _renamed(replace(source, config=config))
+            told = (
+                f'its config.pbtxt says name: "{written}", which no server takes: make it that of the folder'
+            )
+            notes.append(told)
         if source.name in self.on_cpu:
             config = _on_cpu(replace(source, config=config))
             notes.append("its instances are on the CPU: on a simulated GPU it did not load")
@@ -61,8 +71,29 @@ class Preparing:
     def _with_version(self, name: str, folder: Path) -> Path:
         key = str(folder)
         if key not in self._made:
-            self._made[key] = self._folder.write(name, {"1/.empty": b""})
+            made = self._folder.write(name, {".made": b""})
+            try:
+                if not (folder / "model.py").is_file():
+                    raise OSError
+                (made / "1").symlink_to(folder, target_is_directory=True)
+            except OSError:
+                (made / "1").mkdir()
+            self._made[key] = made
         return self._made[key]
+
+
+def _name_in(source: ModelSource) -> str:
+    """The name that a configuration gives its model; empty where there is none."""
+    try:
+        return str(source.parsed_config().name)
+    except BLSError:
+        return ""
+
+
+def _renamed(source: ModelSource) -> ModelConfigMessage:
+    config: ModelConfigMessage = source.parsed_config()
+    config.name = source.name
+    return config
 
 
 def _on_cpu(source: ModelSource) -> object:

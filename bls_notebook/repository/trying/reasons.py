@@ -56,11 +56,9 @@ def missing_file(name: str, file: Path, pointer: bool) -> Reason:
     return Reason(f"{short} is missing", f"put it at `{shown_path(file)}`, then `{again(name)}`", "file")
 
 
-def no_backend(name: str, backend: str, file: Path | None) -> Reason:
+def no_backend(name: str, backend: str, file: Path | None, there: bool) -> Reason:
     """There is no such backend in this process."""
-    lacks = (
-        f", and {file.parent.name}/{file.name} is missing" if file is not None and not file.exists() else ""
-    )
+    lacks = "" if there or file is None else f", and {file.parent.name}/{file.name} is missing"
     if not backend:
         return Reason(
             "no backend is named, and its files tell none", f"name it in `{name}/config.pbtxt`, then "

@@ -17,7 +17,7 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.layout import model_names, shown_path
 
 from .filled import told_of_fills
-from .folders import repository_folder
+from .folders import is_model, repository_folder
 from .gpus import ready_gpus
 from .hub import no_waiting_for_the_hub
 from .one import Loading, Plan, plan_of
@@ -97,7 +97,7 @@ def try_repository(
     began = perf_counter()
     top = Path(folder).expanduser().absolute()
     path = repository_folder(folder)
-    names = model_names([path])
+    names = [name for name in model_names([path]) if is_model(path / name)]
     stub = _checked(names, values, seed, latency, recorded, real, load_timeout)
     repository = ModelRepository(path, fill=fill or {})
     try:
@@ -106,6 +106,7 @@ def try_repository(
         plans = {name: plan_of(repository, name, names, real) for name in names}
         notes = told_of_fills((plan.folder for plan in plans.values()), fill or {})
         notes += ready_gpus(plans.values())
+        notes += _passed_over(path, names)
         _say(tell, path, plans, notes)
         loading = Loading(repository, preparing, plans, stub, load_timeout, top if top.is_dir() else path)
         order = in_order({name: plan.calls for name, plan in plans.items()})
@@ -114,9 +115,9 @@ def try_repository(
         loading.add_missing()
         needs = {name: plan.calls for name, plan in plans.items()}
         rows = loading.rows()
-        real = {row.name for row in rows if row.kind == "real"}
+        genuine = {row.name for row in rows if row.kind == "real"}
         serving = [name for name in entries(needs) if repository.ready(name)]
-        serving.sort(key=lambda name: name not in real)  # what only stubs answer comes last
+        serving.sort(key=lambda name: name not in genuine)  # what only stubs answer comes last
         report = Tried(
             shown_path(path), rows, tuple(serving), requests_to(repository, serving),
             tuple(filter(None, (*notes, told, *loading.notes))), tuple(left), perf_counter() - began,
@@ -125,6 +126,14 @@ def try_repository(
         repository.close()
         raise
     return Trial(repository, report)
+
+
+def _passed_over(path: Path, names: Collection[str]) -> tuple[str, ...]:
+    others = [name for name in model_names([path]) if name not in names]
+    if not others:
+        return ()
+    listed = ", ".join(others[:8]) + (f" and {len(others) - 8} more" if len(others) > 8 else "")
+    return (f"no models, for they have neither config.pbtxt nor a version with a model's file: {listed}",)
 
 
 def _checked(

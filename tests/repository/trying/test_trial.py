@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.__main__ import main
 from tests.repository.models import HEAD
 from tests.repository.trying.conftest import DOUBLES, IO, calling, put
 
@@ -175,6 +177,38 @@ def test_real_says_whose_code_may_run(trying: Any, tmp_path: Path) -> None:
     assert (rows["bad"].kind, rows["bad"].why) == ("stub", "not among --real")
     assert repository.infer("good", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
     assert "bad" not in told[0].split(":")[1]
+
+
+def test_files_beside_the_configuration_are_version_1(trying: Any, tmp_path: Path) -> None:
+    put(tmp_path, "flat", f'name: "other" {PYTHON}', {"model.py": DOUBLES})
+    put(tmp_path, "named", f'name: "other" {PYTHON}', {"1/model.py": DOUBLES, "notes/a.txt": ""})
+    put(tmp_path, "nothing", None, {"notes.txt": ""})
+    repository, rows = trying()
+    assert [rows[name].kind for name in ("flat", "named")] == ["real", "real"]
+    assert "lie beside its config.pbtxt" in rows["flat"].why
+    assert 'says name: "other"' in rows["named"].why
+    assert repository.infer("flat", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
+    assert "nothing" not in rows
+    assert "nothing" in rows[""].notes[0]
+    assert not (tmp_path / "flat" / "1").exists()
+
+
+def test_from_a_shell(tmp_path: Path, capsys: Any) -> None:
+    put(tmp_path, "double", PYTHON, {"1/model.py": f"print('loaded')\n{DOUBLES}"})
+    put(tmp_path, "gone", f'backend: "tensorrt" {IO}')
+    assert main(["try", str(tmp_path), "--json", "--load-timeout", "20s"]) == 0
+    out, err = capsys.readouterr()
+    assert [(m["name"], m["kind"]) for m in json.loads(out)["models"]] == [
+        ("double", "real"),
+        ("gone", "stub"),
+    ]
+    assert "loaded" in err
+    assert "Python code of 1 model" in err
+    (tmp_path / "gone" / "config.pbtxt").write_text("oops")
+    assert main(["try", str(tmp_path), "--real", "none"]) == 1
+    assert "not at all" in capsys.readouterr().out
+    assert main(["try", str(tmp_path / "nowhere")]) == 2
+    assert "no such folder" in capsys.readouterr().err
 
 
 def test_files_that_git_lfs_has_not_fetched(trying: Any, tmp_path: Path) -> None:
