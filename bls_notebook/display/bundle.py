@@ -32,6 +32,7 @@ _ONE = {
     "Overlap": "session.overlap.overlap_document",
     "Tried": "records.tried.tried_document",
     "Tuning": "session.tuning.tuning_document",
+    "SideBySide": "session.difference.beside_document",
     "DeviceTable": "records.devices.devices_document",
     "TensorView": "inspection.tensors.tensor_view_document",
     "ResponseView": "inspection.tensors.response_view_document",
@@ -130,6 +131,9 @@ def _widget(kind: str, value: Any, width: int) -> Any:
         return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(*both))
     if kind == "Tuning" and value.then is not None:
         return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(value.gathered, value.then))
+    if kind == "SideBySide" and (value.before.spans or value.after.spans):
+        both = (value.before, value.after)
+        return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(*both))
     if kind == "Session" and value.spans:
         return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(value, titled=False))
     return None

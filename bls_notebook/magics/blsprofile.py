@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 import bls_notebook as bls
+from bls_notebook.observe.records.profiles.session import SessionAnalysis
 
 from .cell_body import cell_body
 from .failing import fail_on, reported
@@ -100,6 +101,9 @@ CELL_PARSER = Parser(
   %%blsprofile --into before --save before.json
   for image in images:
       %bls digit_reader IMAGE=image -q
+
+  %%blsprofile --beside before
+  answers = %bls digit_reader IMAGE=images -n 8 --async
 """,
 )
 _add = CELL_PARSER.add_argument
@@ -109,6 +113,15 @@ _add(
     help="a file for it: .json or .json.gz for bls.load_session, .pftrace, .trace.json, .csv",
 )  # fmt: skip
 _add("--limit", type=whole_number(1), metavar="N", help="how many requests are kept")
+_add(
+    "--beside", metavar="NAME", type=identifier,
+    help="a variable with an earlier profile: show both on one axis of time, and what changed",
+)  # fmt: skip
+_add(
+    "--overlap", action="store_true",
+    help="see, too, which calls of models need each other, and draw where the others could have begun; each "
+    "call takes a little longer for it",
+)  # fmt: skip
 _add("-q", "--quiet", action="store_true", help="show nothing")
 
 
@@ -169,14 +182,27 @@ def _tuned(notebook: Notebook, arguments: argparse.Namespace, inputs: dict[str, 
     return None if arguments.quiet else found
 
 
+def _profile(name: str, variables: Variables) -> SessionAnalysis:
+    """Return the profile that a variable has."""
+    found = evaluate(name, variables, "%%blsprofile: --beside")
+    if not isinstance(found, SessionAnalysis):
+        CELL_PARSER.error(
+            f"--beside: {name} is {type(found).__name__}, expected a profile, as %%blsprofile --into {name} "
+            "keeps one"
+        )
+    return found
+
+
 def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
     """Run a cell, and show what happened to its requests."""
     __tracebackhide__ = True
     arguments = CELL_PARSER.parse_line(line, variables)
     check_file(CELL_PARSER, arguments.save)
     body = cell_body(notebook, "%%blsprofile", cell)
+    before = None if arguments.beside is None else _profile(arguments.beside, variables)
     limit = {} if arguments.limit is None else {"limit": arguments.limit}
-    profile = bls.profile(name=f"In [{notebook.cell_number}]", **limit)
+    name = f"In [{notebook.cell_number}]"
+    profile = bls.profile(name=name, overlap=arguments.overlap, **limit)
     try:
         with profile:
             value = body()
@@ -184,6 +210,6 @@ def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variabl
         notebook.assign(arguments.into, profile)
         remember(notebook, profile)
         if not arguments.quiet:
-            notebook.show(profile)
+            notebook.show(profile if before is None else before.beside(profile))
         save(notebook, "%%blsprofile", profile, arguments.save, "load_session")
     return None if cell.rstrip().endswith(";") else value

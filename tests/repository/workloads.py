@@ -92,30 +92,129 @@ class TritonPythonModel:
         return answer(requests)
 """
 
-_LOCKED = """
-import threading
+# What instances share outside their modules: a connection, a file, a device.
+_SHARED = """
+import queue, tempfile, threading
+def shared(make):
+    return vars(threading).setdefault("_shared_by_a_workload", {}).setdefault(make, eval(make))
+
 class TritonPythonModel:
     def initialize(self, args):
-        # What instances share outside their modules: a connection, a file, a device.
-        self.lock = vars(threading).setdefault("_shared_by_a_workload", threading.Lock())
+        self.its = shared(%r)
 
     def execute(self, requests):
-        with self.lock:
-            time.sleep(0.02)
+        %s
         return answer(requests)
 """
 
-_BURNING_CHAIN = """
+_LOCKED = _SHARED % ("threading.Lock()", "with self.its: time.sleep(0.02)")
+_LOCKED_PART = _SHARED % ("threading.Lock()", "time.sleep(0.02)\n        with self.its: time.sleep(0.02)")
+_SEMAPHORE = _SHARED % ("threading.Semaphore(2)", "with self.its: time.sleep(0.03)")
+_POOL = _SHARED % (
+    "[box := queue.Queue(), box.put('a connection')][0]",
+    "it = self.its.get(); time.sleep(0.02); self.its.put(it)",
+)
+_EXECUTOR = _SHARED % (
+    "__import__('concurrent.futures').futures.ThreadPoolExecutor(1)",
+    "self.its.submit(time.sleep, 0.02).result()",
+)
+_RATE_LIMITED = _SHARED % (
+    "[threading.Lock(), 0.0]",
+    """with self.its[0]:
+            at = self.its[1] = max(time.monotonic(), self.its[1] + 0.025)
+        time.sleep(max(0, at - time.monotonic()) + 0.01)""",
+)
+
+_FILE_LOCK = """
+import fcntl, os, tempfile
+class TritonPythonModel:
+    def initialize(self, args):
+        self.file = open(os.path.join(tempfile.gettempdir(), f"a-workload-{os.getpid()}"), "w")
+
+    def execute(self, requests):
+        fcntl.flock(self.file, fcntl.LOCK_EX)
+        time.sleep(0.02)
+        fcntl.flock(self.file, fcntl.LOCK_UN)
+        return answer(requests)
+"""
+
+_SQLITE = """
+import os, sqlite3, tempfile
+class TritonPythonModel:
+    def initialize(self, args):
+        path = os.path.join(tempfile.gettempdir(), f"a-workload-{os.getpid()}.sqlite")
+        self.db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+        self.db.execute("create table if not exists t (x)")
+
+    def execute(self, requests):
+        self.db.execute("begin immediate")
+        time.sleep(0.02)
+        self.db.execute("commit")
+        return answer(requests)
+"""
+
+_HTTP = """
+import http.client, http.server, threading
+class Slow(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        time.sleep(0.02)
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *about):
+        pass
+
+class TritonPythonModel:
+    def initialize(self, args):
+        shared = vars(threading).setdefault("_server_of_a_workload", [])
+        if not shared:
+            shared.append(http.server.HTTPServer(("127.0.0.1", 0), Slow))  # serves one at a time
+            threading.Thread(target=shared[0].serve_forever, daemon=True).start()
+        self.address = shared[0].server_address
+
+    def execute(self, requests):
+        connection = http.client.HTTPConnection(*self.address)
+        connection.request("GET", "/")
+        connection.getresponse().read()
+        connection.close()
+        return answer(requests)
+"""
+
+_COROUTINE = """
+class TritonPythonModel:
+    def initialize(self, args):
+        self.lock = asyncio.Lock()
+
+    async def execute(self, requests):
+        for request in requests:
+            %s
+            sender = request.get_response_sender()
+            sender.send(answer([request])[0], flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+_CHAIN = """
 class TritonPythonModel:
     def execute(self, requests):
         for request in requests:
             tensor = pb_utils.get_input_tensor_by_name(request, "IN")
-            for name in ("first", "second"):
+            for name in %r:
                 pb_utils.InferenceRequest(
                     model_name=name, inputs=[tensor], requested_output_names=["OUT"]
                 ).exec()
         return answer(requests)
 """
+_BURNING_CHAIN = _CHAIN % (("first", "second"),)
+
+_ENSEMBLE = """
+platform: "ensemble"
+ensemble_scheduling { step [
+    { model_name: "first" model_version: -1
+      input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "between" } },
+    { model_name: "second" model_version: -1
+      input_map { key: "IN" value: "between" } output_map { key: "OUT" value: "OUT" } } ] }
+"""
+_CACHED = "response_cache { enable: true }\n"
+_DECOUPLED = "model_transaction_policy { decoupled: true }\n"
 
 
 def _count(instances: int) -> str:
@@ -171,7 +270,46 @@ WORKLOADS = (
     Workload("async, one at a time", "one_at_a_time", {"awaits": (_ONE_AT_A_TIME, _count(1))}),
     Workload("little work", "little", {"little": (_LITTLE, _count(1))}),
     Workload("a lock that instances share", "contention", {"locked": (_LOCKED, _count(4))}),
-    Workload("response cache", "cached", {"cached": (_SLEEPER, "response_cache { enable: true }\n")}),
+    Workload("half of the time in a lock", "contention", {"locked": (_LOCKED_PART, _count(8))}),
+    Workload("a semaphore of two", "contention", {"two": (_SEMAPHORE, _count(8))}),
+    Workload("a pool of one connection", "contention", {"pool": (_POOL, _count(4))}),
+    Workload("a thread that all share", "contention", {"thread": (_EXECUTOR, _count(4))}),
+    Workload("a remote of limited rate", "contention", {"limited": (_RATE_LIMITED, _count(8))}),
+    Workload("a server of one at a time", "contention", {"http": (_HTTP, _count(4))}),
+    Workload("a file lock", "contention", {"file": (_FILE_LOCK, _count(4))}),
+    Workload("a database that is written", "contention", {"sqlite": (_SQLITE, _count(4))}),
+    Workload(
+        "a callee that shares a lock",
+        "contention",
+        {"locked": (_LOCKED, _count(4)), "caller": (_CHAIN % (("locked",),), _count(8))},
+    ),
+    Workload("tried: one instance with a lock", "contention", {"locked": (_LOCKED, _count(1))}),
+    Workload(
+        "lock of coroutines",
+        "contention",
+        {"awaits": (_COROUTINE % "async with self.lock: await asyncio.sleep(0.02)", _count(1) + _DECOUPLED)},
+    ),
+    Workload(
+        "coroutines that block and wait",
+        "blocking",
+        {"blocks": (_COROUTINE % "time.sleep(0.015); await asyncio.sleep(0.01)", _count(1) + _DECOUPLED)},
+    ),
+    Workload("response cache", "cached", {"cached": (_SLEEPER, _CACHED)}),
+    Workload(
+        "a callee from the cache",
+        "cached",
+        {"cached": (_SLEEPER, _CACHED), "caller": (_CHAIN % (("cached",),), _count(1))},
+    ),
+    Workload(
+        "an ensemble of cached steps",
+        "cached",
+        {"first": (_SLEEPER, _CACHED), "second": (_SLEEPER, _CACHED), "both": ("", _ENSEMBLE)},
+    ),
+    Workload(
+        "one step from the cache",
+        "queue",
+        {"first": (_SLEEPER, _CACHED), "second": (_SLEEPER, _count(1)), "both": ("", _ENSEMBLE)},
+    ),
     Workload(
         "a chain of pure Python",
         "gil",
@@ -187,4 +325,4 @@ WORKLOADS = (
 def define(repo: ModelRepository, workload: Workload) -> None:
     """Define the models of a workload."""
     for name, (source, config) in workload.models.items():
-        repo.define(name, HEAD + source, CONFIG + config)
+        repo.define(name, HEAD + source if source else "", CONFIG + config)

@@ -7,6 +7,7 @@ from typing import Any
 from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Column, Document, Line, Note, Row, Table, Tiles, Words
 from bls_notebook.display.html import join, tag
+from bls_notebook.display.session.verdict import verdict_words
 from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.units import count, ns, percent
 from bls_notebook.observe.analysis.quartiles import Quartiles
@@ -25,12 +26,8 @@ def comparison_document(comparison: Comparison, *, widget: Any = None) -> Docume
     verdict = comparison.verdict
     blocks: list[Block] = [
         Line([parts.name(comparison.model), parts.quiet(_what(comparison))]),
-        Words(parts.coded(verdict.sentence), "session-verdict", "  "),
+        *verdict_words(verdict),
     ]
-    if verdict.advice:
-        blocks.append(Words(parts.coded(verdict.advice), "session-advice", "  "))
-    if verdict.note:
-        blocks.append(Words(parts.quiet(verdict.note), indent="  "))
     blocks += [Words(parts.quiet(parts.coded(line)), indent="  ") for line in comparison.gathered.unbatched]
     blocks.append(Tiles(_figures(comparison)))
     if comparison.gathered.spans:

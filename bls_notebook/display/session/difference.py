@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import text
 from bls_notebook.display.session.difference_picture import by_time, difference_picture
+from bls_notebook.display.session.verdict import verdict_words
+from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.units import factor, ns
 from bls_notebook.observe.analysis.difference import Change, Difference, EdgeChange, ModelChange
+from bls_notebook.observe.records.profiles.session import SideBySide
 
 _HEADS = (("", ""), ("before", "t"), ("", "r"), ("after", "t"), ("", "r"))
 _COLUMNS = [*(doc.Column(*each) for each in _HEADS), *map(doc.Column, ("change", "queue", "moved"))]
@@ -17,23 +23,48 @@ _NONE = "no requests in either session"
 
 def difference_document(difference: Difference) -> doc.Document:
     """Describe what changed from one session to another: on the whole, of each model, of each call."""
+    if not difference.models:
+        return doc.Document([*_top(difference), doc.Words(parts.quiet(_NONE), indent="  ")], styles="session")
+    changed = doc.Both(lambda _: (), difference_picture(difference))
+    return doc.Document([*_top(difference), changed, *_changes(difference)], styles="figure session")
+
+
+def beside_document(both: SideBySide, *, widget: Any = None) -> doc.Document:
+    """Describe two sessions on one axis of time, and what changed; a `widget` covers their picture."""
+    difference = both.diff()
+    sessions = [
+        session if session.name else replace(session, name=name)
+        for session, name in ((both.before, "before"), (both.after, "after"))
+    ]
+    blocks: list[doc.Block] = _top(difference)
+    blocks += verdict_words(both.after.verdict())
+    if both.before.spans or both.after.spans:
+        blocks.append(timeline_block(sessions, widget=widget, gap=True))
+    if difference.models:
+        blocks += _changes(difference)
+    return doc.Document(blocks, styles="figure session")
+
+
+def _top(difference: Difference) -> list[doc.Block]:
     names = f"{difference.before or 'before'} → {difference.after or 'after'}"
-    blocks: list[doc.Block] = [
+    return [
         doc.Line([parts.name(names), parts.quiet(parts.dots(*_whole(difference), by="  "))]),
         doc.Words(parts.quiet(code_sentence(difference)), "facts", "  "),
     ]
-    if not difference.models:
-        return doc.Document([*blocks, doc.Words(parts.quiet(_NONE), indent="  ")], styles="session")
-    blocks.append(doc.Both(lambda _: (), difference_picture(difference)))
+
+
+def _changes(difference: Difference) -> list[doc.Block]:
+    """What changed, of each model and of each call."""
     models = [_row(parts.name(m.name), m, _moved_model(m)) for m in by_time(difference.models)]
     calls = [
         _row(parts.code(f"{e.caller or 'notebook'} → {e.callee}"), e, ", ".join(e.moved))
         for e in by_time(difference.edges)
     ]
     groups = [doc.Group(title, rows) for title, rows in (("models", models), ("calls", calls)) if rows]
-    blocks.append(doc.Table("What changed", _COLUMNS, groups, last="wrap"))
-    blocks.append(doc.Both(lambda _: ["  before, after: median of a request ± half of the IQR"]))
-    return doc.Document(blocks, styles="figure session")
+    return [
+        doc.Table("What changed", _COLUMNS, groups, last="wrap"),
+        doc.Both(lambda _: ["  before, after: median of a request ± half of the IQR"]),
+    ]
 
 
 def code_sentence(difference: Difference) -> str:

@@ -20,6 +20,7 @@ from bls_notebook.display.document import (
     Words,
 )
 from bls_notebook.display.html import Html, text
+from bls_notebook.display.session.verdict import kinds_table, verdict_words
 from bls_notebook.display.text import clip
 from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.units import count, ns, percent, size, some_ns
@@ -49,10 +50,12 @@ def session_document(session: Session, *, widget: Any = None) -> Document:
     A `widget` covers the picture of the timeline while a kernel is there.
     """
     picture = [timeline_block([session], widget=widget)] if session.spans else []
+    verdict, kinds = verdict_words(session.verdict()), kinds_table(session)
     return figures_document(
         session.statistics(),
         name=session.name,
-        picture=picture,
+        verdict=verdict,
+        picture=[*picture, *kinds],
         errors=_errors(session),
         notes=session.unbatched,
     )
@@ -62,11 +65,12 @@ def figures_document(
     figures: SessionStatistics,
     *,
     name: str = "",
+    verdict: Sequence[Block] = (),
     picture: Sequence[Block] = (),
     errors: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> Document:
-    """Describe a session's figures, with a picture and what requests failed with among them."""
+    """Describe a session's figures, with a sentence, a picture and what requests failed with among them."""
     top = Line([parts.name(name or "session"), Piece(ns(figures.wall), Html())])
     if not figures.requests:
         return Document([top, Words(parts.quiet(_NONE), indent="  ")], styles="session")
@@ -79,6 +83,7 @@ def figures_document(
     wrong = Warnings(errors, "error", "session-errors")
     blocks = [
         top,
+        *verdict,
         *(Words(parts.quiet(parts.coded(note)), indent="  ") for note in notes),
         Tiles(session_figures(figures)),
         *picture,

@@ -9,11 +9,12 @@ from bls_notebook.display.timeline.bins import Bins
 from bls_notebook.display.timeline.lanes import Lane, Layout, lay_out
 from bls_notebook.display.timeline.notebook import notebook_time
 from bls_notebook.display.units import duration
+from bls_notebook.observe.analysis.cells.lock_waits import lock_waits
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.visible import visible
 
-WORK, CALLS, NEVER, MARK = "█", "▒", "×", "▼"
+WORK, CALLS, NEVER, MARK, GHOST, LOCK = "█", "▒", "×", "▼", "┄", "▚"
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 _LANES = 24
 _LABEL = 28
@@ -76,6 +77,8 @@ def timeline_lines(sessions: Sequence[Session], *, width: int = 100) -> list[str
         WORK: f"{WORK} at work",
         CALLS: f"{CALLS} its calls run",
         "1": "1-9 waiting in the queue",
+        LOCK: f"{LOCK} takes turns on Python's lock (GIL)",
+        GHOST: f"{GHOST} could have run here",
         NEVER: f"{NEVER} never ran",
     }
     legend = "   ".join(words for sign, words in signs.items() if sign in seen)
@@ -91,7 +94,15 @@ def _lanes(session: Session, layout: Layout, wall: int, room: int) -> list[tuple
     own = [Bins(room, wall) for _ in layout.lanes]
     busy = [Bins(room, wall) for _ in layout.lanes]
     waits = [Bins(room, wall) for _ in layout.lanes]
+    locked = [Bins(room, wall) for _ in layout.lanes]
+    could = [Bins(room, wall) for _ in layout.lanes]
     tree = SpanTree(session)
+    lanes = {span.id: lane for span, lane in zip(session.spans, layout.lane, strict=True)}
+    for ghost in session.ghosts:
+        could[lanes[ghost.span]].add(ghost.begin, ghost.end)
+    for wait in lock_waits(session, tree):
+        for piece in wait.pieces if not wait.queued else ():
+            locked[lanes[wait.span]].add(*piece)
     if layout.lanes and layout.lanes[0].kind == "notebook":
         busy[0].add(0, session.wall)
         for piece in notebook_time(session, tree)[0]:
@@ -112,7 +123,7 @@ def _lanes(session: Session, layout: Layout, wall: int, room: int) -> list[tuple
     return [
         (
             "".join(map(_depth, waits[k].covered)),
-            "".join(map(_block, own[k].covered, busy[k].covered))
+            "".join(map(_block, own[k].covered, busy[k].covered, locked[k].covered, could[k].covered))
             if lane.kind != "refused"
             else "".join(NEVER if part else " " for part in busy[k].covered),
         )
@@ -127,8 +138,10 @@ def _depth(waiting: float) -> str:
     return str(min(max(number, 1), 9))
 
 
-def _block(own: float, busy: float) -> str:
+def _block(own: float, busy: float, locked: float, could: float) -> str:
     """Full blocks for a stretch that is all work, lower ones for less."""
     if busy < 0.02:
-        return " "
+        return GHOST if could > 0.5 else " "
+    if locked > 0.5 * busy:
+        return LOCK
     return _HEIGHTS[min(8, max(1, round(busy * 8)))] if own >= busy / 2 else CALLS

@@ -134,6 +134,21 @@ class Pending:
         finally:
             self._sent.set()
 
+    def ready(self) -> InferenceRequest:
+        """Return the request with what it is made of, to be sent by somebody else; see `take`."""
+        with self._lock:
+            self._begun = True
+            request, self._request = self._request, None
+        assert request is not None
+        request._inputs = [_made_real(tensor) for tensor in request._inputs]
+        return request
+
+    def take(self, response: InferenceResponse) -> None:
+        """Take the answer from who has sent the request."""
+        self.outputs = [(tensor._name, tensor._datatype) for tensor in response._outputs]
+        self._take(response)
+        self._sent.set()
+
     # -- the answer --------------------------------------------------------------------------------
 
     def _look(self) -> None:

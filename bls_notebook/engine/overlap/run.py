@@ -38,11 +38,15 @@ class Ahead:
     lazy_arrays : bool
         Whether an array waits where it is looked at; else where it is asked for (`as_numpy`), for models
         that give arrays to code in C.
+    as_ever : bool
+        Whether `exec` serves its request as it always does, on this thread where it can, and `async_exec` is
+        left alone: the program is recorded, and nothing is changed.
     """
 
-    def __init__(self, ahead: bool = True, lazy_arrays: bool = True) -> None:
-        self.ahead, self.lazy_arrays = ahead, lazy_arrays
+    def __init__(self, ahead: bool = True, lazy_arrays: bool = True, as_ever: bool = False) -> None:
+        self.ahead, self.lazy_arrays, self.as_ever = ahead, lazy_arrays, as_ever
         self.programs: list[Program] = []
+        self.spans: list[int] = []  # whose they are: the numbers of requests in a profile
         self.kept: dict[str, None] = {}  # why something was not sent ahead
         self.spoilt: dict[str, None] = {}  # why the run says nothing
         self.raised = False  # an `execute` did
@@ -89,7 +93,9 @@ class Run:
 
     # -- calls -------------------------------------------------------------------------------------
 
-    def send(self, execution: AheadExecution, request: InferenceRequest) -> InferenceResponse:
+    def send(
+        self, execution: AheadExecution, request: InferenceRequest, given: bool = False
+    ) -> InferenceResponse:
         """Send a request, now or as soon as what it needs is there."""
         with self._elsewhere():
             call = Pending(self, len(self._calls), request, execution.open)
@@ -103,10 +109,13 @@ class Run:
             self._calls.append(call)
         self._step(call.number, 0)
         with self._elsewhere():
-            call.outputs = _outputs(model, request)
-            call.begin()
-            if not self.how.ahead:
-                call.answer()
+            if self.how.as_ever:
+                call.take(SendingExecution.exec(execution, call.ready(), False, given))
+            else:
+                call.outputs = _outputs(model, request)
+                call.begin()
+                if not self.how.ahead:
+                    call.answer()
         return LazyResponse(call, self.how.lazy_arrays)
 
     def look(self, call: Pending) -> InferenceResponse:
@@ -141,6 +150,7 @@ class Run:
             returned = [plain(response) for response in returned]
         calls = tuple(call.record() for call in self._calls)
         self.how.programs.append(Program(calls, tuple(self._steps), own - self._told))
+        self.how.spans.append(getattr(self._caller, "span", 0))
         self._leave()
         return returned
 
@@ -179,11 +189,11 @@ class AheadExecution(SendingExecution):
     def exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> Any:
         """Answer at once with a response that is waited for later."""
         run = _run_of(request, decoupled)
-        return super().exec(request, decoupled, given) if run is None else run.send(self, request)
+        return super().exec(request, decoupled, given) if run is None else run.send(self, request, given)
 
     def async_exec(self, request: InferenceRequest, decoupled: bool, given: bool) -> asyncio.Future[Any]:
         """Answer at once; what awaits it goes on."""
-        run = _run_of(request, decoupled)
+        run = _run_of(request, decoupled, True)
         if run is None:
             return super().async_exec(request, decoupled, given)
         future = asyncio.get_running_loop().create_future()
@@ -206,10 +216,11 @@ class AheadExecution(SendingExecution):
         return self._refused(request, problem, False)  # type: ignore[no-any-return]
 
 
-def _run_of(request: InferenceRequest, decoupled: bool) -> Run | None:
+def _run_of(request: InferenceRequest, decoupled: bool, awaited: bool = False) -> Run | None:
     """Return who sends a request ahead; None where it is sent as it is written, with all that it needs."""
     run = _running.get()
-    if run is not None and not decoupled and run.thread == _get_ident():
+    as_ever = run is not None and run.how.as_ever and awaited
+    if run is not None and not decoupled and not as_ever and run.thread == _get_ident():
         return run
     if run is not None:
         what = "a stream is read" if decoupled else "a request from another thread is sent"

@@ -25,6 +25,7 @@ _NAMES = (
     "observe.records.findings.Findings",
     "observe.records.profiles.overlap.Overlap",
     "observe.records.profiles.tuning.Tuning",
+    "observe.records.profiles.session.SideBySide",
     "observe.records.errors.ErrorRecord",
     "observe.records.shipping.exported.Exported",
     "observe.records.repository.MessageRecord",

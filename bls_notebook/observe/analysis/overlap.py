@@ -20,6 +20,7 @@ from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.records.profiles.spans import Ghost, Span
 
 WORTH = 1.1  # times as fast, at least, to be worth a word
+_EARLIER = 0.01  # of its caller's time, by which a call could have begun earlier
 LITTLE = 200_000  # ns of a call: below, handing it to another thread takes a large part of it
 
 
@@ -82,14 +83,25 @@ def _sent_ahead(recipe: Recipe, program: Program) -> Recipe:
     return replace(recipe, sent=tuple(sent), steps=program.steps, waited=(), gap=program.own)
 
 
-def ghosts(session: Session, programs: Sequence[Program]) -> tuple[Ghost, ...]:
-    """Return where the calls of a session could have begun and ended; queues are as they were."""
+def ghosts(session: Session, programs: Mapping[int, Program]) -> tuple[Ghost, ...]:
+    """Return where calls could have begun and ended, and their callers have ended; queues are as they were.
+
+    Parameters
+    ----------
+    session : Session
+    programs : mapping of int to Program
+        By the id of the span that they are of; those that do not fit to what was sent are left out.
+    """
     tree = SpanTree(session)
     found: list[Ghost] = []
-    for root, program in zip(tree.children.get(0, ()), programs, strict=True):
-        calls = tree.children.get(root.id, ())
+    for caller, program in programs.items():
+        calls = tree.children.get(caller, ())
+        if [c.model for c in program.calls] != [s.model for s in calls]:
+            continue
+        span = tree.spans[caller]
+        early: list[Ghost] = []
         ended: list[int] = []
-        now, latest = root.started, 0
+        now, latest = span.started, 0
         for own, call, needed in program.steps:
             now += own
             if needed:
@@ -97,9 +109,14 @@ def ghosts(session: Session, programs: Sequence[Program]) -> tuple[Ghost, ...]:
                 continue
             begin = max([now, *(ended[n] for n in program.calls[call].needs)])
             ended.append(begin + calls[call].duration)
-            if begin < min(calls[call].sent, latest):  # beside an earlier call
-                found.append(Ghost(calls[call].id, begin, ended[call]))
+            if (
+                calls[call].sent - begin > _EARLIER * span.duration and begin < latest
+            ):  # beside an earlier call
+                early.append(Ghost(calls[call].id, begin, ended[call]))
             latest = max(latest, calls[call].ended)
+        over = max([now + program.own, *ended]) + span.compute_output
+        if early and could_overlap(program) and over < span.ended:
+            found += [Ghost(caller, span.started, over), *early]
     return tuple(found)
 
 

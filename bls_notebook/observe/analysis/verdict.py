@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import accumulate
 from statistics import median
 
-from bls_notebook.observe.analysis.intervals import minus, total, union
+from bls_notebook.observe.analysis.intervals import minus, total
 from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.analysis.replay import (
     UNLIMITED,
@@ -27,14 +27,15 @@ from bls_notebook.observe.analysis.replay import (
     recipes,
     replay,
 )
+from bls_notebook.observe.analysis.session_statistics import session_statistics
 from bls_notebook.observe.analysis.span_tree import SpanTree, holds
 from bls_notebook.observe.analysis.verdict_words import WORTH, Facts, advice, roughness, sentence
-from bls_notebook.observe.records.profiles.comparison import Measured, Verdict, WhatIf, failures
-from bls_notebook.observe.records.profiles.session import ModelSeen, Session, Span
+from bls_notebook.observe.analysis.waits import answered_by_cache, contention, self_times, serial_loops
+from bls_notebook.observe.records.profiles.spans import ModelSeen, SessionData
+from bls_notebook.observe.records.profiles.verdicts import Measured, Verdict, WhatIf, failures
 from bls_notebook.observe.visible import spoken
 
 COUNTS = (1, 2, 4)
-CONTENDED = 1.7  # times as long: beside others, something is waited for
 LITTLE = 300_000  # ns of a request: below, sending and switching tasks is a large part of it
 GAIN = WORTH  # what a change has to bring
 NEAR = 0.8  # of the best possible: near it
@@ -42,7 +43,7 @@ DISTURBED = 0.1  # of its processor time: so long it waited for others who had t
 
 
 def verdict(
-    sequential: Session, gathered: Session, measured: Measured, counts: Iterable[int] = COUNTS
+    sequential: SessionData, gathered: SessionData, measured: Measured, counts: Iterable[int] = COUNTS
 ) -> Verdict:
     """Say whether async helped, and if not, why not; predict for these instance counts.
 
@@ -50,11 +51,12 @@ def verdict(
     """
     for session in gathered, sequential:
         if failures(session):
-            return _failed(session, measured)
-    return Case(sequential, gathered, measured).verdict(tuple(counts))
+            return failed(session)
+    facts = Case(sequential, gathered, measured).facts(tuple(counts))
+    return replace(facts.verdict, sentence=sentence(facts), advice=advice(facts), note=roughness(facts))
 
 
-def _failed(session: Session, measured: Measured) -> Verdict:
+def failed(session: SessionData) -> Verdict:
     """What there is to say of a run in which requests failed: nothing about how long they took."""
     roots = [s for s in session.spans if not s.parent]
     # Without the traceback that Triton puts below a message.
@@ -62,19 +64,22 @@ def _failed(session: Session, measured: Measured) -> Verdict:
         (spoken(s.error).strip().partition("\n")[0] for s in roots if s.error), "they were cancelled"
     )
     model = roots[0].model
-    words = f"{failures(session)} of {measured.requests} requests to `{model}` failed: {error}"
+    words = f"{failures(session)} of {len(roots)} requests to `{model}` failed: {error}"
     return Verdict("failed", words, model=model)
 
 
 class Case:
-    def __init__(self, sequential: Session, gathered: Session, measured: Measured) -> None:
+    """One workload in both ways, and what would be with other instances or other code."""
+
+    def __init__(self, sequential: SessionData, gathered: SessionData, measured: Measured) -> None:
         self.sequential, self.gathered, self.measured = sequential, gathered, measured
         self.models: dict[Key, ModelSeen] = {key_of(m): m for m in (*sequential.models, *gathered.models)}
         self.requests = recipes(sequential)
         self.speedup = measured.speedup
         self.batches = self._batches()
-        self.serial_now = self._serial_now()
+        self.serial_now = serial_loops(self.models.values(), sequential, gathered, measured.loops)
         self.capacity = capacities(self.gathered, self.serial_now)
+        self.cached = answered_by_cache(sequential, gathered)
         self.sync_callers = self._sync_callers()
         roots = [s for s in gathered.spans if not s.parent]
         first = roots[0].sent if roots else 0
@@ -123,14 +128,14 @@ class Case:
             return m.gil_share
         # Requests that overlap, each slower by as much as there were, on one processor: they took turns.
         alone, together = self._mean_self_time(self.sequential), self._mean_self_time(self.gathered)
-        figures = self.gathered.statistics()
+        figures = session_statistics(self.gathered)
         if not alone or m.cpu_sequential < 0.7 * m.sequential or figures.concurrency < 1.5:
             return 0.0
         turns = together / alone > 0.7 * figures.concurrency
         return 1.0 if turns and m.cpu_gathered < 1.3 * m.gathered else 0.0
 
     @staticmethod
-    def _mean_self_time(session: Session) -> float:
+    def _mean_self_time(session: SessionData) -> float:
         tree = SpanTree(session)
         own = [total(tree.self_time(execution)) for execution in tree.members]
         return sum(own) / len(own) if own else 0.0
@@ -199,19 +204,6 @@ class Case:
                 needed = rest
         return needed
 
-    def _serial_now(self) -> set[Key]:
-        """The decoupled async models that, as it was seen, served one request at a time."""
-        out = set()
-        for key, model in self.models.items():
-            if not (model.decoupled and model.is_async):
-                continue
-            own = total(i for s in self.sequential.spans if key_of(s) == key for i in [(s.started, s.ended)])
-            spans = [(s.started, s.ended) for s in self.gathered.spans if key_of(s) == key and s.ran]
-            covered = total(union(spans))
-            if len(spans) > 1 and own and covered > 0.7 * own / max(1, len(model.instances)):
-                out.add(key)
-        return out
-
     def _gathering(self) -> tuple[Recipe, ...]:
         """The requests, if what calls by `exec` in a coroutine gathered these calls."""
 
@@ -226,7 +218,8 @@ class Case:
 
     # -- the verdict -----------------------------------------------------------------------------------
 
-    def verdict(self, counts: tuple[int, ...]) -> Verdict:
+    def facts(self, counts: tuple[int, ...] = COUNTS) -> Facts:
+        """Return the verdict, still without words, and what these are made of."""
         chain = max((replay([r], {}) for r in self.requests), default=0)
         free = dict.fromkeys(self.models, UNLIMITED)
         best = max(self.measured.sequential / max(self._wall(free), chain, 1), self.speedup)
@@ -235,7 +228,7 @@ class Case:
         what_ifs = () if cause in ("contention", "cached") else self._what_ifs(limits, counts, cause)
         chosen = min((w for w in what_ifs if w.wall <= 1.05 * min(x.wall for x in what_ifs)),
                      key=lambda w: w.count, default=None)  # fmt: skip
-        if cause not in ("queue", "one_at_a_time", "partly", "chain", "batched"):
+        if cause not in ("queue", "one_at_a_time", "partly", "chain", "batched", "in_turn"):
             chosen = None
         count = 0
         # Against what is predicted for today's instances: a run slow by chance is no reason for a change.
@@ -262,12 +255,16 @@ class Case:
         seen = self.models.get(key) if key else None
         batch = max((size for size, _ in self.batches.values()), default=0)
         alone, together = (
-            median(self._self_times(run).get(key, [0]) if key else [0])
-            for run in (self.sequential, self.gathered)
+            median(self_times(run).get(key, [0]) if key else [0]) for run in (self.sequential, self.gathered)
         )
-        cached = len(self._cached())
-        facts = Facts(found, self.measured, seen, self.python, waiting, batch, cached, alone, together)
-        return replace(found, sentence=sentence(facts), advice=advice(facts), note=roughness(facts))
+        return Facts(
+            found, self.measured, seen, self.python, waiting, batch, self.cached.words, alone, together
+        )
+
+    def _spare(self) -> float:
+        """Return which part of the processors was idle while the requests ran together, 0 to 1."""
+        m = self.measured
+        return 1.0 - (m.cpu_gathered + m.waited_gathered) / max(1, m.cores * m.gathered)
 
     def _by_code(self, cause: str) -> float:
         """The speed-up that a change of the code is predicted to bring, 0 for none known."""
@@ -300,14 +297,14 @@ class Case:
             return "one", root
         if self.batches and speedup > GAIN:
             return "batched", max(self.batches, key=lambda key: self.batches[key][0])
-        cached = self._cached()
-        if 2 * len(cached) > len(self.requests):
+        cached = self.cached.spans
+        if cached and not cached[0].parent:
             return "cached", key_of(cached[0])
         if self._each() < LITTLE and speedup < 1.5:
-            return "little", root
+            return ("cached", key_of(cached[0])) if cached else ("little", root)
         bound = max(self.python, self.own_cpu)
         now = max(self._queues(self.capacity), bound)
-        contended = self._contended(now)
+        contended = contention(self.sequential, self.gathered, self.measured, now)
         if contended is not None:
             return "contention", contended
         for key in self.sync_callers:
@@ -332,40 +329,9 @@ class Case:
         # The lock first: without it, there would still be the processors, but not the other way round.
         if self.python * GAIN > self.own_cpu:
             return "gil", self._burner()
+        if self.serial_now and self._spare() > 0.4:  # one thread can use no more
+            return "blocking", next(iter(self.serial_now))
         return ("helped" if self._near(best) else "cores"), self._burner()
-
-    def _cached(self) -> list[Span]:
-        """The requests that the response cache answered in both runs."""
-        runs = [
-            [s for s in run.spans if not s.parent and s.cached] for run in (self.sequential, self.gathered)
-        ]
-        return min(runs, key=len)
-
-    def _contended(self, expected: int) -> Key | None:
-        """The model whose instances wait for each other on something that is no processor; None for none.
-
-        A request of it takes longer beside others than alone, and all of them much longer than queues, the
-        processors and Python's lock explain, while there are processors to spare.
-        """
-        m = self.measured
-        spare = m.cores * m.gathered - m.cpu_gathered - m.waited_gathered
-        if m.gathered - m.waited_gathered < CONTENDED * expected or spare < 0.25 * m.cores * m.gathered:
-            return None
-        alone, together = self._self_times(self.sequential), self._self_times(self.gathered)
-        slower = {
-            key: sum(times) - len(times) * median(alone[key])
-            for key, times in together.items()
-            if key in alone and median(times) > CONTENDED * max(1, median(alone[key]))
-        }
-        return max(slower, key=slower.__getitem__, default=None)
-
-    @staticmethod
-    def _self_times(session: Session) -> dict[Key, list[int]]:
-        tree, out = SpanTree(session), dict[Key, list[int]]()
-        for execution, members in tree.members.items():
-            if members[0].ran:
-                out.setdefault(key_of(members[0]), []).append(total(tree.self_time(execution)))
-        return out
 
     def _each(self) -> float:
         """How long a request takes by itself, ns."""

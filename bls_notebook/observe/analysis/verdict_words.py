@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bls_notebook.observe.records.profiles.comparison import Measured, Verdict
+from bls_notebook.observe.records.profiles.verdicts import Measured, Verdict
 from bls_notebook.observe.records.seen import ModelSeen
 
 ROUGH = 0.2  # of the time: without a processor
@@ -22,7 +22,7 @@ class Facts:
     python: int
     waiting: int
     batch: int
-    cached: int = 0
+    cached: str = ""  # what the response cache answered, in words
     alone: float = 0.0  # self time of a request, one after the other
     together: float = 0.0  # and beside others
 
@@ -46,10 +46,10 @@ def sentence(f: Facts) -> str:
     """Return the one sentence that says whether async helped, and why (not)."""
     v = f.verdict
     name, brought = f"`{v.model}`", f"async was {times(f.measured.speedup)} times as fast"
-    if f.measured.speedup < 1.15:
+    if f.measured.speedup < WORTH:
         brought = "async brought nothing"
     cores = f.measured.cpu_gathered / max(1, f.measured.gathered)
-    each = _time(f.measured.sequential / max(1, f.measured.requests))
+    each = time_of(f.measured.sequential / max(1, f.measured.requests))
     several = f"{f.waiting} request{'' if f.waiting == 1 else 's'}"
     instances = "one instance" if f.instances == 1 else f"{f.instances} instances"
     match v.cause:
@@ -86,16 +86,14 @@ def sentence(f: Facts) -> str:
                 f"one after the other though they may share an instance, so {brought}."
             )
         case "contention":
+            who = f"The {instances} of {name}" if f.instances > 1 else f"Requests to {name}"
             return (
-                f"The {instances} of {name} wait for each other: beside others a request takes "
-                f"{_time(f.together)} instead of {_time(f.alone)}, though processors are idle; {brought}, "
-                "and more instances would bring nothing."
+                f"{who} wait for each other: beside others a request takes {time_of(f.together)} instead of "
+                f"{time_of(f.alone)}, though processors are idle; {brought}, and more instances would bring "
+                "nothing."
             )
         case "cached":
-            return (
-                f"The response cache answered {f.cached} of {f.measured.requests} requests: nothing ran that "
-                "async could overlap."
-            )
+            return f"The response cache answered {f.cached}: nothing ran that async could overlap."
         case "batched":
             return f"The batcher of {name} served up to {f.batch} requests by one execute: {brought}."
         case "little":
@@ -109,7 +107,7 @@ def sentence(f: Facts) -> str:
             return "There was one request: nothing to overlap. Compare with n of 2 or more."
     return (
         f"Nothing queued for long: {brought}, of {times(v.best)} at best; "
-        f"the longest request takes {_time(v.chain)} by itself."
+        f"the longest request takes {time_of(v.chain)} by itself."
     )
 
 
@@ -135,8 +133,8 @@ def advice(f: Facts) -> str:
             )
         case "contention":
             return (
-                "Give each instance its own of what they share (a lock, a connection, a file), or use one "
-                "that takes several at a time."
+                f"Give each {'instance' if f.instances > 1 else 'request'} its own of what they share (a "
+                "lock, a connection, a file), or use one that takes several at a time."
             )
         case "cached":
             return "Compare with inputs that differ, or without response_cache."
@@ -188,7 +186,7 @@ def roughness(f: Facts) -> str:
     )
 
 
-def _time(ns: float) -> str:
+def time_of(ns: float) -> str:
     for unit, size in (("s", 1e9), ("ms", 1e6)):
         if ns >= size:
             return f"{ns / size:.3g} {unit}"

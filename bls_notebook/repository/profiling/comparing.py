@@ -14,11 +14,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal, NamedTuple, overload
 
+from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.processor_time import Looked, held_of, looked_at
 from bls_notebook.engine.recording.standing import Standing
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.observe.analysis.verdict import COUNTS, verdict
+from bls_notebook.observe.analysis.verdict_words import WORTH
 from bls_notebook.observe.records.profiles.comparison import Comparison, Setting, Verdict, Verification
 from bls_notebook.observe.records.profiles.overlap import Overlap
 from bls_notebook.observe.records.profiles.session import Session
@@ -170,6 +172,10 @@ def judged(workload: Workload, counts: Iterable[int], repeat: int | None) -> Jud
     looks = [] if warmed.failed else looked_at(lambda: seen.append(workload.sequential()))
     gil_share = held_of(looks)
     now = measure(workload, 0, repeat, gil_share, warmed)
+    if any(model.decoupled and model.is_async for model in now.gathered.models):
+        with Standing(_loaded(workload, now.gathered)) as standing:
+            workload.gathered()
+        now = replace(now, measured=replace(now.measured, loops=standing.loops()))
     found = verdict(now.sequential, now.gathered, now.measured, {*COUNTS, *counts})
     if found.cause == "contention":
         found = _with_line(found, workload)
@@ -199,6 +205,7 @@ def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: 
             speedup = 0.0 if changed.problem else changed.measured.speedup
             doubt = changed.measured.relative_error
             verification = Verification(models, found.count, found.predicted, speedup, changed.problem, doubt)
+            found = _as_it_proved(found, verification, changed, workload)
     every = tuple(settings[c] for c in sorted(settings))
     rounds = len(now.gathered_walls)
     return Comparison(workload.model, workload.count, rounds, every, found, verification)
@@ -206,9 +213,9 @@ def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: 
 
 def _with_line(found: Verdict, workload: Workload) -> Verdict:
     """Say where instances that wait for each other stand."""
-    with Standing(found.model) as standing:
+    with Standing(_loaded(workload, workload.gathered().session)) as standing:
         workload.gathered()
-    line = standing.line
+    line = standing.line(found.model)
     if line is None:
         return found
     where = (
@@ -217,6 +224,25 @@ def _with_line(found: Verdict, workload: Workload) -> Verdict:
         + f", `{line.text}`" * bool(line.text)
     )
     return replace(found, advice=f"Most of them stood at {where}. {found.advice}")
+
+
+def _as_it_proved(
+    found: Verdict, verification: Verification, changed: Setting, workload: Workload
+) -> Verdict:
+    """Say it where more instances wait for each other, which as many as there were could not show."""
+    if verification.measured * WORTH > found.predicted or changed.problem:
+        return found
+    then = verdict(changed.sequential, changed.gathered, changed.measured)
+    if then.cause != "contention":
+        return found
+    words = then.sentence[:1].lower() + then.sentence[1:]
+    return replace(then, speedup=found.speedup, sentence=f"More instances do not help, as was tried: {words}")
+
+
+def _loaded(workload: Workload, session: Session) -> list[LoadedModel]:
+    """The models of a session, as they are loaded now."""
+    serving = workload.repository._server.serving
+    return [model for name in {m.name for m in session.models} for model in serving(name).values()]
 
 
 def _with_instances(session: Session, model: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.engine.recording.processor_time import Others, Processors, cores, rate
+from bls_notebook.engine.recording.processor_time import Others, cores, rate
 from bls_notebook.engine.recording.profile import profile
 from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.analysis.ratios import ratio, relative_error
@@ -122,14 +122,12 @@ class Workload:
 
     @contextmanager
     def _measured(self, name: str) -> Iterator[None]:
-        # Not within the profile: reading what threads have waited takes milliseconds.
-        processors = Processors()
         with profile(name=name) as session:
             began = time.perf_counter_ns()
             session.only_of(self.repository._sender.caller())
             yield
-        used, waited = processors.used(), processors.waited()
-        self._last = Run(session.record, used, waited, began)
+        found = session.record
+        self._last = Run(found, found.cpu, found.cpu_waited, began)
         self.told.total = max(self.told.total, self.told.done + 1)  # more rounds than were thought of
         self.told.step()
 

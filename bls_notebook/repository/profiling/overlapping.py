@@ -94,6 +94,7 @@ def _result(
             or f"`{workload.model}` sent calls from other threads, or not the same in every run"
         )
         programs = ()
+    roots = [span.id for span in session.spans if not span.parent]
     wall = overlapped_wall(session, programs, measured) if programs else session.wall
     predicted = max(1.0, session.wall / wall)
     speedup = 0.0 if problem or setting is None else measured.speedup
@@ -110,7 +111,7 @@ def _result(
         equal=not problem,
         problem=problem,
         kept=tuple(workload.how.kept),
-        written=replace(session, ghosts=ghosts(session, programs)) if programs else session,
+        written=replace(session, ghosts=ghosts(session, dict(zip(roots, programs, strict=False)))),
         ahead=session if setting is None else setting.gathered,
         measured=measured,
         programs=programs,

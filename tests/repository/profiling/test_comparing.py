@@ -15,7 +15,17 @@ from bls_notebook.repository.profiling import measuring
 from tests.repository.workloads import CONFIG, HEAD, WORKLOADS, Workload, define
 
 # Those whose truth does not hang on what else the machine is doing now.
-_CERTAIN = ("sleeps", "batcher", "exec in", "blocking", "async, one", "a lock", "response")
+_CERTAIN = (
+    "sleeps",
+    "batcher",
+    "exec in",
+    "blocking",
+    "async, one",
+    "a lock",
+    "lock of",
+    "response",
+    "an ens",
+)
 
 
 def named(name: str) -> Workload:

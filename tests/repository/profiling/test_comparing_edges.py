@@ -5,16 +5,15 @@ from __future__ import annotations
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from time import perf_counter_ns
 
 import pytest
 
 import bls_notebook as bls
 from bls_notebook.display import render
+from bls_notebook.engine.recording import profile
 from bls_notebook.engine.recording.processor_time import Processors
-from bls_notebook.observe import recording
 from bls_notebook.repository.instance_counts import with_instances
-from bls_notebook.repository.profiling import measuring
 from tests.engine import gates
 from tests.repository.workloads import CONFIG, HEAD, Workload, define
 
@@ -168,21 +167,20 @@ def test_a_model_whose_files_have_gone(tmp_path: Path) -> None:
         assert repo.infer("answers", ONES).error is None
 
 
-def test_the_runs_are_measured_without_the_reading_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    during: list[bool] = []
+def test_profiles_are_measured_without_the_reading_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
 
     class Watched(Processors):
         def __init__(self) -> None:
-            during.append(recording.active is not None)
             super().__init__()
+            read.append(perf_counter_ns())
 
-        def waited(self) -> Any:
-            during.append(recording.active is not None)
-            return super().waited()
+        def used(self) -> int:
+            read.append(perf_counter_ns())
+            return super().used()
 
-    monkeypatch.setattr(measuring, "Processors", Watched)
-    with bls.ModelRepository() as repo:
-        defined(repo, "answers", ANSWERS)
-        bls.compare("answers", ONES, n=2, repeat=1, repo=repo)
-    assert during
-    assert not any(during)
+    monkeypatch.setattr(profile, "Processors", Watched)
+    with bls.profile() as session:
+        inside = perf_counter_ns()
+    begun, ended = read
+    assert begun <= session._start <= inside <= session._end <= ended

@@ -52,7 +52,7 @@ def test_too_few_instances_are_told(repo: bls.ModelRepository) -> None:
     found = overlap_of(repo, model_of(pieces))
     assert found.advice == ""
     assert found.ahead.statistics().concurrency > 1.5  # with the caller, which only waits
-    assert len(found.written.ghosts) == 2  # the first call begins where it began
+    assert len(found.written.ghosts) == 3  # two of the calls, and their caller, which could end earlier
 
 
 def test_several_requests_and_a_carried_state(repo: bls.ModelRepository) -> None:

@@ -81,7 +81,7 @@ def test_batches_are_measured() -> None:
 
 
 def test_nothing_is_predicted_where_instances_wait_for_each_other() -> None:
-    (locked,) = (each for each in WORKLOADS if each.cause == "contention")
+    (locked,) = (each for each in WORKLOADS if each.name == "a lock that instances share")
     with bls.ModelRepository() as repo:
         define_workload(repo, locked)
         found = bls.tune(locked.model, locked.inputs, n=4, repeat=1, verify=True, repo=repo)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.profiles.spans import (
     SCHEMA,
     Mark,
@@ -18,12 +19,14 @@ from bls_notebook.observe.records.profiles.spans import (
 
 if TYPE_CHECKING:
     from bls_notebook.observe.analysis.call_graph import CallGraph
+    from bls_notebook.observe.analysis.cells.kinds import RequestKind
     from bls_notebook.observe.analysis.critical_path import Step
     from bls_notebook.observe.analysis.difference import Difference
     from bls_notebook.observe.analysis.session_statistics import Level, SessionStatistics
+    from bls_notebook.observe.records.profiles.verdicts import Verdict
 
 __all__ = [
-    "SCHEMA", "Mark", "ModelSeen", "NamedMark", "Session", "SessionAnalysis", "Source", "Span",
+    "SCHEMA", "Mark", "ModelSeen", "NamedMark", "Session", "SessionAnalysis", "SideBySide", "Source", "Span",
     "load_session",
 ]  # fmt: skip
 
@@ -57,6 +60,18 @@ class SessionAnalysis:
 
         return critical_path(self.record)
 
+    def verdict(self) -> Verdict:
+        """Return what the requests waited for, in a sentence, and what would make them faster."""
+        from bls_notebook.observe.analysis.cells.verdict import cell_verdict
+
+        return cell_verdict(self.record)
+
+    def kinds(self) -> tuple[RequestKind, ...]:
+        """Return the requests of the notebook by model and size: how many, how long, waiting for what."""
+        from bls_notebook.observe.analysis.cells.kinds import request_kinds
+
+        return request_kinds(self.record)
+
     def graph(self) -> CallGraph:
         """Return who called whom, as it was seen."""
         from bls_notebook.observe.analysis.call_graph import call_graph
@@ -73,6 +88,15 @@ class SessionAnalysis:
         from bls_notebook.observe.analysis.difference import difference
 
         return difference(self.record, after.record)
+
+    def beside(self, after: SessionAnalysis) -> SideBySide:
+        """Put a later session below this one, on one axis of time; with what changed.
+
+        Parameters
+        ----------
+        after : Session, or what has one as `record`
+        """
+        return SideBySide(self.record, after.record)
 
     def save(self, path: str | Path) -> Path:
         """Write the session to a file; what its name ends with says how.
@@ -104,14 +128,29 @@ class Session(SessionData, SessionAnalysis):
 
     ``began`` is the wall-clock time (ISO 8601, UTC), ``wall`` the length in nanoseconds; ``spans`` are in
     the order of ``sent``; ``dropped`` counts the spans that did not fit into the limit. ``marks`` are those
-    of `bls.mark`; ``sources`` have the code that sent and served the requests, as it was. ``unbatched`` has a
-    line for each model that takes batches and got hardly any: why.
+    of `bls.mark`; ``sources`` have the code that sent and served the requests, as it was. ``ghosts`` say
+    where calls could have been, ``lock`` when Python's lock was held for long. ``cpu`` is the processor time
+    that the process had, of so many ``cores``, and ``cpu_waited`` what its threads waited for processors,
+    all together (ns); 0 where that is not known. ``unbatched`` has a line for each model that takes batches
+    and got hardly any: why.
     """
 
     @property
     def record(self) -> Session:
         """The session itself: functions take it, or what has one."""
         return self
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SideBySide(Record):
+    """Two sessions of the same work, to be seen on one axis of time; `diff` has the figures."""
+
+    before: Session
+    after: Session
+
+    def diff(self) -> Difference:
+        """Return what changed from the one to the other."""
+        return self.before.diff(self.after)
 
 
 def load_session(path: str | Path) -> Session:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bls_notebook.observe.records.plain import Record
 from bls_notebook.observe.records.seen import ModelSeen
 
-__all__ = ["SCHEMA", "Ghost", "Mark", "ModelSeen", "NamedMark", "SessionData", "Source", "Span"]
+__all__ = ["SCHEMA", "Ghost", "LockHeld", "Mark", "ModelSeen", "NamedMark", "SessionData", "Source", "Span"]
 
 SCHEMA = 2
 """2 has the lines that sent requests, the sources, and named marks; 1 is read as one without them."""
@@ -142,6 +142,19 @@ class Ghost(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class LockHeld(Record):
+    """From ``begin`` to ``end`` (ns) Python's lock was held while others wanted it.
+
+    ``threads`` are those that worked meanwhile, so that they took turns, by their `threading.get_ident`;
+    empty where that was too short to be told.
+    """
+
+    begin: int
+    end: int
+    threads: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class SessionData(Record):
     """The fields of a `Session`, which says what they are and has what is computed from them."""
 
@@ -156,3 +169,7 @@ class SessionData(Record):
     sources: tuple[Source, ...] = ()
     ghosts: tuple[Ghost, ...] = ()
     unbatched: tuple[str, ...] = ()
+    lock: tuple[LockHeld, ...] = ()
+    cpu: int = 0
+    cpu_waited: int = 0
+    cores: int = 0

@@ -1,0 +1,174 @@
+"""The sentence of a profile, and the advice: what its requests waited for, in words and figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from bls_notebook.observe.analysis.cells.parts import shares
+from bls_notebook.observe.analysis.span_tree import SpanTree
+from bls_notebook.observe.analysis.verdict_words import ROUGH, WORTH, Facts, time_of, times
+from bls_notebook.observe.records.profiles.spans import SessionData, Span
+from bls_notebook.observe.records.profiles.verdicts import Verdict
+
+_MUCH = 0.15  # of a request: calls that could be saved
+
+
+def own_code(session: SessionData, busy: int) -> str:
+    """Return what is said where requests took little of a cell's time."""
+    return (
+        f"Most of the time was the cell's own code: requests were under way for {busy / session.wall:.0%} of "
+        f"{time_of(session.wall)}."
+    )
+
+
+def worded(f: Facts, session: SessionData, at_once: bool) -> Verdict:
+    """Return a verdict with its words."""
+    calls = "" if f.verdict.cause == "sync_exec" else _one_after_the_other(session)
+    said = " ".join(filter(None, (_advice(f), calls, _ghosts(session))))
+    return replace(f.verdict, sentence=_sentence(f, session, at_once), advice=said)
+
+
+def rough(session: SessionData) -> str:
+    """Return what makes the figures rough, empty where nothing does."""
+    part = session.cpu_waited / max(1, session.wall)
+    if part < ROUGH or session.cpu_waited < ROUGH * session.cpu:
+        return ""
+    return (
+        "Other programs or threads kept the processors busy: what could have worked had none for "
+        f"{time_of(session.cpu_waited)}."
+    )
+
+
+def _sentence(f: Facts, session: SessionData, at_once: bool) -> str:
+    v, m = f.verdict, f.measured
+    name = f"`{v.model}`"
+    took = f"{m.requests} requests took {time_of(m.gathered)}, {'' if at_once else 'one '}"
+    took += "under way together" if at_once else "after the other"
+    instances = "one instance" if f.instances == 1 else f"{f.instances} instances"
+    match v.cause:
+        case "queue":
+            queued = f"{f.waiting} of them queued on the {instances} of {name}"
+            return f"{took}: {queued} for {v.queued:.0%} of the time{_faster(f)}."
+        case "one_at_a_time":
+            return (
+                f"{took}: the execute of {name} is async but the model is not decoupled, so that an instance "
+                f"serves one batch at a time{_faster(f)}."
+            )
+        case "gil":
+            would = "" if at_once else ", and together they would take as long"
+            return f"{took}{would}: {name} is Python that takes turns with the interpreter's lock (GIL)."
+        case "cores":
+            would = "" if at_once else ", and together they would take as long"
+            return f"{took}{would}: {name} keeps the processors busy."
+        case "sync_exec":
+            return f"{took}: {name} calls exec, which blocks, inside its async execute."
+        case "blocking":
+            return f"{took}: the coroutine of {name} blocks its event loop (it waits without await)."
+        case "contention":
+            return (
+                f"{took}: the {instances} of {name} wait for each other on something that they share, while "
+                "processors are idle."
+            )
+        case "cached":
+            return f"The response cache answered {f.cached}."
+        case "batched":
+            return f"{took}: the batcher of {name} served up to {f.batch} of them by one execute."
+        case "little":
+            return f"{took}: so little that sending them is a large part of it."
+        case "one":
+            return f"One request took {time_of(m.gathered)}.{_most(session, v.model)}"
+    if at_once:
+        return f"{took}{_faster(f)}.{_most(session, v.model)}"
+    return f"{took}, each sent when the one before had been answered.{_most(session, v.model)}"
+
+
+def _faster(f: Facts) -> str:
+    if f.measured.speedup < WORTH:
+        return "; they took as long as one after the other"
+    return f"; they were {times(f.measured.speedup)} times as fast as one after the other"
+
+
+def _advice(f: Facts) -> str:
+    v = f.verdict
+    gain = times(v.predicted / max(v.speedup, 1e-9))
+    whom = " and ".join(f"`{name}`" for name in v.models)
+    match v.cause:
+        case "in_turn":
+            more = f" with `instance_group.count` {v.count} for {whom}" if v.count else ""
+            return (
+                "If they do not need each other, send them together (infer_async and asyncio.gather, or "
+                f"`%bls … --async`){more}: predicted {times(v.predicted)} times as fast. `%blsprofile "
+                f"{v.model}` measures it."
+            )
+        case "gil":
+            return (
+                "Do the work in code that releases the lock (NumPy on whole arrays, ONNX), or take fewer, "
+                "larger requests."
+            )
+        case "contention":
+            return "Give each instance its own of what they share (a lock, a connection, a file)."
+        case "sync_exec":
+            return "Send by async_exec, and await asyncio.gather of those that do not need each other."
+        case "blocking":
+            return "Await instead (asyncio.sleep, an async client), or hand it to asyncio.to_thread."
+    if v.count and v.predicted > WORTH * v.speedup:
+        return f"Set `instance_group.count` to {v.count} for {whom}: predicted {gain} times as fast as now."
+    return ""
+
+
+def _most(session: SessionData, model: str) -> str:
+    """What most of the time went on, where that is not the model itself."""
+    found = shares(session)
+    whole = max(1, sum(share.ns for share in found))
+    told = [share for share in found[:3] if share.ns >= 0.1 * whole] or found[:1]
+    if not told or (told[0].model == model and told[0].ns > 0.9 * whole):
+        return ""
+    words = [f"{'waiting for ' * s.queued}`{s.model}` ({s.ns / whole:.0%})" for s in told]
+    return f" The time went on {', '.join(words)}."
+
+
+def _one_after_the_other(session: SessionData) -> str:
+    """Say which calls of an execute might have been sent together; empty for none, and where ghosts tell."""
+    if session.ghosts:
+        return ""
+    tree = SpanTree(session)
+    best: tuple[int, Span, list[Span]] | None = None
+    for execution, calls in tree.children.items():
+        if not execution or len(calls) < 2:
+            continue
+        caller = tree.members[execution][0]
+        mine = [c for c in calls if c.kind == "sync" and c.ran]
+        saved = sum(c.duration for c in mine) - max((c.duration for c in mine), default=0)
+        if len(mine) == len(calls) and saved > _MUCH * caller.duration and (best is None or saved > best[0]):
+            best = saved, caller, mine
+    if best is None:
+        return ""
+    saved, caller, mine = best
+    return (
+        f"`{caller.model}` waits for {called(mine)}: whether they need each other is told by `%blsprofile "
+        f"{caller.model} … --overlap`, or `%%blsprofile --overlap` here; it may save up to {time_of(saved)}."
+    )
+
+
+def _ghosts(session: SessionData) -> str:
+    """Say what the calls that could have begun earlier would bring, in the execution that gains most."""
+    spans = {span.id: span for span in session.spans}
+    ends = {g.span: g.end for g in session.ghosts if g.begin == spans[g.span].started}
+    gains = {i: spans[i].ended - end for i, end in ends.items()}
+    if not gains:
+        return "No call could have begun earlier." if session.ghosts else ""
+    most = max(gains, key=gains.__getitem__)
+    caller = spans[most]
+    calls = [spans[g.span] for g in session.ghosts if spans[g.span].parent == most]
+    best, now = time_of(ends[most] - caller.started), time_of(caller.ended - caller.started)
+    return (
+        f"`{caller.model}` need not wait before it calls {called(calls)}: {best} would do instead of {now}."
+    )
+
+
+def called(spans: list[Span]) -> str:
+    """Name the models of calls: ```resize`, then for `detect```."""
+    counts = Counter(span.model for span in spans)
+    told = [f"`{name}`" if n == 1 else f"{n} calls of `{name}`" for name, n in counts.items()]
+    return ", then for ".join(told)
