@@ -27,7 +27,13 @@ def tensor(name: str, datatype: str = "FP32", dims: tuple[int, ...] = (3,), **mo
 
 def load(repo: bls.ModelRepository, data: bytes, **config: Any) -> Any:
     """Load a model `m` of one input and output, unless told otherwise; returns its record."""
-    whole = {"platform": "pytorch_libtorch", "input": [tensor("x")], "output": [tensor("y")], **config}
+    whole = {
+        "platform": "pytorch_libtorch",
+        "input": [tensor("x")],
+        "output": [tensor("y")],
+        "instance_group": [{"kind": "KIND_CPU"}],  # also where there is a GPU
+        **config,
+    }
     return repo.load("m", whole, {"file:1/model.pt": data})
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.devices.registry import simulated_gpus
+from bls_notebook.devices.simulated.torchscript import compute_on_host
 
 from .naming import Argument
 
@@ -65,7 +66,7 @@ def load(file: Path, model: str, kind: str, number: int) -> Any:
         why = _what_else(file) or f"{lines[0]} (PyTorch {torch.__version__})"
         raise BackendError(f"failed to load model '{model}': {file.name}: {why}") from error
     if simulated and kind != "CPU":
-        _compute_on_host(module)
+        compute_on_host(module)
     return module
 
 
@@ -76,25 +77,6 @@ def arguments_of(module: Any) -> list[Argument]:
         raise BackendError("Method 'forward' is not defined.")
     found = [Argument(a.name, a.type.kind(), str(a.type)) for a in forward.schema.arguments]
     return found[1:] if found and found[0].kind == "ClassType" else found
-
-
-def _compute_on_host(module: Any) -> None:
-    """Make code that names CUDA devices, as what is traced on a GPU does, work on the CPU."""
-    for part in module.modules():
-        for name in part._c._method_names():
-            graph = part._c._get_method(name).graph
-            for constant in graph.findAllNodes("prim::Constant"):
-                if (
-                    constant.output().type().kind() == "DeviceObjType"
-                    and "value" in constant.attributeNames()
-                ):
-                    constant.s_("value", "cpu")
-            for node in list(graph.findAllNodes("aten::cuda")):
-                made = graph.create("aten::cpu", list(node.inputs()), 1)
-                made.insertBefore(node)
-                made.output().setType(node.output().type())
-                node.output().replaceAllUsesWith(made.output())
-                node.destroy()
 
 
 # -- files of something else -------------------------------------------------------------------------------
