@@ -69,7 +69,7 @@ def plan_of(
 ) -> Plan:
     """Return what there is to know of a model without running anything of it."""
     catalog = repository._catalog
-    folder = find_model(catalog.paths, name)
+    folder = find_model(catalog.paths, name).resolve()
     plan = Plan(name, folder, folder, may_run=real is None or name in real)
     try:
         source = catalog._source(name, None)

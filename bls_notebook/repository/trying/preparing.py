@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.observe.visible import visible
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
 from bls_notebook.repository.config.templates import filled_config
 from bls_notebook.repository.source.layout import shown_path, version_folders
@@ -62,6 +63,8 @@ class Preparing:
                 f'its config.pbtxt says name: "{written}", which no server takes: make it that of the folder'
             )
             notes.append(told)
+        if source.folder.is_symlink():
+            source = replace(source, origin=shown_path(source.folder.resolve()))
         if source.name in self.on_cpu:
             config = _on_cpu(replace(source, config=config))
             notes.append("its instances are on the CPU: on a simulated GPU it did not load")

@@ -23,6 +23,7 @@ from .hub import no_waiting_for_the_hub
 from .one import Loading, Plan, plan_of
 from .order import entries, in_order
 from .preparing import Preparing
+from .renamed import with_other_names
 from .requests import requests_to
 
 log = logging.getLogger("bls_notebook")
@@ -97,16 +98,17 @@ def try_repository(
     began = perf_counter()
     top = Path(folder).expanduser().absolute()
     path = repository_folder(folder)
-    names = [name for name in model_names([path]) if is_model(path / name)]
+    models, renamed = with_other_names(path, fill or {})
+    names = [name for name in model_names([models]) if is_model(models / name)]
     stub = _checked(names, values, seed, latency, recorded, real, load_timeout)
-    repository = ModelRepository(path, fill=fill or {})
+    repository = ModelRepository(models, fill=fill or {})
     try:
         preparing = Preparing(repository._catalog.service.folder, fill or {})
         repository._catalog.prepared = preparing
         plans = {name: plan_of(repository, name, names, real) for name in names}
         notes = told_of_fills((plan.folder for plan in plans.values()), fill or {})
-        notes += ready_gpus(plans.values())
-        notes += _passed_over(path, names)
+        notes += (*renamed, *ready_gpus(plans.values()))
+        notes += _passed_over(models, names)
         _say(tell, path, plans, notes)
         loading = Loading(repository, preparing, plans, stub, load_timeout, top if top.is_dir() else path)
         order = in_order({name: plan.calls for name, plan in plans.items()})

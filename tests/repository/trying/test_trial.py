@@ -211,6 +211,16 @@ def test_from_a_shell(tmp_path: Path, capsys: Any) -> None:
     assert "no such folder" in capsys.readouterr().err
 
 
+def test_a_model_goes_by_the_name_that_others_use(trying: Any, tmp_path: Path) -> None:
+    put(tmp_path, "pipeline", f'name: "main" {PYTHON}', {"1/model.py": calling("od_resize")})
+    put(tmp_path, "resize", f'name: "od_resize" {PYTHON}', {"1/model.py": DOUBLES})
+    repository, rows = trying()
+    assert {name: row.kind for name, row in rows.items() if name}["od_resize"] == "real"
+    assert "resize is od_resize" in rows[""].notes[0]
+    assert repository.infer("pipeline", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
+    assert 'says name: "main"' in rows["pipeline"].why
+
+
 def test_files_that_git_lfs_has_not_fetched(trying: Any, tmp_path: Path) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
     put(tmp_path, "weights", f'backend: "onnxruntime" {IO}', {"1/model.onnx": pointer})
