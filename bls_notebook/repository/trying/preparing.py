@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.observe.visible import visible
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
 from bls_notebook.repository.config.templates import filled_config
 from bls_notebook.repository.source.layout import shown_path, version_folders
