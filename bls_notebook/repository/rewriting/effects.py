@@ -182,11 +182,11 @@ class _Reading(ast.NodeVisitor):
 
     def _kind(self, node: ast.Call) -> Kind:
         name = self._module.imported(node.func, self._function)
-        if name:
-            return function_kind(name)
-        if isinstance(node.func, ast.Attribute):
-            return method_kind(node.func.attr, ast.unparse(node.func.value))
-        return "unknown"
+        kind = function_kind(name) if name else "unknown"
+        if kind == "unknown" and isinstance(node.func, ast.Attribute):
+            of = ast.unparse(node.func.value)
+            return method_kind(node.func.attr, of) if not name or "log" in of.lower() else kind
+        return kind
 
     def _calls_own(self, node: ast.Call, own: Function) -> None:
         does = self._reader.summary(own)

@@ -150,6 +150,7 @@ class Writer:
             sent = self.fresh("sent")
             calls = [self._sent(m) for m in members]
             front = self.pieces(loop.front, inner, body) + self._before(members, inner, body)
+            front += self._comments_of(members, inner, body)
             held = ""
             if loop.held and not loop.again:
                 held = self.fresh("held")
@@ -173,7 +174,7 @@ class Writer:
         if loop.after is not None:
             again = f"{target}, {answer}" if loop.held else answer
             return out + self._loop(loop.after, header, again, "", indent, inner)
-        rest = self.pieces(loop.pieces, inner, body)
+        rest = self._comments_of(members, inner, body) + self.pieces(loop.pieces, inner, body)
         if not rest.strip() and set(answers) == {"_"}:
             return f"{out}{indent}{all_}\n"
         return out + f"{indent}{header}\n{rest if rest.strip() else f'{inner}pass'}\n"
@@ -203,11 +204,7 @@ class Writer:
         return member.site.stand_in if member.unit.held else self._calls[member.site]
 
     def _gather(self, members: Sequence[Member], indent: str, siblings: Sequence[ast.stmt]) -> str:
-        comments = "".join(
-            self._comments(m.unit.statement, indent, siblings)
-            for m in members
-            if m.unit.statement in self._quiet
-        )
+        comments = self._comments_of(members, indent, siblings)
         names = [m.site.stand_in for m in members]
         targets = "" if set(names) == {"_"} else f"{', '.join(names)} = "
         calls = [self._sent(m) for m in members]
@@ -216,6 +213,11 @@ class Writer:
             inner = "".join(f"{indent}{_STEP}{_shifted(call)},\n" for call in calls)
             line = f"{indent}{targets}await asyncio.gather(\n{inner}{indent})"
         return f"{comments}{line}\n"
+
+    def _comments_of(self, members: Sequence[Member], indent: str, siblings: Sequence[ast.stmt]) -> str:
+        """The comments of statements that are no more there."""
+        gone = [m.unit.statement for m in members if m.unit.statement in self._quiet]
+        return "".join(self._comments(statement, indent, siblings) for statement in gone)
 
     def _chunk(self, statement: ast.stmt, indent: str, siblings: Sequence[ast.stmt]) -> str:
         start = self._text.span(statement)[0]
@@ -230,7 +232,7 @@ class Writer:
         at = siblings.index(statement) if statement in siblings else 0
         start = self._text.span(statement)[0]
         line = self._text.line_start(start)
-        if at == 0 or self._text.raw(line, start).strip():
+        if self._text.raw(line, start).strip():
             return ""
         return self._text.raw(min(self._begin_of(siblings, at), line), line)
 
@@ -238,9 +240,15 @@ class Writer:
         """Where a statement begins, with the comments above it."""
         start = self._text.line_start(self._text.span(statements[at])[0])
         if at == 0:
+            while start and self._is_comment(above := self._text.line_start(start - 1)):
+                start = above
             return start
         before = self._text.line_end(self._text.span(statements[at - 1])[1])
         return min(before + 1, start)
+
+    def _is_comment(self, line: int) -> bool:
+        """Whether a line, by where it begins, has nothing but a comment, or nothing at all."""
+        return self._text.raw(line, self._text.line_end(line)).strip()[:1] in ("", "#")
 
     def _end_of(self, statement: ast.stmt) -> int:
         """Where a statement ends, with the comment behind it."""
