@@ -7,7 +7,7 @@ from typing import Any
 
 from bls_notebook.display import parts
 from bls_notebook.display.document import Block, Both, Document, Fold, Forms, Line, Tiles, Words
-from bls_notebook.display.html import Html, tag
+from bls_notebook.display.html import Html, prose, tag
 from bls_notebook.display.records.changes import change_block
 from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.units import count, ns
@@ -72,7 +72,7 @@ def _lines(code: CodeChange) -> str:
 
 
 def _pre(text: str) -> Html:
-    return tag("pre", visible(text, lines=True), cls="changes-lines")
+    return tag("pre", prose(text), cls="changes-lines")
 
 
 def _what(overlap: Overlap) -> str:

@@ -6,6 +6,7 @@ changed one is unloaded at the end, also on an error and on Ctrl-C. No file is w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -67,14 +68,13 @@ def code_to_write(repository: ModelRepository, model: str, programs: Sequence[Pr
     if not found.source:
         reason = _renumbered(found.reason, first)
         return CodeChange(label, folder, lines, reason=reason, template=by_hand)
-    change = numbered_change(_FILE, text, found.source, first)
+    change = numbered_change("", text, found.source, first)
     return CodeChange(label, folder, lines, found.source, change)
 
 
 def _renumbered(reason: str, first: int) -> str:
     """A reason with the numbers of lines as they are in the cell."""
-    head, number, rest = reason.partition("line ")[0], *reason.partition("line ")[2].partition(":")[::2]
-    return f"{head}line {int(number) + first - 1}:{rest}" if number.isdigit() else reason
+    return re.sub(r"\bline (\d+):", lambda found: f"line {int(found[1]) + first - 1}:", reason)
 
 
 def _newest(repository: ModelRepository, model: str) -> LoadedModel:
