@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,12 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bls_notebook.display import Display, render, render_config
+from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.records.metrics import FamilyRecord
+from bls_notebook.observe.records.profiles.overlap import CodeChange, Overlap
 from bls_notebook.observe.records.repository import ModelRecord, ResponseRecord
+from bls_notebook.observe.records.seen import CodeLine
 from bls_notebook.observe.records.statistics import StatisticsRecord
 from bls_notebook.observe.visible import visible
 from tests.display.page import Page
 from tests.display.samples import HOSTILE, hostile, hostile_lists
+from tests.display.test_comparison import overlap
 
 ALLOWED_TAGS = {
     "div", "style", "span", "b", "code", "pre", "i", "table", "caption", "thead", "tbody", "tr", "th", "td",
@@ -41,6 +46,19 @@ ALLOWED_STYLES = {"", "text-align:left", "color:#d64545"}
 SIZES = re.compile(r"(width|height):\d+\.\d+%")  # of bars
 
 
+def hostile_code() -> list[Overlap]:
+    """A change to write, and one to be made by hand; without timelines, which have tests of their own."""
+    found = overlap()
+    found = replace(found, model=HOSTILE, written=replace(found.written, spans=()))
+    lines = (CodeLine(HOSTILE, 3, HOSTILE, HOSTILE),)
+    change = Change(HOSTILE, 1, 1, (("-", HOSTILE), ("+", HOSTILE)), (3, 0))
+    by_hand = CodeChange(HOSTILE, HOSTILE, lines, reason=f"`{HOSTILE}`", template=HOSTILE)
+    return [
+        replace(found, code=CodeChange(HOSTILE, "", lines, HOSTILE, change, proof=HOSTILE)),
+        replace(found, code=by_hand),
+    ]
+
+
 def displays() -> list[Display]:
     records = hostile()
     models = [r for r in records if isinstance(r, ModelRecord)]
@@ -51,6 +69,7 @@ def displays() -> list[Display]:
         render(responses),
         render(responses, stream=True),
         *map(render, hostile_lists()),
+        *map(render, hostile_code()),
         render_config(HOSTILE, HOSTILE),
         render_config(HOSTILE, f'name: "{HOSTILE}" # {HOSTILE}'),
     ]

@@ -46,7 +46,7 @@ def _text(change: Change, width: int, most: int) -> Iterator[str]:
 
 def _numbers(change: Change) -> list[str]:
     """What stands before each line: its number, where numbers are told."""
-    if not change.numbers:
+    if not change.numbers or len(change.numbers) != len(change.lines):
         return [""] * len(change.lines)
     width = len(str(max(change.numbers)))
     return [f"{number or '':>{width}} " for number in change.numbers]
