@@ -33,8 +33,16 @@ def field_findings(model: Material) -> Iterator[Finding]:
                 "Start it with `--rate-limit=execution_count`.",
             )  # fmt: skip
             break
+    groups = given.instance_group
+    if groups and all(group.passive for group in groups):
+        yield model.in_config(
+            "error", "instances-passive", "instance_group", "all of its instance groups are passive",
+            "No instance serves requests: whoever sends one waits, or is refused.",
+            "Leave `passive` out of one of them.",
+        )  # fmt: skip
     if model.is_python:
         yield from _of_python(model)
+        yield from _of_environment(model)
 
 
 def _of_queues(model: Material) -> Iterator[Finding]:
@@ -57,6 +65,21 @@ def _of_queues(model: Material) -> Iterator[Finding]:
                 "Set default_timeout_microseconds to the longest that a request may wait.",
             )  # fmt: skip
             break
+
+
+def _of_environment(model: Material) -> Iterator[Finding]:
+    """An environment that is looked for in the model's folder and is not there."""
+    beside = "$$TRITON_MODEL_DIRECTORY/"
+    if "EXECUTION_ENV_PATH" not in model.given.parameters or model.place is not None:
+        return
+    path = model.given.parameters["EXECUTION_ENV_PATH"].string_value
+    if path.startswith(beside) and not (model.folder / path.removeprefix(beside)).exists():
+        yield model.in_config(
+            "error", "environment-missing", "parameters.value.string_value",
+            f"its environment {path.removeprefix(beside)} is not in the model's folder",
+            "The server unpacks it before it starts the model, which does not load without.",
+            "Pack one by `conda pack`, for the Python of the server's stub, and put it there.", value=path,
+        )  # fmt: skip
 
 
 def _of_python(model: Material) -> Iterator[Finding]:

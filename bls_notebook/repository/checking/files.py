@@ -12,7 +12,9 @@ from bls_notebook.observe.records.findings import Finding
 from bls_notebook.repository.config import pick_versions
 from bls_notebook.repository.source.layout import shown_path, version_folders
 
+from .graphs import graph_finding
 from .material import CONFIG, Material
+from .places import line_of
 
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _PLACE = re.compile(r"\bconfig(?:\.pbtxt)?:(\d+):\d+: ")
@@ -45,6 +47,8 @@ def file_findings(model: Material) -> Iterator[Finding]:
                     "The server logs an error and serves the other versions.",
                     f"Add the folder {version}, or take the number out of version_policy.",
                 )  # fmt: skip
+    if model.misfit:
+        yield graph_finding(model.name, model.where, line_of(model.text, "max_batch_size"), model.misfit)
     for version in wanted:
         yield from _of_version(model, found[version])
 

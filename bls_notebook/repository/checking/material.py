@@ -24,6 +24,7 @@ from bls_notebook.repository.source.layout import shown_path, version_folders
 from bls_notebook.repository.source.place import SourcePlace
 
 from .code import Code
+from .graphs import with_graph
 from .places import line_of
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Material:
         Whether `config` has all inputs and outputs: nothing may still add some.
     place : SourcePlace or None
         Of a cell: where it was written.
+    misfit : str
+        Why its configuration does not fit its graph.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Material:
     serving: LoadedModel | None = None
     known: bool = False
     place: SourcePlace | None = None
+    misfit: str = ""
 
     @cached_property
     def templates(self) -> tuple[Template, ...]:
@@ -154,8 +158,12 @@ def material(source: ModelSource, serving: LoadedModel | None) -> Material:
     codes = dict(_codes(found, wanted, named)) if python else {}
     completes = any(code.completes for code in codes.values())
     known = not problem and (serving is not None or (len(config.output) > 0 and not completes))
+    misfit = ""
+    if not problem and serving is None:
+        config, misfit, read = with_graph(config, {version: found[version] for version in wanted})
+        known |= read and not misfit
     return Material(
-        source.name, source.folder, text, config, given, problem, codes, serving, known, source.place
+        source.name, source.folder, text, config, given, problem, codes, serving, known, source.place, misfit
     )
 
 

@@ -67,6 +67,7 @@ def _of_code(model: Material, code: Code) -> Iterator[Finding]:
             "A NameError, when this line is reached.", "Define or import it in model.py.",
         )  # fmt: skip
     yield from _files(model, code)
+    yield from _environment(model, code)
     yield from _devices(model, code)
 
 
@@ -93,12 +94,44 @@ def _files(model: Material, code: Code) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _environment(model: Material, code: Code) -> Iterator[Finding]:
+    """Variables of the environment without which it fails."""
+    lines: dict[str, int] = {}
+    sets: set[str] = set()
+    for node in ast.walk(code.tree):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) in ("os.environ", "environ"):
+            key = node.slice.value if isinstance(node.slice, ast.Constant) else None
+            if isinstance(key, str) and isinstance(node.ctx, ast.Load):
+                lines.setdefault(key, node.lineno)
+            elif isinstance(key, str):
+                sets.add(key)
+    needed = {key: line for key, line in lines.items() if key not in sets}
+    if needed and not code.mentions("KeyError"):
+        names = ", ".join(needed)
+        yield model.in_code(
+            "note", "environment-variable", code, next(iter(needed.values())),
+            f"it reads {names} from the environment, without a value for when there is none",
+            "A model runs in a process that inherits the server's environment: a variable of this one is not "
+            "there by itself.",
+            "Give it to the server's container (`docker run -e`), or use `os.environ.get` with a default.",
+        )  # fmt: skip
+
+
 def _devices(model: Material, code: Code) -> Iterator[Finding]:
     """Code that names a GPU, beside where its instances are."""
     named = code.lines_with(r"""["']cuda:0["']|\.cuda\(\s*0?\s*\)|["']cuda["']""")
     if not named or code.mentions("is_available"):
         return
     on_gpus = {device for group in model.given.instance_group for device in group.gpus}
+    cpu = type(model.config).DESCRIPTOR.fields_by_name["instance_group"].message_type.enum_values_by_name
+    groups = model.given.instance_group
+    if groups and all(group.kind == cpu["KIND_CPU"].number for group in groups):
+        yield model.in_code(
+            "note", "device-unasked", code, named[0],
+            "its code computes on a GPU, and its instances are of KIND_CPU",
+            "It fails where there is no GPU; where there are several, all its instances use the first.",
+            "Use `kind: KIND_GPU`, and `f\"cuda:{args['model_instance_device_id']}\"`.",
+        )  # fmt: skip
     if len(on_gpus) > 1 and not code.mentions("model_instance_device_id"):
         yield model.in_code(
             "warning", "device-fixed", code, named[0],

@@ -77,7 +77,22 @@ CASES = [
         execute(READ + "self.seen[request.correlation_id()] = x", OUT),
         {"sequence-no-batcher": 9},
     ),
+    (CONFIG, execute("import os\nx = os.environ['MODEL_DIR']", OUT), {"environment-variable": 9}),
+    (CONFIG, execute("import os\nos.environ['A'] = '1'\nx = os.environ['A']", OUT), {}),
+    (CONFIG + "instance_group [ { kind: KIND_CPU } ]", execute("x = 'cuda'", OUT), {"device-unasked": 8}),
+    (
+        CONFIG + "instance_group [ { kind: KIND_GPU gpus: [ 0, 1 ] } ]",
+        execute("x = self.x.to('cuda')", OUT),
+        {"device-fixed": 8},
+    ),
     # -- fields
+    (CONFIG + "instance_group [ { passive: true } ]", execute(READ, OUT), {"instances-passive": 4}),
+    (
+        CONFIG + 'parameters [ { key: "EXECUTION_ENV_PATH" '
+        'value { string_value: "$$TRITON_MODEL_DIRECTORY/env.tar.gz" } } ]',
+        execute(READ, OUT),
+        {"environment-missing": 4},
+    ),
     (CONFIG + "dynamic_batching { }", execute(READ, OUT), {"batch-of-one": 4}),
     (CONFIG + "dynamic_batching { preserve_ordering: true }", execute(READ, OUT), {}),
     (
