@@ -8,8 +8,6 @@ from math import prod
 
 from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
 
-_LONGEST = 16  # elements that are written out
-_NUMPY = {"FP16": "float16", "FP32": "float32", "FP64": "float64", "BOOL": "bool_", "BF16": "float32"}
 # By what the name says, for inputs that carry text.
 _TEXTS = (
     (r"lang|locale", "en"),
@@ -28,12 +26,20 @@ _NUMBERS = (
     (r"sample_rate|sampling_rate|rate$", "16000"),
 )
 _IMAGE = re.compile(r"image|img|picture|photo|frame|pixel|jpe?g|png", re.IGNORECASE)
-_AUDIO = re.compile(r"audio|wav|pcm|sound|speech", re.IGNORECASE)
+_AUDIO = re.compile(r"audio|wav(?!.*len)|pcm|sound|speech", re.IGNORECASE)
+_SAMPLES = 8000
+# A PNG of 8 by 8 grey pixels, as texts carry it.
+_PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAD0lEQVR42mNowAEYhpYEAILzYAEllbNjAAAAAElFTkSuQmCC"
 
 
 def request_line(record: ModelRecord, sequence: bool = False) -> str:
     """Return a line of ``%bls`` that the model can answer, as far as its configuration tells."""
-    inputs = [_input(spec, record.max_batch_size > 0) for spec in record.inputs if not spec.optional]
+    sounds = any(_AUDIO.search(spec.name) and -1 in spec.dims for spec in record.inputs)
+    inputs = [
+        f"{spec.name}={_value(spec, record.max_batch_size > 0, sounds)}"
+        for spec in record.inputs
+        if not spec.optional
+    ]
     words = ["%bls", record.name, *inputs]
     if record.decoupled:
         words.append("--stream")
@@ -42,20 +48,16 @@ def request_line(record: ModelRecord, sequence: bool = False) -> str:
     return " ".join(words)
 
 
-def _input(spec: TensorSpecRecord, batching: bool) -> str:
-    return f"{spec.name}={_value(spec, batching)}"
-
-
-def _value(spec: TensorSpecRecord, batching: bool) -> str:
+def _value(spec: TensorSpecRecord, batching: bool, sounds: bool) -> str:
+    """A value for an input; `sounds` says that another one is a sound."""
     name = spec.name.lower()
-    image, audio = _IMAGE.search(name), _AUDIO.search(name)
-    rank = len(spec.dims)
-    shape = [_size(dim, i, rank, bool(image), bool(audio)) for i, dim in enumerate(spec.dims)]
-    shape[:0] = [1] * batching
+    shape = [1] * batching + _sizes(spec, bool(_IMAGE.search(name)), bool(_AUDIO.search(name)))
     if spec.datatype == "BYTES":
         text = next((value for pattern, value in _TEXTS if re.search(pattern, name)), _TEXT)
-        return _nested(repr(text), shape)
+        return _nested(repr(_PICTURE if _IMAGE.search(name) and text == _TEXT else text), shape)
     number = next((value for pattern, value in _NUMBERS if re.search(pattern, name)), "1")
+    if sounds and re.search(r"len|num_samples", name):
+        number = str(_SAMPLES)
     if spec.datatype == "BOOL":
         number = "True"
     elif spec.datatype.startswith("FP") or spec.datatype == "BF16":
@@ -65,13 +67,19 @@ def _value(spec: TensorSpecRecord, batching: bool) -> str:
     return _nested(number, shape)
 
 
-def _size(dim: int, place: int, rank: int, image: bool, audio: bool) -> int:
-    """A size for one that varies: a small picture's, half a second of sound, else one element."""
-    if dim > 0:
-        return dim
-    if image and rank >= 3:
-        return 3 if place == rank - 1 else 32
-    return 8000 if audio and place == rank - 1 else 1
+def _sizes(spec: TensorSpecRecord, image: bool, audio: bool) -> list[int]:
+    """Sizes for those that vary: a small picture's, half a second of sound, else one element."""
+    out = list(spec.dims)
+    rank = len(out)
+    coloured = any(dim in (1, 3, 4) for dim in out)
+    for place in [i for i, dim in enumerate(out) if dim == -1]:
+        if image and rank >= 3:
+            first = place < rank - 3  # a batch of its own
+            last = place == rank - 1 and not coloured
+            out[place] = 1 if first else 3 if last else 32
+        else:
+            out[place] = _SAMPLES if audio and place == rank - 1 else 1
+    return out
 
 
 def _nested(value: str, shape: Sequence[int]) -> str:
@@ -80,5 +88,5 @@ def _nested(value: str, shape: Sequence[int]) -> str:
         return value
     out = value
     for size in reversed(shape):
-        out = f"[{', '.join([out] * size)}]" if size * len(out) <= 48 else f"[{out}] * {size}"
+        out = f"[{', '.join([out] * size)}]" if size == 1 or size * len(out) <= 30 else f"[{out}] * {size}"
     return out

@@ -166,7 +166,8 @@ class Loading:
         assert plan.config is not None
         name, backend = plan.name, plan.backend
         if backend == "ensemble":
-            return None
+            away = [step for step in members_of(plan.config) if not self._repository.ready(step)]
+            return reasons.without_steps(name, away) if away else None
         if not plan.may_run:
             return reasons.kept_out(name)
         file = main_file(plan.config, backend, plan.files)

@@ -28,6 +28,8 @@ class Preparing:
         Models whose instances are to be on the CPU, whatever their configuration says.
     notes : dict of str to str
         What was done for a model.
+    without_version : dict of str to str
+        Where the empty version folders are missing that one needs on a server, by model.
     """
 
     def __init__(self, folder: SourceFolder, fill: Mapping[str, object]) -> None:
@@ -36,6 +38,7 @@ class Preparing:
         self._made: dict[str, Path] = {}  # by the model's own folder
         self.on_cpu: set[str] = set()
         self.notes: dict[str, str] = {}
+        self.without_version: dict[str, str] = {}
 
     def __call__(self, source: ModelSource) -> ModelSource:
         """Return the source with what it lacks."""
@@ -54,7 +57,7 @@ class Preparing:
             if (source.folder / "model.py").is_file():
                 notes.append(f"its files lie beside its config.pbtxt; a server wants them in `{where}`")
             else:
-                notes.append(f"its version folder is not there (Git keeps no empty ones): `!mkdir {where}`")
+                self.without_version[source.name] = where
         written = _name_in(replace(source, config=config))
         if written not in ("", source.name):
             config = _renamed(replace(source, config=config))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +68,12 @@ def no_backend(name: str, backend: str, file: Path | None, there: bool) -> Reaso
         f"needs the {backend} backend, which runs on a server only{lacks}",
         f"a model of yours in its place: `%%tritonmodel {name}`", "backend",
     )  # fmt: skip
+
+
+def without_steps(name: str, steps: Sequence[str]) -> Reason:
+    """Models of an ensemble's steps do not serve."""
+    which = f"its step {steps[0]} does" if len(steps) == 1 else f"its steps {', '.join(steps)} do"
+    return Reason(f"{which} not serve", f"see to {steps[0]}, then `{again(name)}`", "steps")
 
 
 def kept_out(name: str) -> Reason:

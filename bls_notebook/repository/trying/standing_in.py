@@ -9,6 +9,8 @@ from bls_notebook.backends.registry import find_backend
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2, pick_versions
 from bls_notebook.repository.source.layout import version_folders
 
+from .vllm import complete_vllm
+
 _POINTER = b"version https://git-lfs"
 _FILES = {
     "onnxruntime": "model.onnx", "tensorrt": "model.plan", "pytorch": "model.pt", "openvino": "model.xml",
@@ -103,6 +105,8 @@ def as_stub(config: ModelConfigMessage, backend: str, versions: list[int]) -> Mo
     if backend == "ensemble":
         out.ClearField("ensemble_scheduling")
         out.platform = ""
+    if backend == "vllm":
+        complete_vllm(out)
     out.backend = out.backend or backend or "unknown"
     return out
 

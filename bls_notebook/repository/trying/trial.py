@@ -122,12 +122,21 @@ def try_repository(
         serving.sort(key=lambda name: name not in genuine)  # what only stubs answer comes last
         report = Tried(
             shown_path(path), rows, tuple(serving), requests_to(repository, serving),
-            tuple(filter(None, (*notes, told, *loading.notes))), tuple(left), perf_counter() - began,
+            tuple(filter(None, (*notes, told, *loading.notes, *_folders(preparing, genuine)))), tuple(left),
+            perf_counter() - began,
         )  # fmt: skip
     except BaseException:
         repository.close()
         raise
     return Trial(repository, report)
+
+
+def _folders(preparing: Preparing, real: Collection[str]) -> tuple[str, ...]:
+    missing = [where for name, where in preparing.without_version.items() if name in real]
+    if not missing:
+        return ()
+    line = f"`!mkdir {' '.join(missing)}`"
+    return (f"version folders are missing, for Git keeps no empty ones; a server needs them: {line}",)
 
 
 def _passed_over(path: Path, names: Collection[str]) -> tuple[str, ...]:

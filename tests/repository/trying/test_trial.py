@@ -70,7 +70,7 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
     put(tmp_path, "gone", f'backend: "onnxruntime" {IO}')
     repository, rows = trying()
     assert rows["both"].kind == "real"
-    assert "mkdir" in rows["both"].why
+    assert any("both/1" in note and "mkdir" in note for note in rows[""].notes)
     assert rows["gone"].why == "1/model.onnx is missing"
     with bls.profile() as session:
         answer = repository.infer("both", ONES)
@@ -163,6 +163,27 @@ class TritonPythonModel:
     assert (rows["completes"].kind, rows["completes"].why) == ("stub", "RuntimeError: no weights here")
     answer = repository.infer("completes", {"IN": np.ones((2, 3), np.float32)})
     assert answer["OUT"].as_numpy().shape == (2, 3, 2)
+
+
+def test_models_of_vllm_have_its_inputs_and_outputs(trying: Any, tmp_path: Path) -> None:
+    put(tmp_path, "llm", 'backend: "vllm" instance_group [{ kind: KIND_MODEL }]', {"1/model.json": "{}"})
+    repository, rows = trying()
+    assert rows["llm"].kind == "stub"
+    line = rows[""].requests[0]
+    assert line.startswith("%bls llm text_input=")
+    assert line.endswith("--stream")
+    answers = list(repository.stream("llm", {"text_input": "hello"}))
+    assert [answer["text_output"].as_numpy().shape for answer in answers] == [(1,)] * 3
+
+
+def test_an_ensemble_without_one_of_its_models(trying: Any, tmp_path: Path) -> None:
+    step = 'step { model_name: "away" model_version: -1 input_map { key: "IN" value: "IN" } '
+    step += 'output_map { key: "OUT" value: "OUT" } }'
+    put(tmp_path, "whole", f'platform: "ensemble" {IO} ensemble_scheduling {{ {step} }}', {"1/x": ""})
+    put(tmp_path, "away", "oops", {"1/model.py": DOUBLES})
+    repository, rows = trying()
+    assert (rows["whole"].kind, rows["whole"].why) == ("stub", "its step away does not serve")
+    assert repository.infer("whole", ONES).stubs == ("whole",)
 
 
 def test_real_says_whose_code_may_run(trying: Any, tmp_path: Path) -> None:

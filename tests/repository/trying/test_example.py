@@ -1,0 +1,47 @@
+"""Requests that a newcomer can send at once."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
+from bls_notebook.repository.trying.example import request_line
+
+
+@pytest.mark.parametrize(
+    ("inputs", "batch", "expected"),
+    [
+        ([("IN", "FP32", (-1,))], 0, "IN=0.5"),
+        ([("IN", "FP32", (4,))], 0, "IN=[0.5, 0.5, 0.5, 0.5]"),
+        ([("IDS", "INT64", (2,))], 8, "IDS=[[1, 1]]"),
+        ([("IMAGE", "UINT8", (-1, -1, 3))], 0, "IMAGE=[[[1, 1, 1]] * 32] * 32"),
+        ([("IMAGE", "FP32", (3, -1, -1))], 0, "IMAGE=[[[0.5] * 32] * 32] * 3"),
+        ([("IMAGE", "FP32", (-1, 3, 16, 16))], 0, "IMAGE=[[[[0.5] * 16] * 16] * 3]"),
+        ([("WAV", "FP32", (-1,)), ("WAV_LENS", "INT32", (1,))], 4, "WAV=[[0.5] * 8000] WAV_LENS=8000"),
+        ([("ON", "BOOL", (1,)), ("TOP_P", "FP32", (1,)), ("max_tokens", "INT32", (1,))], 0,
+         "ON=True TOP_P=0.5 max_tokens=64"),
+        ([("PROMPT", "BYTES", (2,))], 0, "PROMPT=['What is a model repository?'] * 2"),
+    ],
+)  # fmt: skip
+def test_values_are_what_inputs_may_well_take(inputs: Any, batch: int, expected: str) -> None:
+    specs = tuple(TensorSpecRecord(*each) for each in inputs)
+    assert request_line(ModelRecord("m", inputs=specs, max_batch_size=batch)) == f"%bls m {expected}"
+
+
+def test_a_picture_in_text_is_one() -> None:
+    image = pytest.importorskip("PIL.Image")
+    line = request_line(ModelRecord("m", inputs=(TensorSpecRecord("INPUT_IMAGE", "BYTES", (1,)),)))
+    data = base64.b64decode(line.split("=", 1)[1].strip("'"))
+    import io
+
+    assert image.open(io.BytesIO(data)).size == (8, 8)
+
+
+def test_optional_ones_are_left_out_and_streams_and_sequences_asked_for() -> None:
+    specs = (TensorSpecRecord("A", "FP32", (1,)), TensorSpecRecord("B", "FP32", (1,), True))
+    assert request_line(ModelRecord("m", inputs=specs, decoupled=True), True) == (
+        "%bls m A=0.5 --stream --sequence 1:start,end"
+    )
