@@ -132,6 +132,17 @@ def test_tensors_go_from_model_to_model_on_gpus(simulated: Kit, repo: bls.ModelR
     assert all(life.died >= 0 for life in lives)
 
 
+LEAKS = DOUBLE.replace("            out.app", "            self.kept = [x]\n            out.app")
+
+
+def test_who_holds_a_tensor_is_named(simulated: Kit, repo: bls.ModelRepository) -> None:
+    define(repo, "leaks", LEAKS)
+    with bls.track_memory() as memory:
+        repo.infer("leaks", {"IN": np.array([1, 2], np.float32)}, preferred_memory="cpu")
+    (held,) = [life for life in memory.record.lives if life.device == "gpu:1" and life.died < 0]
+    assert [holder.name for holder in held.holders] == ["leaks_0.kept[0]"]
+
+
 def test_running_out_of_memory_costs_one_answer(simulated: Kit, repo: bls.ModelRepository) -> None:
     source = DOUBLE.replace("x * 2", "x.repeat(int(x[0].item()))")
     define(repo, "repeat", source)

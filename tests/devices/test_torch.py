@@ -63,6 +63,14 @@ def test_only_a_models_code_sees_them(simulated: Kit) -> None:
             ask()
 
 
+def test_a_tensor_keeps_its_place_outside(simulated: Kit) -> None:
+    with OwnGPU().current():
+        x = torch.ones(2, device="cuda:1")
+    assert (str((x + 1).device), repr(x)) == ("cuda:1", "tensor([1., 1.], device='cuda:1')")
+    assert type(x.cpu()) is torch.Tensor
+    del x
+
+
 def test_what_a_model_puts_on_top_is_taken_away(simulated: Kit) -> None:
     before = torch._C._len_torch_function_stack()
     with OwnGPU().current():
@@ -126,6 +134,7 @@ def test_a_tensor_says_where_it_is(x: Any) -> None:
         lambda: torch.from_dlpack(torch.ones(2, device="cuda")),
         lambda: torch.vmap(lambda a: a.sum())(torch.ones(2, 2, device="cuda")),
         lambda: torch.randn(4, 4, device="cuda").sort().values[:, 1],
+        lambda: torch.nn.DataParallel(torch.nn.Linear(2, 2)).cuda()(torch.ones(1, 2, device="cuda")),
         lambda: torch.nn.LSTM(3, 2).cuda()(torch.ones(1, 1, 3, device="cuda"))[1][0],
         lambda: next(iter(torch.ones(2, device="cuda"))),
     ],

@@ -7,6 +7,6 @@ models' code (`switch.py`) sees what asks for `cuda`; `functions.py`, `special.p
 that differs: moves, factories, mixing of devices. `cuda.py`, `streams.py` and `others.py` stand in for what
 no tensor passes through.
 
-An operation takes about 10 us more than on the CPU, one of the CPU's own in a model's code 2 to 4 us more,
-and entering a model's code 2 us.
+An operation takes 5 us more than on the CPU, one of the CPU's own in a model's code 2 us more, and entering a
+model's code 3 us (measured on tensors of four elements, where PyTorch takes 2 us).
 """

@@ -69,6 +69,11 @@ def compiled_in_place(original: Any, module: Any, *args: Any, **options: Any) ->
     told("Module.compile does nothing: the module runs as it is")
 
 
+def in_parallel(original: Any, module: Any, *args: Any, **options: Any) -> Any:
+    """`DataParallel.forward`: all of a batch on one GPU."""
+    return module.module(*args, **options)
+
+
 # -- autocast ----------------------------------------------------------------------------------------
 
 
@@ -162,12 +167,14 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "_utils._rebuild_tensor_v3": rebuilt,
     "amp.autocast_mode.autocast.__enter__": entered_autocast,
     "amp.autocast_mode.autocast.__exit__": left_autocast,
+    "backends.cuda.is_built": lambda original: True,
     "backends.cudnn.is_acceptable": lambda original, tensor: False,
     "compile": compiled,
     "get_default_device": get_default_device,
     "jit.ScriptFunction.__call__": on_cpu,
     "jit.load": script_loaded,
     "load": loaded,
+    "nn.DataParallel.forward": in_parallel,
     "nn.Module.compile": compiled_in_place,
     "set_default_device": set_default_device,
     "storage.UntypedStorage.cuda": storage_on_gpu,

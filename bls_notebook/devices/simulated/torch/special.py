@@ -211,7 +211,7 @@ def _dlpack(func: Any, args: Any, kwargs: Any) -> Any:
 def to_dlpack(tensor: Any) -> object:
     """Return a DLPack capsule that shares a tensor's memory, wherever that is."""
     with NATIVE():
-        block = block_of(tensor) if index_of(tensor) >= 0 else None
+        block = block_of(tensor)
         capsule: object = torch._C._to_dlpack(tensor)
         return capsule if block is None else exported(capsule, block)
 

@@ -16,9 +16,11 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from bls_notebook.devices.simulated import entering
+from bls_notebook.devices.simulated.sharing import finders
 
 from . import cuda, others, special, streams
 from .functions import dispatch
+from .tensors import block_of
 
 
 class Mode(TorchFunctionMode):  # type: ignore[misc]
@@ -83,6 +85,7 @@ def install() -> None:
 
     torch.to_dlpack = torch.utils.dlpack.to_dlpack = _either(to_dlpack, special.to_dlpack)
     torch.from_dlpack = torch.utils.dlpack.from_dlpack = _either(from_dlpack, shared)
+    finders.append(block_of)
     entering.install(ModeSwitch())
 
 

@@ -56,7 +56,9 @@ def index_of(tensor: Any) -> int:
 
 
 def block_of(tensor: Any) -> Block | None:
-    """Return the block that a tensor on a GPU lies in; None where it has several (sparse ones)."""
+    """Return the block that a tensor on a GPU lies in; None for a sparse one, and for anything else."""
+    if not issubclass(type(tensor), GpuTensor):
+        return None
     with NATIVE():
         try:
             return getattr(tensor.untyped_storage(), _BLOCK, None)
@@ -149,5 +151,5 @@ def _seen(tensor: Any) -> Any:
         host = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
     except (NotImplementedError, RuntimeError, TypeError):
         return None
-    block = block_of(tensor) if index_of(tensor) >= 0 else None
+    block = block_of(tensor)
     return host if block is None else over(host, block)
