@@ -43,7 +43,7 @@ def test_the_sentence_comes_first_then_figures_models_and_what_to_change() -> No
             "With 3 instances of `resize` and batches of 8 within 500 µs for `detect`, 8 requests at once "
             "take 82 ms instead of 240 ms: 2.9 times as fast.", "That is 98% of the best", "as it is 244 ms",
             "resize 1 3", "50% 160 ms 2 instances of `resize`", "# config.pbtxt of resize",
-            "instance_group [{ count: 3 kind: KIND_CPU }] # 1 now", "dynamic_batching { preferred_batch_size",
+            "instance_group [{ count: 3 }] # 1 now", "dynamic_batching { preferred_batch_size",
         )
     ]  # fmt: skip
     assert places == sorted(places)
@@ -76,10 +76,10 @@ def test_nothing_has_to_be_gained(walls: Walls, changed: bool, expected: str) ->
 
 
 def test_a_server_has_a_setting_of_its_own() -> None:
-    model = TunedModel("work", 1, ONE, ONE, THREE, kind="KIND_GPU", devices=2)
+    model = TunedModel("work", 1, ONE, ONE, THREE, kind="KIND_GPU", devices=2, group="kind: KIND_GPU")
     found = tuning(models=(model,), predicted=Walls(90, 90, 90), on_server=Walls(90, 30, 30))
     assert "On a Triton server each is a process: with 3 instances of `work`" in found.advice[-1]
-    assert "count: 2 kind: KIND_GPU }]  # 1 now; 1 in this kernel" in config_lines(model)
+    assert "[{ count: 2 kind: KIND_GPU }]  # 1 now; 1 in this kernel" in config_lines(model)
     assert config_lines(replace(model, on_server=ONE)) == ""
 
 

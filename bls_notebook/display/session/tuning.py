@@ -94,7 +94,7 @@ def _table(tuning: Tuning) -> Table:
 
 def _less(tuning: Tuning) -> Table:
     """What settings with fewer instances get."""
-    columns = [Column("with less", "r"), Column("predicted", "r"), Column("setting")]
+    columns = [Column("of the best", "r"), Column("predicted", "r"), Column("a smaller setting")]
     rows = [
         Row([
             f"{less.part:.0%}", ns(less.wall),

@@ -16,7 +16,7 @@ from itertools import accumulate, count
 from typing import NamedTuple
 
 from bls_notebook.observe.analysis.span_tree import SpanTree
-from bls_notebook.observe.analysis.tuning.sharing import Machine, Sharing
+from bls_notebook.observe.analysis.tuning.sharing import ENGINE, Machine, Sharing
 from bls_notebook.observe.records.profiles.spans import ModelSeen, SessionData, Span
 
 Key = tuple[str, int]
@@ -187,7 +187,8 @@ class _Replay:
     ) -> None:
         self._capacity = capacity
         self._batchers = batchers
-        self._sharing = Sharing(machine) if machine is not None and machine.uses else None
+        self._sharing = Sharing(machine) if machine is not None and (machine.uses or machine.hop) else None
+        self._hop = machine.hop if machine is not None else 0
         self._models: dict[Key, _Model] = {}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._order = count()
@@ -235,7 +236,7 @@ class _Replay:
             self._models[recipe.model].queue.append(Queued(recipe, recipe.rows, self._now, done))
             self._later(0, lambda: self._serve(recipe.model))
 
-        self._later(recipe.before, queued)
+        self._later(recipe.before, lambda: self._work(ENGINE, self._hop, queued))
 
     def _serve(self, key: Key) -> None:
         model = self._models[key]

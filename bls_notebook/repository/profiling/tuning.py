@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
-
-import numpy as np
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.schedulers.batch_queue import BatchRules, form
@@ -20,20 +17,21 @@ from bls_notebook.observe.analysis.replay import UNLIMITED, Batcher, Queued
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.analysis.tuning.search import MOST, Found, Setting, Space, search
 from bls_notebook.observe.analysis.tuning.sharing import Machine
-from bls_notebook.observe.analysis.tuning.usage import Look, uses
+from bls_notebook.observe.analysis.tuning.usage import Look, hop, uses
 from bls_notebook.observe.analysis.tuning.words import NOTHING_TO_TUNE, advice, config_lines, sentence
 from bls_notebook.observe.analysis.verdict import Case
 from bls_notebook.observe.export.model_analyzer import model_analyzer_yaml
 from bls_notebook.observe.records.profiles.comparison import failures
 from bls_notebook.observe.records.profiles.tuning import Less, ModelSetting, TunedModel, Tuning, Walls
 from bls_notebook.repository.current import current_repository
-from bls_notebook.repository.instance_counts import with_count, with_fields
+from bls_notebook.repository.instance_counts import with_fields
 from bls_notebook.repository.repository import ModelRepository
 
 from .batch_times import batch_times, seen_requests, time_of
 from .comparing import Judged, alone, check_numbers, judged
 from .instance_memory import InstanceMemory, memory_of_instance
 from .measuring import LEAST, Inputs, Workload, inputs_of_each
+from .settings import fields_of, group_as_written, setting_of, shapes_of
 
 _GAIN = 0.9  # of the time that as many requests take alone: so much less is worth a batch
 _LESS = (0.8, 0.6, 0.4, 0.2)  # parts of the best that smaller settings are looked for
@@ -126,7 +124,7 @@ class _Tuner:
         spans = setting.gathered.spans
         self._keys = [key for key, n in case.capacity.items() if n < UNLIMITED]
         names = dict.fromkeys(name for name, _ in self._keys)
-        self.now: Setting = {name: _setting_of(self._repository, name) for name in names}
+        self.now: Setting = {name: setting_of(self._repository, name) for name in names}
         self._reached = {name: sum(s.model == name and s.ran for s in spans) for name in names}
         self._memory = dict.fromkeys(names, InstanceMemory())
         self.unseen: list[str] = []
@@ -140,7 +138,9 @@ class _Tuner:
         # Beside other programs, what several threads got done says little of the machine.
         processors = float(measured.cores if case.disturbed else measured.parallel or measured.cores)
         kept = measured.waited_sequential / max(1, measured.cpu_sequential)
-        self._machine = Machine(processors, uses(looked, kept))
+        used = uses(looked, kept)
+        each = hop(setting.gathered, measured.cpu_gathered, used)
+        self._machine = Machine(processors, used, each)
         self._busy = seen.verdict.cause in _BUSY
         self.replays = 0
         self.less: tuple[Less, ...] = ()
@@ -183,7 +183,8 @@ class _Tuner:
             out.append(
                 TunedModel(
                     name, version, *settings, kind, max(1, len(group.gpus)),
-                    self._times.get(name, ()), memory.host, memory.device, self._most(name),
+                    group_as_written(self._repository, name), self._times.get(name, ()),
+                    memory.host, memory.device, self._most(name),
                 )
             )  # fmt: skip
         return tuple(out)
@@ -192,7 +193,7 @@ class _Tuner:
         case = self._case
         self._space = space = Space(
             requests=case.requests,
-            sent=case.sent,
+            sent=(),  # what sending takes, the engine's part says
             capacity=case.capacity,
             now=self.now,
             ways={name: self._ways(name) for name in self.now},
@@ -283,33 +284,6 @@ def _rounded(ns: float) -> int:
     return round(ns / 1e5) * 100
 
 
-def _setting_of(repository: ModelRepository, name: str) -> ModelSetting:
-    config = repository.config(name)
-    batching = config.dynamic_batching
-    return ModelSetting(
-        sum(group.count * max(1, len(group.gpus)) for group in config.instance_group),
-        config.max_batch_size,
-        config.HasField("dynamic_batching"),
-        tuple(batching.preferred_batch_size),
-        batching.max_queue_delay_microseconds,
-    )
-
-
-def fields_of(repository: ModelRepository, model: TunedModel) -> dict[str, Any]:
-    """Return the fields of a model's configuration that its setting changes, for `with_fields`."""
-    now, found = model.now, model.found
-    fields: dict[str, Any] = {}
-    if found.count != now.count:
-        fields |= with_count(repository, model.name, -(-found.count // model.devices))
-    if replace(found, count=now.count) != now:
-        fields["max_batch_size"] = found.max_batch_size
-        fields["dynamic_batching"] = {
-            "preferred_batch_size": list(found.preferred),
-            "max_queue_delay_microseconds": found.delay,
-        }
-    return fields
-
-
 def _result(workload: Workload, seen: Judged, tuner: _Tuner | None) -> Tuning:
     setting = seen.setting
     session = setting.gathered
@@ -317,7 +291,7 @@ def _result(workload: Workload, seen: Judged, tuner: _Tuner | None) -> Tuning:
     models = () if tuner is None else tuner.models
     yaml = ""
     if models:
-        shapes = _shapes(workload)
+        shapes = shapes_of(workload)
         yaml = model_analyzer_yaml(session, workload.model, models, workload.count, shapes)
     found = Tuning(
         model=workload.model,
@@ -338,18 +312,6 @@ def _result(workload: Workload, seen: Judged, tuner: _Tuner | None) -> Tuning:
         model_analyzer=yaml,
     )
     return replace(found, sentence=sentence(found), advice=advice(found))
-
-
-def _shapes(workload: Workload) -> list[str]:
-    """Return the shapes of inputs that may have any, as Model Analyzer takes them: ``IN:3,224``."""
-    config = workload.repository.config(workload.model)
-    given = workload.inputs[0]
-    first = 1 if config.max_batch_size > 0 else 0
-    return [
-        f"{each.name}:{','.join(map(str, np.shape(given[each.name])[first:]))}"
-        for each in config.input
-        if -1 in each.dims and each.name in given
-    ]
 
 
 def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:

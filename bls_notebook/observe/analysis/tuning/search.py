@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import permutations, product
+from itertools import islice, permutations, product
 
 from bls_notebook.observe.analysis.replay import (
     UNLIMITED,
@@ -26,7 +26,8 @@ ENOUGH = 0.95  # of the best
 MOST = 64
 _VECTORS = 48  # ways to batch that are looked at together
 _NEARLY = 1.1  # times as long
-_ORDERS = 6  # in which models are made smaller
+_ORDERS = 6  # in which models are made smaller, where there are few requests
+_SMALL = 100
 
 Setting = dict[str, ModelSetting]
 
@@ -50,7 +51,17 @@ class Space:
     machine: Machine
     replays: int = 0
     _walls: dict[tuple[ModelSetting, ...], int] = field(default_factory=dict)
-    _recursive: bool | None = None
+    _recursive: bool = False
+
+    def __post_init__(self) -> None:
+        self._recursive = any(_calls_itself(recipe, ()) for recipe in self.requests)
+        # How long the instances of a model are held at least, ns.
+        self.held: dict[str, int] = {}
+        every = [each for recipe in self.requests for each in _all_of(recipe)]
+        for each in every:
+            took = replay([each], {}) - each.before
+            self.held[each.model[0]] = self.held.get(each.model[0], 0) + took
+        self.orders = _ORDERS if len(every) <= _SMALL else 1
 
     def wall(self, setting: Setting) -> int:
         """Return how long the requests take, ns; `NEVER` where they would never be answered."""
@@ -70,8 +81,6 @@ class Space:
             key: setting[key[0]].count if n < UNLIMITED and key[0] in setting else n
             for key, n in self.capacity.items()
         }
-        if self._recursive is None:
-            self._recursive = any(_calls_itself(recipe, ()) for recipe in self.requests)
         if self._recursive and is_stuck(self.requests, counts):
             return NEVER
         batchers = {
@@ -167,16 +176,15 @@ def _counted(setting: ModelSetting, count: int) -> ModelSetting:
 def _orders(space: Space) -> Iterator[tuple[str, ...]]:
     """In which order to make models smaller: it may matter which of two is left with more."""
     names = sorted(space.now, key=lambda name: -space.most[name])
-    for number, order in enumerate(permutations(names)):
-        if number == _ORDERS:
-            return
-        yield order
+    yield from islice(permutations(names), space.orders)
 
 
 def _smaller(space: Space, setting: Setting, order: Sequence[str], enough: float) -> Setting:
     """Return a setting with fewer instances of one model after the other, as few as are enough."""
     for name in order:
-        low, high = 1, setting[name].count
+        high = setting[name].count
+        # A batch is worked on once.
+        low = 1 if setting[name].batches else min(high, max(1, int(space.held.get(name, 0) / enough)))
         while low < high:
             middle = (low + high) // 2
             tried = {**setting, name: _counted(setting[name], middle)}
@@ -186,6 +194,12 @@ def _smaller(space: Space, setting: Setting, order: Sequence[str], enough: float
                 low = middle + 1
         setting = {**setting, name: _counted(setting[name], high)}
     return setting
+
+
+def _all_of(recipe: Recipe) -> Iterator[Recipe]:
+    yield recipe
+    for sent in recipe.sent:
+        yield from _all_of(sent.recipe)
 
 
 def _calls_itself(recipe: Recipe, above: tuple[Key, ...]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -32,12 +32,21 @@ class Use(NamedTuple):
         return 1.0 / (waits + self.cpu / processors + self.python / min(processors, lock))
 
 
+ENGINE = ("", 0)
+"""Stands for a model: what hands requests over, in Python."""
+
+
 @dataclass(frozen=True)
 class Machine:
-    """How many ``processors`` there are, and what the work of each model ``uses``."""
+    """How many ``processors`` there are, and what the work of each model ``uses``.
+
+    ``hop`` is how long handing over a request takes, ns.
+    """
 
     processors: float
     uses: Mapping[Any, Use]
+    hop: int = 0
+    rates: dict[tuple[int, ...], list[float]] = field(default_factory=dict, repr=False, compare=False)
 
     def apart(self) -> Machine:
         """Return the same where each instance is a process of its own, with a lock of its own."""
@@ -47,6 +56,7 @@ class Machine:
                 key: Use(use.cpu + use.python, 0.0, use.width if use.cpu > use.python else 1.0)
                 for key, use in self.uses.items()
             },
+            self.hop,
         )
 
 
@@ -67,9 +77,10 @@ class Sharing:
 
     def __init__(self, machine: Machine) -> None:
         self._processors = max(1.0, machine.processors)
-        self._classes = {key: _Class(use) for key, use in machine.uses.items()}
+        uses = {ENGINE: Use(python=1.0), **machine.uses} if machine.hop else machine.uses
+        self._classes = {key: _Class(use) for key, use in uses.items()}
         self._all = list(self._classes.values())
-        self._rates: dict[tuple[int, ...], list[float]] = {}
+        self._rates = machine.rates  # of all that goes on on it, one after the other
         self._order = count()
         self._now = 0.0
 

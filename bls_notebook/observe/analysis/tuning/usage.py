@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from bls_notebook.observe.analysis.intervals import total
@@ -12,6 +12,7 @@ from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.analysis.tuning.sharing import Use
 from bls_notebook.observe.records.profiles.spans import SessionData
 
+_HOP = 1_000_000  # ns: more is no engine's
 _LITTLE = 0.03  # of the time: so much of a processor is what the engine takes
 _KEPT = 4.0  # times as long as computed: more is what waking up takes, of models that wait
 
@@ -71,3 +72,24 @@ def uses(runs: Iterable[tuple[SessionData, Sequence[Look]]], kept: float = 0.0) 
             python = min(used, held[key] / max(1.0, seen[key]))
             out[key] = Use(used - python, python, max(1.0, computed))
     return out
+
+
+def hop(session: SessionData, cpu: int, uses: Mapping[Key, Use]) -> int:
+    """Return how long the engine computes for a request, ns: of the processor time what no model used.
+
+    Parameters
+    ----------
+    session : SessionData
+        Requests at once.
+    cpu : int
+        The processor time that they took, ns.
+    uses : mapping
+        What the work of each model uses.
+    """
+    tree = SpanTree(session)
+    left = float(cpu)
+    for execution, members in tree.members.items():
+        use = uses.get(key_of(members[0]))
+        if use is not None and members[0].ran:
+            left -= (use.cpu * use.width + use.python) * total(tree.self_time(execution))
+    return min(_HOP, max(0, round(left / max(1, len(tree.members)))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from bls_notebook.observe.analysis.tuning.search import ENOUGH
+from bls_notebook.observe.analysis.tuning.search import ENOUGH, MOST
 from bls_notebook.observe.analysis.verdict_words import times
 from bls_notebook.observe.records.profiles.tuning import ModelSetting, TunedModel, Tuning
 from bls_notebook.observe.visible import visible
@@ -60,7 +60,7 @@ def _advice(found: Tuning) -> Iterator[str]:
     if not found.confirmed and not found.problem and not found.verdict.note:
         yield (
             "What one request after the other does not show limits it: something that instances share (a "
-            "lock, a connection, the bandwidth of memory)."
+            "lock, a connection, the bandwidth of memory), or sending so many at once."
             + ("" if found.pbtxt else " Leave the setting as it is.")
         )
     here, there = found.predicted, found.on_server
@@ -73,7 +73,7 @@ def _advice(found: Tuning) -> Iterator[str]:
             f"{_time(there.found)} is predicted there."
         )
     for model in found.models:
-        if model.found.count == model.most < _wanted(model, found):
+        if model.most < _wanted(model, found) and model.most < MOST:
             takes = model.device_bytes if model.device_bytes > 0 else model.host_bytes
             yield f"An instance of `{model.name}` takes {_size(takes)}: there is memory for {model.most}."
     blind = [
@@ -92,7 +92,7 @@ _ROUGH = 1.3  # times as long as predicted
 
 def _wanted(model: TunedModel, found: Tuning) -> int:
     """How many instances the requests could use."""
-    return min(64, sum(s.model == model.name and s.ran for s in found.gathered.spans))
+    return min(MOST, sum(s.model == model.name and s.ran for s in found.gathered.spans))
 
 
 def in_words(settings: Iterable[tuple[str, ModelSetting, ModelSetting]]) -> str:
@@ -127,7 +127,8 @@ def config_lines(model: TunedModel) -> str:
     total = max(found.count, model.on_server.count)
     if total != now.count:
         count, was = -(-total // model.devices), -(-now.count // model.devices)
-        group = f"instance_group [{{ count: {count} kind: {model.kind} }}]"
+        fields = " ".join(filter(None, (f"count: {count}", visible(model.group))))
+        group = f"instance_group [{{ {fields} }}]"
         here = f"; {found.count} in this kernel" if found.count < total else ""
         lines.append(f"{group}  # {was} now{here}")
     if found.max_batch_size != now.max_batch_size:

@@ -32,7 +32,8 @@ class TunedModel(Record):
     """A model that requests went to, as it is configured ``now``, and the smallest setting ``found``.
 
     ``on_server`` is what is found for a Triton server with as many processors, where each instance is a
-    process. ``kind`` is that of its instance group, ``devices`` how many instances one of ``count`` makes.
+    process. ``kind`` is that of its instance group, ``devices`` how many instances one of ``count`` makes,
+    ``group`` what config.pbtxt says of the group besides its count.
     ``batch_times`` are (rows, ns) of an `execute`, where that was measured. ``host_bytes`` and
     ``device_bytes`` are what an instance takes, -1 where that was not seen; ``most`` is how many instances
     these requests could use and there is memory for.
@@ -45,6 +46,7 @@ class TunedModel(Record):
     on_server: ModelSetting
     kind: str = "KIND_CPU"
     devices: int = 1
+    group: str = ""
     batch_times: tuple[tuple[int, int], ...] = ()
     host_bytes: int = -1
     device_bytes: int = -1
