@@ -44,6 +44,8 @@ class VersionFiles:
         Returns a new import system, for backends that run Python files.
     backend_folder : Path or None
         Of a Python-based backend: its folder, whose model.py runs the model.
+    runtime : str
+        What the configuration names as the backend's runtime; may be empty.
     """
 
     name: str
@@ -53,6 +55,7 @@ class VersionFiles:
     filename: str
     new_modules: Callable[[], Modules]
     backend_folder: Path | None = None
+    runtime: str = ""
 
 
 class BackendInstance(Protocol):

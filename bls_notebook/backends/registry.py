@@ -41,6 +41,11 @@ def find_backend(name: str) -> OpenModel | None:
     return _registered.get(name)
 
 
+def has_runtime(name: str, runtime: str) -> bool:
+    """Whether a backend here runs models for which their configuration names this runtime of it."""
+    return name in _MODULES and runtime in getattr(import_module(_MODULES[name]), "RUNTIMES", ())
+
+
 def runs_on_gpu(name: str) -> bool:
     """Whether `KIND_AUTO` may become `KIND_GPU` for a backend, where there is a GPU."""
     if name not in _MODULES or name in _registered:

@@ -95,6 +95,19 @@ def test_an_unknown_backend_lists_those_there_are(repo: bls.ModelRepository) -> 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "runtime", "there"),
+    [
+        ("pytorch", "model.py", True),
+        ("pytorch", "other.so", False),
+        ("onnxruntime", "model.py", False),
+        ("mine", "model.py", False),
+    ],
+)
+def test_runtimes_of_backends(name: str, runtime: str, there: bool) -> None:
+    assert registry.has_runtime(name, runtime) is there
+
+
 def test_a_python_model_imports_the_runtime_of_no_other_backend() -> None:
     code = (
         "import sys, bls_notebook as bls\n"

@@ -5,6 +5,8 @@ which parameters it reads, and its words for errors. It completes no configurati
 names of its arguments, and neither their data types nor their shapes. The package torch is imported when the
 first model is opened.
 
+Models of the runtime "model.py" are modules in Python (`python_modules.py`).
+
 On a simulated GPU the host computes in the GPU's place, whatever GPU the file names. Inputs and outputs take
 that GPU's memory; weights do not.
 """
@@ -13,5 +15,8 @@ from __future__ import annotations
 
 from .archive import has_gpu
 from .model import TorchModel, open_model
+from .python_modules import PYTHON_RUNTIME
 
-__all__ = ["TorchModel", "has_gpu", "open_model"]
+RUNTIMES = (PYTHON_RUNTIME,)
+
+__all__ = ["RUNTIMES", "TorchModel", "has_gpu", "open_model"]

@@ -40,6 +40,26 @@ def has_gpu() -> bool:
         return True  # it is missed when a model is opened
 
 
+def device_of(kind: str, number: int) -> str | None:
+    """Return where PyTorch puts an instance of this kind; None for ``MODEL``, whose file says.
+
+    Raises
+    ------
+    BackendError
+        PyTorch has no such device.
+    """
+    torch = runtime()
+    if kind == "CPU" or simulated_gpus():
+        return "cpu"
+    if kind == "GPU" and not torch.cuda.is_available():
+        raise BackendError(
+            "an instance of kind KIND_GPU needs a build of PyTorch with CUDA, and this one "
+            f"({torch.__version__}) finds no GPU; install one, or use kind: KIND_CPU",
+            "Invalid argument",
+        )
+    return f"cuda:{number}" if kind == "GPU" else None
+
+
 def load(file: Path, model: str, kind: str, number: int) -> Any:
     """Return a new module of a file, for an instance of this kind, ``CPU``, ``GPU`` or ``MODEL``.
 
@@ -48,24 +68,16 @@ def load(file: Path, model: str, kind: str, number: int) -> Any:
     BackendError
         The file holds no TorchScript, or not of this PyTorch, or the device is not there.
     """
-    torch = runtime()
-    simulated = simulated_gpus() > 0
-    if kind == "GPU" and not simulated and not torch.cuda.is_available():
-        raise BackendError(
-            "an instance of kind KIND_GPU needs a build of PyTorch with CUDA, and this one "
-            f"({torch.__version__}) finds no GPU; install one, or use kind: KIND_CPU",
-            "Invalid argument",
-        )
-    device = None if kind == "MODEL" else f"cuda:{number}" if kind == "GPU" else "cpu"
+    torch, device = runtime(), device_of(kind, number)
     # Triton goes on running TorchScript, and who only serves a file has nothing to change.
     warnings.filterwarnings("ignore", r"`torch\.jit\.load` is ", DeprecationWarning)
     try:
-        module = torch.jit.load(str(file), map_location="cpu" if simulated else device)
+        module = torch.jit.load(str(file), map_location=device)
     except Exception as error:  # what torch raises has no common class of its own
         lines = str(error).strip().splitlines() or [type(error).__name__]
         why = _what_else(file) or f"{lines[0]} (PyTorch {torch.__version__})"
         raise BackendError(f"failed to load model '{model}': {file.name}: {why}") from error
-    if simulated and kind != "CPU":
+    if simulated_gpus() and kind != "CPU":
         compute_on_host(module)
     return module
 

@@ -8,18 +8,22 @@ from typing import Any
 
 from bls_notebook.backends.completed import refuse_parts
 from bls_notebook.backends.errors import BackendError
-from bls_notebook.backends.protocol import VersionFiles
+from bls_notebook.backends.protocol import BackendModel, VersionFiles
 
 from .archive import arguments_of, load, runtime
 from .instance import TorchInstance
 from .naming import names_of
+from .python_modules import PYTHON_RUNTIME, ModuleModel
 from .settings import settings_of
 
 _FILE = "model.pt"
 
 
-def open_model(files: VersionFiles) -> TorchModel:
+def open_model(files: VersionFiles) -> BackendModel:
     """Return a model whose file has been found."""
+    if files.runtime == PYTHON_RUNTIME:
+        runtime()
+        return ModuleModel(files)
     path = files.folder / (files.filename or _FILE)
     if not path.is_file():
         raise BackendError(f"unable to find '{path}' for model instance '{files.name}'", "Unavailable")

@@ -14,6 +14,8 @@ _OF_THE_PROCESS = {
     "ENABLE_JIT_EXECUTOR": truth,
     "INTRA_OP_THREAD_COUNT": whole,
     "INTER_OP_THREAD_COUNT": whole,
+    "NUM_THREADS": whole,  # these two for modules in Python
+    "NUM_INTEROP_THREADS": whole,
 }
 
 

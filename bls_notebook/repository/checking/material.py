@@ -154,7 +154,8 @@ def material(source: ModelSource, serving: LoadedModel | None) -> Material:
     found = version_folders(source.folder)
     wanted = pick_versions(config, found) if not problem else list(found)
     named = config.default_model_filename or "model.py"
-    python = config.backend == "python" or config.runtime == "model.py" or (problem and not config.backend)
+    # Of a backend that is made of Python, model.py is the backend's own, or what that makes of it.
+    python = config.backend == "python" or (problem and not config.backend)
     codes = dict(_codes(found, wanted, named)) if python else {}
     completes = any(code.completes for code in codes.values())
     known = not problem and (serving is not None or (len(config.output) > 0 and not completes))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bls_notebook.backends.errors import BackendError
-from bls_notebook.backends.registry import backend_names, find_backend
+from bls_notebook.backends.registry import backend_names, find_backend, has_runtime
 from bls_notebook.engine.errors import ConfigError
 from bls_notebook.repository.config import ModelConfigMessage
 from bls_notebook.repository.source.layout import BACKENDS, folder_path, shown_path
@@ -44,6 +44,8 @@ def python_backend(config: ModelConfigMessage, folders: Sequence[Path]) -> Path 
     for folder in looked_for if Path(name).name == name else ():
         if (folder / RUNTIME).is_file():
             return folder
+    if runtime and has_runtime(name, runtime):
+        return None
     if runtime:
         words = f"unable to find Python backend based backend library '{runtime}' for model '{model}'"
         raise _not_found(words, [folder / RUNTIME for folder in looked_for])

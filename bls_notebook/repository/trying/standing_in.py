@@ -39,6 +39,8 @@ def backend_of(config: ModelConfigMessage, folder: Path) -> str:
 
 def main_file(config: ModelConfigMessage, backend: str, folder: Path) -> Path | None:
     """Return the file of a model's version that its backend opens; None where that is not known."""
+    if backend != "python" and config.runtime == "model.py":
+        return None  # the backend is made of Python, and knows
     name = config.default_model_filename or _FILES.get(backend, "")
     if backend == "tensorflow" and config.platform == "tensorflow_graphdef":
         name = config.default_model_filename or "model.graphdef"
