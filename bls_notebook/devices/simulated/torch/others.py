@@ -13,6 +13,7 @@ import torch
 from bls_notebook.devices.simulated import entering
 
 from .functions import plainly
+from .legacy import set_default_tensor_type
 from .places import gpu_index, named
 from .special import told
 from .tensors import NATIVE, placed
@@ -177,5 +178,6 @@ OTHERS: dict[str, Callable[..., Any]] = {
     "nn.DataParallel.forward": in_parallel,
     "nn.Module.compile": compiled_in_place,
     "set_default_device": set_default_device,
+    "set_default_tensor_type": set_default_tensor_type,
     "storage.UntypedStorage.cuda": storage_on_gpu,
 }

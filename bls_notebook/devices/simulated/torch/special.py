@@ -12,6 +12,7 @@ from bls_notebook.devices.simulated import entering
 from bls_notebook.devices.simulated.sharing import block_of_capsule, exported
 
 from .functions import call, dispatch, plainly, special
+from .legacy import name_of, of_host
 from .moving import moved
 from .places import gpu_index, named
 from .tensors import NATIVE, GpuTensor, Tensor, block_of, index_of, placed, unplaced
@@ -69,11 +70,12 @@ def _type(func: Any, args: Any, kwargs: Any) -> Any:
         with NATIVE():
             name: str = func(args[0])
         return name if index < 0 else name.replace("torch.", "torch.cuda.", 1)
-    if isinstance(wanted, str) and wanted.startswith("torch.cuda."):
+    host_type = of_host(name_of(wanted))
+    if host_type:
         with NATIVE():
-            host = func(args[0].detach(), "torch." + wanted.removeprefix("torch.cuda."))
+            host = func(args[0].detach(), host_type)
         return moved(args[0], index if index >= 0 else gpu_index("cuda"), dtype=host.dtype)
-    if isinstance(wanted, str) and index >= 0:  # torch.FloatTensor is one of the CPU
+    if name_of(wanted) and index >= 0:  # torch.FloatTensor is one of the CPU
         return func(moved(args[0], -1), wanted)
     return plainly(func, args, kwargs)
 

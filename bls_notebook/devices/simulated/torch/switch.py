@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from bls_notebook.devices.simulated import entering
 from bls_notebook.devices.simulated.sharing import finders
 
-from . import cuda, others, special, streams
+from . import cuda, legacy, others, special, streams
 from .functions import dispatch
 from .tensors import block_of
 
@@ -75,6 +75,9 @@ def install() -> None:
         own = getattr(torch.cuda, name)
         for module in (torch.cuda, torch.cuda.streams):
             setattr(module, name, _either_class(own, made, made))
+    for name in legacy.NAMES:
+        if hasattr(torch.cuda, name):
+            setattr(torch.cuda, name, legacy.legacy_type(name))
     torch.Generator = _either_class(
         torch._C.Generator, functools.partial(others.generator, torch._C.Generator), others.Generator
     )
