@@ -119,24 +119,41 @@ def _environment(model: Material, code: Code) -> Iterator[Finding]:
 
 def _devices(model: Material, code: Code) -> Iterator[Finding]:
     """Code that names a GPU, beside where its instances are."""
-    named = code.lines_with(r"""["']cuda:0["']|\.cuda\(\s*0?\s*\)|["']cuda["']""")
-    if not named or code.mentions("is_available"):
+    line = _names_a_gpu(code)
+    if not line or code.mentions("is_available"):
         return
     on_gpus = {device for group in model.given.instance_group for device in group.gpus}
     cpu = type(model.config).DESCRIPTOR.fields_by_name["instance_group"].message_type.enum_values_by_name
     groups = model.given.instance_group
     if groups and all(group.kind == cpu["KIND_CPU"].number for group in groups):
         yield model.in_code(
-            "note", "device-unasked", code, named[0],
+            "note", "device-unasked", code, line,
             "its code computes on a GPU, and its instances are of KIND_CPU",
             "It fails where there is no GPU; where there are several, all its instances use the first.",
             "Use `kind: KIND_GPU`, and `f\"cuda:{args['model_instance_device_id']}\"`.",
         )  # fmt: skip
     if len(on_gpus) > 1 and not code.mentions("model_instance_device_id"):
         yield model.in_code(
-            "warning", "device-fixed", code, named[0],
+            "warning", "device-fixed", code, line,
             f"it has instances on GPUs {', '.join(map(str, sorted(on_gpus)))}, and its code names one "
             f"for all of them",
             "Every instance computes on the same GPU: the others stay idle, and its memory is what runs out.",
             "Use `f\"cuda:{args['model_instance_device_id']}\"`.",
         )  # fmt: skip
+
+
+def _names_a_gpu(code: Code) -> int:
+    """The line of `initialize` that names one whatever happens; 0 where none does."""
+    body = code.model_class.body if code.model_class else []
+    todo: list[ast.AST] = [n for n in body if isinstance(n, ast.FunctionDef) and n.name == "initialize"]
+    lines = []
+    while todo:
+        node = todo.pop()
+        if isinstance(node, (ast.If, ast.IfExp, ast.Try, ast.BoolOp)):
+            continue
+        if (isinstance(node, ast.Constant) and node.value in ("cuda", "cuda:0")) or (
+            isinstance(node, ast.Call) and last_name(node.func) == "cuda" and not node.args
+        ):
+            lines.append(node.lineno)
+        todo += ast.iter_child_nodes(node)
+    return min(lines, default=0)

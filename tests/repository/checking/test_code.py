@@ -21,6 +21,15 @@ def call(arguments: str, sent: str = "exec()", after: str = "") -> str:
 
 START = "pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START"
 FITS = 'model_name="b", requested_output_names=["OUT"], inputs=[i]'
+INITIALIZES = (
+    execute(READ, OUT)
+    .replace(
+        "    def execute",
+        "    def initialize(self, args):\n        self.m = load(device='cuda')\n\n    def execute",
+    )
+    .replace("load", "dict")
+)
+CHOOSES = INITIALIZES.replace("'cuda'", "'cuda' if args['model_instance_kind'] == 'GPU' else 'cpu'")
 CASES = [
     # -- tensors
     (CONFIG, execute(READ, OUT.replace("OUT", "OTU")), {"output-undeclared": 9, "output-never-made": 3}),
@@ -79,11 +88,12 @@ CASES = [
     ),
     (CONFIG, execute("import os\nx = os.environ['MODEL_DIR']", OUT), {"environment-variable": 9}),
     (CONFIG, execute("import os\nos.environ['A'] = '1'\nx = os.environ['A']", OUT), {}),
-    (CONFIG + "instance_group [ { kind: KIND_CPU } ]", execute("x = 'cuda'", OUT), {"device-unasked": 8}),
+    (CONFIG + "instance_group [ { kind: KIND_CPU } ]", INITIALIZES, {"device-unasked": 6}),
+    (CONFIG + "instance_group [ { kind: KIND_CPU } ]", CHOOSES, {}),
     (
         CONFIG + "instance_group [ { kind: KIND_GPU gpus: [ 0, 1 ] } ]",
-        execute("x = self.x.to('cuda')", OUT),
-        {"device-fixed": 8},
+        INITIALIZES,
+        {"device-fixed": 6},
     ),
     # -- fields
     (CONFIG + "instance_group [ { passive: true } ]", execute(READ, OUT), {"instances-passive": 4}),
