@@ -151,9 +151,8 @@ def _names_a_gpu(code: Code) -> int:
         node = todo.pop()
         if isinstance(node, (ast.If, ast.IfExp, ast.Try, ast.BoolOp)):
             continue
-        if (isinstance(node, ast.Constant) and node.value in ("cuda", "cuda:0")) or (
-            isinstance(node, ast.Call) and last_name(node.func) == "cuda" and not node.args
-        ):
-            lines.append(node.lineno)
+        calls = isinstance(node, ast.Call) and last_name(node.func) == "cuda" and not node.args
+        if calls or (isinstance(node, ast.Constant) and node.value in ("cuda", "cuda:0")):
+            lines.append(getattr(node, "lineno", 0))
         todo += ast.iter_child_nodes(node)
     return min(lines, default=0)
