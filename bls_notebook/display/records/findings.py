@@ -78,9 +78,9 @@ def _text(found: Findings) -> Iterator[doc.Block]:
 
 
 def _needs(found: Findings) -> str:
-    least = "" if all(need.known for need in found.memory) else "at least "
+    more = "" if all(need.known for need in found.memory) else ", tensors of unknown sizes aside"
     return (
-        f"/dev/shm on a server: {least}{size(found.shm_bytes)} for "
+        f"/dev/shm on a server: {size(found.shm_bytes)} with full batches{more}, for "
         f"{count(len(found.memory), 'Python model')} "
         f"(a container has {size(_DOCKER)} unless it is started with --shm-size)"
     )
