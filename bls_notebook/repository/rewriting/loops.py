@@ -51,8 +51,9 @@ class Loops:
         if loop is None:
             return None
         continues = any(how == "continue" for u in loop.front for _, how in u.effects.exits)
-        loop.again = not continues and set(loop.held) <= targets and self._twice(statement.iter)
         needs = [n for m in loop.members for n in m.needs]
+        changed = any(u.effects.writes & targets for u in (*loop.front, *needs))
+        loop.again = not (continues or changed) and set(loop.held) <= targets and self._twice(statement.iter)
         loop.alone = not (
             loop.front or needs or len(loop.members) > 1 or self._read_after(statement, targets)
         )

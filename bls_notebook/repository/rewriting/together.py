@@ -86,6 +86,10 @@ class Together:
                 before = moved is unit or behind.index(b) < behind.index(moved)
                 if before and (found := _named(moved.effects.conflicts(b.effects))):
                     return f"line {b.statement.lineno}: {found} is used between two requests"
+        made_of = {r for m in (*needs, unit) for r in m.effects.reads}
+        for b in stay:
+            if b.effects.exits and self._asks_about(b) & made_of:
+                return ""  # it may only be looked at once that is known
         exits = {how for b in stay for _, how in b.effects.exits}
         if unit.effects.exits and exits - {"raise"}:
             return f"{where}: if it fails, that would be told before what happens in between"
@@ -106,6 +110,17 @@ class Together:
                 if {w for w in moved.effects.writes if not w.startswith("*")} & g.effects.reads:
                     g.held = True
         return None
+
+    def _asks_about(self, unit: Unit) -> set[str]:
+        """What decides whether the program goes on after a unit."""
+        statement = unit.statement
+        asked = (
+            [n for n in ast.walk(statement.test) if isinstance(n, ast.Name)]
+            if isinstance(statement, ast.If)
+            else []
+        )
+        names = {n.id for n in asked} or {r for r in unit.effects.reads if r.isidentifier()}
+        return names & self._function.locals
 
     def only_here(self, names: set[str], statements: Sequence[ast.stmt]) -> bool:
         """Whether variables are read in these statements alone, and set there before."""

@@ -198,6 +198,16 @@ def test_loops_and_helpers(body: str, becomes: str) -> None:
     assert rewritten(found.source).source in ("", found.source)  # and then it is done
 
 
+def test_what_an_answer_brings_is_not_looked_at_before_its_error() -> None:
+    body = (
+        "r = self.made(x).exec()\ns = pb_utils.InferenceRequest(inputs=[x]).exec()\n"
+        "a = self.ask('a', 1)\nif s.has_error():\n    raise ValueError\n"
+        "b = pb_utils.get_output_tensor_by_name(s, 'OUT')\nc = self.ask('c', b)\nreturn [a, b, c]\n"
+    )
+    became = body_of(rewritten(model(body, ASK)).source)
+    assert became.index("s.has_error()") < became.index("get_output") < became.index("self.ask('c'")
+
+
 def test_async_models() -> None:
     body = INPUT + ("a = await {}.async_exec()\n{}b = await {}.async_exec()\n{}return [a, b]\n").format(
         REQUEST.format("a", "x"),
