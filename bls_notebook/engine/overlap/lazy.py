@@ -167,7 +167,7 @@ class _Flags:
 
 
 class _WaitingTensor(Tensor):
-    """A tensor whose array is waited for where it is asked for."""
+    """A tensor whose array is waited for where it, or where it lies, is asked for."""
 
     __slots__ = ()
 
@@ -175,6 +175,24 @@ class _WaitingTensor(Tensor):
         """Return the array; waits."""
         self._array = real(self._array)
         return super().as_numpy()
+
+    def is_cpu(self) -> bool:
+        """Whether it lies in host memory; waits."""
+        self._array = real(self._array)
+        return super().is_cpu()
+
+    def to_dlpack(self) -> Any:
+        """Return a capsule; waits."""
+        self._array = real(self._array)
+        return super().to_dlpack()
+
+    def __dlpack__(self, stream: Any = None) -> Any:
+        self._array = real(self._array)
+        return super().__dlpack__(stream)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        self._array = real(self._array)
+        return super().__dlpack_device__()
 
 
 class LazyResponse(InferenceResponse):

@@ -19,6 +19,7 @@ from bls_notebook.engine.ticket import Ticket
 from bls_notebook.observe.records.profiles.program import Program
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.pb_utils.options import MemoryType
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
@@ -116,7 +117,7 @@ class Run:
                 call.begin()
                 if not self.how.ahead:
                     call.answer()
-        return LazyResponse(call, self.how.lazy_arrays)
+        return LazyResponse(call, self.how.lazy_arrays and not _may_be_on_gpu(model, request))
 
     def look(self, call: Pending) -> InferenceResponse:
         """Wait for an answer that the program looks at."""
@@ -172,6 +173,14 @@ class Run:
 
 def _keeps_order(model: LoadedModel, request: InferenceRequest) -> bool:
     return model.spec.scheduler == "sequence" or bool(request._options.correlation_id)
+
+
+def _may_be_on_gpu(model: LoadedModel | None, request: InferenceRequest) -> bool:
+    """Whether outputs may come in the memory of a GPU, where they are no arrays of NumPy."""
+    wanted = request._options.preferred_memory
+    if wanted is not None:
+        return wanted._memory_type == MemoryType.TRITONSERVER_MEMORY_GPU
+    return model is not None and any(instance.device != "cpu" for instance in model.instances)
 
 
 def _outputs(model: LoadedModel | None, request: InferenceRequest) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from bls_notebook.observe.analysis.intervals import total, union
 from bls_notebook.observe.analysis.replay import Key, Recipe, Sent, capacities, key_of, recipes, replay
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.analysis.verdict_words import give_or_take, times
@@ -158,7 +159,7 @@ def what_overlaps(session: Session, programs: Sequence[Program]) -> str:
         for group in groups(program):
             spans = [calls[call] for call in group]
             longest = max(span.duration for span in spans)
-            saved = sum(span.duration for span in spans) - longest
+            saved = total(union((span.sent, span.ended) for span in spans)) - longest
             if saved > gain:
                 gain, together, best = saved, longest, spans
     if not best:
@@ -185,9 +186,17 @@ def groups(program: Program) -> list[list[int]]:
 
 
 def _named(spans: Sequence[Span]) -> str:
-    counts = Counter(span.model for span in spans)
-    words = [f"`{name}`" if n == 1 else f"{n} calls of `{name}`" for name, n in counts.items()]
+    together = union((span.sent, span.ended) for span in spans)
+    if len(together) < len(spans):  # some are in flight together already
+        rounds = [[s for s in spans if begin <= s.sent <= s.ended <= end] for begin, end in together]
+        return ", then for ".join(" and ".join(_counted(each)) for each in rounds)
+    words = _counted(spans)
     return f"{words[0]}, one after the other" if len(words) == 1 else ", then for ".join(words)
+
+
+def _counted(spans: Sequence[Span]) -> list[str]:
+    counts = Counter(span.model for span in spans)
+    return [f"`{name}`" if n == 1 else f"{n} calls of `{name}`" for name, n in counts.items()]
 
 
 def _ms(ns: int) -> str:

@@ -40,6 +40,7 @@ class Aliases:
         self._module, self._function = module, function
         self._same: dict[str, set[str]] = defaultdict(set)
         self._inside: dict[str, set[str]] = defaultdict(set)
+        self._reached: dict[str, frozenset[str]] = {}
         for name in function.parameters:
             self._same[name].add(ARGUMENTS)
         for node in within_body(function.node):
@@ -51,10 +52,11 @@ class Aliases:
 
     def reach(self, name: str) -> frozenset[str]:
         """Return the variables whose objects may be found in it."""
-        both = {
-            k: self._same.get(k, set()) | self._inside.get(k, set()) for k in {*self._same, *self._inside}
-        }
-        return self._closure([name], both)
+        if name not in self._reached:
+            names = {*self._same, *self._inside}
+            both = {k: self._same.get(k, set()) | self._inside.get(k, set()) for k in names}
+            self._reached[name] = self._closure([name], both)
+        return self._reached[name]
 
     @staticmethod
     def _closure(names: Iterable[str], by: dict[str, set[str]]) -> frozenset[str]:

@@ -15,6 +15,7 @@ from .names import COMPREHENSIONS, SCOPES, Function, Module, within_body
 
 _EAGER = frozenset(["list", "tuple", "sum", "sorted", "set", "frozenset", "max", "min"])
 _CALLED_BY_TRITON = frozenset(["initialize", "finalize", "auto_complete_config", "is_ready"])
+_MOST = 100  # places in a function: the time grows with their cube
 _ORDER = frozenset({"correlation_id", "flags"})
 
 
@@ -61,9 +62,9 @@ def find_sites(module: Module, lines: frozenset[int], stateful: frozenset[str]) 
     sites = Sites(module, reader)
     parents = {child: node for node in ast.walk(module.tree) for child in ast.iter_child_nodes(node)}
     direct = {f: [c for c in _calls(f) if _sends(c, f, lines, parents)] for f in module.own}
-    for calls in direct.values():
-        reader.sends.update(calls)
-    sending = {f for f, calls in direct.items() if calls}
+    for function in module.own:  # what is awaited elsewhere too
+        reader.sends.update(c for c in _calls(function) if _sends(c, function, lines, parents, awaited=False))
+    sending = {f for f, calls in direct.items() if calls or (f.is_async and reader.sends & {*_calls(f)})}
     while True:  # and what calls these
         more = {f for f in module.own if f not in sending and sending & {*_called(f, module)}}
         if not more:
@@ -72,6 +73,8 @@ def find_sites(module: Module, lines: frozenset[int], stateful: frozenset[str]) 
     sites.become_async = {f for f in sending if not f.is_async}
     for function in sending:
         sites.of[function] = [*_sites_of(function, sites, direct[function], sending, parents)]
+        if len(sites.of[function]) > _MOST:
+            raise NotPlainError(f"`{function.name}` has more than {_MOST} places that send")
         for site in sites.of[function]:
             site.keeps_order = _keeps_order(site, module, stateful)
     _check(sites, sending, parents)
@@ -92,14 +95,18 @@ def _called(function: Function, module: Module) -> Iterator[Function]:
 
 
 def _sends(
-    call: ast.Call, function: Function, lines: frozenset[int], parents: dict[ast.AST, ast.AST]
+    call: ast.Call,
+    function: Function,
+    lines: frozenset[int],
+    parents: dict[ast.AST, ast.AST],
+    awaited: bool = True,
 ) -> bool:
     """Whether a call sends a request, and waits for one answer."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("exec", "async_exec"):
         return False
     if any(k.arg in (None, "decoupled") for k in call.keywords) or call.args:
         return False
-    if call.func.attr == "async_exec" and not isinstance(parents.get(call), ast.Await):
+    if awaited and call.func.attr == "async_exec" and not isinstance(parents.get(call), ast.Await):
         return False
     seen = bool(lines & set(range(call.lineno, (call.end_lineno or call.lineno) + 1)))
     return seen or _is_request(call.func.value, function)
@@ -127,9 +134,12 @@ def _sites_of(
 ) -> Iterator[Site]:
     for call in _calls(function):
         own = sites.module.function_of(call.func, function)
+        parent = parents[call]
+        if isinstance(parent, ast.Await) and sites.module.imported(call.func, function) == "asyncio.gather":
+            yield Site(parent, call, function, parent=parents[parent])  # what is together already
+            continue
         if call not in direct and own not in sending:
             continue
-        parent = parents[call]
         node: ast.expr = call
         if isinstance(parent, ast.Await):
             node, parent = parent, parents[parent]

@@ -136,3 +136,22 @@ class TritonPythonModel:
     assert found.code is not None
     assert "for response in await asyncio.gather(*sent):" in found.code.source
     assert "equal answers on 2 runs" in found.code.proof.lower()
+
+
+def test_calls_that_are_together_already_are_told_so_and_others_join_them(repo: bls.ModelRepository) -> None:
+    source = f"""import asyncio
+{HEAD}
+class TritonPythonModel:
+    async def one(self, name, x):
+        request = pb_utils.InferenceRequest(model_name=name, requested_output_names=["OUT"], inputs=[x])
+        return pb_utils.get_output_tensor_by_name(await request.async_exec(), "OUT").as_numpy()
+    async def execute(self, requests):
+        x = pb_utils.get_input_tensor_by_name(requests[0], 'IN')
+        a, b = await asyncio.gather(self.one("add", x), self.one("twice", x))
+        c = await self.one("add2", x)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.concatenate([a, b, c]))])]
+"""
+    found = found_of(repo, source)
+    assert "waits for `add` and `twice`, then for `add2`, which do not need each other" in found.sentence
+    assert found.code is not None
+    assert "equal answers on 2 runs" in found.code.proof.lower(), found.code.reason

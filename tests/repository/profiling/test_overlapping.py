@@ -15,6 +15,7 @@ from bls_notebook.observe.analysis.overlap import depends_on
 from bls_notebook.repository.profiling import sequential
 from tests.repository.graphs import CALLEE, CONFIG, GRAPHS, HEAD, Graph, define_callees, model_of
 
+GPU = "preferred_memory=pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU), "
 X = np.array([1.0, -2.0, 3.0, 0.5], np.float32)
 
 
@@ -143,6 +144,36 @@ class TritonPythonModel:
         return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.concatenate(out))])]
 """
     found = overlap_of(repo, source)
+    assert found.equal, found.problem
+    assert list(depends_on(found.programs[0])) == [frozenset(), frozenset()]
+
+
+ON_GPU = """import cupy
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        given = pb_utils.get_input_tensor_by_name(requests[0], "IN").as_numpy()
+        return [pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", cupy.asarray(given) + 1)])]
+"""
+
+
+def test_outputs_in_the_memory_of_a_gpu() -> None:
+    """Where a tensor lies is known once it is there: asking waits."""
+    body = (
+        "a, b = ask('one', x, raw=True), ask('other', x, raw=True)\nassert not (a.is_cpu() or b.is_cpu())\n"
+    )
+    body += "out = [cupy.asnumpy(cupy.from_dlpack(each.to_dlpack())) for each in (a, b)]"
+    bls.simulate_gpus(1, even_with_cuda=True)
+    try:
+        with bls.ModelRepository() as repo:
+            for name in ("one", "other"):
+                repo.define(name, ON_GPU, CONFIG + "instance_group { kind: KIND_GPU }")
+            source = model_of(Graph("", body, ())).replace("import json", "import cupy, json")
+            source = source.replace("**options)\n    response", GPU + "**options)\n    response")
+            repo.define("caller", source, CONFIG + "instance_group { kind: KIND_CPU }")
+            found = bls.compare("caller", {"IN": X}, repeat=1, overlap=True, repo=repo)
+    finally:
+        bls.simulate_gpus(0)
     assert found.equal, found.problem
     assert list(depends_on(found.programs[0])) == [frozenset(), frozenset()]
 
