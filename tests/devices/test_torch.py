@@ -275,6 +275,17 @@ def test_torchscript_answers_on_the_gpu(x: Any) -> None:
     assert loaded(x).is_cuda
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+def test_torchscript_that_names_cuda_answers_too(x: Any) -> None:
+    """As what was traced on a GPU does."""
+    from tests.backends.modules import NamesCuda, scripted
+
+    loaded = torch.jit.load(io.BytesIO(scripted(NamesCuda())), map_location="cuda")
+    answer = loaded(x.abs() + 1)
+    assert answer.is_cuda
+    assert answer.cpu().tolist() == (x.abs() + 3).cpu().tolist()
+
+
 def test_autocast_casts(x: Any) -> None:
     layer = torch.nn.Linear(3, 2).cuda()
     with torch.autocast("cuda"):

@@ -83,6 +83,38 @@ def test_code_that_names_cuda(gpu: Kit, repo: bls.ModelRepository, kind: str) ->
     assert host(repo.infer("m", {"x": X}), gpu) == (X + 2).tolist()
 
 
+IN_PYTHON = b"""
+import torch
+assert torch.cuda.is_available()
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        assert x.is_cuda and self.weight.is_cuda
+        return x + self.weight + torch.ones(3, device="cuda")
+"""
+
+
+def test_a_module_in_python_sees_the_gpu(gpu: Kit, repo: bls.ModelRepository) -> None:
+    tensors = {"data_type": "TYPE_FP32", "dims": [3]}
+    config = {
+        "backend": "pytorch",
+        "runtime": "model.py",
+        "input": [{"name": "x", **tensors}],
+        "output": [{"name": "y", **tensors}],
+        "instance_group": [{"kind": "KIND_GPU"}],
+    }
+    for files in ({"file:1/model.py": IN_PYTHON}, {"file:1/model.pt": scripted(modules.NamesCuda())}):
+        repo.load("m", config, files)
+        for given in (X, gpu.array(X)):
+            answer = repo.infer("m", {"x": given})
+            assert host(answer, gpu) == (X + 2).tolist()
+            assert answer["y"]._device().name == "gpu:0"
+
+
 def test_code_that_names_cuda_on_the_cpu_is_as_wrong_as_on_a_server(
     gpu: Kit, repo: bls.ModelRepository
 ) -> None:

@@ -14,6 +14,10 @@ from typing import Any
 from bls_notebook.backends.completed import refuse_parts
 from bls_notebook.backends.errors import BackendError
 from bls_notebook.backends.protocol import Modules, VersionFiles
+from bls_notebook.devices.own_gpu import OwnGPU
+from bls_notebook.devices.registry import simulated_gpus
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
 from .archive import device_of, load, runtime
@@ -44,19 +48,22 @@ class ModuleModel:
         settings = settings_of(config)
         self.warnings = settings.warnings
         kind, number = arguments["model_instance_kind"], int(arguments["model_instance_device_id"])
-        device, modules = device_of(kind, number), None
-        if self._file.suffix == ".py":
-            modules = self._files.new_modules()
-            module = _made(modules.load(self._file.stem, self._file), self._file, device)
-        else:
-            module = load(self._file, config["name"], kind, number)
         inputs, outputs = ({t["name"]: i for i, t in enumerate(config[of])} for of in ("input", "output"))
-        gpu = number if kind == "GPU" else None
-        return ModuleInstance(module.eval(), config, Names(inputs, outputs), settings, gpu, modules)
+        gpu, own = number if kind == "GPU" else None, OwnGPU()
+        # In what runs a model's code, a simulated GPU is one of PyTorch's.
+        device = f"cuda:{gpu}" if gpu is not None and simulated_gpus() else device_of(kind, number)
+        modules = self._files.new_modules() if self._file.suffix == ".py" else None
+        with own.current():
+            if modules is None:
+                module = load(self._file, config["name"], kind, number)
+            else:
+                module = _made(modules.load(self._file.stem, self._file), self._file, device)
+            module = (module if device is None else module.to(device)).eval()
+        return ModuleInstance(module, config, Names(inputs, outputs), settings, gpu, own, modules)
 
 
 def _made(loaded: Any, file: Path, device: str | None) -> Any:
-    """A module of the class that the file has, with its weights, on a device."""
+    """A module of the class that the file has, with its weights."""
     torch = runtime()
     classes = [each for each in map(loaded.__dict__.get, dir(loaded)) if isinstance(each, type)]
     found = next((each for each in classes if issubclass(each, torch.nn.Module)), None)
@@ -66,11 +73,11 @@ def _made(loaded: Any, file: Path, device: str | None) -> Any:
     weights = file.with_suffix(".pt")
     if weights.is_file():
         module.load_state_dict(torch.load(weights, map_location=device, weights_only=True))
-    return module if device is None else module.to(device)
+    return module
 
 
 class ModuleInstance(TorchInstance):
-    """One instance, with the import system that its code lives in."""
+    """One instance, with what it has of the GPUs, and the import system that its code lives in."""
 
     def __init__(
         self,
@@ -79,14 +86,22 @@ class ModuleInstance(TorchInstance):
         names: Names,
         settings: Settings,
         gpu: int | None,
+        own: OwnGPU,
         modules: Modules | None,
     ) -> None:
         super().__init__(module, config, names, settings, gpu)
-        self._modules = modules
+        self._simulated = False  # to its code the GPU is a real one
+        self._own, self._modules = own, modules
+
+    def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse]:
+        """Run the requests on the instance's own GPU, those of equal shapes together."""
+        with self._own.current():
+            return super().execute(requests)
 
     def finalize(self) -> None:
         """Let go of the module and its code."""
-        super().finalize()
+        with self._own.current():
+            super().finalize()
         if self._modules is not None:
             self._modules.forget()
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from bls_notebook.devices.simulated import entering
+from bls_notebook.devices.simulated.torchscript import compute_on_host
 
 from .functions import plainly
 from .legacy import set_default_tensor_type
@@ -138,10 +139,10 @@ def rebuilt(original: Any, storage: Any, *args: Any) -> Any:
 
 
 def script_loaded(original: Any, f: Any, map_location: Any = None, *args: Any, **options: Any) -> Any:
-    """`torch.jit.load`, to simulated GPUs; the script itself runs on the CPU."""
+    """`torch.jit.load`, to simulated GPUs; the script itself runs on the CPU, wherever it names CUDA's."""
     index = gpu_index(map_location)
     if index >= 0:
-        return original(f, "cpu", *args, **options).to(named(index))
+        return compute_on_host(original(f, "cpu", *args, **options)).to(named(index))
     if map_location is not None:
         return original(f, map_location, *args, **options)
     start = f.tell() if hasattr(f, "tell") else None
@@ -152,7 +153,7 @@ def script_loaded(original: Any, f: Any, map_location: Any = None, *args: Any, *
             raise
     if start is not None:
         f.seek(start)
-    return original(f, "cpu", *args, **options).to("cuda")
+    return compute_on_host(original(f, "cpu", *args, **options)).to("cuda")
 
 
 def on_cpu(original: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
