@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from bls_notebook.display.document import Piece, Said, piece
+from collections.abc import Iterable
+
+from bls_notebook.display.document import Piece, Said, Warnings, piece
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import duration, size
 from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.observe.records.watch import ModelNow
+from bls_notebook.observe.stubbed import went_through
 from bls_notebook.observe.visible import visible
 
 LONGEST = 76  # characters of a preview; the whole of it is in the tooltip
@@ -84,6 +87,12 @@ def values(value: str, longest: int = LONGEST) -> Piece:
     short = clip(value, longest)
     shown = tag("code", short, cls="value", title=None if short == value else value)
     return Piece(value, tag("span", shown, cls="fit"))
+
+
+def stubs_told(stubs: Iterable[str]) -> Warnings:
+    """Say which stubs answers went through; nothing where there are none."""
+    names = dict.fromkeys(stubs)
+    return Warnings([went_through(names)] if names else [], label="stub")
 
 
 def stub(why: str) -> list[Piece]:

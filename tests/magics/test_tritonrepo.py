@@ -257,6 +257,8 @@ def test_try_runs_a_repository_and_says_what_to_type_next(cells, tmp_path: Path)
     answer = cells(line)
     assert answer.value.stubs == ("resize",)
     assert "stub: went through a stub: resize" in " ".join(answer.text.split())
+    many = cells(f"{line} -n 3")
+    assert "stub: went through a stub: resize" in " ".join(many.text.split())
     assert "stub" in cells("%tritonrepo list").text
     assert "stub" in cells("%blsinspect resize").text
     for wrong, words in (
@@ -268,3 +270,19 @@ def test_try_runs_a_repository_and_says_what_to_type_next(cells, tmp_path: Path)
         assert words in str(cells(f"%tritonrepo try {tmp_path} {wrong}").error), wrong
     assert bls.current_repository().ready("resize"), "what was there stays"
     assert "no such folder" in str(cells(f"%tritonrepo try {tmp_path / 'nowhere'}").error)
+
+
+def test_stubs_answer_what_the_notebook_has_recorded(cells, folder: Path, tmp_path: Path) -> None:
+    cells(f"%tritonrepo use {folder}")
+    cells("%tritonrepo load disk")
+    cells("kept = %bls disk IN=[1, 2]")
+    (folder / "disk" / "1" / "model.py").write_text("import no_such_thing_x")
+    io = "".join(
+        f'{way} [{{ name: "{name}" data_type: TYPE_FP32 dims: [-1] }}] '
+        for way, name in (("input", "IN"), ("output", "OUT"))
+    )
+    (folder / "disk" / "config.pbtxt").write_text(f'backend: "python" {io}')
+    cells(f"%tritonrepo try {folder} --values recorded")
+    answer = cells("%bls disk IN=[5, 6]").value
+    assert answer.stubs == ("disk",)
+    assert answer["OUT"].as_numpy().tolist() == [10, 20]

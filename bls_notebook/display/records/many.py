@@ -51,6 +51,7 @@ def responses_document(
     table = _table(records, stream)
     title = count(len(records), "response")
     blocks += [*figures, doc.Fold(title, [table], error is not None)] if figures else [table]
+    blocks.append(parts.stubs_told(name for record in records for name in record.stubs))
     blocks.append(doc.Warnings(_warnings(records, is_open and not running)))
     if error:
         blocks.append(error_box(error, gap=True))

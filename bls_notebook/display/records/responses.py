@@ -11,7 +11,6 @@ from bls_notebook.display.inspection.seen import figures_piece, media_html
 from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.units import count, shape
 from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
-from bls_notebook.observe.stubbed import went_through
 
 _COLUMNS = [
     *map(doc.Column, ("name", "datatype", "shape", "device")),
@@ -37,8 +36,7 @@ def response_head(record: ResponseRecord) -> Iterator[doc.Block]:
     )
     top = parts.quiet(parts.dots(*facts, by="  "))
     yield doc.Line([parts.name(record.model), top], mark="✗" if record.error else "✓")
-    if record.stubs:
-        yield doc.Warnings([went_through(record.stubs)], label="stub")
+    yield parts.stubs_told(record.stubs)
     if record.error:
         yield error_box(record.error)
 

@@ -41,6 +41,7 @@ def streams_document(records: Sequence[StreamRecord]) -> doc.Document:
     blocks += (
         [*figures, doc.Fold(count(len(records), "stream"), [table], bool(errors))] if figures else [table]
     )
+    blocks.append(parts.stubs_told(name for record in records for name in record.stubs))
     totals = Counter(warning for record in records for warning in record.warnings)
     blocks.append(doc.Warnings([f"{w} ({n:,} times)" if n > 1 else w for w, n in totals.items()]))
     if errors:

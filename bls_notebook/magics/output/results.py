@@ -128,6 +128,7 @@ class Responses(Records[Response]):
             text=first_line(" ".join(text for _, text in self.texts), 1000),
             error=next((record.error for record in records if record.error), None),
             warnings=tuple(dict.fromkeys(w for record in records for w in record.warnings)),
+            stubs=tuple(dict.fromkeys(s for record in records for s in record.stubs)),
         )
 
 

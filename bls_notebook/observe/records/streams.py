@@ -24,3 +24,4 @@ class StreamRecord(Record):
     text: str = ""
     error: ErrorRecord | None = None
     warnings: tuple[str, ...] = ()
+    stubs: tuple[str, ...] = ()

@@ -32,11 +32,14 @@ _SAMPLES = 8000
 _PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAD0lEQVR42mNowAEYhpYEAILzYAEllbNjAAAAAElFTkSuQmCC"
 
 
-def request_line(record: ModelRecord, sequence: bool = False) -> str:
-    """Return a line of ``%bls`` that the model can answer, as far as its configuration tells."""
+def request_line(record: ModelRecord, sequence: bool = False, other: str = "") -> str:
+    """Return a line of ``%bls`` that the model can answer, as far as its configuration tells.
+
+    `other` is a model that it may be asked to call.
+    """
     sounds = any(_AUDIO.search(spec.name) and -1 in spec.dims for spec in record.inputs)
     inputs = [
-        f"{spec.name}={_value(spec, record.max_batch_size > 0, sounds)}"
+        f"{spec.name}={_value(spec, record.max_batch_size > 0, sounds, other)}"
         for spec in record.inputs
         if not spec.optional
     ]
@@ -48,12 +51,13 @@ def request_line(record: ModelRecord, sequence: bool = False) -> str:
     return " ".join(words)
 
 
-def _value(spec: TensorSpecRecord, batching: bool, sounds: bool) -> str:
+def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str) -> str:
     """A value for an input; `sounds` says that another one is a sound."""
     name = spec.name.lower()
     shape = [1] * batching + _sizes(spec, bool(_IMAGE.search(name)), bool(_AUDIO.search(name)))
     if spec.datatype == "BYTES":
         text = next((value for pattern, value in _TEXTS if re.search(pattern, name)), _TEXT)
+        text = other if other and "model" in name else text
         return _nested(repr(_PICTURE if _IMAGE.search(name) and text == _TEXT else text), shape)
     number = next((value for pattern, value in _NUMBERS if re.search(pattern, name)), "1")
     if sounds and re.search(r"len|num_samples", name):

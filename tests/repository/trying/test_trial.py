@@ -12,6 +12,10 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.__main__ import main
+from bls_notebook.display import render
+from bls_notebook.display.session.call_graph import call_graph_mermaid, call_graph_text
+from bls_notebook.display.timeline.lanes import lay_out
+from bls_notebook.observe.analysis.call_graph import call_graph
 from tests.repository.models import HEAD
 from tests.repository.trying.conftest import DOUBLES, IO, calling, put
 
@@ -78,6 +82,12 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
     spans = {span.model for span in session.record.spans}
     assert spans == {"both", "double", "gone"}
     assert [m.name for m in session.record.models if m.stub] == ["gone"]
+    assert "0 stub" in [lane.label for lane in lay_out(session.record).lanes if lane.model == "gone"]
+    graph = call_graph(session.record)
+    assert [node.name for node in graph.nodes if node.stub] == ["gone"]
+    assert "a stub" in call_graph_text(graph)
+    assert "classDef stub" in call_graph_mermaid(graph)
+    assert "a stub" in render(session.record).text
 
 
 @pytest.mark.parametrize(
