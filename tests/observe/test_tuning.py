@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bls_notebook.observe.analysis.replay import UNLIMITED, Batcher, Recipe, Sent, recipes, replay
 from bls_notebook.observe.analysis.tuning.search import ENOUGH, NEVER, Space, search
 from bls_notebook.observe.analysis.tuning.sharing import Machine, Use
-from bls_notebook.observe.analysis.tuning.usage import Look, uses
+from bls_notebook.observe.analysis.tuning.usage import Look, hop, uses
 from bls_notebook.observe.records.profiles.tuning import ModelSetting
 from tests.observe.simulated import Model, session
 
@@ -106,6 +106,18 @@ def test_what_was_computed_is_of_the_model_that_worked() -> None:
     assert found[A].python == pytest.approx(1.0, abs=0.01)
     nothing = uses([(run, [Look(0, 60 * MS, 0, 1 * MS, False)])])
     assert nothing == {}
+
+
+def test_handing_over_is_what_no_model_computed() -> None:
+    models = {"a": Model([10 * MS], instances=4)}
+    one, together = session(models, *"aaaa"), session(models, tuple("aaaa"))
+    # Something goes on all the time, for a hundredth of it; each request takes 0.5 ms when sent at once.
+    always = [round(0.01 * each.wall) for each in (one, together)]
+    cpu = always[0], always[1] + 2 * MS
+    assert hop(one, together, cpu, {}) == pytest.approx(MS / 2, rel=0.01)
+    computes = {A: Use(cpu=1.0)}
+    assert hop(one, together, (40 * MS, 40 * MS + 2 * MS), computes) == pytest.approx(MS / 2, rel=0.01)
+    assert hop(one, together, (cpu[0], 0), {}) == 0
 
 
 # -- the search --------------------------------------------------------------------------------------

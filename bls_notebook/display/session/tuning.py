@@ -36,6 +36,9 @@ def tuning_document(tuning: Tuning, *, widget: Any = None) -> Document:
         Words(parts.coded(tuning.sentence), "session-verdict", "  "),
     ]
     blocks += [Words(parts.coded(each), "session-advice", "  ") for each in tuning.advice]
+    if tuning.changed and not tuning.measured.found and not tuning.problem:
+        run = "Predicted, and not run: `--verify` (`verify=True`) runs it."
+        blocks.append(Words(parts.quiet(parts.coded(run)), indent="  "))
     if not tuning.models:
         return Document(blocks, styles="session figure")
     blocks.append(Tiles(_figures(tuning)))

@@ -178,7 +178,7 @@ def judged(workload: Workload, counts: Iterable[int], repeat: int | None) -> Jud
         now = replace(now, measured=replace(now.measured, loops=standing.loops()))
     found = verdict(now.sequential, now.gathered, now.measured, {*COUNTS, *counts})
     if found.cause == "contention":
-        found = _with_line(found, workload)
+        found = with_line(found, workload)
     return Judged(now, found, gil_share, tuple((run, looks) for run in seen))
 
 
@@ -211,8 +211,8 @@ def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: 
     return Comparison(workload.model, workload.count, rounds, every, found, verification)
 
 
-def _with_line(found: Verdict, workload: Workload) -> Verdict:
-    """Say where instances that wait for each other stand."""
+def with_line(found: Verdict, workload: Workload) -> Verdict:
+    """Say where instances that wait for each other stand, in the advice of a verdict."""
     with Standing(_loaded(workload, workload.gathered().session)) as standing:
         workload.gathered()
     line = standing.line(found.model)

@@ -19,18 +19,18 @@ from bls_notebook.observe.analysis.tuning.search import MOST, Found, Setting, Sp
 from bls_notebook.observe.analysis.tuning.sharing import Machine
 from bls_notebook.observe.analysis.tuning.usage import Look, hop, uses
 from bls_notebook.observe.analysis.tuning.words import NOTHING_TO_TUNE, advice, config_lines, sentence
-from bls_notebook.observe.analysis.verdict import Case
+from bls_notebook.observe.analysis.verdict import Case, verdict
 from bls_notebook.observe.export.model_analyzer import model_analyzer_yaml
-from bls_notebook.observe.records.profiles.comparison import failures
+from bls_notebook.observe.records.profiles.comparison import Verdict, failures
 from bls_notebook.observe.records.profiles.tuning import Less, ModelSetting, TunedModel, Tuning, Walls
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.instance_counts import with_fields
 from bls_notebook.repository.repository import ModelRepository
 
 from .batch_times import batch_times, seen_requests, time_of
-from .comparing import Judged, alone, check_numbers, judged
+from .comparing import Judged, alone, check_numbers, judged, with_line
 from .instance_memory import InstanceMemory, memory_of_instance
-from .measuring import LEAST, Inputs, Workload, inputs_of_each
+from .measuring import LEAST, Inputs, Workload, inputs_of_each, measure
 from .settings import fields_of, group_as_written, setting_of, shapes_of
 
 _GAIN = 0.9  # of the time that as many requests take alone: so much less is worth a batch
@@ -139,7 +139,8 @@ class _Tuner:
         processors = float(measured.cores if case.disturbed else measured.parallel or measured.cores)
         kept = measured.waited_sequential / max(1, measured.cpu_sequential)
         used = uses(looked, kept)
-        each = hop(setting.gathered, measured.cpu_gathered, used)
+        cpu = measured.cpu_sequential, measured.cpu_gathered
+        each = hop(setting.sequential, setting.gathered, cpu, used)
         self._machine = Machine(processors, used, each)
         self._busy = seen.verdict.cause in _BUSY
         self.replays = 0
@@ -317,20 +318,23 @@ def _result(workload: Workload, seen: Judged, tuner: _Tuner | None) -> Tuning:
 def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
     """Run what was found."""
     changes = {m.name: fields_of(workload.repository, m) for m in found.changed}
+    # Where all is slower than it was alone, so is this.
+    slower = max(1.0, found.measured.now / max(1, found.predicted.now))
+    why = None
     try:
         with with_fields(workload.repository, changes):
             workload.gathered()  # what is only slow at first
             sessions = sorted((workload.gathered().session for _ in range(rounds)), key=lambda s: s.wall)
+            then = sessions[(len(sessions) - 1) // 2]
+            failed = next((s for s in sessions if failures(s)), None)
+            problem = "" if failed is None else f"{failures(failed)} of {found.requests} requests failed"
+            confirmed = not problem and then.wall <= _CONFIRMED * slower * found.predicted.found
+            if not confirmed and not problem:
+                why = _waiting_for_each_other(workload)
     except BLSError as error:
         found = replace(found, problem=str(error), confirmed=False, pbtxt=(), runs=workload.told.done)
         return replace(found, sentence=sentence(found), advice=advice(found))
-    then = sessions[(len(sessions) - 1) // 2]
-    failed = next((s for s in sessions if failures(s)), None)
-    problem = "" if failed is None else f"{failures(failed)} of {found.requests} requests failed"
     wall = 0 if problem else then.wall
-    # Where all is slower than it was alone, so is this.
-    slower = max(1.0, found.measured.now / max(1, found.predicted.now))
-    confirmed = not problem and wall <= _CONFIRMED * slower * found.predicted.found
     # What did not bring what was predicted is worth being set where it brought something, and else is not.
     keep = confirmed or (not problem and wall < _GAIN * found.measured.now)
     found = replace(
@@ -340,7 +344,15 @@ def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
         then=replace(then, name="with the setting found"),
         confirmed=confirmed,
         problem=problem,
+        verdict=why or found.verdict,
         runs=workload.told.done,
         pbtxt=found.pbtxt if keep else (),
     )
     return replace(found, sentence=sentence(found), advice=advice(found))
+
+
+def _waiting_for_each_other(workload: Workload) -> Verdict | None:
+    """Whether instances do that as the models are now, which as many as there were could not show."""
+    setting = measure(workload, 1, 1, -1.0, workload.both())
+    found = verdict(setting.sequential, setting.gathered, setting.measured)
+    return with_line(found, workload) if found.cause == "contention" else None

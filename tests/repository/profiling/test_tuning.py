@@ -90,6 +90,17 @@ def test_nothing_is_predicted_where_instances_wait_for_each_other() -> None:
     assert "Nothing to tune" in render(found).text
 
 
+def test_a_lock_that_one_instance_did_not_show_is_found_by_the_run() -> None:
+    (locked,) = (each for each in WORKLOADS if each.name == "tried: one instance with a lock")
+    with bls.ModelRepository() as repo:
+        define_workload(repo, locked)
+        found = bls.tune(locked.model, locked.inputs, n=4, repeat=1, verify=True, repo=repo)
+    assert not found.confirmed
+    assert found.verdict.cause == "contention"
+    assert any("wait for each other" in each and each.endswith("as it is.") for each in found.advice)
+    assert found.pbtxt == ()
+
+
 def test_what_cannot_be_loaded_is_told() -> None:
     with bls.ModelRepository() as repo:
         repo.define("limited", HEAD + LIMITED, CONFIG)

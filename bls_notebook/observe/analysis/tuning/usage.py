@@ -74,22 +74,31 @@ def uses(runs: Iterable[tuple[SessionData, Sequence[Look]]], kept: float = 0.0) 
     return out
 
 
-def hop(session: SessionData, cpu: int, uses: Mapping[Key, Use]) -> int:
-    """Return how long the engine computes for a request, ns: of the processor time what no model used.
+def hop(sequential: SessionData, gathered: SessionData, cpu: tuple[int, int], uses: Mapping[Key, Use]) -> int:
+    """Return how long the engine computes for a request that is sent beside others, ns.
+
+    That is the processor time that no model used, without what goes on all the time: so much as it is where
+    requests are sent one after the other.
 
     Parameters
     ----------
-    session : SessionData
-        Requests at once.
-    cpu : int
-        The processor time that they took, ns.
+    sequential, gathered : SessionData
+        The same requests one after the other, and at once.
+    cpu : tuple of int
+        The processor time of both, ns.
     uses : mapping
         What the work of each model uses.
     """
+    always = max(0.0, cpu[0] - _explained(sequential, uses)) / max(1, sequential.wall)
+    left = cpu[1] - _explained(gathered, uses) - always * gathered.wall
+    return min(_HOP, max(0, round(left / max(1, len(gathered.spans)))))
+
+
+def _explained(session: SessionData, uses: Mapping[Key, Use]) -> float:
     tree = SpanTree(session)
-    left = float(cpu)
+    used = 0.0
     for execution, members in tree.members.items():
         use = uses.get(key_of(members[0]))
         if use is not None and members[0].ran:
-            left -= (use.cpu * use.width + use.python) * total(tree.self_time(execution))
-    return min(_HOP, max(0, round(left / max(1, len(tree.members)))))
+            used += (use.cpu * use.width + use.python) * total(tree.self_time(execution))
+    return used

@@ -57,11 +57,14 @@ def _advice(found: Tuning) -> Iterator[str]:
         yield found.verdict.note
     if found.verdict.advice and not found.models:
         yield found.verdict.advice
-    if not found.confirmed and not found.problem and not found.verdict.note:
+    leave = "" if found.pbtxt else " Leave the setting as it is."
+    if found.models and found.verdict.cause == "contention":
+        yield f"{found.verdict.sentence} {found.verdict.advice}{leave}"
+    elif not found.confirmed and not found.problem and not found.verdict.note:
         yield (
             "What one request after the other does not show limits it: something that instances share (a "
             "lock, a connection, the bandwidth of memory), or sending so many at once."
-            + ("" if found.pbtxt else " Leave the setting as it is.")
+            f"{leave}"
         )
     here, there = found.predicted, found.on_server
     differs = [m for m in found.models if m.on_server != m.found]
