@@ -49,7 +49,8 @@ def measure(workload: Workload, runs: int, repeat: int | None = None) -> dict[st
         causes[found.verdict.cause] += 1
         speedups.append(found.speedup)
         rough += bool(found.verdict.note)
-        if found.verification is not None:
+        # A prediction that trying has refuted is told as such, with another cause.
+        if found.verification is not None and found.verdict.count:
             off.append(found.verification.off)
             if not found.verdict.note and found.verification.relative_error < DOUBTFUL:
                 sure.append(found.verification.off)
