@@ -94,6 +94,7 @@ export class Timeline extends Chart {
     const any = (/** @type {(session: Session) => boolean} */ test) => this.sessions.some(test);
     const signs = /** @type {[string, string, boolean][]} */ ([
       ["queued", "queued", any(({ queued }) => queued.most > 0)], ["calls", "its calls run", any(({ c }) => c.calls.length > 0)],
+      ["lock", "turns on Python’s lock (GIL)", any(({ c }) => c.lock_span.length > 0)],
       ["ghost", "could have run here", any(({ c }) => c.ghost_span.length > 0)],
       ["mark", "a response", any(({ c }) => c.mark_ns.length > 0)], ["error", "error", any(({ raw }) => raw.states.includes("error"))],
     ]);

@@ -28,6 +28,7 @@ export function paintAll(timeline, pen, from, to) {
     const rows = session.rows.filter(({ top, height }) => top <= to && top + height >= from);
     painter.depths(from, to);
     const shown = rows.flatMap((row) => painter.row(row));
+    if (!picked && !path) painter.locks();
     if (!picked && !path) painter.calls(shown);
     pen.globalAlpha = 1;
     if (picked) for (const row of rows) painter.row(row, picked);
@@ -256,6 +257,18 @@ class Painter {
     if (members) this.fill(0.85, theme.paper, [from - 3, top + 2, pen.measureText(fitted).width + 7, height - 4]);
     const colour = solid && !members ? readable(this.ink(i)) : theme.fg;
     this.timeline.write(pen, fitted, from, top + height / 2 + 0.5, { colour });
+  }
+
+  /** Where requests waited for Python's lock: crosses on their blocks, or in the queue. */
+  locks() {
+    const { c, theme } = this;
+    c.lock_span.forEach((/** @type {number} */ i, /** @type {number} */ k) => {
+      const [left, right] = [this.x(c.lock_from[k]), this.x(c.lock_to[k])];
+      if (right - left < WIDE || right < 0 || left > this.timeline.width) return;
+      const [top, height] = c.lock_queued[k] ? this.arrival(i) : this.run(i);
+      const colour = c.lock_queued[k] ? this.ink(i) : theme.paper;
+      this.fill(0.75, this.timeline.hatch("x", colour), [left, top, right - left, height]);
+    });
   }
 
   /** Where calls could have been. */

@@ -43,6 +43,14 @@ function about(session, i) {
   const [at, end] = [marksAt[i], marksAt[i + 1]];
   const responses = c.mark_ns.subarray(at, end).filter((/** @type {number} */ _, /** @type {number} */ k) => c.mark_kind[at + k] === 0);
   if (responses.length) facts.push(`${counted(responses.length, "response")}, the first after ${duration(responses[0] - c.sent[i])}`);
+  for (const queued of [1, 0]) {
+    const of = queued ? i : c.first[i];
+    let held = 0;
+    c.lock_span.forEach((/** @type {number} */ span, /** @type {number} */ k) => {
+      if (span === of && c.lock_queued[k] === queued) held += c.lock_to[k] - c.lock_from[k];
+    });
+    if (held) facts.push(`${queued ? "waited for" : "took turns on"} Python’s lock (GIL) for ${duration(held)}${queued ? ", not for an instance" : ""}`);
+  }
   const lane = raw.lanes[c.lane[i]];
   const state = raw.states[c.state[i]];
   const states = /** @type {Record<string, string>} */ ({ ok: "", open: "not answered yet when the profile ended" });

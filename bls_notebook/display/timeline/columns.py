@@ -19,6 +19,7 @@ from bls_notebook.display.timeline.notebook import notebook_time
 from bls_notebook.display.timeline.places import WIDGET, Panel
 from bls_notebook.display.timeline.titles import titles
 from bls_notebook.display.units import count, duration
+from bls_notebook.observe.analysis.cells.lock_waits import lock_waits
 from bls_notebook.observe.analysis.critical_path import Step
 from bls_notebook.observe.analysis.intervals import Interval, total
 from bls_notebook.observe.analysis.span_tree import SpanTree
@@ -125,6 +126,7 @@ def session_columns(
         "named_ns": ("f8", [mark.ns for mark in session.marks]),
         "named_span": ("i4", _numbers(session)),
         **_ghosts(session),
+        **_locks(session, tree),
         "wait_from": ("f8", [begin for begin, _ in waiting]),
         "wait_to": ("f8", [end for _, end in waiting]),
         "curve_ns": ("n", curves.ns),
@@ -172,6 +174,17 @@ def _ghosts(session: Session) -> dict[str, tuple[str, Any]]:
     found = [(number[g.span], g.begin, g.end) for g in session.ghosts if g.span in number]
     of, begin, end = zip(*found, strict=True) if found else ((), (), ())
     return {"ghost_span": ("u4", of), "ghost_from": ("f8", begin), "ghost_to": ("f8", end)}
+
+
+def _locks(session: Session, tree: SpanTree) -> dict[str, tuple[str, Any]]:
+    """Where requests waited for Python's lock: of which span, from when, until when, before it ran or not."""
+    number = {span.id: i for i, span in enumerate(session.spans)} if session.lock else {}
+    found = [(number[w.span], *piece, w.queued) for w in lock_waits(session, tree) for piece in w.pieces]
+    of, begin, end, queued = zip(*found, strict=True) if found else ((), (), (), ())
+    return {
+        "lock_span": ("u4", of), "lock_from": ("f8", begin), "lock_to": ("f8", end),
+        "lock_queued": ("u1", queued),
+    }  # fmt: skip
 
 
 def path_columns(session: Session, critical: Iterable[Step]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from bls_notebook.display.timeline.lanes import Lane
 from bls_notebook.display.timeline.notebook import notebook_time
 from bls_notebook.display.timeline.places import PICTURE, Panel
 from bls_notebook.display.units import duration
+from bls_notebook.observe.analysis.cells.lock_waits import lock_waits
 from bls_notebook.observe.analysis.critical_path import Step
 from bls_notebook.observe.analysis.intervals import Interval
 from bls_notebook.observe.analysis.span_tree import SpanTree, serving
@@ -22,6 +23,7 @@ from bls_notebook.observe.visible import visible
 _CALLS = 150  # requests up to which the lines of calls are drawn
 _ALONE = 1_200  # requests up to which each is drawn by itself
 _COLUMNS = 240  # of shades and curves, where there are more
+LOCK = "x"  # the lines of a wait for Python's lock
 
 
 Boxes = dict[str, list[Box]]
@@ -43,6 +45,7 @@ def draw_panel(pen: Pen, panel: Panel, inks: dict[str, Ink], path: list[Step] | 
         _critical(pen, panel, inks, path)
     elif len(panel.session.spans) <= _CALLS:
         _calls(pen, panel, inks)
+    _locks(pen, panel, tree, inks)
     _ghosts(pen, panel, inks)
     bottom = max([panel.work + PICTURE.work, *(place.bottom for place in panel.places)])
     pen.stems([(panel.session.wall, panel.work + 2, bottom)], Look(DIM))
@@ -172,6 +175,23 @@ def _blocks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink], faint:
         pen.boxes(wrong, Look(ALARM.light, edge=True))
     if marks:
         pen.marks(marks, "v", Look(INK), 5)
+
+
+def _locks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None:
+    """Where requests waited for Python's lock: crosses on their blocks, or in the queue."""
+    number = {span.id: i for i, span in enumerate(panel.session.spans)}
+    turns: list[Box] = []
+    waits: Boxes = {}
+    for wait in lock_waits(panel.session, tree)[:_ALONE]:
+        i = number[wait.span]
+        if panel.shows(i):
+            top, height = panel.arrival(i) if wait.queued else panel.block(i)
+            boxes = waits.setdefault(panel.session.spans[i].model, []) if wait.queued else turns
+            boxes += [(begin, top, end - begin, height) for begin, end in wait.pieces]
+    if turns:
+        pen.boxes(turns, Look("#ffffff", 0.8, LOCK))
+    for model, boxes in waits.items():
+        pen.boxes(boxes, Look(inks[model].light, 0.9, LOCK))
 
 
 def _ghosts(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:

@@ -16,9 +16,10 @@ from bls_notebook.display.pictures.pen import DIM, Look, Pen, legend_signs, widt
 from bls_notebook.display.pictures.svg import SvgPen, picture_html
 from bls_notebook.display.text import clip
 from bls_notebook.display.timeline.lanes import lay_out
-from bls_notebook.display.timeline.panel import draw_panel, lane_words
+from bls_notebook.display.timeline.panel import LOCK, draw_panel, lane_words
 from bls_notebook.display.timeline.places import PICTURE, Panel
 from bls_notebook.display.units import count, duration
+from bls_notebook.observe.analysis.cells.lock_waits import lock_waits
 from bls_notebook.observe.analysis.critical_path import Step
 from bls_notebook.observe.records.profiles.session import Session
 
@@ -121,6 +122,8 @@ def _signs(sessions: Sequence[Session], inks: dict[str, Any], lit: bool) -> list
         signs.append((Look(DIM, hatch="/"), "queued"))
     if spans:
         signs.append((Look("#b5b5b5", 0.5), "its calls run"))
+    if any(lock_waits(session) for session in sessions):
+        signs.append((Look(DIM, hatch=LOCK), "turns on Python's lock (GIL)"))
     if any(session.ghosts for session in sessions):
         signs.append((Look(DIM, edge=True), "could have run here"))
     if any(span.marks for span in spans):

@@ -94,7 +94,8 @@ class Case:
         self.bound, self.bound_apart = max(self.python, self.cpu), self.cpu
         # The cause is the workload's own: it is looked for as if no other program wanted the processors.
         self.disturbed = measured.waited_sequential > DISTURBED * measured.cpu_sequential
-        self.own_cpu = round(needed / max(1, measured.cores)) if self.disturbed else self.cpu
+        own = round(measured.cpu_sequential / max(1, measured.cores))
+        self.own_cpu = own if self.disturbed else self.cpu
         # A batch is worked on once: what its requests cost one by one is no bound.
         if self.batches:
             self.bound = self.bound_apart = self.own_cpu = 0

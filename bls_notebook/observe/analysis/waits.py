@@ -17,6 +17,7 @@ from bls_notebook.observe.records.profiles.spans import ModelSeen, SessionData, 
 from bls_notebook.observe.records.profiles.verdicts import LoopSeen, Measured
 
 CONTENDED = 1.7  # times as long: beside others, something is waited for
+_IDLE = 0.2  # of the time at work, in all its threads: it hardly computes
 _BLOCKED = 0.5  # of the time in a model's own code: its loop is blocked
 
 
@@ -38,8 +39,10 @@ def contention(
     is what queues, the processors and Python's lock explain (ns), while there are processors to spare.
     """
     m = measured
-    spare = m.cores * m.gathered - m.cpu_gathered - m.waited_gathered
-    if m.gathered - m.waited_gathered < CONTENDED * expected or spare < 0.25 * m.cores * m.gathered:
+    # What hardly computes is hardly kept from it: its threads waited beside each other, to wake up.
+    waited = m.waited_gathered if m.cpu_gathered > _IDLE * m.gathered else m.waited_gathered // 2
+    spare = m.cores * m.gathered - m.cpu_gathered - waited
+    if m.gathered - waited < CONTENDED * expected or spare < 0.25 * m.cores * m.gathered:
         return None
     alone, together = self_times(sequential), self_times(gathered)
     # The mean: where whoever comes first is served first again, a few wait for very long.

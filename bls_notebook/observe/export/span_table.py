@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 
+from bls_notebook.observe.analysis.cells.lock_waits import lock_waits
+from bls_notebook.observe.analysis.intervals import total
 from bls_notebook.observe.records.profiles.spans import SessionData, Span
 from bls_notebook.observe.visible import encodable
 
-# Times are ns since the session began; the phases are lengths, ns.
+# Times are ns since the session began; the phases are lengths, ns, and `lock_ns` is how long it waited for
+# Python's lock, or took turns with it.
 COLUMNS = (
     "id", "parent", "model", "version", "instance", "device", "kind", "state", "batch", "rows", "request_id",
     "thread", "sent", "queued", "started", "inferred", "ended", "released", "compute_input", "queue",
     "compute_infer", "compute_output", "duration", "device_ns", "bytes_in", "bytes_out", "crossings",
-    "cached", "responses", "source", "line", "error",
+    "cached", "responses", "source", "line", "lock_ns", "error",
 )  # fmt: skip
 _DANGEROUS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -26,7 +30,11 @@ def csv_text(session: SessionData) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(COLUMNS)
-    writer.writerows([_cell(span, name) for name in COLUMNS] for span in session.spans)
+    lock: Counter[int] = Counter()
+    for wait in lock_waits(session):
+        lock[wait.span] += total(wait.pieces)
+    for span in session.spans:
+        writer.writerow(lock[span.id] if name == "lock_ns" else _cell(span, name) for name in COLUMNS)
     return encodable(out.getvalue())
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from bls_notebook.observe.analysis.cells.lock_waits import lock_waits
+from bls_notebook.observe.analysis.intervals import Interval
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.profiles.spans import SessionData, Span
 from bls_notebook.observe.visible import encodable
@@ -54,13 +56,18 @@ def tracks(session: SessionData) -> list[Track]:
     tree = SpanTree(session)
     served: dict[tuple[str, str], list[list[Slice]]] = {}
     waiting: dict[str, list[list[Slice]]] = {}
+    found = lock_waits(session, tree)
+    turns = {wait.span: wait.pieces for wait in found if not wait.queued}
+    waits = {wait.span: wait.pieces for wait in found if wait.queued}
     for execution, members in tree.members.items():
         first = members[0]
         model = _model(first)
         if first.ran:
-            served.setdefault((model, first.instance), []).append(_execution(members))
+            served.setdefault((model, first.instance), []).append(
+                _execution(members, turns.get(execution, ()))
+            )
         for span in members:
-            before = _before(span, first.ran and span.id == execution)
+            before = _before(span, first.ran and span.id == execution, waits.get(span.id, ()))
             if before:
                 waiting.setdefault(model, []).append(before)
     sent = _points(session, tree)
@@ -79,8 +86,8 @@ def _model(span: Span) -> str:
     return span.model if span.version == 1 else f"{span.model}/{span.version}"
 
 
-def _execution(members: list[Span]) -> list[Slice]:
-    """One `execute` as slices: the whole, and its phases within."""
+def _execution(members: list[Span], turns: Sequence[Interval]) -> list[Slice]:
+    """One `execute` as slices: the whole, its phases within, and where it took turns on Python's lock."""
     first = members[0]
     begin, end = first.started, max(s.ended for s in members)
     name = first.model if len(members) == 1 else f"{first.model} (batch of {len(members)})"
@@ -90,10 +97,15 @@ def _execution(members: list[Span]) -> list[Slice]:
     if begin < inferred < end:
         out.append(Slice(begin, inferred, "compute_infer", "compute_infer", tuple(members)))
         out.append(Slice(inferred, end, "compute_output", "compute_output", tuple(members)))
-    return out
+    for piece, last in turns:
+        if piece < min(last, inferred):
+            out.append(
+                Slice(piece, min(last, inferred), "turns on Python's lock (GIL)", "lock", tuple(members))
+            )
+    return sorted(out, key=lambda each: (each.begin, -each.end))
 
 
-def _before(span: Span, counted: bool) -> list[Slice]:
+def _before(span: Span, counted: bool, lock: Sequence[Interval]) -> list[Slice]:
     """What came before `execute`: the inputs were handed over, then it waited."""
     end = span.started if span.ran else span.ended
     if span.ran and span.queue <= 0 and counted:
@@ -104,6 +116,7 @@ def _before(span: Span, counted: bool) -> list[Slice]:
         out.append(Slice(span.sent, span.queued, "compute_input", "compute_input", (span,)))
     if span.queued < span.started:
         out.append(Slice(span.queued, span.started, "queue", "queue", (span,)))
+    out += [Slice(*piece, "waits for Python's lock (GIL)", "lock", (span,)) for piece in lock]
     return out
 
 
