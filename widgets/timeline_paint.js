@@ -266,8 +266,8 @@ class Painter {
       const [left, right] = [this.x(c.lock_from[k]), this.x(c.lock_to[k])];
       if (right - left < WIDE || right < 0 || left > this.timeline.width) return;
       const [top, height] = c.lock_queued[k] ? this.arrival(i) : this.run(i);
-      const colour = c.lock_queued[k] ? this.ink(i) : theme.paper;
-      this.fill(0.75, this.timeline.hatch("x", colour), [left, top, right - left, height]);
+      const [colour, from] = c.lock_queued[k] ? [this.ink(i), 0] : [theme.paper, 0.6 * height]; // below its name
+      this.fill(0.9, this.timeline.hatch("x", colour), [left, top + from, right - left, height - from]);
     });
   }
 

@@ -199,9 +199,74 @@ def test_a_limit_and_a_file_that_cannot_be_written_lose_nothing(sender) -> None:
     assert (len(record.spans), record.dropped) == (2, 3)
 
 
+CALLER = """\
+%%tritonmodel caller
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.set_max_batch_size(0)
+        config.add_input({"name": "IN", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.add_output({"name": "OUT", "data_type": "TYPE_FP32", "dims": [-1]})
+        return config
+
+    def execute(self, requests):
+        out = []
+        for request in requests:
+            tensor = pb_utils.get_input_tensor_by_name(request, "IN")
+            found = []
+            for name in ("sleeper", "napper"):
+                request = pb_utils.InferenceRequest(name, inputs=[tensor], requested_output_names=["OUT"])
+                found.append(request.exec())
+                assert not found[-1].has_error()
+            total = sum(pb_utils.get_output_tensor_by_name(each, "OUT").as_numpy() for each in found)
+            out.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", total)]))
+        return out
+""".replace("InferenceRequest(name,", "InferenceRequest(model_name=name,")
+
+
+def test_a_cell_says_why_and_which_calls_could_have_begun_earlier(sender) -> None:
+    sender(SLEEPER)
+    sender(SLEEPER.replace("sleeper", "napper"))
+    sender(CALLER)
+    shown = words(sender("%%blsprofile --into plain\n%bls caller IN=[1.0] -q").text)
+    assert "One request took" in shown
+    assert "`caller` waits for `sleeper`, then for `napper`: whether they need each other" in shown
+    assert sender("plain.record.ghosts").value == ()
+    shown = sender("%%blsprofile --overlap --into seen\n%bls caller IN=[1.0] -q --into answer")
+    assert "`caller` need not wait before it calls `napper`" in words(shown.text)
+    assert "could have run here" in shown.text
+    assert "could have run here" in shown.html
+    record = sender("seen.record").value
+    assert [span.kind for span in record.spans] == ["sync"] * 3
+    caller, napper = record.ghosts
+    assert (caller.span, napper.span) == (record.spans[0].id, record.spans[2].id)
+    assert napper.begin < record.spans[1].ended
+    assert sender('answer["OUT"].as_numpy().tolist()').value == [2.0]
+    shown = sender("%%blsprofile --beside plain\n%bls sleeper IN=[1.0] -q")
+    assert words(shown.text).count("In [") == 4  # the names, and a title above each timeline
+    assert "in one of the two only: caller, napper" in shown.text
+
+
+def test_a_cell_that_sends_several_kinds_has_a_row_for_each(sender) -> None:
+    sender(SLEEPER)
+    shown = sender(
+        "%%blsprofile\n%bls times IN=images -q\n%bls sleeper IN=[1.0] -q\n%bls sleeper IN=[1.0, 2.0] -q"
+    )
+    rows = [line.split()[:2] for line in shown.text.splitlines() if "at work in" in line]
+    assert {row[0] for row in rows} == {"sleeper,", "times"}
+    assert len(rows) == 3
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (
+            "--beside int",
+            "%%blsprofile: --beside: int is type, expected a profile, as %%blsprofile --into int",
+        ),
         ("--limt 3", "%%blsprofile: unknown option '--limt'; did you mean --limit?"),
         ("--limit 0", "%%blsprofile: --limit: got '0', expected a whole number from 1."),
         ("times", "%%blsprofile: got 'times', which is one word too many."),

@@ -107,7 +107,7 @@ def _row(head: doc.Piece, changed: ModelChange | EdgeChange, moved: str) -> doc.
         (f"±{ns(after.iqr / 2)}" if after.iqr else "", "num dim"),
         (_change(changed.duration), f"session-{verdict}" if verdict else "dim"),
         (waited if queue.before.median or queue.after.median else "", ""),
-        (moved, ""),
+        (moved, "session-remarks"),
     )
     return doc.Row([head, *(doc.Piece(said, text(said), kind) for said, kind in cells)])
 

@@ -74,10 +74,19 @@ def figures_document(
     top = Line([parts.name(name or "session"), Piece(ns(figures.wall), Html())])
     if not figures.requests:
         return Document([top, Words(parts.quiet(_NONE), indent="  ")], styles="session")
-    columns = [Column("model"), *(Column(head, how, what) for head, how, what in _COLUMNS)]
+    told = _rows(figures)
+    # On a narrow page there is no room for columns that say nothing.
+    keep = [i for i in range(len(_COLUMNS) - 1) if any(cells[i] for _, cells in told)]
+    columns = [Column("model"), *(Column(*_COLUMNS[i]) for i in (*keep, -1))]
     rows = [
-        Row([parts.name(model), *cells, Piece(remarks, text(remarks), cls="session-remarks")])
-        for model, (*cells, remarks) in _rows(figures)
+        Row(
+            [
+                parts.name(model),
+                *(cells[i] for i in keep),
+                Piece(cells[-1], text(cells[-1]), cls="session-remarks"),
+            ]
+        )
+        for model, cells in told
     ]
     table = Table("Models of the session", columns, rows, last="wrap")
     wrong = Warnings(errors, "error", "session-errors")

@@ -187,7 +187,8 @@ def _locks(pen: Pen, panel: Panel, tree: SpanTree, inks: dict[str, Ink]) -> None
         if panel.shows(i):
             top, height = panel.arrival(i) if wait.queued else panel.block(i)
             boxes = waits.setdefault(panel.session.spans[i].model, []) if wait.queued else turns
-            boxes += [(begin, top, end - begin, height) for begin, end in wait.pieces]
+            above = 0.0 if wait.queued else 0.6 * height  # where its name is
+            boxes += [(begin, top + above, end - begin, height - above) for begin, end in wait.pieces]
     if turns:
         pen.boxes(turns, Look("#ffffff", 0.8, LOCK))
     for model, boxes in waits.items():

@@ -1,10 +1,19 @@
 """One function for each thing that a model may do with a request. Each returns what `execute` answers."""
 
 import json
+import time
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 from parts import numbers
+
+
+def _rests(request):
+    """Give back X, 40 ms later, and one more."""
+    time.sleep(0.04)
+    x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+    return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", x + 1)])
+
 
 # --- how to answer ---
 

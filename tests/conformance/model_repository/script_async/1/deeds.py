@@ -82,3 +82,41 @@ async def streams_side_by_side(request):
         for words in sends
     ]
     return _report([[_told(response) for response in stream] for stream in await asyncio.gather(*calls)])
+
+
+# --- two pipelines, each in order and with calls together: `test_live_overlap.py` ---
+
+
+def _rest(x):
+    inputs = {"DO": np.array(["_rests"], np.object_), "X": x}
+    return _request("script", inputs, requested_output_names=["OUT"])
+
+
+def _out(response):
+    return pb_utils.get_output_tensor_by_name(response, "OUT").as_numpy()
+
+
+def _sum(*responses):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", sum(map(_out, responses)))])
+
+
+async def _pair_in_order(request):
+    x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+    return _sum(_rest(x).exec(), _rest(x).exec())
+
+
+async def _pair_together(request):
+    x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+    return _sum(*await asyncio.gather(_rest(x).async_exec(), _rest(x).async_exec()))
+
+
+async def _diamond_in_order(request):
+    x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+    first = _out(_rest(x).exec())
+    return _sum(_rest(first).exec(), _rest(first).exec())
+
+
+async def _diamond_together(request):
+    x = pb_utils.get_input_tensor_by_name(request, "X").as_numpy()
+    first = _out(await _rest(x).async_exec())
+    return _sum(*await asyncio.gather(_rest(first).async_exec(), _rest(first).async_exec()))
