@@ -30,7 +30,9 @@ def call_graph_text(graph: CallGraph, *, width: int = 100) -> str:
                 split += [f"callees {ns(edge.waiting)}"] if edge.waiting else []
                 split += [f"queued {ns(edge.queued)}"] if edge.queued else []
                 mark = "↻" if edge.cycle else "→"
-                rows.append([f"  {mark} {edge.callee}", _how(edge), ", ".join(split), _data(edge)])
+                callee = nodes.get(edge.callee)
+                named = f"{edge.callee} (a stub)" if callee is not None and callee.stub else edge.callee
+                rows.append([f"  {mark} {named}", _how(edge), ", ".join(split), _data(edge)])
     lines = text.table(rows, width=width, indent="", last="wrap", most=52)
     if any(e.cycle for e in graph.edges):
         lines.append("↻ is on a circle of calls")
