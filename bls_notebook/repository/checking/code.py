@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -167,7 +167,53 @@ class Code:
         """The requests that it makes."""
         dropped = {id(n.value) for scope in self._scopes for n in scope.nodes if isinstance(n, ast.Expr)}
         found = self._calls("InferenceRequest")
-        return tuple(_call(call, scope) for call, scope in found if id(call) not in dropped)
+        out: list[Call] = []
+        for each, scope in found:
+            if id(each) not in dropped:
+                made = _call(each, scope)
+                others = () if made.model else self._named_elsewhere(each, scope)
+                out += [replace(made, model=model, line=line, plain=False) for model, line in others] or [
+                    made
+                ]
+        return tuple(out)
+
+    def _named_elsewhere(self, call: ast.Call, scope: Names) -> list[tuple[str, int]]:
+        """The models of a request whose function is given their names, or finds one in an attribute."""
+        given = argument(call, "model_name", 4)
+        if (
+            isinstance(given, ast.Attribute)
+            and isinstance(given.value, ast.Name)
+            and given.value.id == "self"
+        ):
+            name = self._attributes.get(given.attr)
+            return [(name, call.lineno)] if name else []
+        if not isinstance(given, ast.Name) or not isinstance(scope.node, Function):
+            return []
+        names = [each.arg for each in (*scope.node.args.posonlyargs, *scope.node.args.args)]
+        if given.id not in names or scope.values(given.id) != [None]:
+            return []
+        out = []
+        for sent, outer in self._calls(scope.node.name):
+            place = names.index(given.id) - (names[0] == "self" and isinstance(sent.func, ast.Attribute))
+            text = outer.text(argument(sent, given.id, place))
+            if text:
+                out.append((text, sent.lineno))
+        return out
+
+    @cached_property
+    def _attributes(self) -> dict[str, str]:
+        """Attributes of self that are given one text, and nothing else anywhere."""
+        given: dict[str, set[str]] = {}
+        for scope in self._scopes:
+            for node in scope.nodes:
+                targets = [*node.targets] if isinstance(node, ast.Assign) else []
+                targets += [node.target] if isinstance(node, (ast.AnnAssign, ast.AugAssign)) else []
+                for target in targets:
+                    if isinstance(target, ast.Attribute) and isinstance(node, (ast.Assign, ast.AnnAssign)):
+                        given.setdefault(target.attr, set()).add(scope.text(node.value) or "")
+                    elif isinstance(target, ast.Attribute):
+                        given.setdefault(target.attr, set()).add("")
+        return {name: next(iter(texts)) for name, texts in given.items() if len(texts) == 1}
 
     def lines_with(self, pattern: str) -> list[int]:
         """Return the lines that have a pattern in them, comments aside."""

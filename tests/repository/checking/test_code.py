@@ -21,6 +21,19 @@ def call(arguments: str, sent: str = "exec()", after: str = "") -> str:
 
 START = "pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START"
 FITS = 'model_name="b", requested_output_names=["OUT"], inputs=[i]'
+SENDS = (
+    execute("x = self.send(NAME, request)", OUT)
+    + """
+    def send(self, model, request):
+        i = self.of(request)
+        return pb_utils.InferenceRequest(model_name=model, requested_output_names=["OUT"], inputs=i).exec()
+"""
+)
+KEPT = (
+    call(FITS.replace('"b"', "self.callee"))
+    .replace("    def execute", "    def initialize(self, args): self.callee = 'bb'\n    def execute")
+    .replace("request in requests:\n", "request in requests:\n", 1)
+)
 INITIALIZES = (
     execute(READ, OUT)
     .replace(
@@ -56,6 +69,11 @@ CASES = [
     (CONFIG, call(FITS), {}),
     (CONFIG, call(FITS.replace('"b"', '"bb"')), {"callee-missing": 10}),
     (CONFIG, call(FITS.replace('"b"', "self.name")), {}),
+    (CONFIG, SENDS.replace("NAME", '"bb"'), {"callee-missing": 8}),
+    (CONFIG, SENDS.replace("NAME", '"a"'), {"callee-cycle": 8}),
+    (CONFIG, SENDS.replace("NAME", "self.chosen"), {}),
+    (CONFIG, KEPT, {"callee-missing": 11}),
+    (CONFIG, KEPT.replace("self.callee = ", "self.callee = args or "), {}),
     (CONFIG, call(FITS + ", model_version=2"), {"callee-version": 10}),
     (CONFIG, call(FITS.replace('["OUT"]', '["NO"]')), {"callee-output": 10}),
     (CONFIG, call(FITS.replace("[i]", "[]")), {"callee-input-lacking": 10}),
