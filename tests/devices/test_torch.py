@@ -81,6 +81,14 @@ def test_what_a_model_puts_on_top_is_taken_away(simulated: Kit) -> None:
     assert torch.zeros(1).device.type == torch.get_default_device().type == "cpu"
 
 
+def test_what_is_the_notebooks_own_stays(simulated: Kit) -> None:
+    with torch.device("meta"):
+        with OwnGPU().current():
+            torch._C._pop_torch_function_stack()
+        assert torch.zeros(1).is_meta
+    assert torch._C._len_torch_function_stack() == 0
+
+
 def test_the_default_device_is_a_models_own(simulated: Kit) -> None:
     one, two = OwnGPU(), OwnGPU()
     with one.current():

@@ -295,6 +295,10 @@ _ANSWERS: Sequence[tuple[re.Pattern[str], Answer]] = [
             _says("send requests in `execute`; in the notebook by %bls, `repo.infer(...)` or a %%bls cell"),
         ),
         (
+            r"Expected all tensors to be on the same device",
+            _says("move one to where the other is: `tensor.to(other.device)`"),
+        ),
+        (
             r"Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available",
             _says("simulate a GPU, `%config BLSNotebook.simulated_gpus = 1`, and reload the model"),
         ),

@@ -165,7 +165,6 @@ def _rng_state(device: Any = "cuda") -> Any:
 
 CUDA: dict[str, Callable[..., Any]] = {
     "_exchange_device": exchange_device,
-    "_lazy_init": _nothing,
     "_maybe_exchange_device": exchange_device,
     "can_device_access_peer": _no,
     "current_device": _current,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from bls_notebook.devices.simulated import entering
 from bls_notebook.devices.simulated.sharing import finders
@@ -41,8 +41,11 @@ class ModeSwitch:
 
     def off(self) -> None:
         """Take the mode away, and what the model has put on top of it."""
-        while torch._C._len_torch_function_stack() and torch._C._pop_torch_function_stack() is not self._mode:
-            pass
+        if (
+            self._mode in _get_current_function_mode_stack()
+        ):  # else the model has taken away what is not its own
+            while torch._C._pop_torch_function_stack() is not self._mode:
+                pass
 
 
 def install() -> None:
