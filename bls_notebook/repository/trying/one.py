@@ -207,7 +207,7 @@ class Loading:
         name = plan.name
         pipeline = plan.fetches and bool(plan.named)  # what calls nobody has a stub that serves as well
         try:
-            with Deadline(self._seconds) as deadline, byte_tokenizers(pipeline) as bytes_for:
+            with byte_tokenizers(pipeline) as bytes_for, Deadline(self._seconds) as deadline:
                 self._repository.load(name)
             if bytes_for:
                 stood_in = f"single bytes stand in for the tokenizer {', '.join(bytes_for)}"

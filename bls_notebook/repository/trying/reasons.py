@@ -202,7 +202,12 @@ def _beside(module: str, folder: Path, top: Path) -> Path | None:
     """The folder of a project that a module lies in, looked for from the model upwards."""
     for place in (folder, *folder.parents):
         for inside in (place, place / "src", place / "lib"):
-            if (inside / f"{module}.py").is_file() or (inside / module / "__init__.py").is_file():
+            folders = inside / module  # often without an __init__.py
+            if (
+                (inside / f"{module}.py").is_file()
+                or any(folders.glob("*.py"))
+                or any(folders.glob("*/*.py"))
+            ):
                 return inside
         if place == top:
             return None

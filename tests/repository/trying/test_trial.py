@@ -101,11 +101,14 @@ def test_ensembles_keep_their_steps(trying: Any, tmp_path: Path) -> None:
         ("raise OSError('We couldn\\'t connect to https://huggingface.co')", "from the network", "reload"),
         ("raise ValueError('oops <b>')", "oops <b>", "mend it"),
         ("import helpers_of_mine", "which lies in", "sys.path.insert(0, "),
+        ("import parts_of_mine.part", "which lies in", "sys.path.insert(0, "),
     ],
 )
 def test_why_and_what_to_type(trying: Any, tmp_path: Path, line: str, why: str, remedy: str) -> None:
     (tmp_path / "project" / "src").mkdir(parents=True)
     (tmp_path / "project" / "src" / "helpers_of_mine.py").write_text("")
+    (tmp_path / "project" / "parts_of_mine").mkdir()
+    (tmp_path / "project" / "parts_of_mine" / "part.py").write_text("")
     models = tmp_path / "project" / "models"
     put(models, "broken", PYTHON, {"1/model.py": f"{line}\n{DOUBLES}"})
     repository, rows = trying(tmp_path / "project")
