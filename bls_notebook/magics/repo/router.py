@@ -20,7 +20,7 @@ from .verb import Verb
 VERBS: dict[str, Verb] = {
     v.name: v
     for v in (
-        *(TRY, LIST, LOAD, UNLOAD, RELOAD, CHECK, CONFIG, STATS, METRICS, DEVICES, WATCH, USE, CLEAR),
+        *(LIST, TRY, LOAD, UNLOAD, RELOAD, CHECK, CONFIG, STATS, METRICS, DEVICES, WATCH, USE, CLEAR),
         EXPORT,
     )
 }
