@@ -61,6 +61,7 @@ def test_a_run_is_compared_with_what_was_predicted() -> None:
     unconfirmed = tuning(measured=Walls(244 * MS, 240 * MS), confirmed=False, pbtxt=())
     assert "8 requests at once took 240 ms, not the 82 ms that was predicted" in unconfirmed.sentence
     assert "Leave the setting as it is." in unconfirmed.advice[-1]
+    assert "enough" not in render(unconfirmed).text
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,8 @@ def tuning_document(tuning: Tuning, *, widget: Any = None) -> Document:
     if not tuning.models:
         return Document(blocks, styles="session figure")
     blocks.append(Tiles(_figures(tuning)))
-    blocks.append(_table(tuning))
+    if tuning.confirmed or tuning.problem or tuning.pbtxt:
+        blocks.append(_table(tuning))
     if tuning.less:
         blocks.append(_less(tuning))
     if tuning.then is not None:

@@ -346,7 +346,10 @@ def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
         problem=problem,
         verdict=why or found.verdict,
         runs=workload.told.done,
+        # Nor what was predicted with it, of smaller settings and for a server.
         pbtxt=found.pbtxt if keep else (),
+        less=found.less if keep else (),
+        model_analyzer=found.model_analyzer if keep else "",
     )
     return replace(found, sentence=sentence(found), advice=advice(found))
 

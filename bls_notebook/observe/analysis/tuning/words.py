@@ -43,7 +43,7 @@ def sentence(found: Tuning) -> str:
 
 def advice(found: Tuning) -> tuple[str, ...]:
     """Return what else there is to know."""
-    return tuple(_advice(found))
+    return tuple(each.strip() for each in _advice(found) if each.strip())
 
 
 def _advice(found: Tuning) -> Iterator[str]:
@@ -60,12 +60,13 @@ def _advice(found: Tuning) -> Iterator[str]:
     leave = "" if found.pbtxt else " Leave the setting as it is."
     if found.models and found.verdict.cause == "contention":
         yield f"{found.verdict.sentence} {found.verdict.advice}{leave}"
-    elif not found.confirmed and not found.problem and not found.verdict.note:
-        yield (
+    elif not found.confirmed and not found.problem:
+        shared = (
             "What one request after the other does not show limits it: something that instances share (a "
             "lock, a connection, the bandwidth of memory), or sending so many at once."
-            f"{leave}"
         )
+        # Beside other programs nothing can be told of the models.
+        yield ("" if found.verdict.note else shared) + leave
     here, there = found.predicted, found.on_server
     differs = [m for m in found.models if m.on_server != m.found]
     if found.models and differs and there.found * _WORTH < here.found:
