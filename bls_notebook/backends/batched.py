@@ -16,6 +16,7 @@ import numpy as np
 
 from bls_notebook.devices.errors import DeviceError
 from bls_notebook.devices.moves import to_gpu
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.visible import encodable
 from bls_notebook.pb_utils.errors import ErrorCode, TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -66,7 +67,7 @@ class BatchedInstance(ABC):
             try:
                 feed = self._fed(request)
             except RefusedError as error:
-                responses[i] = _failed(error)
+                responses[i] = self._failed(error)
                 continue
             # Without a batch dimension there is nothing to join along.
             joins = self._batching and len(requests) > 1
@@ -102,7 +103,7 @@ class BatchedInstance(ABC):
                 for start, end in zip([0, *ends], ends, strict=False)
             ]
         except RefusedError as error:
-            return [_failed(error) for _ in feeds]
+            return [self._failed(error) for _ in feeds]
 
     def _check_rows(self, names: list[str], results: Sequence[Any], rows: int) -> None:
         for name, result in zip(names, results, strict=True):
@@ -125,6 +126,11 @@ class BatchedInstance(ABC):
                 raise RefusedError(f"model '{self.name}': its outputs: {error}") from error
         return InferenceResponse(tensors)
 
+    def _failed(self, why: RefusedError) -> InferenceResponse:
+        error = TritonError(encodable(str(why)), why.code)
+        error._origin = ErrorRecord(error._message, why.code.name, (self.name,))  # it was run, and failed
+        return InferenceResponse([], error)
+
 
 def _shape(value: Any) -> tuple[int, ...]:
     return (len(value),) if isinstance(value, list) else tuple(value.shape)
@@ -132,7 +138,3 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 def _rows(feed: dict[str, Any]) -> int:
     return next((_shape(each)[0] for each in feed.values()), 1)
-
-
-def _failed(error: RefusedError) -> InferenceResponse:
-    return InferenceResponse([], TritonError(encodable(str(error)), error.code))

@@ -294,6 +294,8 @@ def test_an_error_of_forward_reaches_the_callers_caller(repo: bls.ModelRepositor
     assert error is not None
     assert "PyTorch execute failure: " in error.message()
     assert "no <b>such</b> thing" in error.message()
+    assert error._origin is not None
+    assert (error._origin.chain, error._origin.stage) == (("caller", "m"), "")
 
 
 # -- errors of requests --------------------------------------------------------------------------------------
