@@ -39,6 +39,18 @@ def test_use_load_unload(cells, folder: Path) -> None:
     assert "'disk' was not loaded" in cells("%tritonrepo unload disk").text
 
 
+def test_check_says_what_will_bite(cells, folder: Path) -> None:
+    cells(f"%tritonrepo use {folder}")
+    shown = cells("%tritonrepo check broken")
+    assert shown.value.models == ("broken",)
+    assert shown.value.bites
+    assert "1 model checked" in shown.text
+    assert "why: " in shown.text
+    assert set(shown.bundles[0]) == {"text/plain", "text/html"}
+    assert "nothing that bites" in cells("%tritonrepo check disk").text
+    assert isinstance(cells("%tritonrepo check nope").error, bls.ModelNotFoundError)
+
+
 def test_use_with_a_folder_of_backends(cells, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     cells(f"%tritonrepo use {folder} --backend-directory {tmp_path}")

@@ -53,7 +53,7 @@ def package_findings(
     if any(each.config.backend in _OTHER_IMAGES for each in others.values()) or code.mentions("sys.path"):
         return
     lacking: dict[str, int] = {}
-    beside = model.folder.parent
+    beside = model.folder.parent if model.place is None else Path.cwd()
     if beside not in built:
         built[beside] = _build_texts(beside)
     for name, line in imports(code).items():
@@ -126,4 +126,6 @@ def _build_texts(folder: Path) -> str:
                     texts.append(file.read_text(encoding="utf-8", errors="replace").lower())
             except OSError:
                 continue
+        if (place / ".git").exists():  # what is around it is somebody else's
+            break
     return "\n".join(texts)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from .conftest import CONFIG, Check, codes, execute, model
+from .conftest import CONFIG, Check, codes, execute, model, write
 
 BATCHING = CONFIG + "max_batch_size: 8\n"
 DECOUPLED = CONFIG + "model_transaction_policy { decoupled: true }\n"
@@ -194,8 +196,13 @@ def test_steps_of_an_ensemble(check: Check) -> None:
     assert "non-existing input X" in found.what
 
 
-def test_packages_that_a_file_beside_the_models_brings(check: Check) -> None:
+def test_packages_that_a_file_beside_the_models_brings(check: Check, tmp_path: Path) -> None:
     files = model("a", CONFIG, "import rarely_used, cv2\n" + execute(READ, OUT))
     assert "rarely_used, cv2" in check(files)[0].what
     found = check({**files, "Dockerfile": "RUN pip install rarely-used==1 opencv-python"})
     assert found == []
+    (tmp_path / ".git").mkdir()
+    write(tmp_path.parent, {"requirements.txt": "another_package"})
+    assert codes(check(model("a", CONFIG, "import another_package\n" + execute(READ, OUT)))) == [
+        "package-missing"
+    ]
