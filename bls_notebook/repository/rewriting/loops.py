@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .effects import CALLS, Effects
-from .names import Function, Module, within_body
+from .names import Function, Module, goes_again, within_body
 from .together import Together
 from .units import Block, Member, Piece, Unit, answer_of
-
-_AGAIN = frozenset(["range", "enumerate", "zip", "list", "tuple", "sorted", "dict", "reversed"])
 
 
 @dataclass(eq=False)
@@ -53,7 +51,11 @@ class Loops:
         continues = any(how == "continue" for u in loop.front for _, how in u.effects.exits)
         needs = [n for m in loop.members for n in m.needs]
         changed = any(u.effects.writes & targets for u in (*loop.front, *needs))
-        loop.again = not (continues or changed) and set(loop.held) <= targets and self._twice(statement.iter)
+        loop.again = (
+            not (continues or changed)
+            and set(loop.held) <= targets
+            and goes_again(statement.iter, self._function)
+        )
         loop.alone = not (
             loop.front or needs or len(loop.members) > 1 or self._read_after(statement, targets)
         )
@@ -124,37 +126,6 @@ class Loops:
         inside = {id(n) for n in ast.walk(statement)}
         every = (n for n in within_body(self._function.node) if isinstance(n, ast.Name) and n.id in names)
         return any(isinstance(n.ctx, ast.Load) and id(n) not in inside for n in every)
-
-    def _twice(self, node: ast.expr) -> bool:
-        """Whether an expression gives the same again when it is asked for twice."""
-        if isinstance(node, (ast.List, ast.Tuple, ast.ListComp, ast.Constant)):
-            return True
-        if isinstance(node, ast.Call):
-            plain = isinstance(node.func, ast.Name) and node.func.id in _AGAIN and not node.keywords
-            named = isinstance(node.func, ast.Name) and node.func.id not in self._function.locals
-            ranged = isinstance(node.func, ast.Name) and node.func.id == "range"
-            return plain and named and (ranged or all(map(self._twice, node.args)))
-        if not isinstance(node, ast.Name):
-            return False
-        if node.id == "requests" and node.id in self._function.parameters:
-            return True
-        values = [
-            n.value
-            for n in within_body(self._function.node)
-            if isinstance(n, ast.Assign)
-            and any(isinstance(t, ast.Name) and t.id == node.id for t in n.targets)
-        ]
-        stores = sum(
-            isinstance(n, ast.Name) and n.id == node.id and not isinstance(n.ctx, ast.Load)
-            for n in within_body(self._function.node)
-        )
-        lists = all(not isinstance(v, ast.Name) and not _lazy(v) and self._twice(v) for v in values)
-        return bool(values) and stores == len(values) and lists and node.id not in self._function.parameters
-
-
-def _lazy(node: ast.expr) -> bool:
-    lazy = {"zip", "enumerate", "reversed"}
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in lazy
 
 
 def _names(found: set[str]) -> set[str]:

@@ -12,6 +12,7 @@ from bls_notebook.backends.python import CLASS_NAME
 
 Def = ast.FunctionDef | ast.AsyncFunctionDef
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_AGAIN = frozenset({"range", "enumerate", "zip", "list", "tuple", "sorted", "dict", "reversed"})
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -135,3 +136,33 @@ def _once(body: list[ast.stmt], method: bool) -> dict[str, Function]:
                 n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
             )
     return {n.name: Function(n, method) for n in body if isinstance(n, SCOPES[:2]) and names[n.name] == 1}
+
+
+def goes_again(node: ast.expr, function: Function) -> bool:
+    """Whether an expression gives the same again when a loop goes through it twice."""
+    if isinstance(node, (ast.List, ast.Tuple, ast.ListComp, ast.Constant)):
+        return True
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return node.value.id == function.self_name != ""
+    if isinstance(node, ast.Call):
+        name = node.func.id if isinstance(node.func, ast.Name) and not node.keywords else ""
+        known = name in _AGAIN and name not in function.locals
+        return known and (name == "range" or all(goes_again(each, function) for each in node.args))
+    if not isinstance(node, ast.Name):
+        return False
+    if node.id == "requests" and node.id in function.parameters:
+        return True
+    uses = [n for n in within_body(function.node) if isinstance(n, ast.Name) and n.id == node.id]
+    values = [
+        n.value
+        for n in within_body(function.node)
+        if isinstance(n, ast.Assign) and any(isinstance(t, ast.Name) and t.id == node.id for t in n.targets)
+    ]
+    stores = sum(not isinstance(n.ctx, ast.Load) for n in uses)
+    lists = all(not isinstance(v, ast.Name) and not _lazy(v) and goes_again(v, function) for v in values)
+    return bool(values) and stores == len(values) and lists and node.id not in function.parameters
+
+
+def _lazy(node: ast.expr) -> bool:
+    lazy = {"zip", "enumerate", "reversed"}
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in lazy

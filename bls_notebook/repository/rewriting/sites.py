@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .effects import Effects, Reader
-from .names import COMPREHENSIONS, SCOPES, Function, Module, within_body
+from .names import COMPREHENSIONS, SCOPES, Function, Module, goes_again, within_body
 
 _EAGER = frozenset(["list", "tuple", "sum", "sorted", "set", "frozenset", "max", "min"])
 _CALLED_BY_TRITON = frozenset(["initialize", "finalize", "auto_complete_config", "is_ready"])
@@ -33,6 +33,7 @@ class Site:
     many: bool = False
     repeated: bool = False  # it is one of the elements of another
     parent: ast.AST | None = None
+    inner: ast.expr | None = None  # of a comprehension: what waits in each element
     keeps_order: bool = False
     stand_in: str = ""  # the name that it is replaced by, where it is sent with others
 
@@ -117,12 +118,39 @@ def _is_request(node: ast.expr, function: Function) -> bool:
         return ast.unparse(node.func).endswith("InferenceRequest")
     if not isinstance(node, ast.Name):
         return False
-    values = [
-        n.value
-        for n in within_body(function.node)
-        if isinstance(n, ast.Assign) and any(isinstance(t, ast.Name) and t.id == node.id for t in n.targets)
+    body = [*within_body(function.node)]
+    held = [
+        n.iter for n in body if isinstance(n, (ast.For, ast.comprehension)) and _is_named(n.target, node.id)
     ]
-    return bool(values) and all(isinstance(v, ast.Call) and _is_request(v, function) for v in values)
+    values = _values_of(node.id, body)
+    made = all(isinstance(v, ast.Call) and _is_request(v, function) for v in values)
+    return bool(values or held) and made and all(_are_requests(each, function, body) for each in held)
+
+
+def _are_requests(node: ast.expr, function: Function, body: list[ast.AST]) -> bool:
+    if isinstance(node, ast.Name):
+        values = _values_of(node.id, body)
+        return (
+            bool(values)
+            and not any(isinstance(v, ast.Name) for v in values)
+            and all(_are_requests(v, function, body) for v in values)
+        )
+    each = (
+        [node.elt]
+        if isinstance(node, ast.ListComp)
+        else node.elts
+        if isinstance(node, (ast.List, ast.Tuple))
+        else []
+    )
+    return bool(each) and all(isinstance(e, ast.Call) and _is_request(e, function) for e in each)
+
+
+def _values_of(name: str, body: list[ast.AST]) -> list[ast.expr]:
+    return [n.value for n in body if isinstance(n, ast.Assign) and any(_is_named(t, name) for t in n.targets)]
+
+
+def _is_named(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _sites_of(
@@ -132,6 +160,7 @@ def _sites_of(
     sending: set[Function],
     parents: dict[ast.AST, ast.AST],
 ) -> Iterator[Site]:
+    calls_of_own = {c for c in _calls(function) if sites.module.function_of(c.func, function) in sending}
     for call in _calls(function):
         own = sites.module.function_of(call.func, function)
         parent = parents[call]
@@ -147,25 +176,40 @@ def _sites_of(
             continue  # a coroutine for somebody else
         site = Site(node, call, function, parent=parent)
         yield site
-        outer = _comprehension(node, parent, parents)
+        outer = _comprehension(node, function, sites.reader.sends | calls_of_own, parents)
         if outer is not None:
             site.repeated = True
-            yield Site(outer, call, function, many=True, parent=parents[outer])
+            yield Site(outer, call, function, many=True, parent=parents[outer], inner=node)
 
 
-def _comprehension(node: ast.expr, parent: ast.AST, parents: dict[ast.AST, ast.AST]) -> ast.expr | None:
-    """The comprehension of which an expression is each element; None where it is not, or not at once."""
-    if not isinstance(parent, (ast.ListComp, ast.GeneratorExp)) or parent.elt is not node:
+def _comprehension(
+    node: ast.expr, function: Function, others: set[ast.Call], parents: dict[ast.AST, ast.AST]
+) -> ast.expr | None:
+    """The comprehension that has an expression in each element, and can wait for all of them at once."""
+    child: ast.AST = node
+    above = parents[child]
+    while isinstance(above, (ast.Call, ast.Attribute, ast.Subscript, ast.BinOp, ast.UnaryOp, ast.keyword)):
+        child, above = above, parents[above]
+    element = above.value if isinstance(above, ast.DictComp) else getattr(above, "elt", None)
+    if not isinstance(above, (ast.ListComp, ast.GeneratorExp, ast.DictComp)) or element is not child:
         return None
-    if any(g.is_async for g in parent.generators):
+    if any(g.is_async for g in above.generators) or len(others & {*ast.walk(above)}) > 1:
         return None
-    if isinstance(parent, ast.ListComp):
-        return parent
-    taker = parents[parent]
-    if isinstance(taker, ast.Call) and taker.args == [parent] and not taker.keywords:
+    targets = {n.id for g in above.generators for n in ast.walk(g.target) if isinstance(n, ast.Name)}
+    inner = {*ast.walk(node)}
+    beside = {n.id for n in ast.walk(child) if isinstance(n, ast.Name) and n not in inner}
+    if beside & targets:
+        return None
+    if isinstance(above, ast.DictComp):
+        again = all(goes_again(g.iter, function) for g in above.generators)
+        return above if child is node and again else None
+    if isinstance(above, ast.ListComp):
+        return above
+    taker = parents[above]
+    if isinstance(taker, ast.Call) and taker.args == [above] and not taker.keywords:
         eager = isinstance(taker.func, ast.Name) and taker.func.id in _EAGER
         joins = isinstance(taker.func, ast.Attribute) and taker.func.attr == "join"
-        return parent if eager or joins else None
+        return above if eager or joins else None
     return None
 
 

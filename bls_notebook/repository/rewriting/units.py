@@ -117,6 +117,9 @@ def _taken_apart(
     rest = sites.reader.of([statement], function, whole)
     outermost = [s for s in own if not any(s is not o and s.node in {*ast.walk(o.node)} for o in own)]
     rest.reads |= {answer_of(s) for s in outermost}
+    for unit in units:
+        if unit.site is not None and unit.site.many:  # what it does with each answer
+            rest.reads |= unit.effects.reads
     last = Unit(statement, rest, always=_always(statement))
     if len(outermost) == 1:
         site = outermost[0]

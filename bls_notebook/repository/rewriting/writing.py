@@ -63,15 +63,14 @@ class Writer:
         text = self._text
         for site in sorted(sites, key=lambda s: _length(text.span(s.node))):
             start, end = text.span(site.node)
-            if site.many:
-                self._calls[site] = self._many(site)
-                shown = site.stand_in or f"await {self._calls[site]}"
-                text.edit((start, end), f"({shown})" if isinstance(site.node, ast.GeneratorExp) else shown)
-                continue
             called = site.call.func
             if isinstance(called, ast.Attribute) and called.attr == "exec":
                 stop = text.span(called)[1]
                 text.edit((stop - len("exec"), stop), "async_exec")
+            if site.many:
+                shown = self._many(site)
+                text.edit((start, end), f"({shown})" if isinstance(site.node, ast.GeneratorExp) else shown)
+                continue
             self._calls[site] = text.render(*text.span(site.call), inner=True)
             if site.stand_in:
                 text.edit((start, end), site.stand_in)
@@ -84,13 +83,29 @@ class Writer:
             # else it is awaited already
 
     def _many(self, site: Site) -> str:
+        """What a comprehension becomes: its own list, or one made of what was gathered."""
         text, node = self._text, site.node
-        assert isinstance(node, (ast.ListComp, ast.GeneratorExp))
+        assert isinstance(node, (ast.ListComp, ast.GeneratorExp, ast.DictComp))
+        assert site.inner is not None
         start, end = text.span(node)
-        first, last = text.span(node.elt)
+        element = node.value if isinstance(node, ast.DictComp) else node.elt
+        first, last = text.span(element)
         call = text.render(*text.span(site.call), inner=True)
-        between, tail = text.render(start + 1, first), text.render(last, end - 1)
-        return f"asyncio.gather(*[{between.lstrip()}{call}{tail.rstrip()}])"
+        tail = text.render(last, end - 1).rstrip()
+        if isinstance(node, ast.DictComp) or element is not site.inner:
+            tail = f" {tail.lstrip(') ')}"
+            between = ""
+        else:
+            between = text.render(start + 1, first).lstrip()
+        self._calls[site] = f"asyncio.gather(*[{between}{call}{tail}])"
+        answers = site.stand_in or f"await {self._calls[site]}"
+        if isinstance(node, ast.DictComp):
+            return f"dict(zip([{text.render(*text.span(node.key))}{tail}], {answers}))"
+        if element is site.inner:
+            return answers
+        each = self.fresh("each")
+        text.edit(text.span(site.inner), each)
+        return f"[{text.render(first, last)} for {each} in {answers}]"
 
     def list_of(self, node: ast.GeneratorExp) -> None:
         """Write a generator expression as a list: nothing can be awaited in it."""

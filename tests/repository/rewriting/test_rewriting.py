@@ -171,6 +171,19 @@ def test_a_request_that_is_made_anew_is_sent_first() -> None:
             "return await asyncio.gather(*[self.ask('a', x) for x in requests])",
         ),
         (
+            "return [{m: self.ask(m, 1) for m in self.names}, [self.ask(m, 1)[0] * 2 for m in (1, 2)]]\n",
+            "answer_1, answer_2 = await asyncio.gather(\n"
+            "    asyncio.gather(*[self.ask(m, 1) for m in self.names]),\n"
+            "    asyncio.gather(*[self.ask(m, 1) for m in (1, 2)]),\n)\n"
+            "return [dict(zip([m for m in self.names], answer_1)), [each[0] * 2 for each in answer_2]]",
+        ),
+        (
+            "rs = [pb_utils.InferenceRequest(inputs=[x]) for x in requests]\n"
+            "return [sum(r.exec() for r in rs)]\n",
+            "rs = [pb_utils.InferenceRequest(inputs=[x]) for x in requests]\n"
+            "return [sum(await asyncio.gather(*[r.async_exec() for r in rs]))]",
+        ),
+        (
             "return [np.stack(list(self.ask('a', x) for x in requests))]\n",
             "return [np.stack(list(await asyncio.gather(*[self.ask('a', x) for x in requests])))]",
         ),
