@@ -22,6 +22,7 @@ from bls_notebook.observe.records.profiles.spans import LockHeld
 
 _PAUSE = 3_000_000  # ns between two looks
 _LATE = 0.6  # of the time after which a thread that wants the lock asks for it
+_COMPUTED = 0.1  # of that time, at least, by the process: else the machine stood still
 _MOST = 10_000  # times that are kept
 _WORKED = 0.02  # of the time that the lock was held: who has less took no turns
 _TASKS = Path("/proc/self/task")
@@ -62,7 +63,7 @@ class LockProbe:
                     return
                 now = perf_counter_ns()
                 late = now - begun - _PAUSE - (_schedstat(own)[1] - waited)
-                if late < late_from or 2 * (process_time_ns() - used) < late:
+                if late < late_from or process_time_ns() - used < _COMPUTED * late:
                     turns = None
                 elif turns is None:
                     turns = _Turns(now - late)

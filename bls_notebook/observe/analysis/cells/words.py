@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 from bls_notebook.observe.analysis.cells.parts import shares
 from bls_notebook.observe.analysis.span_tree import SpanTree
@@ -138,13 +139,20 @@ def _one_after_the_other(session: SessionData) -> str:
         if not execution or len(calls) < 2:
             continue
         caller = tree.members[execution][0]
-        mine = [c for c in calls if c.kind == "sync" and c.ran]
+        mine = [c for c in calls if c.kind in ("sync", "async") and c.ran]
+        in_turn = all(one.ended <= after.sent for one, after in pairwise(mine))
         saved = sum(c.duration for c in mine) - max((c.duration for c in mine), default=0)
-        if len(mine) == len(calls) and saved > _MUCH * caller.duration and (best is None or saved > best[0]):
+        alone = len(mine) == len(calls) and in_turn
+        if alone and saved > _MUCH * caller.duration and (best is None or saved > best[0]):
             best = saved, caller, mine
     if best is None:
         return ""
     saved, caller, mine = best
+    if any(call.kind == "async" for call in mine):
+        return (
+            f"`{caller.model}` awaits {called(mine)}: if they do not need each other, asyncio.gather of them "
+            f"may save up to {time_of(saved)}."
+        )
     return (
         f"`{caller.model}` waits for {called(mine)}: whether they need each other is told by `%blsprofile "
         f"{caller.model} … --overlap`, or `%%blsprofile --overlap` here; it may save up to {time_of(saved)}."
