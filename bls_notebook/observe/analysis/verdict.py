@@ -37,6 +37,7 @@ from bls_notebook.observe.visible import spoken
 
 COUNTS = (1, 2, 4)
 LITTLE = 300_000  # ns of a request: below, sending and switching tasks is a large part of it
+_CACHED = 1_000_000  # ns of a request whose calls were answered by the cache: nothing else took long
 GAIN = WORTH  # what a change has to bring
 NEAR = 0.8  # of the best possible: near it
 DISTURBED = 0.1  # of its processor time: so long it waited for others who had the processors
@@ -301,8 +302,10 @@ class Case:
         cached = self.cached.spans
         if cached and not cached[0].parent:
             return "cached", key_of(cached[0])
+        if cached and self._each() < _CACHED:  # what is left is the way to them
+            return "cached", key_of(cached[0])
         if self._each() < LITTLE and speedup < 1.5:
-            return ("cached", key_of(cached[0])) if cached else ("little", root)
+            return "little", root
         bound = max(self.python, self.own_cpu)
         now = max(self._queues(self.capacity), bound)
         contended = contention(self.sequential, self.gathered, self.measured, now)
