@@ -176,7 +176,9 @@ class ModelRow {
     const serves = row.state === "READY" || row.state === "UNLOADING";
     this.top.style.setProperty("--light", row.ink[0]);
     this.top.style.setProperty("--dark", row.ink[1]);
-    this.state.textContent = this.state.title = row.state;
+    const stub = row.state === "READY" && row.reason.startsWith("stub: ");
+    this.state.textContent = stub ? `${row.state} · stub` : row.state;
+    this.state.title = stub ? row.reason : row.state;
     this.state.className = `bls-watch-state bls-watch-${row.state.toLowerCase()}`;
     const few = row.instances <= SQUARES;
     while (few && this.squares.childElementCount < row.instances) this.squares.append(make("i"));

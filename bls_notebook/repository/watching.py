@@ -146,7 +146,7 @@ class Watch:
             record.name,
             record.version,
             record.state,
-            record.reason,
+            f"stub: {record.stub}" if record.stub else record.reason,
             instances=len(model.instances),
             busy=sum(each.holder is not None or bool(each.serving) for each in model.instances),
             queue=model.scheduler.pending,

@@ -273,6 +273,7 @@ def test_try_runs_a_repository_and_says_what_to_type_next(cells, tmp_path: Path)
     assert "stub: went through a stub: resize" in " ".join(many.text.split())
     assert "stub" in cells("%tritonrepo list").text
     assert "stub" in cells("%blsinspect resize").text
+    assert "READY stub" in cells("%tritonrepo watch").text
     for wrong, words in (
         ("--latency resize", "expected MODEL=TIME, such as resize=5ms"),
         ("--latency resize=x", "expected a time such as 5ms"),

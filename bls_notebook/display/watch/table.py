@@ -6,7 +6,7 @@ from time import localtime, strftime
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.html import prose, tag
+from bls_notebook.display.html import join, prose, tag
 from bls_notebook.display.records.devices import devices_document
 from bls_notebook.display.units import count
 from bls_notebook.observe.records.devices import DeviceTable
@@ -45,9 +45,11 @@ def _row(model: ModelNow) -> doc.Row:
     if model.state != "READY":
         reason = doc.Piece(model.reason, tag("span", prose(model.reason), cls="dim"), cls="wrap", wide=6)
         return doc.Row([name, parts.state(model), reason])
+    state, marks = parts.state(model), parts.stub(model.reason if model.reason.startswith("stub: ") else "")
+    shown = [state, *marks]
     return doc.Row([
         name,
-        parts.state(model),
+        doc.Piece(" ".join(each.text for each in shown), join(*(each.html for each in shown), by=" ")),
         f"{model.busy:,} of {model.instances:,}" if model.instances else "",
         f"{model.queue:,}",
         f"{model.answered:,}",

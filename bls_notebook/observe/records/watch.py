@@ -12,10 +12,10 @@ from bls_notebook.observe.records.plain import Record
 class ModelNow(Record):
     """One version of a model at one moment.
 
-    ``state`` and ``reason`` are those of `ModelRecord`; ``busy`` of its ``instances`` run something,
-    ``queue`` requests wait for one. ``answered`` and ``failed`` count requests since it was loaded, ``rate``
-    and ``errors`` are the same a second, lately. ``p50`` and ``p99`` are of the latencies (ns) of the
-    requests that were answered since the look before, None where there were none.
+    ``state`` and ``reason`` are those of `ModelRecord` (``stub: why`` where one answers); ``busy`` of its
+    ``instances`` run something, ``queue`` requests wait for one. ``answered`` and ``failed`` count requests
+    since it was loaded, ``rate`` and ``errors`` are the same a second, lately. ``p50`` and ``p99`` are of the
+    latencies (ns) of the requests that were answered since the look before, None where there were none.
     """
 
     name: str

@@ -220,7 +220,10 @@ class Loading:
                 return reasons.too_slow(name, self._seconds)
             given = {} if plan.config is None else plan.config.parameters
             parameters = {key: given[key].string_value for key in given}
-            reason = reasons.of_error(name, error, plan.folder, self._top, _gpus(), parameters)
+            try:
+                reason = reasons.of_error(name, error, plan.folder, self._top, _gpus(), parameters)
+            except Exception:  # an exception of a model's may answer anything
+                reason = Reason(first_line(str(error)), f"mend it, then `{reasons.again(name)}`", "error")
             pointers = pointers_in(plan.folder) if reason.kind in ("error", "file") else []
             if not pointers:
                 return reason

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 from bls_notebook.repository.callers import called_models
 from bls_notebook.repository.source.syntax import syntax_tree
 
 _MOST = 1 << 20  # bytes of a source that is read
+_MOST_FILES = 200  # the uppermost: some models bring whole packages along
 
 
 def sources_in(folder: Path) -> Iterator[str]:
     """Yield the Python sources in a folder, those of tests aside."""
-    for file in sorted(folder.rglob("*.py")):
+    for file in islice(sorted(folder.rglob("*.py"), key=lambda f: (len(f.parts), f)), _MOST_FILES):
         try:
             if file.stat().st_size <= _MOST and not file.name.startswith("test_"):
                 yield file.read_text(encoding="utf-8", errors="replace")
