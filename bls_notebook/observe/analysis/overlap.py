@@ -12,7 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from bls_notebook.observe.analysis.intervals import total, union
-from bls_notebook.observe.analysis.replay import Key, Recipe, Sent, capacities, key_of, recipes, replay
+from bls_notebook.observe.analysis.replay import (
+    Batches,
+    Key,
+    Recipe,
+    Sent,
+    capacities,
+    key_of,
+    recipes,
+    replay,
+)
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.analysis.verdict_words import give_or_take, times
 from bls_notebook.observe.records.profiles.comparison import Measured
@@ -62,15 +71,19 @@ def overlapped_wall(
     programs: Sequence[Program],
     measured: Measured,
     instances: Mapping[Key, int] | None = None,
+    batches: Batches | None = None,
 ) -> int:
     """Return how long requests sent one after the other would take with their calls overlapped, ns.
 
-    No less than what processors and Python's lock allow. `instances` are other counts of them.
+    No less than what processors and Python's lock allow. `instances` are other counts of them, `batches` of
+    models that serve calls together, and how long that takes.
     """
     found, now = recipes(session), capacities(session)
     asis = sum(replay([recipe], now) for recipe in found)
     then = {**now, **(instances or {})}
-    ahead = sum(replay([_sent_ahead(r, p)], then) for r, p in zip(found, programs, strict=True))
+    ahead = sum(
+        replay([_sent_ahead(r, p)], then, batches=batches) for r, p in zip(found, programs, strict=True)
+    )
     needed = max(measured.cpu_sequential, min(measured.cpu_sequential + measured.waited_sequential, asis))
     python = round(max(measured.gil_share, 0.0) * session.wall)
     bound = max(min(python, needed), round(needed / max(1.0, measured.parallel or measured.cores)))
@@ -121,7 +134,9 @@ def ghosts(session: Session, programs: Mapping[int, Program]) -> tuple[Ghost, ..
     return tuple(found)
 
 
-def more_instances(session: Session, programs: Sequence[Program], measured: Measured) -> str:
+def more_instances(
+    session: Session, programs: Sequence[Program], measured: Measured, batches: Batches | None = None
+) -> str:
     """Say which models lack instances for the calls that they would have at once; empty for none."""
     tree = SpanTree(session)
     now = capacities(session)
@@ -132,8 +147,8 @@ def more_instances(session: Session, programs: Sequence[Program], measured: Meas
             for key, count in Counter(key_of(calls[call]) for call in group).items():
                 if count > max(now.get(key, 1), most.get(key, 0)):
                     most[key] = count
-    wall = overlapped_wall(session, programs, measured)
-    with_more = overlapped_wall(session, programs, measured, most)
+    wall = overlapped_wall(session, programs, measured, None, batches)
+    with_more = overlapped_wall(session, programs, measured, most, batches)
     if not most or with_more * WORTH > wall:
         return ""
     counts = " and ".join(f"`instance_group.count` {count} for `{name}`" for (name, _), count in most.items())
@@ -231,8 +246,8 @@ def changed_proof(measured: Measured, predicted: float, rounds: int, problem: st
     return f"Proven: equal answers on {rounds} runs, {said} (predicted {times(predicted)})."
 
 
-def proof(measured: Measured, predicted: float, speedup: float, problem: str) -> str:
-    """Say what sending calls ahead brought."""
+def proof(measured: Measured, predicted: float, speedup: float, problem: str, batched: bool = False) -> str:
+    """Say what sending calls ahead brought; `batched` where some were served by one `execute`."""
     if problem:
         return f"Not proven: {problem}."
     if not speedup:
@@ -241,4 +256,5 @@ def proof(measured: Measured, predicted: float, speedup: float, problem: str) ->
     if max(speedup, predicted) < WORTH:
         return f"{walls}: as long, with equal answers."
     said = f"{times(speedup)} times as fast{give_or_take(measured.relative_error)}"
-    return f"{walls}: {said} ({times(predicted)} predicted), with equal answers."
+    least = " or more, by how batches form" if batched else ""  # which is up to when each arrives
+    return f"{walls}: {said} ({times(predicted)} predicted{least}), with equal answers."

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, count
+from statistics import median
 from typing import NamedTuple
 
 from bls_notebook.observe.analysis.span_tree import SpanTree
@@ -166,6 +167,18 @@ def replay(
     served = {key: Batcher.greedy(*each) for key, each in (batches or {}).items()}
     run = _Replay(capacity, {**served, **(batchers or {})}, machine)
     return run.run(requests, sent)
+
+
+def batches_seen(session: SessionData) -> Batches:
+    """Return the models that served several requests by one `execute`: how many at most, and how long, ns."""
+    sizes: dict[Key, list[int]] = {}
+    times: dict[Key, list[int]] = {}
+    for members in SpanTree(session).members.values():
+        if len(members) > 1:
+            key = key_of(members[0])
+            sizes.setdefault(key, []).append(len(members))
+            times.setdefault(key, []).append(max(m.ended for m in members) - members[0].started)
+    return {key: (max(sizes[key]), round(median(times[key]))) for key in sizes}
 
 
 def is_stuck(requests: Sequence[Recipe], capacity: Mapping[Key, int]) -> bool:

@@ -17,10 +17,10 @@ from bls_notebook.observe.analysis.intervals import minus, total
 from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.analysis.replay import (
     UNLIMITED,
-    Batches,
     Key,
     Recipe,
     Sent,
+    batches_seen,
     capacities,
     is_stuck,
     key_of,
@@ -77,7 +77,7 @@ class Case:
         self.models: dict[Key, ModelSeen] = {key_of(m): m for m in (*sequential.models, *gathered.models)}
         self.requests = recipes(sequential)
         self.speedup = measured.speedup
-        self.batches = self._batches()
+        self.batches = batches_seen(self.gathered)
         self.serial_now = serial_loops(self.models.values(), sequential, gathered, measured.loops)
         self.capacity = capacities(self.gathered, self.serial_now)
         self.cached = answered_by_cache(sequential, gathered)
@@ -102,16 +102,6 @@ class Case:
             self.bound = self.bound_apart = self.own_cpu = 0
 
     # -- what was seen ---------------------------------------------------------------------------------
-
-    def _batches(self) -> Batches:
-        sizes: dict[Key, list[int]] = {}
-        times: dict[Key, list[int]] = {}
-        for members in SpanTree(self.gathered).members.values():
-            if len(members) > 1:
-                key = key_of(members[0])
-                sizes.setdefault(key, []).append(len(members))
-                times.setdefault(key, []).append(max(m.ended for m in members) - members[0].started)
-        return {key: (max(sizes[key]), round(median(times[key]))) for key in sizes}
 
     def _sync_callers(self) -> set[Key]:
         tree = SpanTree(self.sequential)

@@ -21,6 +21,7 @@ from bls_notebook.observe.analysis.overlap import (
     same_calls,
     what_overlaps,
 )
+from bls_notebook.observe.analysis.replay import batches_seen
 from bls_notebook.observe.records.profiles.comparison import Measured, Setting
 from bls_notebook.observe.records.profiles.overlap import Overlap
 from bls_notebook.observe.records.profiles.program import Program
@@ -95,7 +96,9 @@ def _result(
         )
         programs = ()
     roots = [span.id for span in session.spans if not span.parent]
-    wall = overlapped_wall(session, programs, measured) if programs else session.wall
+    # How long a batch takes is only known where one has been served.
+    batches = batches_seen(setting.gathered) if setting is not None else None
+    wall = overlapped_wall(session, programs, measured, None, batches) if programs else session.wall
     predicted = max(1.0, session.wall / wall)
     speedup = 0.0 if problem or setting is None else measured.speedup
     return Overlap(
@@ -103,8 +106,8 @@ def _result(
         requests=workload.count,
         rounds=0 if setting is None else len(setting.gathered_walls),
         sentence=what_overlaps(session, programs) if programs else "",
-        advice=more_instances(session, programs, measured) if programs and not problem else "",
-        proof=proof(measured, predicted, speedup, problem),
+        advice=more_instances(session, programs, measured, batches) if programs and not problem else "",
+        proof=proof(measured, predicted, speedup, problem, bool(batches)),
         predicted=predicted,
         speedup=speedup,
         relative_error=measured.relative_error,
