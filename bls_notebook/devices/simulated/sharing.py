@@ -1,20 +1,13 @@
-"""Which block of a simulated GPU something lies in that is no array of this package: a DLPack capsule,
-whoever made it here, and other libraries' tensors.
-"""
+"""DLPack capsules of simulated GPUs: which block the memory of one lies in, whoever made it here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
 from weakref import WeakValueDictionary
 
 from bls_notebook.devices import dlpack
 from bls_notebook.devices.errors import DLPackError
 
 from .machine import Block
-
-# Say which block another library's tensor lies in; None for any other object.
-finders: list[Callable[[Any], Block | None]] = []
 
 # By the address of what a capsule holds.
 _exported: WeakValueDictionary[int, Block] = WeakValueDictionary()

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.registry import backend_of
-from bls_notebook.devices.simulated.sharing import finders
+from bls_notebook.devices.simulated.finders import finders
 from bls_notebook.observe.records.seen import Holder
 
 from .ledger import gpu_block

@@ -15,10 +15,19 @@ def requests_to(repository: ModelRepository, names: Iterable[str]) -> tuple[str,
     out = []
     known = [record for record in repository.index() if record.state == "READY"]
     for name in names:
-        sequence = repository.config(name).HasField("sequence_batching")
+        sequence = _in_sequences(repository, name)
         record = repository.record(name)
         out.append(request_line(record, sequence, _other(record, known)))
     return tuple(out)
+
+
+def _in_sequences(repository: ModelRepository, name: str) -> bool:
+    """Whether a model, or a step of it, takes requests of sequences alone."""
+    config = repository.config(name)
+    steps = {step.model_name for step in config.ensemble_scheduling.step}
+    return config.HasField("sequence_batching") or any(
+        _in_sequences(repository, each) for each in steps if repository.ready(each)
+    )
 
 
 def _other(record: ModelRecord, known: Iterable[ModelRecord]) -> str:

@@ -255,6 +255,15 @@ def test_a_model_goes_by_the_name_that_others_use(trying: Any, tmp_path: Path) -
     assert 'says name: "main"' in rows["pipeline"].why
 
 
+def test_an_ensemble_over_a_sequence_model_is_asked_in_a_sequence(trying: Any, tmp_path: Path) -> None:
+    step = 'step { model_name: "states" model_version: -1 input_map { key: "IN" value: "IN" } '
+    step += 'output_map { key: "OUT" value: "OUT" } }'
+    put(tmp_path, "all", f'platform: "ensemble" {IO} ensemble_scheduling {{ {step} }}')
+    put(tmp_path, "states", f"{PYTHON} sequence_batching {{ }}", {"1/model.py": DOUBLES})
+    _, rows = trying()
+    assert rows[""].requests[0].endswith("--sequence 1:start,end")
+
+
 def test_files_that_git_lfs_has_not_fetched(trying: Any, tmp_path: Path) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
     put(tmp_path, "weights", f'backend: "onnxruntime" {IO}', {"1/model.onnx": pointer})

@@ -16,7 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from bls_notebook.devices.simulated import entering
-from bls_notebook.devices.simulated.sharing import finders
+from bls_notebook.devices.simulated.finders import finders
 
 from . import cuda, legacy, others, special, streams
 from .functions import dispatch
