@@ -18,6 +18,7 @@ from bls_notebook.observe.records.profiles.verdicts import LoopSeen, Measured
 
 CONTENDED = 1.7  # times as long: beside others, something is waited for
 _IDLE = 0.2  # of the time at work, in all its threads: it hardly computes
+_AT_ONCE = 8  # threads, at most, that wait so
 _BLOCKED = 0.5  # of the time in a model's own code: its loop is blocked
 
 
@@ -40,7 +41,8 @@ def contention(
     """
     m = measured
     # What hardly computes is hardly kept from it: its threads waited beside each other, to wake up.
-    waited = m.waited_gathered if m.cpu_gathered > _IDLE * m.gathered else m.waited_gathered // 2
+    at_once = 1 if m.cpu_gathered > _IDLE * m.gathered else max(2, min(m.requests, _AT_ONCE))
+    waited = m.waited_gathered // at_once
     spare = m.cores * m.gathered - m.cpu_gathered - waited
     if m.gathered - waited < CONTENDED * expected or spare < 0.25 * m.cores * m.gathered:
         return None
