@@ -67,9 +67,10 @@ def _sentence(f: Facts, session: SessionData, at_once: bool) -> str:
         case "blocking":
             return f"{took}: the coroutine of {name} blocks its event loop (it waits without await)."
         case "contention":
+            who = f"the {instances} of" if f.instances > 1 else "requests to"
             return (
-                f"{took}: the {instances} of {name} wait for each other on something that they share, while "
-                "processors are idle."
+                f"{took}: {who} {name} wait for each other on something that they share, while processors are "
+                "idle."
             )
         case "cached":
             return f"The response cache answered {f.cached}."
@@ -108,7 +109,8 @@ def _advice(f: Facts) -> str:
                 "larger requests."
             )
         case "contention":
-            return "Give each instance its own of what they share (a lock, a connection, a file)."
+            each = "instance" if f.instances > 1 else "request"
+            return f"Give each {each} its own of what they share (a lock, a connection, a file)."
         case "sync_exec":
             return "Send by async_exec, and await asyncio.gather of those that do not need each other."
         case "blocking":
