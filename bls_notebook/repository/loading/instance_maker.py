@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from bls_notebook.backends.protocol import BackendInstance, BackendModel, OpenModel, VersionFiles
 from bls_notebook.backends.registry import find_backend
-from bls_notebook.backends.stub.model import StubModel
 from bls_notebook.devices.device import Device
 from bls_notebook.devices.registry import gpus
 from bls_notebook.engine.core.instance import Instance
@@ -56,6 +55,8 @@ class InstanceMaker:
             backend_folder = python_backend(config, self._server.backend_folders)
             open_model = find_backend(config.backend if backend_folder is None else "python")
         else:
+            from bls_notebook.backends.stub.model import StubModel  # first needed here
+
             open_model = partial(StubModel, source.stub)
         assert open_model is not None  # or python_backend would have said so
         if backend_folder is not None:

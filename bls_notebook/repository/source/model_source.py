@@ -15,9 +15,8 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bls_notebook.backends.stub.how import Stub
 from bls_notebook.engine.description import labels
 from bls_notebook.engine.errors import InvalidNameError, ModelLoadError, RepositoryClosedError
 from bls_notebook.repository.config import ModelConfigMessage, parse_config, parse_json
@@ -25,6 +24,9 @@ from bls_notebook.repository.config import ModelConfigMessage, parse_config, par
 from .layout import version_folders
 from .names import file_override_path
 from .place import SourcePlace
+
+if TYPE_CHECKING:
+    from bls_notebook.backends.stub.how import Stub
 
 
 @dataclass(frozen=True)
