@@ -69,8 +69,8 @@ def _sentence(f: Facts, session: SessionData, at_once: bool) -> str:
         case "contention":
             who = f"the {instances} of" if f.instances > 1 else "requests to"
             return (
-                f"{took}: {who} {name} wait for each other on something that they share, while processors are "
-                "idle."
+                f"{took}: {who} {name} wait for each other on something that they share, while processors "
+                "are idle."
             )
         case "cached":
             return f"The response cache answered {f.cached}."
