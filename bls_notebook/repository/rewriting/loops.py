@@ -89,6 +89,12 @@ class Loops:
         }
         answers = {answer_of(m.site) for m in members}
         loop.held = sorted(made & {r for u in behind for r in u.effects.reads})
+        leaves = any(how == "continue" for u in front for _, how in u.effects.exits)
+        if leaves and self._read_after(statement, {name for name in loop.held if name.isidentifier()}):
+            self._say(
+                f"line {statement.lineno}: what a round that ends early sets is read after the loop", units
+            )
+            return None
         loop.after = self._split(statement, Effects(), behind, made | answers)
         if loop.after is None:
             loop.pieces = self._together.ordered(behind, block)

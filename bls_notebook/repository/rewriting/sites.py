@@ -119,29 +119,20 @@ def _is_request(node: ast.expr, function: Function) -> bool:
     if not isinstance(node, ast.Name):
         return False
     body = [*within_body(function.node)]
-    held = [
-        n.iter for n in body if isinstance(n, (ast.For, ast.comprehension)) and _is_named(n.target, node.id)
-    ]
     values = _values_of(node.id, body)
-    made = all(isinstance(v, ast.Call) and _is_request(v, function) for v in values)
-    return bool(values or held) and made and all(_are_requests(each, function, body) for each in held)
+    if values:
+        return all(isinstance(v, ast.Call) and _is_request(v, function) for v in values)
+    loops = (n for n in body if isinstance(n, (ast.For, ast.comprehension)))
+    held = [loop.iter for loop in loops if _is_named(loop.target, node.id)]
+    return bool(held) and all(_are_requests(each, function, body) for each in held)
 
 
 def _are_requests(node: ast.expr, function: Function, body: list[ast.AST]) -> bool:
+    """Whether a list is one of requests."""
     if isinstance(node, ast.Name):
-        values = _values_of(node.id, body)
-        return (
-            bool(values)
-            and not any(isinstance(v, ast.Name) for v in values)
-            and all(_are_requests(v, function, body) for v in values)
-        )
-    each = (
-        [node.elt]
-        if isinstance(node, ast.ListComp)
-        else node.elts
-        if isinstance(node, (ast.List, ast.Tuple))
-        else []
-    )
+        values = [v for v in _values_of(node.id, body) if not isinstance(v, ast.Name)]
+        return bool(values) and all(_are_requests(v, function, body) for v in values)
+    each = [node.elt] if isinstance(node, ast.ListComp) else getattr(node, "elts", [])
     return bool(each) and all(isinstance(e, ast.Call) and _is_request(e, function) for e in each)
 
 

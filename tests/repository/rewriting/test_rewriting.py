@@ -244,6 +244,11 @@ def test_async_models() -> None:
         ("out = dict((x, self.ask('a', x)) for x in requests)\n", "in a generator expression"),
         ("def one(x):\n    return r.exec()\nout = [one(1), self.ask('a', 1)]\n", "inside `execute`"),
         ("for x in requests:\n    a = self.ask('a', x)\n    if a > 1:\n        break\n", "leave the loop"),
+        (
+            "for x in requests:\n    if x > 1:\n        continue\n    a = self.ask('a', x)\n"
+            "    print(x)\nprint(x)\n",
+            "read after the loop",
+        ),
         ("n = 0\nfor x in requests:\n    n = self.ask('a', x + n)\n", "of one round is used in the next"),
     ],
 )  # fmt: skip
