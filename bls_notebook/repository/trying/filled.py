@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from bls_notebook.repository.source.layout import config_text
 
 from .folders import config_files
 
-_LISTED = 24
+_LISTED, _FEW = 24, 8
+_PATH = re.compile(r"dir$|path$|file$", re.IGNORECASE)  # what a model can hardly do without
 
 
 def told_of_fills(folders: Iterable[Path], values: Mapping[str, object]) -> tuple[str, ...]:
@@ -34,13 +36,14 @@ def told_of_fills(folders: Iterable[Path], values: Mapping[str, object]) -> tupl
         still |= dict.fromkeys(visible(template.key) for template in found.open)
     out = []
     if filled:
-        out.append(f"templates were filled: {_listed(filled)}")
+        out.append(f"templates were filled: {_listed(filled, _LISTED)}")
     if still:
-        out.append(f"templates in texts stay as they are: {_listed(still)}; `--fill KEY=VALUE` fills one")
+        paths_first = sorted(still, key=lambda key: _PATH.search(key) is None)
+        out.append(f"open in texts: {_listed(paths_first, _FEW)}; `--fill KEY=VALUE` fills one")
     return tuple(out)
 
 
-def _listed(words: Iterable[str]) -> str:
+def _listed(words: Iterable[str], most: int) -> str:
     words = list(words)
-    more = f" and {len(words) - _LISTED} more" if len(words) > _LISTED else ""
-    return ", ".join(words[:_LISTED]) + more
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more
