@@ -39,7 +39,7 @@ def told_of_fills(folders: Iterable[Path], values: Mapping[str, object]) -> tupl
         out.append(f"templates were filled: {_listed(filled, _LISTED)}")
     if still:
         paths_first = sorted(still, key=lambda key: _PATH.search(key) is None)
-        out.append(f"open in texts: {_listed(paths_first, _FEW)}; `--fill KEY=VALUE` fills one")
+        out.append(f"templates left in texts: {_listed(paths_first, _FEW)}; `--fill KEY=VALUE` fills one")
     return tuple(out)
 
 
