@@ -50,7 +50,8 @@ class Loops:
             return None
         continues = any(how == "continue" for u in loop.front for _, how in u.effects.exits)
         needs = [n for m in loop.members for n in m.needs]
-        changed = any(u.effects.writes & targets for u in (*loop.front, *needs))
+        through = targets | head.reads
+        changed = targets & head.reads or any(u.effects.writes & through for u in (*loop.front, *needs))
         loop.again = (
             not (continues or changed)
             and set(loop.held) <= targets

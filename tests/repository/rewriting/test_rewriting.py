@@ -167,6 +167,12 @@ def test_a_request_that_is_made_anew_is_sent_first() -> None:
             "    assert not answer_1.has_error(), 'failed'\nreturn []",
         ),
         (
+            "x = y = 1\nfor x in (x, y):\n    a = self.ask('a', 1)\n    print(x, a)\n",
+            "x = y = 1\nsent = []\nheld = []\nfor x in (x, y):\n    held.append(x)\n"
+            "    sent.append(self.ask('a', 1))\nfor x, a in zip(held, await asyncio.gather(*sent)):\n"
+            "    print(x, a)",
+        ),
+        (
             "return [self.ask('a', x) for x in requests]\n",
             "return await asyncio.gather(*[self.ask('a', x) for x in requests])",
         ),
