@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 import bls_notebook as bls
-from bls_notebook.observe.records.profiles.session import SessionAnalysis
 
 from .cell_body import cell_body
 from .failing import fail_on, reported
@@ -16,6 +16,9 @@ from .parsing.expressions import Variables, evaluate
 from .parsing.request_line import read_line
 from .recorded import remember
 from .saving import check_file, save
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.profiles.session import SessionAnalysis
 
 
 def _counts(text: str) -> tuple[int, ...]:
@@ -184,6 +187,8 @@ def _tuned(notebook: Notebook, arguments: argparse.Namespace, inputs: dict[str, 
 
 def _profile(name: str, variables: Variables) -> SessionAnalysis:
     """Return the profile that a variable has."""
+    from bls_notebook.observe.records.profiles.session import SessionAnalysis  # first needed here
+
     found = evaluate(name, variables, "%%blsprofile: --beside")
     if not isinstance(found, SessionAnalysis):
         CELL_PARSER.error(

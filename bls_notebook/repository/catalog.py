@@ -31,7 +31,6 @@ from bls_notebook.pb_utils._runtime import caller_var
 
 from .callers import called_models
 from .config import ModelConfigMessage, parse_config
-from .config.templates import filled_config
 from .for_models import Config, ForModels
 from .loading.ensembles import (
     CircularEnsembleError,
@@ -344,6 +343,8 @@ class Catalog:
     def _source(self, name: str, config: object) -> ModelSource:
         source = self._definitions.get(name)
         if source is None:
+            from .config.templates import filled_config  # first needed here
+
             folder = find_model(self.paths, name)
             found, told = filled_config(config_text(folder), self.fill, name)
             source = ModelSource(name, folder, shown_path(folder), found, warnings=told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook import Response
@@ -12,9 +12,11 @@ from bls_notebook.magics.failing import reported
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import key_and_value, names
 from bls_notebook.observe.quantities import seconds_in
-from bls_notebook.observe.records.tried import Tried
 
 from .verb import Verb
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.tried import Tried
 
 
 def _seconds(text: str) -> float:

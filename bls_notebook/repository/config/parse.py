@@ -11,7 +11,6 @@ from bls_notebook.engine.errors import ConfigError
 from .explain import plain_reason, shown_line
 from .from_json import parse_json
 from .proto import ModelConfigMessage, model_config_class, new_config
-from .templates import fill_templates, open_reason
 
 
 def parse_config(
@@ -57,6 +56,8 @@ def parse_pbtxt(text: str, *, model: str, source: str = "config.pbtxt") -> Model
         return text_format.Parse(text, message)
     except text_format.ParseError as error:
         number, column = error.GetLine() or 1, error.GetColumn() or 1
+        from .templates import fill_templates, open_reason  # first needed here
+
         lines = text.split("\n")
         line = lines[number - 1] if number <= len(lines) else ""
         reason = str(error).removeprefix(f"{number}:{column} : ").removeprefix(f"'{line}': ")
