@@ -110,6 +110,10 @@ def compare(
     BLSError
         A bad argument, or a model that is not loaded or cannot be loaded with other instance counts.
 
+    See Also
+    --------
+    tune : looks for the smallest setting, with a count for each model.
+
     Examples
     --------
     >>> found = bls.compare("digit_reader", {"IMAGE": image}, n=8, verify=True)

@@ -64,7 +64,12 @@ def shapes_of(workload: Workload) -> list[str]:
     given = workload.inputs[0]
     first = 1 if config.max_batch_size > 0 else 0
     return [
-        f"{each.name}:{','.join(map(str, np.shape(given[each.name])[first:]))}"
+        f"{each.name}:{','.join(map(str, _shape(given[each.name])[first:]))}"
         for each in config.input
         if -1 in each.dims and each.name in given
     ]
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    own = getattr(value, "shape", None)  # a tensor of pb_utils has a function
+    return tuple(own() if callable(own) else np.shape(value))
