@@ -256,5 +256,5 @@ def proof(measured: Measured, predicted: float, speedup: float, problem: str, ba
     if max(speedup, predicted) < WORTH:
         return f"{walls}: as long, with equal answers."
     said = f"{times(speedup)} times as fast{give_or_take(measured.relative_error)}"
-    least = " or more, by how batches form" if batched else ""  # which is up to when each arrives
-    return f"{walls}: {said} ({times(predicted)} predicted{least}), with equal answers."
+    more, how = (" or more", ", by how batches form") if batched else ("", "")
+    return f"{walls}: {said} ({times(predicted)}{more} predicted{how}), with equal answers."
