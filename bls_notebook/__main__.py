@@ -34,16 +34,19 @@ class Command:
 
 def _check_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", help="a folder whose sub-folders are models, or the folder of one model")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="names of models (default: all)")
+    parser.add_argument("models", nargs="*", default=[], metavar="MODEL", help="names of models (default: all)")
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
 
 
 def _check(arguments: argparse.Namespace) -> int:
     from .repository.source.layout import version_folders
+    from .repository.trying.folders import is_repository, repositories_below, repository_folder
 
     folder, names = Path(arguments.folder), list(arguments.models)
     if (folder / "config.pbtxt").is_file() or (folder.is_dir() and version_folders(folder)):
         folder, names = folder.resolve().parent, [folder.resolve().name]  # the folder of one model
+    elif folder.is_dir() and not is_repository(folder) and any(repositories_below(folder)):
+        folder = repository_folder(folder, "python -m bls_notebook check")
     with bls.ModelRepository(folder) as repository:
         found = repository.check(*names)
     if not found.models:
@@ -55,7 +58,7 @@ def _check(arguments: argparse.Namespace) -> int:
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
     parser.add_argument("place", help="a folder, or a file that ends with .zip, to write")
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="names of models (default: all)")
+    parser.add_argument("models", nargs="*", default=[], metavar="MODEL", help="names of models (default: all)")
     parser.add_argument("--completed", action="store_true", help="write completed configurations")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
 

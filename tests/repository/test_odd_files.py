@@ -49,9 +49,12 @@ def as_holes(file: Path) -> None:
 
 
 CONFIGS: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "latin-1": (as_bytes(b'name: "bad"\n# caf\xe9\n'), r"config.pbtxt: line 2 is no UTF-8: # caf\\xe9; save"),
+    "latin-1": (
+        as_bytes(b'name: "bad"\nversion: "caf\xe9"\n'),
+        r'config.pbtxt: line 2 is no UTF-8: version: "caf\\xe9"; save',
+    ),
     "utf-16": (as_bytes('name: "bad"'.encode("utf-16")), "line 1 is no UTF-8"),
-    "half a character": (as_bytes(b'name: "bad" # \xed\xa0\x80'), "line 1 is no UTF-8"),
+    "half a character": (as_bytes(b'name: "bad#" "\xed\xa0\x80"'), "line 1 is no UTF-8"),
     "a byte order mark": (as_bytes(b"\xef\xbb\xbf"), r"config:1:1: Expected .* got \\ufeff"),
     "no text": (as_bytes(b"\x00\x01\x02"), "config:1:1"),
     "a folder": (as_folder, "config.pbtxt: it is no file"),
@@ -86,6 +89,13 @@ def test_a_config_that_cannot_be_read(tmp_path: Path, case: str, caplog: pytest.
             assert not repo.ready("bad")
             assert str(info.value) in caplog.messages
         caplog.clear()
+
+
+def test_comments_in_another_encoding_are_passed_over_as_on_a_server(disk: bls.ModelRepository) -> None:
+    config = write(disk.paths[0], "m", GOOD).parent / "config.pbtxt"
+    config.write_bytes(config.read_bytes() + "\n# caf\u00e9 \u65e5\u672c\n".encode("gb18030"))
+    disk.load("m")
+    assert said(disk, "m") == "good"
 
 
 def test_a_config_that_became_unreadable_leaves_the_model_as_it_is(disk: bls.ModelRepository) -> None:

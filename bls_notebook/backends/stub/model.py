@@ -25,7 +25,7 @@ class StubModel:
         if stub.asks is not None:
             try:
                 self._own = stub.asks(files)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 log.debug("model '%s' cannot be asked for its configuration: %s", files.name, error)
 
     @property
@@ -39,7 +39,7 @@ class StubModel:
             before = json.dumps(config.as_dict())
             try:
                 return own(config)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 log.warning("auto_complete_config failed: %s", first_line(str(error)))
                 return ModelConfig(before)
 

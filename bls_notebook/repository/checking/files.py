@@ -10,6 +10,7 @@ from pathlib import Path
 from bls_notebook.observe.quantities import count
 from bls_notebook.observe.records.findings import Finding
 from bls_notebook.repository.config import pick_versions
+from bls_notebook.repository.config.complete import KNOWN_BACKENDS
 from bls_notebook.repository.source.layout import shown_path, version_folders
 
 from .graphs import graph_finding
@@ -19,6 +20,7 @@ from .places import line_of
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _PLACE = re.compile(r"\bconfig(?:\.pbtxt)?:(\d+):\d+: ")
 _MOST_FILES = 10_000  # of a version that are looked at
+_LOAD_FILE = frozenset({*KNOWN_BACKENDS, "tensorflow"})  # what others do with a file's name is their own affair
 
 
 def is_model(model: Material) -> bool:
@@ -121,7 +123,8 @@ def _entries(folder: Path) -> list[Path]:
 
 def _of_version(model: Material, folder: Path) -> Iterator[Finding]:
     named = model.config.default_model_filename
-    if named and not model.problem and not (folder / named).exists():
+    known = model.config.backend in _LOAD_FILE
+    if named and known and not model.problem and not (folder / named).exists():
         there = [entry.name for entry in _entries(folder)]
         yield Finding(
             "error", "file-missing", model.name,

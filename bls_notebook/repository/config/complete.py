@@ -24,7 +24,7 @@ _SEQUENCE_IDLE_MICROSECONDS = 1_000_000
 
 # Backends that Triton recognises by their platform, their file name or a file in the version's folder: the
 # default file name for each platform, "" for those that go without.
-_KNOWN_BACKENDS: dict[str, dict[str, str]] = {
+KNOWN_BACKENDS: dict[str, dict[str, str]] = {
     "tensorrt": {"tensorrt_plan": "model.plan"},
     "onnxruntime": {"onnxruntime_onnx": "model.onnx"},
     "openvino": {"": "model.xml"},
@@ -99,7 +99,7 @@ def _prefer_full_batches(preferred: list[int], max_batch_size: int) -> None:
 def _fill_backend(config: ModelConfigMessage, files: Collection[str]) -> None:
     if config.platform == "ensemble":
         return
-    for backend, filenames in _KNOWN_BACKENDS.items():
+    for backend, filenames in KNOWN_BACKENDS.items():
         if not config.backend and _recognised(filenames, config, files):
             config.backend = backend
         if config.backend == backend:

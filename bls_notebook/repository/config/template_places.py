@@ -59,6 +59,7 @@ class Template:
     span: tuple[int, int]
     quoted: bool
     listed: bool  # between brackets
+    before: str = ""  # what a value goes on with: KIND_ of KIND_${key}
     field: Any = None  # protobuf's descriptor of the field; None for what is no field of a configuration
     whole: bool = False  # all of a parameter's value, by the parameter's key: no template, but may be filled
 
@@ -73,7 +74,7 @@ class Template:
         if field.name in _BY_FIELD:
             return _BY_FIELD[field.name]
         if field.enum_type is not None:
-            return str(field.enum_type.values[0].name)
+            return next((v.name for v in field.enum_type.values if v.name.startswith(self.before)), None)
         return "false" if field.cpp_type == field.CPPTYPE_BOOL else "0"
 
     def rendered(self, value: str) -> str:
@@ -89,6 +90,8 @@ class Template:
         if field.is_repeated:
             values = [part.strip() for part in value.strip().removeprefix("[").removesuffix("]").split(",")]
         text = ", ".join(_typed(part, field) for part in values)
+        if field.enum_type is not None:
+            text = text.removeprefix(self.before)
         return text if self.listed or len(values) == 1 else f"[ {text} ]"
 
 
@@ -136,7 +139,7 @@ def scan(text: str) -> Iterator[Template]:
             if quoted and path == _PARAMETER and keys[1]:
                 line, span = text.count("\n", 0, token.start()) + 1, (token.start() + 1, token.end() - 1)
                 place = f'parameters["{keys[1]}"]'
-                yield Template(keys[1], word, None, place, line, span, True, False, None, whole=True)
+                yield Template(keys[1], word, None, place, line, span, True, False, whole=True)
             for found in each:
                 template = _template(found, path, keys, quoted, listed)
                 if template is not None and (kind != "word" or _is_number(template)):
@@ -156,10 +159,12 @@ def _template(
     if named and path[0] == "parameters":
         place = f'parameters["{named}"]'
     otherwise = parts[2] if written.startswith("${") else None
+    before = re.search(r"\w*$", found.string[max(0, found.start() - 64) : found.start()])
     line = found.string.count("\n", 0, found.start()) + 1
     return Template(
-        parts[1], written, otherwise, place, line, found.span(), quoted, listed, _descriptor(path)
-    )
+        parts[1], written, otherwise, place, line, found.span(), quoted, listed,
+        "" if before is None or quoted else before[0], _descriptor(path),
+    )  # fmt: skip
 
 
 def _descriptor(path: list[str]) -> Any:

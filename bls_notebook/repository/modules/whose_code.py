@@ -7,7 +7,7 @@ who started the thread, or gave it the work that it does.
 Guarantees: the nearest one decides, so a model called by another, or by the notebook, is itself; code of the
 notebook is nobody's, also where a model calls it. Nothing is kept alive. It costs nothing where nobody asks;
 starting a thread and `ThreadPoolExecutor.submit` take note of who does it, once there is a model.
-Processes that a model spawns look for modules where it does.
+Processes that a model spawns look for modules where it does, and its code cannot end this one.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from bls_notebook.devices.simulated import entering
 from bls_notebook.engine.description import THREAD_HOME, ModelHome, home_of
 from bls_notebook.engine.model_threads import to_be_started
 from bls_notebook.pb_utils._runtime import caller_var
+
+from .process_end import keep_process
 
 _OURS = "bls_notebook."
 _ENGINE = ("bls_notebook.engine.", "bls_notebook.backends.")  # what lies beyond was called by the engine
@@ -84,7 +86,7 @@ def _owner() -> weakref.ref[ModelHome] | None:
 
 
 def follow() -> None:
-    """Take note of who starts threads and processes, from now on."""
+    """Take note of who starts threads and processes, and keep models from ending this one, from now on."""
     global _following
     with _lock:
         if _following:
@@ -126,6 +128,7 @@ def follow() -> None:
     spawn.get_preparation_data = prepare_for
     threading.Thread.start = start_for  # type: ignore[method-assign]
     ThreadPoolExecutor.submit = submit_for  # type: ignore[method-assign, assignment]
+    keep_process(lambda frame: whose(frame)[0] is not None)
 
 
 class _Work:

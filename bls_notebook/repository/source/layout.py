@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from bls_notebook.observe.visible import first_line, visible
 BACKENDS = "backends"  # a folder of Python-based backends, beside the models or their repository
 
 MAX_CONFIG = 1 << 24  # bytes
+_COMMENT = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|#[^\n]*""")
+_UNDECODED = re.compile("[\udc80-\udcff]")
 
 
 def repository_paths(paths: Iterable[str | Path | Sequence[str | Path]]) -> tuple[Path, ...]:
@@ -104,6 +107,8 @@ def config_text(folder: Path) -> str | ConfigError | None:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
+        if _UNDECODED.search(_COMMENT.sub(r"\1", data.decode(errors="surrogateescape"))) is None:
+            return data.decode(errors="replace")  # in comments, which a server passes over
         number = data.count(b"\n", 0, error.start) + 1
         line = visible(data.splitlines()[number - 1][:160].decode("utf-8", "backslashreplace").strip())
         return _unreadable(

@@ -17,35 +17,38 @@ _PASSED_OVER = frozenset(
 )
 
 
-def repository_folder(folder: str | Path) -> Path:
+def repository_folder(folder: str | Path, command: str = "%tritonrepo try") -> Path:
     """Return the folder whose sub-folders are models: the one given, or the only one that it holds.
+
+    `command` is what it is for, which errors begin with, and tell to give another folder.
 
     Raises
     ------
     BLSError
         It is no folder, it holds no model repository, or it holds several.
     """
-    given = folder_path(folder, "try", "give a folder with a model repository in it")
+    what = command.rpartition(" ")[2]
+    given = folder_path(folder, what, "give a folder with a model repository in it")
     if is_repository(given):
         return given
-    found = list(_below(given))
+    found = list(repositories_below(given))
     if len(found) == 1:
         return found[0]
     if found:
         shown = ", ".join(shown_path(each) for each in found[:_LISTED])
         more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
         raise BLSError(
-            f"try: {shown_path(given)} holds {len(found)} model repositories: {shown}{more}; name one of "
-            f"them, such as `%tritonrepo try {shown_path(found[0])}`"
+            f"{what}: {shown_path(given)} holds {len(found)} model repositories: {shown}{more}; name one of "
+            f"them, such as `{command} {shown_path(found[0])}`"
         )
     if is_model(given):
         raise BLSError(
-            f"try: {shown_path(given)} is a model, expected the folder that it lies in; "
-            f"`%tritonrepo try {shown_path(given.parent)}`"
+            f"{what}: {shown_path(given)} is a model, expected the folder that it lies in; "
+            f"`{command} {shown_path(given.parent)}`"
         )
     inside = sorted(each.name for each in given.iterdir())[:_LISTED]
     raise BLSError(
-        f"try: {shown_path(given)} is no model repository and holds none: it has "
+        f"{what}: {shown_path(given)} is no model repository and holds none: it has "
         f"{', '.join(inside) or 'nothing in it'}; expected folders of models, each with config.pbtxt "
         "or 1/model.py"
     )
@@ -74,7 +77,7 @@ def config_files(folder: Path) -> list[Path]:
     return files + more
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def repositories_below(folder: Path) -> Iterator[Path]:
     """The repositories below a folder, from the top; none inside another."""
     seen = 0
     for within, folders, _ in os.walk(folder):

@@ -124,7 +124,11 @@ def of_error(
         return Reason(
             f"needs the environment variable {variable}", f"`%env {variable}=VALUE`, then {reload}", "env"
         )
-    gone = next((e.filename for e in _chain(cause) if isinstance(e, FileNotFoundError) and e.filename), None)
+    lost = next((e for e in _chain(cause) if isinstance(e, FileNotFoundError) and e.filename), None)
+    gone = None if lost is None else lost.filename
+    if lost is not None and _raised_in(lost, "subprocess") and "/" not in os.fspath(gone):
+        program = os.fspath(gone)
+        return Reason(f"needs the program {program}", f"install it, then {reload}", "file")
     fill = to_fill(name, text if gone is None else os.fspath(gone), parameters or {}, gone is not None)
     if gone is not None:
         there = (
@@ -218,7 +222,11 @@ def _environment(error: BaseException) -> str:
     """The variable that code looked up in `os.environ` in vain."""
     if type(error) is not KeyError or not error.args or not isinstance(error.args[0], str):
         return ""
+    return error.args[0] if _raised_in(error, "os") else ""
+
+
+def _raised_in(error: BaseException, module: str) -> bool:
     last = traceback_of(error)
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    return error.args[0] if last is not None and last.tb_frame.f_globals.get("__name__") == "os" else ""
+    return last is not None and last.tb_frame.f_globals.get("__name__") == module

@@ -118,7 +118,8 @@ def try_repository(
         needs = {name: plan.calls for name, plan in plans.items()}
         rows = loading.rows()
         genuine = {row.name for row in rows if row.kind == "real"}
-        serving = [name for name in entries(needs) if repository.ready(name)]
+        serve = {row.name for row in rows if row.kind != "absent"}
+        serving = [name for name in entries(needs) if name in serve]
         serving.sort(key=lambda name: name not in genuine)  # what only stubs answer comes last
         report = Tried(
             shown_path(path), rows, tuple(serving), requests_to(repository, serving),

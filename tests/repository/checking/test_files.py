@@ -57,6 +57,11 @@ def test_what_keeps_a_model_from_loading(
     assert found.line == line
 
 
+def test_what_a_backend_of_somebody_does_with_a_files_name_is_its_own_affair(check: Check) -> None:
+    config = CONFIG.replace("python", "fastertransformer") + 'default_model_filename: "gpt"\n'
+    assert not [found for found in check({"a/config.pbtxt": config, "a/1/config.ini": ""}) if "gpt" in found.what]
+
+
 def test_a_pointer_of_git_lfs(check: Check) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 12\n"
     (found,) = check({**model("a"), "a/1/weights.pt": pointer})
@@ -120,3 +125,14 @@ max_batch_size: 8
     assert line_of(text, "dynamic_batching.default_queue_policy.max_queue_size") == 8
     assert line_of(text, "max_batch_size") == 9
     assert line_of(text, "nowhere") == 0
+
+
+def test_a_project_is_checked_by_the_repository_that_it_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "one" / "deep" / "models", model("m"))
+    assert main(["check", str(tmp_path / "one")]) == 0
+    assert "1 model checked" in capsys.readouterr().out
+    write(tmp_path / "two", model("m"))
+    assert main(["check", str(tmp_path)]) == 2
+    assert "holds 2 model repositories" in capsys.readouterr().err

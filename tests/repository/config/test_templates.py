@@ -70,6 +70,11 @@ def test_defaults_by_where_a_template_stands() -> None:
     assert not filled.open
 
 
+def test_a_default_goes_on_with_what_stands_before_it() -> None:
+    filled = fill_templates("instance_group { kind: KIND_${kind} }", defaults=True)
+    assert filled.text == "instance_group { kind: KIND_AUTO }"
+
+
 def test_text_without_a_value_stays_as_it_stands() -> None:
     filled = fill_templates(LLM, defaults=True)
     assert [template.key for template in filled.open] == ["tokenizer_dir"]
@@ -89,6 +94,8 @@ def test_text_without_a_value_stays_as_it_stands() -> None:
         ("input { dims: ${d} }", {"d": "3, 224"}, "input { dims: [ 3, 224 ] }"),
         ("input { dims: [ ${d} ] }", {"d": "[3,224]"}, "input { dims: [ 3, 224 ] }"),
         ("input { data_type: ${t} }", {"t": "fp16"}, "input { data_type: TYPE_FP16 }"),
+        ("input { data_type: TYPE_${t} }", {"t": "FP16"}, "input { data_type: TYPE_FP16 }"),
+        ("input { data_type: TYPE_${t} }", {"t": "TYPE_FP16"}, "input { data_type: TYPE_FP16 }"),
         ("optimization { eager_batching: ${d} }", {"d": True}, "optimization { eager_batching: true }"),
         ('name: "${a}_${b}"', {"a": "x"}, 'name: "x_${b}"'),
         ("name: ${a}", {"a": "x"}, 'name: "x"'),

@@ -448,3 +448,51 @@ def test_a_hundred_models(trying: Any, tmp_path: Path) -> None:
     kinds = [row.kind for name, row in rows.items() if name]
     assert (kinds.count("real"), kinds.count("stub")) == (33, 67)
     assert rows[""].seconds < 60
+
+
+ENDS = {
+    "import os; os._exit(7)": "os._exit(7) would end this process",
+    "import os; os.abort()": "os.abort() would end this process",
+    "import os; os.kill(os.getpid(), 9)": "would end this process",
+    "import os; os.killpg(0, 15)": "os.killpg(0, 15) would end this process",
+    "import sys; sys.exit(3)": "SystemExit: 3",
+    "import subprocess; subprocess.run(['no-such-program'])": "needs the program no-such-program",
+}
+
+
+@pytest.mark.parametrize("line", ENDS)
+def test_code_that_would_end_the_process_when_it_is_imported(trying: Any, tmp_path: Path, line: str) -> None:
+    put(tmp_path, "ends", PYTHON, {"1/model.py": f"{line}\n{DOUBLES}"})
+    repository, rows = trying()
+    assert rows["ends"].kind == "stub"
+    assert ENDS[line] in rows["ends"].why
+    assert repository.infer("ends", ONES).stubs == ("ends",)
+
+
+def test_what_ends_the_process_on_a_request_fails_that_and_a_forked_child_ends(
+    trying: Any, tmp_path: Path
+) -> None:
+    forks = "import os; child = os.fork(); child or os._exit(5); print(os.waitpid(child, 0)[1] >> 8)"
+    put(tmp_path, "forks", PYTHON, {"1/model.py": f"{forks}\n{DOUBLES}"})
+    put(
+        tmp_path,
+        "ends",
+        PYTHON,
+        {"1/model.py": DOUBLES.replace("arrays = ", "__import__('os')._exit(7); arrays = ")},
+    )
+    repository, rows = trying()
+    assert {rows["forks"].kind, rows["ends"].kind} == {"real"}
+    assert "os._exit(7) would end this process" in repository.infer("ends", ONES).error.message()
+    assert repository.infer("forks", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
+
+
+def test_a_folder_whose_name_no_model_may_have_keeps_no_other_from_its_place(
+    trying: Any, tmp_path: Path
+) -> None:
+    put(tmp_path, "a<b>", PYTHON, {"1/model.py": DOUBLES})
+    put(tmp_path, "good", PYTHON, {"1/model.py": DOUBLES})
+    repository, rows = trying()
+    assert rows["a<b>"].kind == "absent"
+    assert "it has '<' in it" in rows["a<b>"].why
+    assert rows[""].entries == ("good",)
+    assert repository.infer("good", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
