@@ -34,7 +34,9 @@ class Command:
 
 def _check_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", help="a folder whose sub-folders are models, or the folder of one model")
-    parser.add_argument("models", nargs="*", default=[], metavar="MODEL", help="names of models (default: all)")
+    parser.add_argument(
+        "models", nargs="*", default=[], metavar="MODEL", help="names of models (default: all)"
+    )
     parser.add_argument("--json", action="store_true", help="print what was found as JSON")
 
 
@@ -58,7 +60,9 @@ def _check(arguments: argparse.Namespace) -> int:
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
     parser.add_argument("place", help="a folder, or a file that ends with .zip, to write")
-    parser.add_argument("models", nargs="*", default=[], metavar="MODEL", help="names of models (default: all)")
+    parser.add_argument(
+        "models", nargs="*", default=[], metavar="MODEL", help="names of models (default: all)"
+    )
     parser.add_argument("--completed", action="store_true", help="write completed configurations")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
 

@@ -20,7 +20,7 @@ from .places import line_of
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _PLACE = re.compile(r"\bconfig(?:\.pbtxt)?:(\d+):\d+: ")
 _MOST_FILES = 10_000  # of a version that are looked at
-_LOAD_FILE = frozenset({*KNOWN_BACKENDS, "tensorflow"})  # what others do with a file's name is their own affair
+_LOAD_FILE = frozenset({*KNOWN_BACKENDS, "tensorflow"})  # what others do is their own affair
 
 
 def is_model(model: Material) -> bool:

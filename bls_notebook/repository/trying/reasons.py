@@ -126,9 +126,8 @@ def of_error(
         )
     lost = next((e for e in _chain(cause) if isinstance(e, FileNotFoundError) and e.filename), None)
     gone = None if lost is None else lost.filename
-    if lost is not None and _raised_in(lost, "subprocess") and "/" not in os.fspath(gone):
-        program = os.fspath(gone)
-        return Reason(f"needs the program {program}", f"install it, then {reload}", "file")
+    if lost is not None and _raised_in(lost, "subprocess") and "/" not in str(gone):
+        return Reason(f"needs the program {gone}", f"install it, then {reload}", "file")
     fill = to_fill(name, text if gone is None else os.fspath(gone), parameters or {}, gone is not None)
     if gone is not None:
         there = (
