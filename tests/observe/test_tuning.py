@@ -178,7 +178,7 @@ def test_a_batch_takes_the_place_of_instances() -> None:
     now, batches = ModelSetting(1, 4), ModelSetting(1, 4, True, (4,))
     tried = space(
         [work(A, 10 * MS)] * 4, {"a": 4}, now={"a": now}, ways={"a": [now, batches]},
-        batcher=lambda name, setting: Batcher.greedy(4, 10 * MS) if setting.batches else None,
+        batcher=lambda name, setting: Batcher.greedy(4, 10 * MS, 0) if setting.batches else None,
     )  # fmt: skip
     found = search(tried)
     assert (found.setting["a"], found.wall) == (batches, 10 * MS)

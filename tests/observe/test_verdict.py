@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bls_notebook.observe.analysis.replay import UNLIMITED, capacities, recipes, replay
+from bls_notebook.observe.analysis.replay import UNLIMITED, batches_seen, capacities, recipes, replay
 from bls_notebook.observe.analysis.verdict import verdict
 from bls_notebook.observe.records.profiles.comparison import CAUSES, Measured, Verdict
 from bls_notebook.observe.records.profiles.session import Session, Span
@@ -81,9 +81,26 @@ def test_a_replay_takes_as_long_as_the_truth_whatever_the_instances(
 def test_a_replay_of_batches() -> None:
     models = {"a": Model([10 * MS], batch=4)}
     one, all_ = runs(models)
-    assert replay(recipes(one), {("a", 1): 1}, batches={("a", 1): (4, 10 * MS)}) == pytest.approx(
+    assert replay(recipes(one), {("a", 1): 1}, batches={("a", 1): (4, 10 * MS, 0)}) == pytest.approx(
         all_.wall, rel=0.01
     )
+
+
+def test_batches_fill_before_a_second_instance_takes_the_next() -> None:
+    """As they did for the first batch: all instances were free then, and it was a full one."""
+    one, all_ = runs({"a": Model([10 * MS], batch=4)})
+    late = [
+        replace(s, sent=s.sent + i * 20_000, queued=s.queued + i * 20_000) for i, s in enumerate(all_.spans)
+    ]
+    wait = late[3].queued - late[0].queued
+    late = [
+        replace(s, **{k: getattr(s, k) + wait for k in ("started", "inferred", "ended", "released")})
+        for s in late
+    ]
+    batches = batches_seen(replace(all_, spans=tuple(late)))
+    assert batches[("a", 1)][::2] == (4, wait)
+    sent = [i * 20_000 for i in range(8)]
+    assert replay(recipes(one), {("a", 1): 2}, batches=batches, sent=sent) < 11 * MS
 
 
 def test_requests_queue_for_one_instance() -> None:
@@ -96,6 +113,14 @@ def test_requests_queue_for_one_instance() -> None:
     assert found.predicted == pytest.approx(4, rel=0.02)
     assert found.best == pytest.approx(8, rel=0.02)
     assert found.chain == pytest.approx(10 * MS, rel=0.01)
+
+
+def test_where_there_are_four_instances_more_are_tried_up_to_one_for_each_request() -> None:
+    found = judged(runs({"a": Model([10 * MS], instances=4)}, n=12), n=12)
+    assert (found.cause, found.count) == ("queue", 12)
+    assert [w.count for w in found.what_ifs] == [1, 2, 4, 8, 12]
+    assert "until `instance_group.count` > 4" in found.sentence
+    assert found.predicted == pytest.approx(12, rel=0.02)
 
 
 def test_who_waits_for_no_other_request_is_not_counted() -> None:

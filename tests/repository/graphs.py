@@ -171,6 +171,13 @@ GRAPHS = (
         "out = [a]",
         ((), ()), False,
     ),
+    Graph(
+        "a call for want of another",
+        "a = ask('add', x)\nr = pb_utils.InferenceRequest(model_name='fails', requested_output_names=['OUT'],\n"
+        "    inputs=[pb_utils.Tensor('IN', x)]).exec()\n"
+        "out = [a, ask('twice', x) if r.has_error() else x]",
+        ((), (), (1,)), False,
+    ),
 )  # fmt: skip
 
 

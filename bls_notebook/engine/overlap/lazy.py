@@ -234,7 +234,10 @@ class LazyResponse(InferenceResponse):
     def has_error(self) -> bool:
         """Whether the request has failed, as far as is known by now."""
         known = self._source.known()
-        return known is not None and known._error is not None
+        if known is None or known._error is None:
+            return False
+        self._source.looked_at()  # what follows may be there because of it
+        return True
 
     def error(self) -> TritonError | None:
         """Return the error; waits."""

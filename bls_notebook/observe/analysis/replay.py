@@ -22,8 +22,9 @@ from bls_notebook.observe.records.profiles.spans import ModelSeen, SessionData, 
 
 Key = tuple[str, int]
 """A model's name and version."""
-Batches = Mapping[Key, tuple[int, int]]
-"""Of a model that serves batches: how many requests at most, and how long its `execute` takes (ns)."""
+Batches = Mapping[Key, tuple[int, int, int]]
+"""Of a model that serves batches: how many requests at most, how long its `execute` takes, and how long it
+waits for a batch to fill though an instance is free (ns)."""
 UNLIMITED = 1 << 30
 
 
@@ -47,9 +48,14 @@ class Batcher(NamedTuple):
     time: Callable[[int], int]
 
     @staticmethod
-    def greedy(most: int, duration: int) -> Batcher:
-        """Return one that takes what there is, so many requests at most."""
-        return Batcher(lambda queue, now: (min(most, len(queue)), None), lambda rows: duration)
+    def greedy(most: int, duration: int, delay: int) -> Batcher:
+        """Return one that takes what there is, so many requests at most, once the first has waited so long."""
+
+        def form(queue: Sequence[Queued], now: int) -> tuple[int, int | None]:
+            until = queue[0].since + delay + 1  # who comes at the end of it is of the batch
+            return (0, until) if len(queue) < most and now < until else (min(most, len(queue)), None)
+
+        return Batcher(form, lambda rows: duration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +176,21 @@ def replay(
 
 
 def batches_seen(session: SessionData) -> Batches:
-    """Return the models that served several requests by one `execute`: how many at most, and how long, ns."""
-    sizes: dict[Key, list[int]] = {}
-    times: dict[Key, list[int]] = {}
+    """Return the models that served several requests by one `execute`, and how they did."""
+    executions: dict[Key, list[tuple[Span, ...]]] = {}
     for members in SpanTree(session).members.values():
-        if len(members) > 1:
-            key = key_of(members[0])
-            sizes.setdefault(key, []).append(len(members))
-            times.setdefault(key, []).append(max(m.ended for m in members) - members[0].started)
-    return {key: (max(sizes[key]), round(median(times[key]))) for key in sizes}
+        if members[0].ran:
+            executions.setdefault(key_of(members[0]), []).append(tuple(members))
+    found = {}
+    for key, every in executions.items():
+        batches = [members for members in every if len(members) > 1]
+        if not batches:
+            continue
+        took = round(median(max(m.ended for m in members) - members[0].started for members in batches))
+        first = min(every, key=lambda members: members[0].started)  # all instances were free
+        delay = first[0].started - min(m.queued for m in first)
+        found[key] = (max(map(len, batches)), took, max(0, delay))
+    return found
 
 
 def is_stuck(requests: Sequence[Recipe], capacity: Mapping[Key, int]) -> bool:

@@ -245,7 +245,7 @@ class Case:
             what_ifs=what_ifs,
         )
         seen = self.models.get(key) if key else None
-        batch = max((size for size, _ in self.batches.values()), default=0)
+        batch = max((each[0] for each in self.batches.values()), default=0)
         alone, together = (
             median(self_times(run).get(key, [0]) if key else [0]) for run in (self.sequential, self.gathered)
         )
@@ -273,7 +273,15 @@ class Case:
         ]
         out = []
         now = self.capacity
-        for count in sorted(set(counts)):
+        more: set[int] = set()
+        if limits and cause in ("queue", "one_at_a_time", "batched"):
+            # As many as the first counts, or more, are there already: twice and four times as many, then,
+            # and no more than there are requests.
+            key = limits[0]
+            requests = sum(key_of(span) == key for span in self.sequential.spans)
+            if now.get(key, 1) >= max(counts, default=1):
+                more = {min(64, requests, now[key] * factor) for factor in (2, 4)} - {now[key]}
+        for count in sorted({*counts, *more}):
             capacity = {**now, **{k: count for k in keys if now.get(k, 0) < UNLIMITED}}
             if is_stuck(self.requests, capacity) and not is_stuck(self.requests, now):
                 continue

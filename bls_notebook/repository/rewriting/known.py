@@ -83,6 +83,11 @@ _MUTATORS = _words(
 )
 _LOGS = _words("log_info log_warn log_error log_verbose info warning warn error debug exception critical log")
 
+# What they tell keeps its order, as a log does; requests may be sent meanwhile.
+_CLOCKS = frozenset(
+    f"time.{clock}{unit}" for clock in ("time", "perf_counter", "monotonic") for unit in ("", "_ns")
+) | {"datetime.datetime.now"}
+
 
 def function_kind(name: str) -> Kind:
     """Return what a function of a library does, by its whole name (``numpy.stack``)."""
@@ -100,7 +105,7 @@ def function_kind(name: str) -> Kind:
         if inside in _NUMPY_WRITES or inside.startswith("random."):
             return "unknown"
         return "fresh" if inside in _NUMPY_FRESH else "pure"
-    if name.startswith(("logging.", "warnings.warn")):
+    if name.startswith(("logging.", "warnings.warn")) or name in _CLOCKS:
         return "log"
     if name.startswith(_PURE_LIBRARIES):
         return "pure"

@@ -138,6 +138,10 @@ class _Rewriting:
             return True
         return bool(self._repeated & set(range(node.lineno, node.end_lineno + 1)))  # type: ignore[attr-defined]
 
+    def _alone_often(self, site: Site) -> bool:
+        """Whether a loop around it was seen to repeat it; a comprehension repeats its own requests."""
+        return self._repeated is None or (not site.many and self._seen_often(site.node))
+
     def _walk(
         self,
         statements: Sequence[ast.stmt],
@@ -147,31 +151,13 @@ class _Rewriting:
         loops: Loops,
         in_try: bool,
     ) -> None:
-        sites = self._sites
         for statement in statements:
-            if isinstance(statement, ast.For) and self._seen_often(statement):
-                units = units_of(statement.body, found, sites, self._parents)
-                head = sites.reader.of([statement.iter], function)
-                loop = loops.in_two(statement, head, units, in_try)
-                if loop is not None:
-                    self._loops.append(loop)
-            taken = bool(self._loops) and self._loops[-1].statement is statement
-            for name in ("body", "orelse", "finalbody"):
-                inner = getattr(statement, name, [])
-                if inner and not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                    trying = in_try or isinstance(statement, ast.Try)
-                    if taken and name == "body":
-                        for each in inner:
-                            self._inner(each, found, function, together, loops, trying)
-                    else:
-                        self._walk(inner, found, function, together, loops, trying)
-            for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-                self._walk(part.body, found, function, together, loops, True)
+            self._statement(statement, found, function, together, loops, in_try)
         block = Block(statements, in_try)
-        block.pieces = together.ordered(units_of(statements, found, sites, self._parents), block)
+        block.pieces = together.ordered(units_of(statements, found, self._sites, self._parents), block)
         self._blocks.append(block)
 
-    def _inner(
+    def _statement(
         self,
         statement: ast.stmt,
         found: list[Site],
@@ -180,13 +166,33 @@ class _Rewriting:
         loops: Loops,
         in_try: bool,
     ) -> None:
-        """Walk through what a statement of a loop in two has within it."""
+        """Walk through what a statement has within it; of a loop in two, that is what its statements have."""
+        taken = isinstance(statement, ast.For) and self._in_two(statement, found, function, loops, in_try)
         for name in ("body", "orelse", "finalbody"):
             inner = getattr(statement, name, [])
             if inner and not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                self._walk(inner, found, function, together, loops, in_try or isinstance(statement, ast.Try))
+                trying = in_try or isinstance(statement, ast.Try)
+                if taken and name == "body":
+                    for each in inner:
+                        self._statement(each, found, function, together, loops, trying)
+                else:
+                    self._walk(inner, found, function, together, loops, trying)
         for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
             self._walk(part.body, found, function, together, loops, True)
+
+    def _in_two(
+        self, statement: ast.For, found: list[Site], function: Function, loops: Loops, in_try: bool
+    ) -> bool:
+        """Take a loop apart if its own requests, not only those of loops within it, could be together."""
+        if not self._seen_often(statement):
+            return False
+        units = units_of(statement.body, found, self._sites, self._parents)
+        head = self._sites.reader.of([statement.iter], function)
+        loop = loops.in_two(statement, head, units, in_try)
+        if loop is None or not any(self._alone_often(m.site) for m in _members(loop)):
+            return False
+        self._loops.append(loop)
+        return True
 
     # -- writing -------------------------------------------------------------------------------------
 

@@ -37,6 +37,11 @@ class Site:
     keeps_order: bool = False
     stand_in: str = ""  # the name that it is replaced by, where it is sent with others
 
+    @property
+    def is_answer(self) -> bool:
+        """Whether it is worth what is gathered: not something that a comprehension makes of each answer."""
+        return not self.many or (isinstance(self.node, ast.ListComp) and self.node.elt is self.inner)
+
 
 @dataclass
 class Sites:
@@ -193,7 +198,7 @@ def _comprehension(
         return None
     if isinstance(above, ast.DictComp):
         again = all(goes_again(g.iter, function) for g in above.generators)
-        return above if child is node and again else None
+        return above if again else None
     if isinstance(above, ast.ListComp):
         return above
     taker = parents[above]

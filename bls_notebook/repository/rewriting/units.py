@@ -123,6 +123,8 @@ def _taken_apart(
     last = Unit(statement, rest, always=_always(statement))
     if len(outermost) == 1:
         site = outermost[0]
+        if not site.is_answer:
+            return [*units, last]
         if isinstance(statement, ast.Assign) and statement.value is site.node and len(statement.targets) == 1:
             target = statement.targets[0]
             if isinstance(target, ast.Name):

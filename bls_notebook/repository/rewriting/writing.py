@@ -99,13 +99,13 @@ class Writer:
             between = text.render(start + 1, first).lstrip()
         self._calls[site] = f"asyncio.gather(*[{between}{call}{tail}])"
         answers = site.stand_in or f"await {self._calls[site]}"
+        if element is not site.inner:
+            each = self.fresh("each")
+            text.edit(text.span(site.inner), each)
+            answers = f"[{text.render(first, last)} for {each} in {answers}]"
         if isinstance(node, ast.DictComp):
             return f"dict(zip([{text.render(*text.span(node.key))}{tail}], {answers}))"
-        if element is site.inner:
-            return answers
-        each = self.fresh("each")
-        text.edit(text.span(site.inner), each)
-        return f"[{text.render(first, last)} for {each} in {answers}]"
+        return answers
 
     def list_of(self, node: ast.GeneratorExp) -> None:
         """Write a generator expression as a list: nothing can be awaited in it."""

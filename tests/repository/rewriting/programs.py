@@ -6,10 +6,11 @@ from __future__ import annotations
 import asyncio
 import random
 import types
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+_T = TypeVar("_T")
 HEAD = """\
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -72,7 +73,7 @@ class Maker:
     def _say(self, depth: int, line: str) -> None:
         self._lines.append("    " * depth + line)
 
-    def _pick(self, *of: str) -> str:
+    def _pick(self, *of: _T) -> _T:
         return self._random.choice(of)
 
     def _asking(self) -> str:
@@ -130,6 +131,12 @@ class Maker:
         elif kind == "many":
             over = self._pick("items", "(x, y)", "[z, w]")
             after = self._pick("", "", " + 1", " * i")
+            if r.random() < 0.4:
+                key, end = self._pick(("j: ", "}"), ("", "]"))
+                each = f"{key}self.ask({self._model()}, i){after} for j, i in enumerate({over}){end}"
+                self._say(depth, f"found = {'{' if key else '['}{each}")
+                self._say(depth, "out += found.values()" if key else "out += found")
+                return
             begin = self._pick("out += [", "out.append(sum(")
             end = "]" if begin.endswith("[") else "))"
             self._say(depth, f"{begin}self.ask({self._model()}, i){after} for i in {over}{end}")

@@ -58,6 +58,7 @@ BECOMES = {
     "fan-out of pieces": "out = await asyncio.gather(*[ask('add', x[i:i+1]) for i in range(3)])",
     "two chains": "b, d = await asyncio.gather(ask('twice', a), ask('twice2', c))",
     "a sequence beside another call": "flags=1), ask('add', x))\n",
+    "a call for want of another": "a, r = await asyncio.gather(",
     "a global of two models": "a, b = await asyncio.gather(",  # its answers are not equal: never offered
 }
 
@@ -93,6 +94,23 @@ def test_programs_made_at_random(start: int) -> None:
             else:
                 assert became == expected, f"{seed}\n{source}\n{found.source}"
     assert together > 8
+
+
+def test_loops_whose_own_requests_were_not_seen_often_stay_and_those_within_are_taken() -> None:
+    body = (
+        "out = []\nfor x in requests:\n    a = self.ask('a', x)\n    for i in range(int(a)):\n"
+        "        out.append(self.ask('b', i)[0])\n    found = {j: self.ask('c', a + j)[0] for j in (1, 2)}\n"
+        "    out.append(found)\nreturn out\n"
+    )
+    source = model(body, ASK)
+    often = frozenset(n for n, line in enumerate(source.splitlines(), 1) if "'b'" in line or "'c'" in line)
+    assert body_of(rewritten(source, repeated=often).source) == (
+        "out = []\nfor x in requests:\n    a = await self.ask('a', x)\n"
+        "    for answer_1 in await asyncio.gather(*[self.ask('b', i) for i in range(int(a))]):\n"
+        "        out.append(answer_1[0])\n"
+        "    found = dict(zip([j for j in (1, 2)], [each[0] for each in await asyncio.gather(*[self.ask('c', a + j) "
+        "for j in (1, 2)])]))\n    out.append(found)\nreturn out"
+    )
 
 
 def test_what_is_not_touched_keeps_its_lines() -> None:
@@ -244,7 +262,7 @@ def test_async_models() -> None:
     [
         ("a = self.ask('a', 1)\nself.strange()\nb = self.ask('b', 2)\n", "`self.strange()` may do more"),
         ("a = self.ask('a', 1)\nif a > 3:\n    return []\nb = self.ask('b', 2)\n", "may not be reached"),
-        ("a = self.ask('a', 1)\nt = time.time()\nb = self.ask('b', t)\n", "`time.time()` may do more"),
+        ("a = self.ask('a', 1)\nt = time.time()\nb = self.ask('b', t)\n", "does more than compute"),
         ("out = [*map(self.ask, requests)]\n", "would have to be awaited there"),
         ("f = lambda x: self.ask('a', x)\nout = [f(1), f(2)]\n", "would have to be awaited there"),
         ("out = dict((x, self.ask('a', x)) for x in requests)\n", "in a generator expression"),
