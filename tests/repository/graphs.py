@@ -173,8 +173,8 @@ GRAPHS = (
     ),
     Graph(
         "a call for want of another",
-        "a = ask('add', x)\nr = pb_utils.InferenceRequest(model_name='fails', requested_output_names=['OUT'],\n"
-        "    inputs=[pb_utils.Tensor('IN', x)]).exec()\n"
+        "a = ask('add', x)\n"
+        "r = pb_utils.InferenceRequest(model_name='fails', requested_output_names=['OUT'],\n    inputs=[pb_utils.Tensor('IN', x)]).exec()\n"
         "out = [a, ask('twice', x) if r.has_error() else x]",
         ((), (), (1,)), False,
     ),

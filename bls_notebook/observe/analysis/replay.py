@@ -49,7 +49,7 @@ class Batcher(NamedTuple):
 
     @staticmethod
     def greedy(most: int, duration: int, delay: int) -> Batcher:
-        """Return one that takes what there is, so many requests at most, once the first has waited so long."""
+        """Return one that takes what there is, so many at most, once the first has waited so long."""
 
         def form(queue: Sequence[Queued], now: int) -> tuple[int, int | None]:
             until = queue[0].since + delay + 1  # who comes at the end of it is of the batch

@@ -108,8 +108,8 @@ def test_loops_whose_own_requests_were_not_seen_often_stay_and_those_within_are_
         "out = []\nfor x in requests:\n    a = await self.ask('a', x)\n"
         "    for answer_1 in await asyncio.gather(*[self.ask('b', i) for i in range(int(a))]):\n"
         "        out.append(answer_1[0])\n"
-        "    found = dict(zip([j for j in (1, 2)], [each[0] for each in await asyncio.gather(*[self.ask('c', a + j) "
-        "for j in (1, 2)])]))\n    out.append(found)\nreturn out"
+        "    found = dict(zip([j for j in (1, 2)], [each[0] for each in await asyncio.gather("
+        "*[self.ask('c', a + j) for j in (1, 2)])]))\n    out.append(found)\nreturn out"
     )
 
 
