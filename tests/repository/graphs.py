@@ -174,7 +174,8 @@ GRAPHS = (
     Graph(
         "a call for want of another",
         "a = ask('add', x)\n"
-        "r = pb_utils.InferenceRequest(model_name='fails', requested_output_names=['OUT'],\n    inputs=[pb_utils.Tensor('IN', x)]).exec()\n"
+        "r = pb_utils.InferenceRequest(model_name='fails', inputs=[pb_utils.Tensor('IN', x)],\n"
+        "    requested_output_names=['OUT']).exec()\n"
         "out = [a, ask('twice', x) if r.has_error() else x]",
         ((), (), (1,)), False,
     ),
