@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Shape = tuple[int, ...]
+_FEW = 8  # the size of what nothing tells the size of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,8 @@ def output_dims(output: Declared, inputs: Sequence[tuple[Declared, Shape]]) -> S
 
     A size that varies is that of the input that is most like the output: of the same name, else of the same
     rank, else any; at the same place where the size varies there too, else in order, else at the same place
-    whether or not it varies there. Without any it is 1.
+    whether or not it varies there. Without any it is 1; of several, all but the first are 8, since code that
+    takes such an output apart counts on more than one.
 
     Parameters
     ----------
@@ -81,4 +83,7 @@ def _varying(dims: Shape, sizes: Shape) -> list[int]:
 
 
 def _filled(dims: Shape, varying: Iterator[int]) -> Shape:
-    return tuple(next(varying, 1) if dim == -1 else dim for dim in dims)
+    known = list(varying)
+    few = dims.count(-1) > 1  # of several sizes the first is mostly a batch, and none of the others 1
+    left = iter([*known, *([1] if few and not known else []), *([_FEW if few else 1] * len(dims))])
+    return tuple(next(left) if dim == -1 else dim for dim in dims)

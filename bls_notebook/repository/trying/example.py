@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Sequence
 from math import prod
@@ -27,19 +28,27 @@ _NUMBERS = (
 )
 _IMAGE = re.compile(r"image|img|picture|photo|frame|pixel|jpe?g|png", re.IGNORECASE)
 _AUDIO = re.compile(r"audio|wav(?!.*len)|pcm|sound|speech", re.IGNORECASE)
+_DATA = re.compile(r"raw|bytes|data|file|content|input_?\d*$", re.IGNORECASE)
 _SAMPLES = 8000
-# A PNG of 8 by 8 grey pixels, as texts carry it.
+_DECODES_TEXT = re.compile(r"b64decode|base64|data:image")
+_DECODES_FILE = re.compile(r"Image\.open|imdecode|decode_(?:image|jpeg|png|gif)|imageio|io\.read_image")
+# A PNG of 8 by 8 grey pixels, as texts carry it; models that say nothing of texts take the file.
 _PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAIAAABLbSncAAAAD0lEQVR42mNowAEYhpYEAILzYAEllbNjAAAAAElFTkSuQmCC"
 
 
-def request_line(record: ModelRecord, sequence: bool = False, other: str = "") -> str:
+def takes_files(sources: Sequence[str]) -> bool:
+    """Whether a model's pictures are the bytes of files, going by its source and that of what it calls."""
+    return any(map(_DECODES_FILE.search, sources)) and not any(map(_DECODES_TEXT.search, sources))
+
+
+def request_line(record: ModelRecord, sequence: bool = False, other: str = "", files: bool = False) -> str:
     """Return a line of ``%bls`` that the model can answer, as far as its configuration tells.
 
-    `other` is a model that it may be asked to call.
+    `other` is a model that it may be asked to call; `files` says that its pictures are the bytes of files.
     """
     sounds = any(_AUDIO.search(spec.name) and -1 in spec.dims for spec in record.inputs)
     inputs = [
-        f"{spec.name}={_value(spec, record.max_batch_size > 0, sounds, other)}"
+        f"{spec.name}={_value(spec, record.max_batch_size > 0, sounds, other, files)}"
         for spec in record.inputs
         if not spec.optional
     ]
@@ -51,14 +60,19 @@ def request_line(record: ModelRecord, sequence: bool = False, other: str = "") -
     return " ".join(words)
 
 
-def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str) -> str:
+def _value(spec: TensorSpecRecord, batching: bool, sounds: bool, other: str, files: bool) -> str:
     """A value for an input; `sounds` says that another one is a sound."""
     name = spec.name.lower()
     shape = [1] * batching + _sizes(spec, bool(_IMAGE.search(name)), bool(_AUDIO.search(name)))
+    if files and spec.datatype == "UINT8" and spec.dims == (-1,):
+        file = str(list(base64.b64decode(_PICTURE)))
+        return f"[{file}]" if batching else file
     if spec.datatype == "BYTES":
         text = next((value for pattern, value in _TEXTS if re.search(pattern, name)), _TEXT)
         text = other if other and "model" in name else text
-        return _nested(repr(_PICTURE if _IMAGE.search(name) and text == _TEXT else text), shape)
+        if text == _TEXT and (_IMAGE.search(name) or (files and _DATA.search(name))):
+            return _nested(repr(base64.b64decode(_PICTURE) if files else _PICTURE), shape)
+        return _nested(repr(text), shape)
     number = next((value for pattern, value in _NUMBERS if re.search(pattern, name)), "1")
     if sounds and re.search(r"len|num_samples", name):
         number = str(_SAMPLES)

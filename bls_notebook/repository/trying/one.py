@@ -61,6 +61,7 @@ class Plan:
     may_run: bool = True
     runs_code: bool = False  # Python of its own, in this process
     takes_cuda: bool = False  # names it without a look whether it is there
+    sources: tuple[str, ...] = ()
     fetches: bool = False  # asks Hugging Face's hub for something, as its sources look
 
 
@@ -81,7 +82,7 @@ def plan_of(
         plan.calls |= set(filter(None, members_of(plan.config)))
         plan.named |= plan.calls
     if plan.backend == "python" or (plan.backend and find_backend(plan.backend) is None):
-        sources = list(sources_in(plan.folder))
+        plan.sources = sources = tuple(sources_in(plan.folder))
         named, said = callees(sources, known)
         plan.fetches = any(map(asks_the_hub, sources))
         plan.takes_cuda = any(_CUDA.search(s) is not None and "is_available" not in s for s in sources)

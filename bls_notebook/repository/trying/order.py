@@ -62,10 +62,11 @@ def entries(needs: Mapping[str, Collection[str]]) -> list[str]:
     """Return the models that nobody else calls, those that call most first; all where each is called."""
     called = {callee for name, of in needs.items() for callee in of if callee != name}
     found = [name for name in needs if name not in called] or list(needs)
-    return sorted(found, key=lambda name: (-len(_reached(name, needs)), name))
+    return sorted(found, key=lambda name: (-len(reached(name, needs)), name))
 
 
-def _reached(name: str, needs: Mapping[str, Collection[str]]) -> set[str]:
+def reached(name: str, needs: Mapping[str, Collection[str]]) -> set[str]:
+    """Return the models that one calls, and that those call."""
     found: set[str] = set()
     todo = [name]
     while todo:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.repository.repository import ModelRepository
@@ -10,14 +10,16 @@ from bls_notebook.repository.repository import ModelRepository
 from .example import request_line
 
 
-def requests_to(repository: ModelRepository, names: Iterable[str]) -> tuple[str, ...]:
-    """Return a line of ``%bls`` for each of these models, in step."""
+def requests_to(
+    repository: ModelRepository, names: Iterable[str], files: Callable[[str], bool]
+) -> tuple[str, ...]:
+    """Return a line of ``%bls`` for each of these models, in step; `files` as for `request_line`."""
     out = []
     known = [record for record in repository.index() if record.state == "READY"]
     for name in names:
         sequence = _in_sequences(repository, name)
         record = repository.record(name)
-        out.append(request_line(record, sequence, _other(record, known)))
+        out.append(request_line(record, sequence, _other(record, known), files(name)))
     return tuple(out)
 
 

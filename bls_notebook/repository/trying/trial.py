@@ -16,12 +16,13 @@ from bls_notebook.observe.records.tried import Tried
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.layout import model_names, shown_path
 
+from .example import takes_files
 from .filled import told_of_fills
 from .folders import is_model, repository_folder
 from .gpus import ready_gpus
 from .hub import no_waiting_for_the_hub
 from .one import Loading, Plan, plan_of
-from .order import entries, in_order
+from .order import entries, in_order, reached
 from .preparing import Preparing
 from .renamed import with_other_names
 from .requests import requests_to
@@ -121,8 +122,13 @@ def try_repository(
         serve = {row.name for row in rows if row.kind != "absent"}
         serving = [name for name in entries(needs) if name in serve]
         serving.sort(key=lambda name: name not in genuine)  # what only stubs answer comes last
+
+        def files(name: str) -> bool:
+            with_callees = {name, *reached(name, needs)} & plans.keys()
+            return takes_files([source for each in with_callees for source in plans[each].sources])
+
         report = Tried(
-            shown_path(path), rows, tuple(serving), requests_to(repository, serving),
+            shown_path(path), rows, tuple(serving), requests_to(repository, serving, files),
             tuple(filter(None, (*notes, told, *loading.notes, *_folders(preparing, genuine)))), tuple(left),
             perf_counter() - began,
         )  # fmt: skip

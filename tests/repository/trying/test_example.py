@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
-from bls_notebook.repository.trying.example import request_line
+from bls_notebook.repository.trying.example import request_line, takes_files
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,14 @@ def test_optional_ones_are_left_out_and_streams_and_sequences_asked_for() -> Non
     assert request_line(ModelRecord("m", inputs=specs, decoupled=True), True) == (
         "%bls m A=0.5 --stream --sequence 1:start,end"
     )
+
+
+def test_a_picture_is_a_file_where_the_code_opens_one() -> None:
+    assert takes_files(["Image.open(io.BytesIO(data))"])
+    assert not takes_files(["cv2.imdecode(base64.b64decode(data))"])
+    specs = (TensorSpecRecord("IMAGE", "BYTES", (1,)), TensorSpecRecord("CAPTION", "BYTES", (1,)))
+    line = request_line(ModelRecord("m", inputs=specs), files=True)
+    assert r"IMAGE=b'\x89PNG\r\n" in line
+    assert "CAPTION='It was" in line
+    spec = TensorSpecRecord("RAW", "UINT8", (-1,))
+    assert "RAW=[[137, 80, 78" in request_line(ModelRecord("m", inputs=(spec,), max_batch_size=4), files=True)
