@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .repository.profiling.comparing import compare
     from .repository.profiling.tuning import tune
     from .repository.trying.trial import try_repository
+    from .triton.serving import LocalServer, serve
 
 __version__ = "0.1.0"
 
@@ -48,6 +49,7 @@ __all__ = [
     "ConfigError",
     "Inspection",
     "InvalidNameError",
+    "LocalServer",
     "ModelLoadError",
     "ModelNotFoundError",
     "ModelRepository",
@@ -70,6 +72,7 @@ __all__ = [
     "mark",
     "pb_utils",
     "profile",
+    "serve",
     "set_current_repository",
     "simulate_gpus",
     "track_memory",
@@ -82,6 +85,7 @@ __all__ = [
 _LATER = {
     "Comparison": "observe.records.profiles.comparison",
     "Inspection": "repository.inspecting.inspection",
+    "LocalServer": "triton.serving",
     "Overlap": "observe.records.profiles.overlap",
     "Profile": "engine.recording.profile",
     "Session": "observe.records.profiles.session",
@@ -94,6 +98,7 @@ _LATER = {
     "load_session": "observe.records.profiles.session",
     "mark": "engine.recording.marks",
     "profile": "engine.recording.profile",
+    "serve": "triton.serving",
     "track_memory": "engine.recording.memory_track",
     "try_repository": "repository.trying.trial",
     "tune": "repository.profiling.tuning",

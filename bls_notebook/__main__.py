@@ -76,6 +76,28 @@ def _export(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _serve_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="names of models (default: all)")
+    parser.add_argument("--json", action="store_true", help="print the addresses and models as JSON")
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    with redirect_stdout(sys.stderr), bls.ModelRepository(arguments.repository) as repository:
+        for name in arguments.models or [record.name for record in repository.index()]:
+            repository.load(name)
+        server = bls.serve(*arguments.models, repo=repository)
+    with server:
+        _print(server.record, arguments.json)
+        sys.stdout.flush()  # whoever waits for the addresses may read from a pipe
+        print("Ctrl-C stops it.", file=sys.stderr)
+        try:
+            server.wait()
+        except KeyboardInterrupt:
+            return 0
+    return 1
+
+
 def _print(record: Record, as_json: bool) -> None:
     if as_json:
         print(json.dumps(record.to_dict(), indent=2))
@@ -114,6 +136,7 @@ def _try(arguments: argparse.Namespace) -> int:
 
 COMMANDS = (
     Command("export", "write models as a model repository for a server", _export_arguments, _export),
+    Command("serve", "serve models by the real tritonserver until Ctrl-C", _serve_arguments, _serve),
     Command(
         "check", "say what will bite in a model repository; runs no model's code", _check_arguments, _check
     ),

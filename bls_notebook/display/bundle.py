@@ -25,6 +25,7 @@ _ONE = {
     "Findings": "records.findings.findings_document",
     "Judgement": "records.messages.judgement_document",
     "Lifetimes": "lifetimes.report.lifetimes_document",
+    "ServerRecord": "records.served.served_document",
     "Session": "session.summary.session_document",
     "SessionStatistics": "session.summary.figures_document",
     "Difference": "session.difference.difference_document",

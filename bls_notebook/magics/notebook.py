@@ -35,6 +35,8 @@ class Notebook:
     """What was guessed, by the choices and the cell."""
     inspectors: Any = None  # of `output.inspectors`, while they are there
     latest: Callable[[], Any] | None = None  # the last response of %bls, while anybody has it
+    server: Any = None
+    """What ``%tritonrepo serve`` started last, until it is stopped."""
     debugged: Callable[[], object] = lambda: None
     """The response, or the list of them, whose first error ``%debug`` opens at."""
 

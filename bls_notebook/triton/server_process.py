@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .environment import ServerEnvironment, TritonServerError
+from .environment import InstalledServer, ServerEnvironment, TritonServerError
 
 HOST = "127.0.0.1"
 NOISE = re.compile(r"NVML|CudaDriverHelper|DCGM|pinned")  # what a machine without a GPU always says
@@ -49,16 +49,13 @@ class ModelProcess:
 class ServerRun:
     """One run of the server: its processes, log, shared memory and private folder."""
 
-    def __init__(self, environment: ServerEnvironment, arguments: Sequence[str]) -> None:
+    def __init__(self, environment: ServerEnvironment | InstalledServer, arguments: Sequence[str]) -> None:
         self.owner = os.getpid()
         self.kept_log: str | None = None
         self.folder = Path(tempfile.mkdtemp(prefix="bls-tritonserver-"))
         self.shared_memory = f"bls_{secrets.token_hex(6)}_"
-        server = environment.server
         command = [
-            str(server / "bin" / "tritonserver"),
-            f"--backend-directory={server / 'backends'}",
-            f"--cache-directory={server / 'caches'}",
+            *environment.command(),
             f"--backend-config=python,shm-region-prefix-name={self.shared_memory}",
             *arguments,
         ]
@@ -89,10 +86,15 @@ class ServerRun:
         """Stop everything and remove what it left; the log can still be read."""
         if os.getpid() != self.owner:  # a forked child must leave the server alone
             return
-        if graceful and self.process.poll() is None:
-            self.process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(30.0)
+        try:
+            if graceful and self.process.poll() is None:
+                self.process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(30.0)
+        finally:  # Ctrl-C while it waits is no reason to leave anything
+            self._kill()
+
+    def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

@@ -32,6 +32,7 @@ import numpy.typing as npt
 from bls_notebook.observe.progress import progress
 
 from .environment import (
+    InstalledServer,
     ServerEnvironment,
     TritonServerError,
     default_environment_folder,
@@ -78,7 +79,7 @@ class TritonServer:
     ----------
     *repositories : path
         Model repositories. The server writes ``__pycache__`` folders into them.
-    environment : ServerEnvironment, optional
+    environment : ServerEnvironment or InstalledServer, optional
         Default: ``make_environment()``.
     load : sequence of str
         Models to load at the start (``model_control="explicit"``); ``"*"`` means all.
@@ -103,7 +104,7 @@ class TritonServer:
     def __init__(
         self,
         *repositories: str | os.PathLike[str],
-        environment: ServerEnvironment | None = None,
+        environment: ServerEnvironment | InstalledServer | None = None,
         load: Sequence[str] = (),
         model_control: str = "explicit",
         options: Sequence[str] = (),
@@ -149,7 +150,7 @@ class TritonServer:
                 return self
             except BaseException as error:
                 taken = isinstance(error, TritonServerError) and PORT_TAKEN.search(self._run.log())
-                self.stop(graceful=False)
+                self._end_run(graceful=False)
                 if not taken or attempt == 2:  # another program may take a port between the look and its use
                     raise
         raise AssertionError("unreachable")
@@ -162,13 +163,18 @@ class TritonServer:
         graceful : bool
             Let the models finalize (1 to 3 seconds); else kill at once.
         """
+        self._end_run(graceful)
+
+    def _end_run(self, graceful: bool) -> None:
         run, end = self._run, self._end
         self._run = self._end = None
         if end is not None:
             end.detach()
         if run is not None:
-            run.end(graceful)
-            self._last_log = run.log()
+            try:
+                run.end(graceful)
+            finally:
+                self._last_log = run.log()
 
     def __enter__(self) -> TritonServer:
         """Start the server."""

@@ -30,6 +30,7 @@ from bls_notebook.observe.records.repository import (
 )
 from bls_notebook.observe.records.seen import Maker
 from bls_notebook.observe.records.shipping.exported import Exported, ExportedModel
+from bls_notebook.observe.records.shipping.served import ServedModel, ServerRecord
 from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times
 from bls_notebook.observe.records.streams import StreamRecord
 from bls_notebook.observe.records.tensors import Figures, Media, TextSeen
@@ -276,6 +277,8 @@ def hostile() -> list[Any]:
     bad_trial = Tried(h, (TriedModel(h, h, h, h, h, 0.1, (h,)),) * 2, (h,), (h,) * 5, (h,), (h,), 0.1)
     shipped = ExportedModel(h, (1,), h, h, 1, 1, True, (h,), (h,))
     views = [
+        ServerRecord("READY", h, h, h, h, h, (ServedModel(h, (1,), h, h, h, (h,)),) * 2, h, (h,), 1.0, (h,)),
+        ServerRecord("ENDED", h, h, h, h, h, (ServedModel(h),), h, (h,), 1.0, (h,)),
         Exported(h, (shipped, shipped), (h,), (h,), 1, h),
         bad_trial,
         found,

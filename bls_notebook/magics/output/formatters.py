@@ -28,6 +28,7 @@ _NAMES = (
     "observe.records.profiles.session.SideBySide",
     "observe.records.errors.ErrorRecord",
     "observe.records.shipping.exported.Exported",
+    "observe.records.shipping.served.ServerRecord",
     "observe.records.repository.MessageRecord",
     "observe.records.repository.ModelRecord",
     "observe.records.repository.ResponseRecord",
@@ -39,6 +40,7 @@ _NAMES = (
     "repository.repository.ModelRepository",
     "repository.requests.response.Response",
     "repository.trying.trial.Trial",
+    "triton.serving.LocalServer",
 )
 _WATCH = "bls_notebook.repository.watching.Watch"
 _TYPES: tuple[type | str, ...] = (*(f"bls_notebook.{name}" for name in _NAMES), *_LISTS)

@@ -10,6 +10,8 @@ from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
+from bls_notebook.observe.quantities import seconds_in
+
 from .expressions import Variables, expanded
 from .words import UnfinishedError, Word, split_words
 
@@ -148,3 +150,11 @@ def key_and_value(text: str) -> tuple[str, str]:
     if not (key and equals):
         raise argparse.ArgumentTypeError(f"got {text!r}, expected KEY=VALUE, such as engine_dir=/models/llm")
     return key, value
+
+
+def seconds(text: str) -> float:
+    """Return a time."""
+    found = seconds_in(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a time such as 5ms or 60s")
+    return found

@@ -13,6 +13,7 @@ from bls_notebook.magics.parsing.expressions import Variables, expanded
 from .checking import CHECK
 from .exporting import EXPORT
 from .loading import CLEAR, LOAD, RELOAD, UNLOAD, USE
+from .serving import SERVE
 from .showing import CONFIG, DEVICES, LIST, METRICS, STATS, WATCH
 from .trying import TRY
 from .verb import Verb
@@ -21,7 +22,7 @@ VERBS: dict[str, Verb] = {
     v.name: v
     for v in (
         *(LIST, TRY, LOAD, UNLOAD, RELOAD, CHECK, CONFIG, STATS, METRICS, DEVICES, WATCH, USE, CLEAR),
-        EXPORT,
+        *(EXPORT, SERVE),
     )
 }
 

@@ -10,20 +10,12 @@ import bls_notebook as bls
 from bls_notebook import Response
 from bls_notebook.magics.failing import reported
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.parsing.arguments import key_and_value, names
-from bls_notebook.observe.quantities import seconds_in
+from bls_notebook.magics.parsing.arguments import key_and_value, names, seconds
 
 from .verb import Verb
 
 if TYPE_CHECKING:
     from bls_notebook.observe.records.tried import Tried
-
-
-def _seconds(text: str) -> float:
-    found = seconds_in(text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a time such as 5ms or 60s")
-    return found
 
 
 def _latencies(text: str) -> dict[str, float]:
@@ -32,7 +24,7 @@ def _latencies(text: str) -> dict[str, float]:
         name, equals, value = pair.rpartition("=")
         if not equals or not name:
             raise argparse.ArgumentTypeError(f"got {pair!r}, expected MODEL=TIME, such as resize=5ms")
-        out[name] = _seconds(value)
+        out[name] = seconds(value)
     return out
 
 
@@ -93,6 +85,6 @@ _add(
     help="how long each execute of a stub takes, such as resize=5ms",
 )  # fmt: skip
 _add(
-    "--load-timeout", type=_seconds, default=60.0, metavar="TIME",
+    "--load-timeout", type=seconds, default=60.0, metavar="TIME",
     help="how long a model may take to load before a stub takes its place (default: 60s)",
 )  # fmt: skip

@@ -1,0 +1,80 @@
+"""A tritonserver beside the notebook: where it listens, what it serves, and how to call it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bls_notebook.display import document as doc
+from bls_notebook.display import parts
+from bls_notebook.display.html import prose, tag
+from bls_notebook.display.units import count, duration
+from bls_notebook.observe.records.shipping.served import ServedModel, ServerRecord
+from bls_notebook.observe.visible import visible
+
+_COLUMNS = (
+    doc.Column("model"),
+    doc.Column("version", "r"),
+    doc.Column("backend"),
+    doc.Column("state"),
+    doc.Column("calls"),
+)
+
+
+def served_document(record: ServerRecord) -> doc.Document:
+    """Describe a server."""
+    return doc.Document(list(_blocks(record)), styles="tried")
+
+
+def _blocks(record: ServerRecord) -> Iterator[doc.Block]:
+    up = record.state in ("READY", "NOT READY")
+    named = f"tritonserver {record.version}".strip()
+    facts = [count(len(record.models), "model")]
+    facts += [f"started in {duration(record.seconds)}"] if up and record.seconds else []
+    yield doc.Line([parts.name(named), _state(record.state), parts.quiet(" · ".join(facts))])
+    if up:
+        addresses = (("HTTP", record.http), ("gRPC", record.grpc), ("metrics", record.metrics))
+        columns = (doc.Column("protocol"), doc.Column("address"))
+        rows = [doc.Row([what, parts.code(where)]) for what, where in addresses]
+        yield doc.Table("Where it listens, on this machine alone", columns, rows, heads=False)
+    if record.state != "STOPPED":
+        yield from _served(record, named, up)
+    yield doc.Warnings(record.notes)
+
+
+def _served(record: ServerRecord, named: str, up: bool) -> Iterator[doc.Block]:
+    yield doc.Table(f"Models on {named}", _COLUMNS, [doc.Row(_cells(model, up)) for model in record.models])
+    if up and record.models:
+        yield doc.Words("to call it from any program on this machine (pip install tritonclient[grpc]):")
+        yield _client(record)
+    yield doc.Words(parts.quiet(record.program))
+    if record.log_file:
+        yield doc.Words(parts.quiet(f"log: {record.log_file}"))
+    if record.log:
+        log = tag("pre", prose("\n".join(record.log)))
+        ended = record.state == "ENDED"
+        lines = [f"    {visible(line)}" for line in record.log] if ended else []
+        yield doc.Fold("the last lines of its log", [doc.Both(lambda _: lines, log)], is_open=ended)
+
+
+def _cells(model: ServedModel, up: bool) -> list[doc.Said]:
+    versions = ", ".join(map(str, model.versions))
+    state = " ".join(filter(None, (model.state, model.reason))) if up else "gone"
+    shown = _state(model.state) if state == "READY" else state
+    return [parts.name(model.name), versions, model.backend or "ensemble", shown, ", ".join(model.calls)]
+
+
+def _state(state: str) -> doc.Piece:
+    kinds = {"READY": "state ready", "ENDED": "state unavailable"}
+    return doc.Piece(state, tag("span", state, cls=kinds.get(state, "state")))
+
+
+def _client(record: ServerRecord) -> doc.Block:
+    """One line of Python that a person can paste and run."""
+    called = {name for model in record.models for name in model.calls}
+    first = next((model for model in record.models if model.name not in called), record.models[0])
+    line = (
+        "import tritonclient.grpc as triton; "
+        f"client = triton.InferenceServerClient({record.grpc!r}); "
+        f"print(client.get_model_metadata({first.name!r}))"
+    )
+    return doc.Both(lambda _: [f"    {visible(line)}"], tag("pre", prose(line), cls="tried-next"))

@@ -1,0 +1,148 @@
+"""Models of the notebook on a server beside it: started, asked, and gone without a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.display import render
+from bls_notebook.triton.tritonserver import ServerEnvironment, TritonServerError
+from tests.triton.processes import leftovers, linux, wait_gone
+from tests.triton.serving import on_path, private
+from tests.triton.test_tritonserver import stand_in
+
+__all__ = ["private"]
+
+SAMPLES = Path(__file__).parents[2] / "model_repository"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository(SAMPLES) as repo:
+        repo.load("add_sub")
+        yield repo
+
+
+@linux
+def test_it_serves_and_leaves_nothing(repo: bls.ModelRepository, tmp_path: Path, private: Path) -> None:
+    with bls.serve("add_sub", repo=repo, environment=stand_in(tmp_path)) as server:
+        record, pid, child = server.record, server.pid, server.metadata()["child"]
+        paths = [*leftovers(server), *private.iterdir()]
+        assert len(paths) == 4  # the run's folder twice, its shared memory, and the copy of the models
+        assert (server.repositories[0] / "add_sub" / "config.pbtxt").exists()
+        assert record.state == "READY"
+        assert record.http == f"http://127.0.0.1:{server.http_port}"
+        assert Path(record.log_file).exists()
+    assert pid is not None
+    wait_gone(pid, child)
+    assert not any(path.exists() for path in paths)
+    assert server.record.state == "STOPPED"
+    server.stop()
+    with pytest.raises(TritonServerError, match="serve them again"):
+        server.start()
+
+
+@linux
+def test_a_server_that_died_says_so(repo: bls.ModelRepository, tmp_path: Path, private: Path) -> None:
+    server = bls.serve(repo=repo, environment=stand_in(tmp_path))
+    assert server.pid is not None
+    os.kill(server.pid, signal.SIGKILL)
+    with pytest.raises(TritonServerError, match=r"^tritonserver died of SIGKILL"):
+        server.wait()
+    assert server.record.state == "ENDED"
+    server.stop()
+    assert server.record.notes == ("tritonserver died of SIGKILL",)
+    assert not list(private.iterdir())
+
+
+@linux
+@pytest.mark.parametrize("how", ["dies", "interrupted", "never ready"])
+def test_what_does_not_start_leaves_nothing(
+    how: str, repo: bls.ModelRepository, tmp_path: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stand_in(tmp_path, "never ready" if how == "interrupted" else how)
+    if how == "interrupted":
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("bls_notebook.triton.tritonserver.time.sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt if how == "interrupted" else TritonServerError):
+        bls.serve(repo=repo, environment=made, start_timeout=0.5 if how == "never ready" else 60)
+    assert not list(private.iterdir())
+
+
+def test_what_cannot_be_served_is_refused(repo: bls.ModelRepository, tmp_path: Path, private: Path) -> None:
+    made = stand_in(tmp_path)
+    with pytest.raises(bls.BLSError, match="'nobody' is not loaded"):
+        bls.serve("nobody", repo=repo, environment=made)
+    (made.server / "backends" / "other").mkdir(parents=True)
+    with pytest.raises(bls.BLSError, match=r"'add_sub' needs the backend 'python'; .* has other; put"):
+        bls.serve(repo=repo, environment=made)
+    assert not list(private.iterdir())
+
+
+@linux
+@pytest.mark.parametrize("end", ["kill -9", "Ctrl-C"])
+def test_it_ends_with_its_process(
+    end: str, tmp_path: Path, private: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_path(tmp_path, monkeypatch)
+    shutil.copytree(SAMPLES / "add_sub", tmp_path / "models" / "add_sub")
+    command = [sys.executable, "-m", "bls_notebook", "serve", str(tmp_path / "models"), "--json"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        told = ""
+        while not told.endswith("\n}\n"):
+            line = process.stdout.readline().decode()
+            assert line, process.stderr.read().decode()
+            told += line
+        record = json.loads(told)
+        log = Path(record["log_file"])
+        server, *others = _of_group(log.parent)
+        assert process.stderr.readline() == b"Ctrl-C stops it.\n"
+        process.send_signal(signal.SIGKILL if end == "kill -9" else signal.SIGINT)
+        assert process.wait(60) == (-signal.SIGKILL if end == "kill -9" else 0)
+    wait_gone(server, *others)
+    assert not list(private.glob("bls-*"))
+
+
+def _of_group(run: Path) -> list[int]:
+    """The server whose working folder this is, its children, and what watches over them: it ends last."""
+    servers, watchdogs = [], []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and os.readlink(entry / "cwd") == str(run):
+                servers.append(int(entry.name))
+            elif entry.name.isdecimal() and b"cat >/dev/null" in (line := (entry / "cmdline").read_bytes()):
+                watchdogs += [int(entry.name)] if str(run.parent).encode() in line else []
+        except OSError:
+            continue
+    assert len(servers) == 2
+    assert len(watchdogs) == 2
+    return [*sorted(servers), *watchdogs]
+
+
+@pytest.mark.triton
+def test_the_real_one(repo: bls.ModelRepository, real_environment: ServerEnvironment) -> None:
+    a, b = np.ones((1, 4), np.float32), np.full((1, 4), 2, np.float32)
+    here = repo.infer("add_sub", {"INPUT0": a[0], "INPUT1": b[0]})
+    with bls.serve(repo=repo, environment=real_environment) as server:
+        there = server.infer("add_sub", {"INPUT0": a[0], "INPUT1": b[0]})
+        record = server.record
+    assert here.error is None
+    np.testing.assert_array_equal(there["OUTPUT0"], here["OUTPUT0"].as_numpy())
+    assert [(model.name, model.state) for model in record.models] == [("add_sub", "READY")]
+    assert "2.51" in render(record).text
