@@ -95,6 +95,8 @@ def _serve(arguments: argparse.Namespace) -> int:
             server.wait()
         except KeyboardInterrupt:
             return 0
+        except bls.BLSError as error:
+            print(error, file=sys.stderr)
     return 1
 
 

@@ -6,6 +6,7 @@ starting fails or is interrupted, when Python ends, and when this process is kil
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from .server_process import HOST
 from .tritonserver import TritonServer
 
 _LOG_LINES = 12
+_SAID = re.compile(r"\s*[^\s|+]")  # and no part of a table of options
 _PATIENCE = 5.0  # seconds, for a look at how it is
 
 
@@ -74,9 +76,7 @@ class LocalServer(TritonServer):
 
     def stop(self, graceful: bool = True) -> None:
         """Stop the server and remove its copy of the models; nothing happens where it was stopped."""
-        run = self._run
-        if run is not None and run.process.poll() is not None:
-            self._notes += (f"tritonserver {run.how_it_ended()}",)
+        self._notes += self._ended()
         try:
             with progress("stopping tritonserver"):
                 super().stop(graceful)
@@ -122,9 +122,9 @@ class LocalServer(TritonServer):
             metrics=f"http://{HOST}:{self.metrics_port}/metrics",
             models=self._last,
             log_file=str(self._run.folder / "log") if self._run is not None else "",
-            log=tuple(line for line in self.log().splitlines() if line.strip())[-_LOG_LINES:],
+            log=tuple(filter(_SAID.match, self.log().splitlines()))[-_LOG_LINES:],
             seconds=self._seconds,
-            notes=self._notes,
+            notes=(*self._notes, *self._ended()),
         )
 
     def __repr__(self) -> str:
@@ -138,6 +138,12 @@ class LocalServer(TritonServer):
         except TritonServerError:
             return "NOT READY" if self.pid is not None else "ENDED"
         return "READY" if ready else "NOT READY"
+
+    def _ended(self) -> tuple[str, ...]:
+        """How it ended, if that was by itself."""
+        run = self._run
+        ended = run is not None and run.process.poll() is not None
+        return (f"tritonserver {run.how_it_ended()}",) if run is not None and ended else ()
 
     def _models(self) -> tuple[ServedModel, ...]:
         """The models, as the server has them now."""

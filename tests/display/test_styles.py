@@ -23,6 +23,7 @@ from bls_notebook.observe.records.metrics import MetricRecord
 from bls_notebook.observe.records.profiles.session import Session, SideBySide
 from bls_notebook.observe.records.repository import MessageRecord
 from bls_notebook.observe.records.shipping.exported import Exported, ExportedModel
+from bls_notebook.observe.records.shipping.served import ServedModel, ServerRecord
 from bls_notebook.observe.records.statistics import Times
 from bls_notebook.observe.records.streams import StreamRecord
 from bls_notebook.observe.records.tried import TriedModel
@@ -72,6 +73,7 @@ ONE: list[Any] = [
     findings(), findings(findings=(), memory=()), tried(), tried(left=("b", "c"), models=()), model(stub="s"),
     response(stubs=("resize",)), tried(models=(TriedModel("a"),) * 12 + tried().models),
     tried(requests=("%bls a",) * 5), Exported("ship", (ExportedModel("a"),), ("b==1",), ("c",), 1),
+    *(ServerRecord(s, models=(ServedModel("a", state=s),), log=("l",)) for s in ("READY", "ENDED")),
     DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),
     Session((), (), 1), pipeline(), pipeline().statistics(), difference(pipeline(), pipeline(2)),
     SideBySide(pipeline(), pipeline(2)),

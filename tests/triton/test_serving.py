@@ -61,6 +61,7 @@ def test_a_server_that_died_says_so(repo: bls.ModelRepository, tmp_path: Path, p
     with pytest.raises(TritonServerError, match=r"^tritonserver died of SIGKILL"):
         server.wait()
     assert server.record.state == "ENDED"
+    assert server.record.notes == ("tritonserver died of SIGKILL",)
     server.stop()
     assert server.record.notes == ("tritonserver died of SIGKILL",)
     assert not list(private.iterdir())
