@@ -121,6 +121,10 @@ def test_where_there_are_four_instances_more_are_tried_up_to_one_for_each_reques
     assert [w.count for w in found.what_ifs] == [1, 2, 4, 8, 12]
     assert "until `instance_group.count` > 4" in found.sentence
     assert found.predicted == pytest.approx(12, rel=0.02)
+    # Something else made it take half as long again: who knows what more instances would bring.
+    one, _ = runs({"a": Model([10 * MS], instances=4)}, n=12)
+    _, slow = runs({"a": Model([15 * MS], instances=4)}, n=12)
+    assert judged((one, slow), n=12).count == 0
 
 
 def test_who_waits_for_no_other_request_is_not_counted() -> None:

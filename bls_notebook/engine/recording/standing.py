@@ -5,6 +5,7 @@ Guarantees: threads are looked at, never stopped; looking ends with the `with`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 import threading
@@ -12,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from itertools import islice
 from types import CodeType, FrameType, TracebackType
+from typing import Any
 
 from bls_notebook.devices.tracking.stacks import no_collection, walk_back
 from bls_notebook.engine.core.instance import Instance
@@ -69,7 +71,8 @@ class Standing:
         self._blocked[model] += bool(executions) and there is not None
         for execution in executions:
             if there is None and execution.task is not None:
-                self._note(_inmost(reversed([*_awaiting(execution.task.get_coro())])))
+                for task in islice(_waiting(execution.task), _FRAMES):
+                    self._note(_inmost(reversed([*_awaiting(task.get_coro())])))
 
     def _note(self, frame: FrameType | None) -> None:
         if frame is not None:
@@ -98,6 +101,22 @@ def _inmost(frames: Iterator[FrameType]) -> FrameType | None:
         if home is not None and issubclass(type(home), ModelHome):
             return frame
     return None
+
+
+def _waiting(task: asyncio.Task[Any]) -> Iterator[asyncio.Task[Any]]:
+    """The tasks that a task waits for, gathered or one, and those that they do; else the task."""
+    todo, seen = [task], set[asyncio.Task[Any]]()
+    while todo:
+        one = todo.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        awaited = getattr(one, "_fut_waiter", None)
+        futures = getattr(awaited, "_children", None) or [awaited]  # of asyncio.gather
+        inner = [f for f in futures if isinstance(f, asyncio.Task) and not f.done()]
+        todo += inner
+        if not inner:
+            yield one
 
 
 def _awaiting(coroutine: object) -> Iterator[FrameType]:

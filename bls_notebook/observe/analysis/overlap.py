@@ -30,6 +30,7 @@ from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.records.profiles.spans import Ghost, Span
 
 WORTH = 1.1  # times as fast, at least, to be worth a word
+PARTLY = 0.75  # of what was predicted: below, a change has not all of it in it
 _EARLIER = 0.01  # of its caller's time, by which a call could have begun earlier
 LITTLE = 200_000  # ns of a call: below, handing it to another thread takes a large part of it
 
@@ -238,18 +239,22 @@ def most_together(programs: Sequence[Program]) -> list[Call]:
 def changed_proof(measured: Measured, predicted: float, rounds: int, problem: str) -> str:
     """Say what running the changed model showed."""
     if problem:
-        return f"{problem}. Nothing is applied."
+        return f"{problem.removesuffix('.')}. Nothing is applied."
     if measured.speedup < WORTH:
         but = f"{times(measured.speedup)} times as fast: nothing is applied"
         return f"Equal answers on {rounds} runs, but {but}."
     said = f"{times(measured.speedup)} times as fast{give_or_take(measured.relative_error)}"
-    return f"Proven: equal answers on {rounds} runs, {said} (predicted {times(predicted)})."
+    proven = f"Proven: equal answers on {rounds} runs, {said} (predicted {times(predicted)})."
+    rest = (
+        " Other calls still wait: those that stand where the program cannot be seen through are left to you."
+    )
+    return proven + rest if measured.speedup < PARTLY * predicted else proven
 
 
 def proof(measured: Measured, predicted: float, speedup: float, problem: str, batched: bool = False) -> str:
     """Say what sending calls ahead brought; `batched` where some were served by one `execute`."""
     if problem:
-        return f"Not proven: {problem}."
+        return f"Not proven: {problem.removesuffix('.')}."
     if not speedup:
         return ""
     walls = f"Sent ahead, they take {_ms(measured.gathered)} instead of {_ms(measured.sequential)}"

@@ -39,6 +39,7 @@ COUNTS = (1, 2, 4)
 LITTLE = 300_000  # ns of a request: below, sending and switching tasks is a large part of it
 _CACHED = 1_000_000  # ns of a request whose calls were answered by the cache: nothing else took long
 GAIN = WORTH  # what a change has to bring
+_EXPLAINED = 1.3  # times as long as replayed, at most, for more instances than are usual to be predicted
 NEAR = 0.8  # of the best possible: near it
 DISTURBED = 0.1  # of its processor time: so long it waited for others who had the processors
 
@@ -274,7 +275,8 @@ class Case:
         out = []
         now = self.capacity
         more: set[int] = set()
-        if limits and cause in ("queue", "one_at_a_time", "batched"):
+        explained = _EXPLAINED * self._wall(now) > self.measured.gathered - self.measured.waited_gathered
+        if limits and explained and cause in ("queue", "one_at_a_time", "batched"):
             # As many as the first counts, or more, are there already: twice and four times as many, then,
             # and no more than there are requests.
             key = limits[0]
