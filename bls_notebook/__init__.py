@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .engine.recording.memory_track import track_memory
     from .engine.recording.profile import Profile, profile
     from .observe.analysis.claims import judge
+    from .observe.importing.server_trace import load_server_trace
     from .observe.records.lifetimes import load_lifetimes
     from .observe.records.profiles.comparison import Comparison, load_comparison
     from .observe.records.profiles.overlap import Overlap
@@ -68,6 +69,7 @@ __all__ = [
     "load_comparison",
     "load_ipython_extension",
     "load_lifetimes",
+    "load_server_trace",
     "load_session",
     "mark",
     "pb_utils",
@@ -95,6 +97,7 @@ _LATER = {
     "inspect": "repository.inspecting.inspection",
     "load_comparison": "observe.records.profiles.comparison",
     "load_lifetimes": "observe.records.lifetimes",
+    "load_server_trace": "observe.importing.server_trace",
     "load_session": "observe.records.profiles.session",
     "mark": "engine.recording.marks",
     "profile": "engine.recording.profile",

@@ -202,7 +202,7 @@ export class Timeline extends Chart {
     if (!this.focus) return;
     const { session } = this.focus.row;
     const caller = session.c.parent[this.focus.i];
-    if (caller < 0) this.say("The notebook sent it");
+    if (caller < 0) this.say(session.raw.sender === "notebook" ? "The notebook sent it" : `Sent by ${session.raw.sender}`);
     else this.setFocus(this.spot(session, caller));
   }
 
@@ -295,7 +295,7 @@ export class Timeline extends Chart {
     const session = spot?.row.session;
     this.send("focus", session ? { session: session.number, id: session.c.id[spot.i] } : {});
     if (!session) return;
-    const waits = spot.row.what === "notebook" && `notebook waits for ${awaited(session, this.slot(spot.row, spot.i), spot.i)}`;
+    const waits = spot.row.what === "notebook" && `${session.raw.lanes[spot.row.lane].name} waits for ${awaited(session, this.slot(spot.row, spot.i), spot.i)}`;
     this.say(`${this.sessions.length > 1 ? `${session.raw.name}: ` : ""}${waits || spoken(session, spot.i)}`);
   }
 
@@ -306,7 +306,7 @@ export class Timeline extends Chart {
     if (what === "notebook") {
       const k = this.slot(spot.row, i);
       const [begin, end] = this.extent(spot);
-      return [make("div", {}, make("b", {}, "notebook"), ` waits for ${awaited(session, k, i)}`), make("div", { class: "bls-chart-dim" }, duration(end - begin))];
+      return [make("div", {}, make("b", {}, session.raw.lanes[spot.row.lane].name), ` waits for ${awaited(session, k, i)}`), make("div", { class: "bls-chart-dim" }, duration(end - begin))];
     }
     if (!more) return details(session, i, this.ink(model));
     return [

@@ -10,7 +10,7 @@ import { columns } from "./common.js";
  * @typedef {{ title: string, text: string, execute: number, of: [model: string, version: number] }} Source
  * @typedef {{ at: number, end: number, most: number }} Place of a curve among the columns
  * @typedef {{ at: Float64Array, level: Uint32Array, most: number }} Curve
- * @typedef {{ name: string, wall: number, facts: string, models: Served[], notebook: import("./axis.js").Ink,
+ * @typedef {{ name: string, sender: string, wall: number, facts: string, models: Served[], notebook: import("./axis.js").Ink,
  *   marks: string[], sources: Source[],
  *   lanes: Lane[], strips: { lane: number, what: string, top: number, height: number }[], work: number,
  *   bottom: number, curves: { working: Place, queued: Place }, kinds: string[], states: string[],

@@ -6,6 +6,7 @@ Guarantees: whatever is in a file, and whether there is one or not, reading it g
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import math
@@ -14,7 +15,7 @@ import stat
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, BinaryIO, Generic, NoReturn, TypeVar
 
 from bls_notebook.observe.errors import FileError
 from bls_notebook.observe.records.plain import Record
@@ -29,6 +30,18 @@ _Record = TypeVar("_Record", bound=Record)
 def read_json(path: str | Path) -> Any:
     """Return what is in a file of JSON text, gzipped or not; the OSError or ValueError says why it cannot."""
     try:
+        return json.loads(read_bytes(path), parse_constant=_no_number, parse_float=_number)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ValueError(f"it is no JSON ({error})") from None
+    except RecursionError:
+        raise ValueError("it is no JSON (nested without end)") from None
+    except MemoryError:
+        raise OSError("it takes more memory than there is") from None
+
+
+def read_bytes(path: str | Path, is_whole: bool = True) -> bytes:
+    """Return what is in a file, unpacked; a gzipped one that is cut off is refused, or is read so far."""
+    try:
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):
             raise OSError("it is no file")
@@ -36,19 +49,31 @@ def read_json(path: str | Path) -> Any:
             packed = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             most = min(MOST, max(ALWAYS, RATIO * found.st_size) if packed else MOST)
-            data = gzip.GzipFile(fileobj=file).read(most + 1) if packed else file.read(most + 1)
+            if not packed:
+                data = file.read(most + 1)
+            elif is_whole:
+                data = gzip.GzipFile(fileobj=file).read(most + 1)
+            else:
+                data = _unpacked(file, most + 1)
         if len(data) > most:
             how = "unpacks to" if packed else "has"
             raise OSError(f"it {how} more than {most:,} bytes, no record does")
-        return json.loads(data, parse_constant=_no_number, parse_float=_number)
-    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError, json.JSONDecodeError) as error:
+        return data
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"it is no JSON ({error})") from None
-    except RecursionError:
-        raise ValueError("it is no JSON (nested without end)") from None
     except MemoryError:
         raise OSError("it takes more memory than there is") from None
     except OSError as error:
         raise OSError(error.strerror or str(error)) from None
+
+
+def _unpacked(file: BinaryIO, most: int) -> bytes:
+    """What there is of a gzipped file that may be cut off."""
+    data = bytearray()
+    with gzip.GzipFile(fileobj=file) as unpacked, contextlib.suppress(EOFError):
+        while len(data) < most and (piece := unpacked.read1(1 << 16)):
+            data += piece
+    return bytes(data)
 
 
 def _no_number(text: str) -> NoReturn:

@@ -8,7 +8,6 @@ from bls_notebook.observe.analysis.call_graph import CallGraph, Edge, Node
 from bls_notebook.observe.visible import visible
 
 _EMPTY = "no calls: nothing was sent to a model while the profile was on"
-_NOTEBOOK = "notebook"
 _RED = "#d64545"
 _AMBER = "#b9770e"
 _LONGEST = 48  # characters of a name
@@ -23,7 +22,7 @@ def call_graph_text(graph: CallGraph, *, width: int = 100) -> str:
     nodes = {node.name: node for node in graph.nodes}
     for caller in sorted({e.caller for e in graph.edges}):
         node = nodes.get(caller)
-        rows.append([caller or _NOTEBOOK, ", ".join(_facts(node)) if node is not None else ""])
+        rows.append([caller or graph.sender, ", ".join(_facts(node)) if node is not None else ""])
         for edge in graph.edges:
             if edge.caller == caller:
                 split = [f"own {ns(edge.self_time)}"]
@@ -48,7 +47,7 @@ def call_graph_mermaid(graph: CallGraph) -> str:
     edges = sorted(graph.edges, key=lambda e: -e.duration)[:_DRAWN]
     shown = {e.caller for e in edges} | {e.callee for e in edges}
     if "" in shown:
-        lines.append(f'  n0(["{_NOTEBOOK}"])')
+        lines.append(f'  n0(["{_escaped(graph.sender)}"])')
     for node in graph.nodes:
         if node.name in shown:
             inside = "<br/>".join([f"<b>{_escaped(node.name)}</b>", *map(_escaped, _facts(node))])

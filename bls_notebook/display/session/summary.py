@@ -26,6 +26,7 @@ from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.units import count, ns, percent, size, some_ns
 from bls_notebook.observe.analysis.session_statistics import ModelStatistics, SessionStatistics
 from bls_notebook.observe.records.profiles.session import Session
+from bls_notebook.observe.records.profiles.spans import NOTEBOOK
 from bls_notebook.observe.visible import spoken
 
 _ERRORS = 3  # that are told in words
@@ -57,7 +58,8 @@ def session_document(session: Session, *, widget: Any = None) -> Document:
         verdict=verdict,
         picture=[*picture, *kinds],
         errors=_errors(session),
-        notes=session.unbatched,
+        notes=session.unbatched + session.notes,
+        sender=session.sender,
     )
 
 
@@ -69,12 +71,13 @@ def figures_document(
     picture: Sequence[Block] = (),
     errors: Sequence[str] = (),
     notes: Sequence[str] = (),
+    sender: str = NOTEBOOK,
 ) -> Document:
     """Describe a session's figures, with a sentence, a picture and what requests failed with among them."""
     top = Line([parts.name(name or "session"), Piece(ns(figures.wall), Html())])
     if not figures.requests:
         return Document([top, Words(parts.quiet(_NONE), indent="  ")], styles="session")
-    told = _rows(figures)
+    told = _rows(figures, sender)
     # On a narrow page there is no room for columns that say nothing.
     keep = [i for i in range(len(_COLUMNS) - 1) if any(cells[i] for _, cells in told)]
     columns = [Column("model"), *(Column(*_COLUMNS[i]) for i in (*keep, -1))]
@@ -106,8 +109,8 @@ def figures_document(
 def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:
     """Return the figures to show above a picture of a session: label, value, and what it means."""
     out = [
-        ("wall", ns(figures.wall), "how long the profile was on"),
-        ("requests", f"{figures.requests:,}", "how many were sent, by the notebook and by models"),
+        ("wall", ns(figures.wall), "how long the recording is"),
+        ("requests", f"{figures.requests:,}", "how many were sent, models' own included"),
         (
             "busy",
             percent(figures.busy, figures.wall),
@@ -140,7 +143,7 @@ def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:
     return out
 
 
-def _rows(figures: SessionStatistics) -> list[tuple[str, list[str]]]:
+def _rows(figures: SessionStatistics, sender: str) -> list[tuple[str, list[str]]]:
     """The cells of each model, the one that took most of the wall time first, and of the notebook."""
     versions = Counter(model.name for model in figures.models)
     out = [
@@ -152,7 +155,7 @@ def _rows(figures: SessionStatistics) -> list[tuple[str, list[str]]]:
     ]
     share = percent(figures.notebook, figures.wall)
     notebook = ["", "", some_ns(figures.notebook), "", "", "", share, "no request was under way"]
-    return [*out, ("notebook", notebook)]
+    return [*out, (sender, notebook)]
 
 
 def _cells(model: ModelStatistics, figures: SessionStatistics) -> list[str]:

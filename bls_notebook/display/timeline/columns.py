@@ -139,6 +139,7 @@ def session_columns(
     seen = {(each.name, each.version): each for each in session.models}
     return {
         "name": visible(session.name),
+        "sender": visible(session.sender),
         "wall": session.wall,
         "dropped": session.dropped,
         "facts": " · ".join(filter(None, facts)),

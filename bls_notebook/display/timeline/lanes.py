@@ -172,7 +172,7 @@ def _lanes(session: Session, parent: Sequence[int]) -> list[_Key]:
         return (*deepest[model, version], model, version, kinds, _numbers(name))
 
     gpus: set[_Key] = {("gpu", span.device, "", 0) for span in spans if span.device_ns >= 0}
-    notebook: list[_Key] = [("notebook", "notebook", "", 0)] if -1 in parent else []
+    notebook: list[_Key] = [("notebook", session.sender, "", 0)] if -1 in parent else []
     return [*notebook, *sorted(seen, key=order), *sorted(gpus)]
 
 

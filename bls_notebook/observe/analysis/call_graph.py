@@ -10,7 +10,7 @@ from typing import ClassVar
 from bls_notebook.observe.analysis.intervals import gaps, overlapping, total
 from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.profiles.spans import SessionData, Span
+from bls_notebook.observe.records.profiles.spans import NOTEBOOK, SessionData, Span
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -70,10 +70,11 @@ class Edge(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CallGraph(Record):
-    """Who called whom, by name."""
+    """Who called whom, by name; ``sender`` is what an empty caller is called."""
 
     nodes: tuple[Node, ...] = ()
     edges: tuple[Edge, ...] = ()
+    sender: str = NOTEBOOK
 
 
 def label(span: Span, several: frozenset[str]) -> str:
@@ -113,6 +114,7 @@ def call_graph(session: SessionData) -> CallGraph:
             _edge(caller, callee, calls, parallel, tree, caller in cycles and callee in cycles[caller])
             for (caller, callee), calls in sorted(edges.items())
         ),
+        session.sender,
     )
 
 

@@ -12,7 +12,7 @@ from bls_notebook.observe.analysis.intervals import gaps, total
 from bls_notebook.observe.analysis.quartiles import NONE, Quartiles, quartiles
 from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.profiles.spans import SessionData, Span
+from bls_notebook.observe.records.profiles.spans import NOTEBOOK, SessionData, Span
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -113,6 +113,7 @@ class _Side:
             under_way = tree.in_flight(tree.execution(span.id))
             self.self_time[span.id] = total(gaps(*serving(span), under_way))
         self.seen = {m.name if m.name not in several else f"{m.name}/{m.version}": m for m in session.models}
+        self.guessed = session.sender != NOTEBOOK  # instances that a server's trace does not have
         self.length = max((s.ended for s in session.spans), default=0) - min(
             (s.sent for s in session.spans), default=0
         )
@@ -153,7 +154,8 @@ def _model(name: str, old: _Side, new: _Side) -> ModelChange:
     before, after = old.models.get(name, []), new.models.get(name, [])
     was, is_now = old.seen.get(name), new.seen.get(name)
     moved = _moved(before, after)
-    if was is not None and is_now is not None and len(was.instances) != len(is_now.instances):
+    known = not (old.guessed or new.guessed)
+    if known and was is not None and is_now is not None and len(was.instances) != len(is_now.instances):
         moved += (f"{len(was.instances)} to {len(is_now.instances)} instances",)
     return ModelChange(
         name,
@@ -183,7 +185,7 @@ def _moved(before: list[Span], after: list[Span]) -> tuple[str, ...]:
         return ()
     if len(before) != len(after):
         out.append(f"{len(before)} to {len(after)} calls")
-    devices = ({s.device for s in spans if s.ran} for spans in (before, after))
+    devices = ({s.device for s in spans if s.device and s.ran} for spans in (before, after))
     kinds = ({s.kind for s in spans} for spans in (before, after))
     for was, is_now in (map(sorted, devices), map(sorted, kinds)):
         if was != is_now and was and is_now:

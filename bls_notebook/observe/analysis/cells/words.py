@@ -9,7 +9,7 @@ from itertools import pairwise
 from bls_notebook.observe.analysis.cells.parts import shares
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.analysis.verdict_words import ROUGH, WORTH, Facts, time_of, times
-from bls_notebook.observe.records.profiles.spans import SessionData, Span
+from bls_notebook.observe.records.profiles.spans import NOTEBOOK, SessionData, Span
 from bls_notebook.observe.records.profiles.verdicts import Verdict
 
 _MUCH = 0.15  # of a request: calls that could be saved
@@ -17,8 +17,9 @@ _MUCH = 0.15  # of a request: calls that could be saved
 
 def own_code(session: SessionData, busy: int) -> str:
     """Return what is said where requests took little of a cell's time."""
+    whose = "the cell's own code" if session.sender == NOTEBOOK else "without a request"
     return (
-        f"Most of the time was the cell's own code: requests were under way for {busy / session.wall:.0%} of "
+        f"Most of the time was {whose}: requests were under way for {busy / session.wall:.0%} of "
         f"{time_of(session.wall)}."
     )
 
@@ -26,7 +27,7 @@ def own_code(session: SessionData, busy: int) -> str:
 def worded(f: Facts, session: SessionData, at_once: bool) -> Verdict:
     """Return a verdict with its words."""
     calls = "" if f.verdict.cause == "sync_exec" else _one_after_the_other(session)
-    said = " ".join(filter(None, (_advice(f), calls, _ghosts(session))))
+    said = " ".join(filter(None, (_advice(f, session.sender), calls, _ghosts(session))))
     return replace(f.verdict, sentence=_sentence(f, session, at_once), advice=said)
 
 
@@ -91,13 +92,18 @@ def _faster(f: Facts) -> str:
     return f"; they were {times(f.measured.speedup)} times as fast as one after the other"
 
 
-def _advice(f: Facts) -> str:
+def _advice(f: Facts, sender: str) -> str:
     v = f.verdict
     gain = times(v.predicted / max(v.speedup, 1e-9))
     whom = " and ".join(f"`{name}`" for name in v.models)
     match v.cause:
         case "in_turn":
             more = f" with `instance_group.count` {v.count} for {whom}" if v.count else ""
+            if sender != NOTEBOOK:
+                return (
+                    f"If they do not need each other, {sender} can send them together{more}: predicted "
+                    f"{times(v.predicted)} times as fast."
+                )
             return (
                 "If they do not need each other, send them together (infer_async and asyncio.gather, or "
                 f"`%bls … --async`){more}: predicted {times(v.predicted)} times as fast. `%blsprofile "

@@ -132,7 +132,8 @@ class Session(SessionData, SessionAnalysis):
     where calls could have been, ``lock`` when Python's lock was held for long. ``cpu`` is the processor time
     that the process had, of so many ``cores``, and ``cpu_waited`` what its threads waited for processors,
     all together (ns); 0 where that is not known. ``unbatched`` has a line for each model that takes batches
-    and got hardly any: why.
+    and got hardly any: why. ``sender`` is who sent what no model did: the notebook, or the clients of a
+    server whose trace this is; ``notes`` say what such a trace leaves open.
     """
 
     @property

@@ -9,6 +9,7 @@ from bls_notebook.observe.records.seen import ModelSeen
 
 __all__ = ["SCHEMA", "Ghost", "LockHeld", "Mark", "ModelSeen", "NamedMark", "SessionData", "Source", "Span"]
 
+NOTEBOOK = "notebook"  # who sends what no model does, where no server does the work
 SCHEMA = 2
 """2 has the lines that sent requests, the sources, and named marks; 1 is read as one without them."""
 
@@ -173,3 +174,5 @@ class SessionData(Record):
     cpu: int = 0
     cpu_waited: int = 0
     cores: int = 0
+    sender: str = NOTEBOOK
+    notes: tuple[str, ...] = ()

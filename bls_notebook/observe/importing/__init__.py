@@ -1,0 +1,1 @@
+"""What others recorded, as our records."""
