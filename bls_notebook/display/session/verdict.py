@@ -7,10 +7,11 @@ from bls_notebook.display.document import Block, Column, Row, Table, Words
 from bls_notebook.display.units import ns, percent, size, some_ns
 from bls_notebook.observe.analysis.cells.kinds import RequestKind
 from bls_notebook.observe.records.profiles.session import Session
+from bls_notebook.observe.records.profiles.spans import NOTEBOOK
 from bls_notebook.observe.records.profiles.verdicts import Verdict
 
 _COLUMNS = (
-    ("requests", "r", "how many the notebook sent"),
+    ("requests", "r", "how many were sent, those of models left out"),
     ("median", "t", "of a request, from when it was sent until its last answer"),
     ("together", "t", "the times of all of them"),
     ("of the time", "r", "the part of the wall time in which one of them was under way"),
@@ -42,7 +43,8 @@ def kinds_table(session: Session) -> list[Block]:
     kinds = session.kinds()
     if len(kinds) < 2:
         return []
-    columns = [Column("requests of the cell"), *(Column(head, how, what) for head, how, what in _COLUMNS)]
+    whose = "the cell" if session.sender == NOTEBOOK else session.sender
+    columns = [Column(f"requests of {whose}"), *(Column(head, how, what) for head, how, what in _COLUMNS)]
     rows = [
         Row(
             [
@@ -57,7 +59,7 @@ def kinds_table(session: Session) -> list[Block]:
         )
         for kind in kinds
     ]
-    return [Table("Requests of the cell, by kind", columns, rows, last="wrap")]
+    return [Table(f"Requests of {whose}, by kind", columns, rows, last="wrap")]
 
 
 def _name(kind: RequestKind) -> str:

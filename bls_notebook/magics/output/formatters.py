@@ -18,7 +18,10 @@ _LISTS: tuple[type, ...] = (Responses, Streams, Models, Statistics, Families)
 _NAMES = (
     "engine.recording.memory_track.MemoryTrack",
     "engine.recording.profile.Profile",
+    "observe.analysis.call_graph.CallGraph",
+    "observe.analysis.difference.Difference",
     "observe.analysis.judging.Judgement",
+    "observe.analysis.session_statistics.SessionStatistics",
     "observe.records.profiles.comparison.Comparison",
     "observe.records.lifetimes.Lifetimes",
     "observe.records.devices.DeviceTable",
