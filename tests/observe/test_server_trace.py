@@ -1,4 +1,4 @@
-"""Traces of a tritonserver as sessions. `data/server_trace.json` is what a real one wrote, with tensors."""
+"""Traces of a tritonserver as sessions. `data/server_trace.json.gz` is what a real one wrote, with tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bls_notebook.observe.importing.trace_text import read_trace
 from bls_notebook.observe.records.profiles.session import Session, load_session
 from tests.display.samples import HOSTILE
 
-RECORDED = Path(__file__).parent / "data" / "server_trace.json"
+RECORDED = Path(__file__).parent / "data" / "server_trace.json.gz"
 OBSERVED = Path(__file__).parents[1] / "conformance" / "observed"
 STAMPS = ("REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START",
           "COMPUTE_END", "REQUEST_END")  # fmt: skip
@@ -105,7 +105,7 @@ def test_clients_that_take_turns_are_told_what_they_can_do() -> None:
 
 
 def test_several_files_and_a_cut_one(tmp_path: Path, recorded: Session) -> None:
-    arrays = re.split(rb"(?<=\])\n(?=\[)", RECORDED.read_bytes())
+    arrays = re.split(rb"(?<=\])\n(?=\[)", gzip.decompress(RECORDED.read_bytes()))
     whole = tmp_path / "trace.json"
     text = b"".join(arrays)
     whole.write_bytes(gzip.compress(text))
@@ -170,7 +170,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 @given(cut=st.integers(0, 27_000), junk=st.sampled_from(["", '"', "]", "[", "{", ',{"id":', "\0", "[[[["]))
 def test_a_damaged_file_is_read_as_far_as_it_goes(cut: int, junk: str) -> None:
-    text = RECORDED.read_bytes().decode(errors="replace")
+    text = gzip.decompress(RECORDED.read_bytes()).decode(errors="replace")
     try:
         found = server_session([read_trace(text[:cut] + junk + text[cut + 50 :])])
     except ValueError:
