@@ -1,4 +1,4 @@
-"""Traces of a tritonserver as sessions. `data/server_trace.json.gz` is what a real one wrote, with tensors."""
+"""Traces of a tritonserver as sessions. `data/server_trace.json.gz` is of a real one, tensors included."""
 
 from __future__ import annotations
 
