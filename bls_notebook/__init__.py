@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .repository.profiling.comparing import compare
     from .repository.profiling.tuning import tune
     from .repository.trying.trial import try_repository
+    from .triton.proving.prove import prove_equal
     from .triton.serving import LocalServer, serve
 
 __version__ = "0.1.0"
@@ -74,6 +75,7 @@ __all__ = [
     "mark",
     "pb_utils",
     "profile",
+    "prove_equal",
     "serve",
     "set_current_repository",
     "simulate_gpus",
@@ -101,6 +103,7 @@ _LATER = {
     "load_session": "observe.records.profiles.session",
     "mark": "engine.recording.marks",
     "profile": "engine.recording.profile",
+    "prove_equal": "triton.proving.prove",
     "serve": "triton.serving",
     "track_memory": "engine.recording.memory_track",
     "try_repository": "repository.trying.trial",

@@ -136,7 +136,38 @@ def _try(arguments: argparse.Namespace) -> int:
     return int(any(model.kind == "absent" for model in report.models) or bool(report.left))
 
 
+def _prove_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="names of models (default: all)")
+    parser.add_argument("--generate", type=int, default=100, metavar="N", help="requests a model")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the same makes the same requests")
+    parser.add_argument("--tolerance", type=float, default=0.0, metavar="X", help="that floats may differ by")
+    parser.add_argument("--ulps", type=int, default=0, metavar="N", help="floats between two that may differ")
+    parser.add_argument("--json", action="store_true", help="print the certificates as JSON, one a line")
+
+
+def _prove(arguments: argparse.Namespace) -> int:
+    from .triton.proving.prove import proving
+
+    all_equal = True
+    with bls.ModelRepository(arguments.repository) as repository, redirect_stdout(sys.stderr) as messages:
+        names = arguments.models or [record.name for record in repository.index()]
+        for name in names:
+            repository.load(name)
+        with proving(repository, names) as prover:
+            for name in names:
+                proven = prover.prove(
+                    name, generate=arguments.generate, seed=arguments.seed,
+                    tolerance=arguments.tolerance, ulps=arguments.ulps,
+                )  # fmt: skip
+                all_equal = all_equal and proven.equal
+                with redirect_stdout(sys.__stdout__ or messages):
+                    print(json.dumps(proven.to_dict())) if arguments.json else _print(proven, False)
+    return int(not all_equal)
+
+
 COMMANDS = (
+    Command("prove", "compare models with copies of them on a real tritonserver", _prove_arguments, _prove),
     Command("export", "write models as a model repository for a server", _export_arguments, _export),
     Command("serve", "serve models by the real tritonserver until Ctrl-C", _serve_arguments, _serve),
     Command(

@@ -21,6 +21,7 @@ _ONE = {
     "ResponseRecord": "records.responses.response_document",
     "ErrorRecord": "records.errors.error_document",
     "MessageRecord": "records.messages.message_document",
+    "Certificate": "records.certificate.certificate_document",
     "Exported": "records.exported.exported_document",
     "Findings": "records.findings.findings_document",
     "Judgement": "records.messages.judgement_document",

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bls_notebook.pb_utils import Tensor
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor
 from bls_notebook.repository.requests.bfloat16 import from_bits
 
@@ -57,7 +58,7 @@ class InferResult:
 
 
 def encode_request(
-    inputs: Mapping[str, npt.ArrayLike],
+    inputs: Mapping[str, npt.ArrayLike | Tensor],
     outputs: Sequence[str] | None = None,
     request_id: str = "",
     parameters: Mapping[str, Any] | None = None,
@@ -77,8 +78,11 @@ def encode_request(
     """
     chunks, described = [], []
     for name, value in inputs.items():
-        array = np.asarray(value)
-        datatype, data = _encode(name, array)
+        array: Array = value._array if isinstance(value, Tensor) else np.asarray(value)
+        if isinstance(value, Tensor) and value._datatype == "BF16":
+            datatype, data = "BF16", array.tobytes()
+        else:
+            datatype, data = _encode(name, array)
         chunks.append(data)
         size = {"binary_data_size": len(data)}
         described.append({"name": name, "shape": list(array.shape), "datatype": datatype, "parameters": size})

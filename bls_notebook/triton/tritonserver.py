@@ -30,6 +30,7 @@ from typing import Any, NoReturn
 import numpy.typing as npt
 
 from bls_notebook.observe.progress import progress
+from bls_notebook.pb_utils import Tensor
 
 from .environment import (
     InstalledServer,
@@ -257,7 +258,7 @@ class TritonServer:
     def infer(
         self,
         name: str,
-        inputs: Mapping[str, npt.ArrayLike],
+        inputs: Mapping[str, npt.ArrayLike | Tensor],
         outputs: Sequence[str] | None = None,
         version: int = -1,
         timeout: int = 0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ import numpy as np
 
 import bls_notebook as bls
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.triton.proving.wording import normal
 from bls_notebook.triton.tritonserver import TritonRequestError, TritonServer, TritonServerError
 
 __all__ = ["Answer", "Sides", "normal", "without_newer"]
@@ -21,44 +21,6 @@ __all__ = ["Answer", "Sides", "normal", "without_newer"]
 SECONDS = 30.0
 # Fields of a configuration that newer servers have, and this one does not.
 NEWER = {"max_inflight_requests"}
-# What only one of the two entrances says: HTTP has "[request id: ...]" before some errors; a request from the
-# notebook comes in as a model's calls do, and what is wrong with it is told as they are told.
-PREFIX = re.compile(r"^(Model \S+ - Error when running inference: )?(\[request id: [^\]]*\] )?")
-# Two errors that HTTP finds by itself, and words in its own way.
-ENTRANCE = [
-    (
-        re.compile(
-            r"Failed for execute the inference request. Model '(\S+)' is not ready.*"
-            r"|Request for unknown model: '(\S+)'(?: version \d+)? is not found"
-        ),
-        "no such model",
-    ),
-    (
-        re.compile(
-            r"Model \S+ is using the decoupled.*|HTTP end point doesn't support models with decoupled.*"
-        ),
-        "decoupled",
-    ),
-]
-# Both sides' own classes, in texts that name a class.
-CLASS = re.compile(r"<class '[\w.]*\.(\w+)'>")
-# A traceback with the files and lines of one side.
-TRACEBACK = re.compile(r"\s*\bAt:\s.*", re.DOTALL)
-# Which of the instances ran: 'name_0_0', and 'name' in newer servers.
-INSTANCE = re.compile(r"_\d+(_\d+)?'")
-FOLDER = re.compile(r"[^\s'\"]*/models/")
-ADDRESS = re.compile(r"0x[0-9a-f]+")
-
-
-def normal(text: str) -> str:
-    """An error's text without what differs from run to run, and without HTTP's prefix."""
-    text = TRACEBACK.sub("", PREFIX.sub("", text))
-    for pattern, told in ENTRANCE:
-        if pattern.fullmatch(text):
-            return told
-    text = CLASS.sub(r"<class '\1'>", text)
-    text = ADDRESS.sub("0x", INSTANCE.sub("'", FOLDER.sub("", text)))
-    return " ".join(text.split()).strip(" ;")
 
 
 @dataclass(frozen=True)

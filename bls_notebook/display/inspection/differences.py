@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
@@ -14,8 +14,7 @@ from bls_notebook.observe.records.repository import TensorRecord
 
 _SIDE = 200
 _COLUMNS = [
-    doc.Column("name"), doc.Column("first"), doc.Column("second"), doc.Column("differing", "r"),
-    doc.Column("max abs", "r"), doc.Column("max rel", "r"), doc.Column("max ULP", "r"),
+    doc.Column("differing", "r"), doc.Column("max abs", "r"), doc.Column("max rel", "r"), doc.Column("max ULP", "r"),
     doc.Column("where the difference is greatest"),
 ]  # fmt: skip
 
@@ -32,9 +31,7 @@ def _blocks(record: Compared) -> Iterator[doc.Block]:
     yield doc.Line([parts.name(record.first), mark, parts.name(record.second), parts.quiet(verdict)])
     yield doc.Warnings(record.errors, "error")
     if record.tensors:
-        yield doc.Table(
-            "Differences", _COLUMNS, [_row(each) for each in record.tensors], last="wrap", most=30
-        )
+        yield differences_table(record.tensors)
     for each in unlike:
         shown = [
             tag(
@@ -48,6 +45,14 @@ def _blocks(record: Compared) -> Iterator[doc.Block]:
         if shown:
             title = tag("div", parts.name(each.name).html, cls="head") if len(unlike) > 1 else Html()
             yield doc.Both(lambda _: [], tag("div", title, tag("div", *shown, cls="seen-boxes")))
+
+
+def differences_table(
+    tensors: Sequence[TensorsCompared], sides: tuple[str, str] = ("first", "second")
+) -> doc.Table:
+    """Return a table of how tensors of two `sides` differ."""
+    columns = [doc.Column("name"), *map(doc.Column, sides), *_COLUMNS]
+    return doc.Table("Differences", columns, [_row(each) for each in tensors], last="wrap", most=30)
 
 
 def _row(each: TensorsCompared) -> doc.Row:

@@ -30,6 +30,7 @@ _NAMES = (
     "observe.records.profiles.tuning.Tuning",
     "observe.records.profiles.session.SideBySide",
     "observe.records.errors.ErrorRecord",
+    "observe.records.shipping.certificate.Certificate",
     "observe.records.shipping.exported.Exported",
     "observe.records.shipping.served.ServerRecord",
     "observe.records.repository.MessageRecord",

@@ -8,9 +8,11 @@ from IPython.core.error import UsageError
 
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import HelpWanted, Parser
-from bls_notebook.magics.parsing.expressions import Variables, expanded
+from bls_notebook.magics.parsing.expressions import Variables, evaluate, expanded
+from bls_notebook.magics.parsing.request_line import read_line
 
 from .checking import CHECK
+from .comparing import COMPARE
 from .exporting import EXPORT
 from .loading import CLEAR, LOAD, RELOAD, UNLOAD, USE
 from .serving import SERVE
@@ -22,7 +24,7 @@ VERBS: dict[str, Verb] = {
     v.name: v
     for v in (
         *(LIST, TRY, LOAD, UNLOAD, RELOAD, CHECK, CONFIG, STATS, METRICS, DEVICES, WATCH, USE, CLEAR),
-        *(EXPORT, SERVE),
+        *(EXPORT, SERVE, COMPARE),
     )
 }
 
@@ -41,7 +43,8 @@ PARSER = _Repository("%tritonrepo", "")
 
 def tritonrepo(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
     """Look after the current repository."""
-    words = [expanded(word.plain, variables) for word in LIST.parser.words_of(line)] or ["list"]
+    read = LIST.parser.words_of(line)
+    words = [expanded(word.plain, variables) for word in read] or ["list"]
     if words[0] in ("-h", "--help"):
         raise HelpWanted(PARSER.format_help())
     verb = VERBS.get(words[0])
@@ -49,4 +52,12 @@ def tritonrepo(notebook: Notebook, line: str, cell: str, variables: Variables) -
         close = difflib.get_close_matches(words[0], VERBS, 1)
         guess = f" (did you mean {close[0]}?)" if close else ""
         raise UsageError(f"%tritonrepo: unknown verb {words[0]!r}{guess}; the verbs are {', '.join(VERBS)}.")
-    return verb.run(notebook, verb.parser.parse(words[1:]))
+    if not verb.takes_inputs:
+        return verb.run(notebook, verb.parser.parse(words[1:]))
+    request = read_line(verb.parser, line[read[0].end :], variables)
+    arguments = verb.parser.parse(request.words)
+    arguments.inputs = {
+        name: evaluate(expression, variables, f"{verb.parser.prog}: input {name}")
+        for name, expression in request.inputs.items()
+    }
+    return verb.run(notebook, arguments)

@@ -20,7 +20,8 @@ class Verb:
     """A verb of ``%tritonrepo``: its name, a line for the list of verbs, what does it and gives its value.
 
     ``details`` is what else its help says. Tab offers the models that it ``suggests``, and the words that it
-    ``offers``.
+    ``offers``. One that ``takes_inputs`` has INPUT=EXPRESSION pairs on its line, as ``%bls`` has; it finds
+    their values in the arguments, as ``inputs``.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Verb:
     examples: str = ""
     suggests: Callable[[ModelRecord], bool] = lambda record: False
     offers: Callable[[], Iterable[str]] = tuple
+    takes_inputs: bool = False
 
     @cached_property
     def parser(self) -> Parser:

@@ -1,0 +1,115 @@
+"""A certificate: whether a model answers here as on a server, what shows that, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bls_notebook.display import document as doc
+from bls_notebook.display import parts
+from bls_notebook.display.html import join, tag
+from bls_notebook.display.inspection.differences import differences_table
+from bls_notebook.display.units import count, ns, shape
+from bls_notebook.observe.records.repository import TensorRecord
+from bls_notebook.observe.records.shipping.certificate import Certificate, Unequal
+
+_HASH = 16  # characters that are shown
+_INPUTS = (
+    doc.Column("input"), doc.Column("dtype"), doc.Column("shape"), doc.Column("values"),
+)  # fmt: skip
+
+
+def certificate_document(record: Certificate) -> doc.Document:
+    """Describe what was proven of a model."""
+    return doc.Document(list(_blocks(record)), styles="seen findings")
+
+
+def _blocks(record: Certificate) -> Iterator[doc.Block]:
+    yield doc.Words(_verdict(record))
+    for each in record.unequal:
+        yield from _unequal(each)
+    if record.requests:
+        yield doc.Tiles(_figures(record))
+    yield doc.Words(parts.quiet(" · ".join(_conditions(record))))
+    rows = [doc.Row([parts.code(path), parts.code(digest[:_HASH])]) for path, digest in record.files]
+    if rows:
+        title = f"{count(len(rows), 'file')} served on both sides, by SHA-256"
+        table = doc.Table(title, [doc.Column("file"), doc.Column("SHA-256")], rows)
+        yield doc.Forms([], [doc.Fold(title, [table])])
+
+
+def _verdict(record: Certificate) -> doc.Piece:
+    if not record.requests:
+        return doc.Piece("nothing was compared", tag("span", "nothing was compared"))
+    if record.equal:
+        how = "bit by bit" if not (record.tolerance or record.ulps) else _allowed(record)
+        words = f"answers as the server does: {count(record.requests, 'request')}, equal {how}"
+        mark = tag("span", "✓", cls="findings-good")
+        return doc.Piece(
+            f"✓ {record.model} {words}", join(mark, parts.name(record.model).html, words, by=" ")
+        )
+    words = "answers differently on the server"
+    mark = tag("span", "✗", cls="findings-tally-error")
+    return doc.Piece(f"✗ {record.model} {words}", join(mark, parts.name(record.model).html, words, by=" "))
+
+
+def _allowed(record: Certificate) -> str:
+    within = [f"{record.tolerance:g}"] if record.tolerance else []
+    within += [f"{record.ulps} ULP"] if record.ulps else []
+    return f"within {' or '.join(within)}"
+
+
+def _figures(record: Certificate) -> list[tuple[str, str, str]]:
+    sent = " and ".join(
+        filter(
+            None,
+            [
+                f"{record.given:,} given" if record.given else "",
+                f"{record.generated:,} generated, seed {record.seed}" if record.generated else "",
+            ],
+        )
+    )
+    return [
+        ("compared", f"{record.requests:,}", sent),
+        ("refused alike", f"{record.failed:,}", "the same error on both"),
+        ("here", ns(record.here_ns), "median, in this process"),
+        ("on the server", ns(record.there_ns), "median, over loopback"),
+    ]
+
+
+def _conditions(record: Certificate) -> Iterator[str]:
+    yield f"version {record.version}"
+    yield f"here {record.here}"
+    yield f"there {record.server}"
+    for each in record.packages:
+        if each.here == each.there:
+            yield f"{each.name} {each.here}"
+        else:
+            yield f"{each.name} {each.here or 'absent'} here, {each.there or 'absent'} there"
+
+
+def _unequal(each: Unequal) -> Iterator[doc.Block]:
+    yield doc.Warnings(each.what, "differs")
+    if each.tensors:
+        yield differences_table(each.tensors, ("here", "on the server"))
+    kind = "the smallest request that shows it" if each.shrunk else "the request"
+    if len(each.steps) > 1:
+        kind = "the smallest sequence that shows it" if each.shrunk else "the sequence"
+    if not each.steady:
+        kind += ", which was answered alike when it was sent again: the model is not deterministic"
+    yield doc.Words(kind, gap=True)
+    rows = [_row(tensor) for step in each.steps for tensor in step]
+    if rows:
+        yield doc.Table("The request", _INPUTS, rows)
+    else:
+        yield doc.Words(parts.quiet("no inputs"))
+
+
+def _row(tensor: TensorRecord) -> doc.Row:
+    return doc.Row(
+        [
+            parts.name(tensor.name),
+            parts.datatype(tensor.datatype),
+            shape(tensor.shape),
+            parts.values(tensor.preview),
+        ]
+    )

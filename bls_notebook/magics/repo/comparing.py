@@ -1,0 +1,63 @@
+"""``%tritonrepo compare``: the same requests here and on a real server."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+import bls_notebook as bls
+from bls_notebook.magics.failing import reported
+from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics.parsing.arguments import whole_number
+
+from .verb import Verb, serves
+
+if TYPE_CHECKING:
+    from bls_notebook.observe.records.shipping.certificate import Certificate
+
+_GENERATED = 100
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number such as 1e-6") from None
+
+
+def _compare(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
+    given = [arguments.inputs] if arguments.inputs else []
+    number = arguments.generate
+    if number is None:
+        number = 0 if given else _GENERATED
+    with reported(notebook):
+        return bls.prove_equal(
+            arguments.model, *given, generate=number, seed=arguments.seed,
+            tolerance=arguments.tolerance, ulps=arguments.ulps,
+        )  # fmt: skip
+
+
+COMPARE = Verb(
+    "compare", "send the same requests here and to a real server, and compare the answers", _compare,
+    "A tritonserver runs a copy of the model and of all that it calls, as export writes them (the first time "
+    "it is installed, in an environment of its own). Outputs are compared bit by bit, errors by text and "
+    "code, of decoupled models the whole stream. Requests are given (INPUT=EXPRESSION, as in %bls), or "
+    f"generated from the model's config ({_GENERATED} where nothing is given); generated ones take given "
+    "inputs over at times. The smallest request that shows a difference is told. In scripts: "
+    "bls.prove_equal(); in a shell: python -m bls_notebook prove REPOSITORY.",
+    "  %tritonrepo compare add_sub --generate 200\n"
+    "  %tritonrepo compare add_sub INPUT0=[1, 2] INPUT1=[3, 4]\n"
+    "  proof = %tritonrepo compare classify IMAGE=image --generate 50 --tolerance 1e-6\n",
+    suggests=serves,
+    takes_inputs=True,
+)  # fmt: skip
+COMPARE.parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
+_add = COMPARE.parser.add_argument
+_add("model", metavar="MODEL", help="a model that serves")
+_add("--generate", type=whole_number(0), metavar="N", help="make N requests from the model's config")
+_add("--seed", type=whole_number(0), default=0, metavar="N", help="the same makes the same requests")
+_add(
+    "--tolerance", type=_number, default=0.0, metavar="X",
+    help="floats may differ by X, absolutely or in proportion (default: not at all)",
+)  # fmt: skip
+_add("--ulps", type=whole_number(0), default=0, metavar="N", help="or by N neighbouring floats")

@@ -1,0 +1,72 @@
+"""What was proven of a model: the same requests here and on a server, and what differed. Frozen, JSON-able."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bls_notebook.observe.records.inspection import TensorsCompared
+from bls_notebook.observe.records.plain import Record
+from bls_notebook.observe.records.repository import TensorRecord
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Unequal(Record):
+    """A request that the two answered differently.
+
+    ``steps`` are the inputs of the requests that show it: one, or those of a sequence from its start. ``what``
+    says what differs, a line each; ``tensors`` are the outputs of one name that do. ``shrunk`` says whether
+    it is the smallest request that was found, ``steady`` whether it differed each time that it was sent.
+    """
+
+    what: tuple[str, ...]
+    steps: tuple[tuple[TensorRecord, ...], ...] = ()
+    tensors: tuple[TensorsCompared, ...] = ()
+    shrunk: bool = False
+    steady: bool = True
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Package(Record):
+    """A package that the model imports, with its version on both sides; empty where it is not installed."""
+
+    name: str
+    here: str = ""
+    there: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Certificate(Record):
+    """The same requests to a model in this process and on a real server, compared bit by bit.
+
+    ``given`` and ``generated`` are how many requests (or sequences of them) were asked for in both places,
+    ``failed`` how many of those were answered by the same error. ``tolerance`` and ``ulps`` are what floats
+    were allowed to differ by. ``files`` are the SHA-256 of what was served, the models that it calls
+    included. ``here_ns`` and ``there_ns`` are medians of how long an answer took: a call in this process, and
+    a request over loopback to the server.
+    """
+
+    model: str
+    version: int = 0
+    given: int = 0
+    generated: int = 0
+    failed: int = 0
+    seed: int = 0
+    tolerance: float = 0.0
+    ulps: int = 0
+    here: str = ""
+    server: str = ""
+    packages: tuple[Package, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    here_ns: int = 0
+    there_ns: int = 0
+    unequal: tuple[Unequal, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """Whether every request was answered alike."""
+        return not self.unequal and self.requests > 0
+
+    @property
+    def requests(self) -> int:
+        """How many requests, or sequences of them, were compared."""
+        return self.given + self.generated

@@ -1,0 +1,137 @@
+"""Two answers to one request, held against each other; pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bls_notebook.observe.records.inspection import TensorsCompared
+from bls_notebook.observe.visible import first_line
+from bls_notebook.pb_utils import Tensor
+from bls_notebook.repository.inspecting.differences import compared
+
+from .wording import normal
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output: Triton's name of its data type, and its values (BF16 as float32)."""
+
+    datatype: str
+    values: Array
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One response: outputs by name, or an error.
+
+    ``status`` is what HTTP answers for an error (0 where it was not asked), ``lost`` whether there was no
+    answer at all.
+    """
+
+    outputs: Mapping[str, Output] = field(default_factory=dict)
+    error: str | None = None
+    status: int = 0
+    version: int = 0
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    lost: bool = False
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """How far floats may be apart: ``|here - there| <= tolerance * (1 + |there|)``, or so many ULP."""
+
+    tolerance: float = 0.0
+    ulps: int = 0
+
+
+EXACT = Allowed()
+Differences = tuple[tuple[str, ...], tuple[TensorsCompared, ...]]
+
+
+def differences(here: Sequence[Answer], there: Sequence[Answer], allowed: Allowed = EXACT) -> Differences:
+    """Return what differs between the responses to one request, in words and by tensor; both empty if equal.
+
+    Any NaN equals any other; zeros of different signs differ.
+    """
+    said: list[str] = []
+    tensors: list[TensorsCompared] = []
+    if any(answer.lost for answer in there):
+        return (*(f"no answer of the server: {a.error}" for a in there if a.lost),), ()
+    if len(here) != len(there):
+        said.append(f"{len(here)} responses here, {len(there)} on the server")
+    for number, (first, second) in enumerate(zip(here, there, strict=False)):
+        words, unlike = _pair(first, second, allowed)
+        at = f"response {number}: " if len(here) > 1 or len(there) > 1 else ""
+        said += [at + each for each in words]
+        tensors += unlike
+    return tuple(said), tuple(tensors)
+
+
+def _pair(here: Answer, there: Answer, allowed: Allowed) -> tuple[list[str], list[TensorsCompared]]:
+    if here.error is not None or there.error is not None:
+        return _errors(here, there), []
+    said, tensors = [], []
+    if here.version != there.version:
+        said.append(f"version {here.version} answered here, {there.version} on the server")
+    if dict(here.parameters) != dict(there.parameters):
+        said.append(f"parameters: {dict(here.parameters)} here, {dict(there.parameters)} on the server")
+    for name in dict.fromkeys([*here.outputs, *there.outputs]):
+        first, second = here.outputs.get(name), there.outputs.get(name)
+        if first is None or second is None:
+            said.append(f"output {name!r} is only {'on the server' if first is None else 'here'}")
+        elif words := _outputs(first, second, allowed):
+            said.append(f"output {name!r}: {words}")
+            tensors.append(compared(Tensor(name, first.values), Tensor(name, second.values)))
+    return said, tensors
+
+
+def _errors(here: Answer, there: Answer) -> list[str]:
+    if here.error is None or there.error is None:
+        where, answer = ("here", here) if here.error is not None else ("on the server", there)
+        return [f"only {where} an error: {first_line(answer.error or '')}"]
+    said = []
+    if normal(here.error) != normal(there.error):
+        said.append(f"errors: {first_line(here.error)!r} here, {first_line(there.error)!r} on the server")
+    if here.status and there.status and here.status != there.status:
+        said.append(f"error code: HTTP status {here.status} here, {there.status} on the server")
+    return said
+
+
+def _outputs(here: Output, there: Output, allowed: Allowed) -> str:
+    """What differs between two outputs, empty where nothing does."""
+    if here.datatype != there.datatype:
+        return f"{here.datatype} here, {there.datatype} on the server"
+    first, second = here.values, there.values
+    if first.shape != second.shape:
+        return f"shape {list(first.shape)} here, {list(second.shape)} on the server"
+    if first.dtype.kind == "O":
+        unlike = sum(a != b for a, b in zip(first.ravel().tolist(), second.ravel().tolist(), strict=True))
+        return f"{unlike:,} of {first.size:,} elements differ" if unlike else ""
+    differ = first != second
+    if first.dtype.kind == "f":
+        nan = np.isnan(first) & np.isnan(second)
+        differ = (differ | (np.signbit(first) != np.signbit(second))) & ~nan
+    if not differ.any() or _close(first, second, allowed):
+        return ""
+    zeros = " (zeros of different signs)" if not (differ & (first != second)).any() else ""
+    return f"{int(differ.sum()):,} of {first.size:,} elements differ{zeros}"
+
+
+def _close(here: Array, there: Array, allowed: Allowed) -> bool:
+    if here.dtype.kind != "f":
+        return False
+    far = ~np.isclose(here, there, rtol=allowed.tolerance, atol=allowed.tolerance, equal_nan=True)
+    if allowed.tolerance and not far.any():
+        return True
+    if not allowed.ulps:
+        return False
+    found = compared(Tensor("", here), Tensor("", there))
+    return found.ulps is not None and isfinite(found.absolute) and found.ulps <= allowed.ulps

@@ -1,0 +1,139 @@
+"""The two places that a request is sent to: the models of this process, and a server with a copy of them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.pb_utils import Tensor, TritonError
+from bls_notebook.pb_utils.dtypes import deserialize_bytes_tensor
+from bls_notebook.repository.config import parse_json, to_pbtxt
+from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.requests.response import Response
+from bls_notebook.triton.kserve import NUMPY_OF
+from bls_notebook.triton.tritonserver import END, START, TritonRequestError, TritonServer, TritonServerError
+
+from .answers import Answer, Output
+from .generating import Inputs, Steps
+
+SECONDS = 30.0  # that an answer of the server may take
+RELAY = "bls_notebook_relay_of_"
+
+_STATUS = {
+    TritonError.INTERNAL: 500,
+    TritonError.NOT_FOUND: 404,
+    TritonError.UNAVAILABLE: 503,
+    TritonError.UNSUPPORTED: 501,
+}
+"""What Triton's HTTP front answers for an error code, else 400."""
+
+Timed = tuple[list[Answer], int]  # the responses to one request, and ns
+
+
+def flags_of(number: int, steps: int) -> int:
+    """Return the flags of a request of a sequence."""
+    return START * (number == 0) | END * (number == steps - 1)
+
+
+class Here:
+    """A model of a repository in this process."""
+
+    def __init__(self, repository: ModelRepository, spec: ModelSpec) -> None:
+        self.repository = repository
+        self.spec = spec
+
+    def ask(self, inputs: Inputs, more: Mapping[str, Any]) -> Timed:
+        """Send a request, and return its responses."""
+        began = time.perf_counter_ns()
+        if self.spec.decoupled:
+            answered = list(self.repository.stream(self.spec.name, dict(inputs), **more))
+        else:
+            answered = [self.repository.infer(self.spec.name, dict(inputs), preferred_memory="cpu", **more)]
+        took = time.perf_counter_ns() - began
+        return [self._answer(each) for each in answered], took
+
+    def _answer(self, response: Response) -> Answer:
+        if response.error is not None:
+            status = 0 if self.spec.decoupled else _STATUS.get(response.error.code(), 400)
+            return Answer(error=response.error.message(), status=status)
+        arrays = response.as_numpy()
+        outputs = {t.name(): Output(t._datatype, arrays[t.name()]) for t in response.output_tensors()}
+        if self.spec.decoupled:
+            return Answer(outputs)
+        return Answer(outputs, version=response.version, parameters=response.parameters())
+
+
+class There:
+    """The same model on a server."""
+
+    def __init__(self, server: TritonServer, spec: ModelSpec) -> None:
+        self.server = server
+        self.spec = spec
+
+    def ask(self, inputs: Inputs, more: Mapping[str, Any]) -> Timed:
+        """Send a request, and return its responses; a server that is lost is started again."""
+        name = self.spec.name
+        began = time.perf_counter_ns()
+        try:
+            asked = RELAY + name if self.spec.decoupled else name
+            result = self.server.infer(asked, inputs, wait=SECONDS, **more)
+        except TritonRequestError as error:
+            took = time.perf_counter_ns() - began
+            return [Answer(error=str(error), status=0 if self.spec.decoupled else error.status)], took
+        except TritonServerError as error:
+            self.server.stop(graceful=False)
+            self.server.start()
+            return [Answer(error=str(error).partition("\n")[0], lost=True)], 0
+        took = time.perf_counter_ns() - began
+        if self.spec.decoupled:
+            return [_relayed(json.loads(each)) for each in result["ANSWERS"].tolist()], took
+        outputs = {key: Output(result.datatypes[key], array) for key, array in result.outputs.items()}
+        return [Answer(outputs, version=int(result.version or 0), parameters=result.parameters)], took
+
+
+def _relayed(told: dict[str, Any]) -> Answer:
+    if "error" in told:
+        return Answer(error=told["error"])
+    outputs = {}
+    for name, kind, shape, coded in told["outputs"]:
+        data = base64.b64decode(coded)
+        flat = deserialize_bytes_tensor(data) if kind == "BYTES" else np.frombuffer(data, NUMPY_OF[kind])
+        outputs[name] = Output(kind, flat.reshape(shape))
+    return Answer(outputs)
+
+
+def add_relay(folder: Path, spec: ModelSpec) -> str:
+    """Write a model into a repository that asks a decoupled model and collects its stream; return its name."""
+    name = RELAY + spec.name
+    inputs = [
+        {
+            "name": each.name,
+            "data_type": f"TYPE_{'STRING' if each.datatype == 'BYTES' else each.datatype}",
+            "dims": list(each.shape),
+            "optional": True,
+        }
+        for each in spec.inputs.values()
+    ]
+    config = {
+        "backend": "python",
+        "input": inputs,
+        "output": [{"name": "ANSWERS", "data_type": "TYPE_STRING", "dims": [-1]}],
+        "parameters": {"asked": {"string_value": spec.name}},
+    }
+    place = folder / name / "1"
+    place.mkdir(parents=True)
+    (place / "model.py").write_bytes(Path(__file__).with_name("relay.py").read_bytes())
+    (folder / name / "config.pbtxt").write_text(to_pbtxt(parse_json(json.dumps(config), model=name)))
+    return name
+
+
+def shown(steps: Steps) -> tuple[tuple[Tensor, ...], ...]:
+    """Return the tensors of the requests of a case."""
+    return tuple(tuple(step.values()) for step in steps)
