@@ -14,7 +14,8 @@ from bls_notebook.observe.records.repository import TensorRecord
 
 _SIDE = 200
 _COLUMNS = [
-    doc.Column("differing", "r"), doc.Column("max abs", "r"), doc.Column("max rel", "r"), doc.Column("max ULP", "r"),
+    doc.Column("differing", "r"), doc.Column("max abs", "r"), doc.Column("max rel", "r"),
+    doc.Column("max ULP", "r"),
     doc.Column("where the difference is greatest"),
 ]  # fmt: skip
 

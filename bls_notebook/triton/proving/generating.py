@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -69,12 +71,26 @@ def generate(
         report_multiple_bugs=False, suppress_health_check=list(hypothesis.HealthCheck),
     )(hypothesis.seed(seed)(run))  # fmt: skip
     try:
-        run()
+        with tempfile.TemporaryDirectory(prefix="bls-notebook-hypothesis-") as folder, _home(folder):
+            run()
     except Different:
         return False
     except hypothesis.errors.Flaky as error:
         raise NotSteady from error
     return True
+
+
+@contextmanager
+def _home(folder: str) -> Iterator[None]:
+    """Have hypothesis write into a folder, and not into the one that the notebook runs in."""
+    from hypothesis import configuration
+
+    before = vars(configuration).get("__hypothesis_home_directory")
+    configuration.set_hypothesis_home_dir(folder)
+    try:
+        yield
+    finally:
+        configuration.set_hypothesis_home_dir(before)
 
 
 def _requests(spec: ModelSpec, examples: Sequence[Inputs], words: Sequence[str]) -> st.SearchStrategy[Steps]:
@@ -83,10 +99,10 @@ def _requests(spec: ModelSpec, examples: Sequence[Inputs], words: Sequence[str])
     @st.composite
     def request(draw: st.DrawFn) -> Inputs:
         # Models often want inputs of one length, and fail otherwise: both are of interest.
-        length = draw(st.none() | st.integers(0, LONGEST))
+        length: int | None = draw(st.none() | st.integers(0, LONGEST))
         limit = min(spec.max_batch_size, LONGEST)
         batch = [draw(st.integers(1, limit))] if limit else []
-        inputs = {}
+        inputs: dict[str, Tensor] = {}
         for name, tensor in spec.inputs.items():
             if tensor.optional and not draw(st.booleans()):
                 continue

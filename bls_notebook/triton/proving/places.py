@@ -17,7 +17,7 @@ from bls_notebook.pb_utils.dtypes import deserialize_bytes_tensor
 from bls_notebook.repository.config import parse_json, to_pbtxt
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
-from bls_notebook.triton.kserve import NUMPY_OF
+from bls_notebook.triton.kserve import TRITON_OF
 from bls_notebook.triton.tritonserver import END, START, TritonRequestError, TritonServer, TritonServerError
 
 from .answers import Answer, Output
@@ -104,13 +104,14 @@ def _relayed(told: dict[str, Any]) -> Answer:
     outputs = {}
     for name, kind, shape, coded in told["outputs"]:
         data = base64.b64decode(coded)
-        flat = deserialize_bytes_tensor(data) if kind == "BYTES" else np.frombuffer(data, NUMPY_OF[kind])
-        outputs[name] = Output(kind, flat.reshape(shape))
+        flat = deserialize_bytes_tensor(data) if kind == "BYTES" else np.frombuffer(data, np.dtype(kind))
+        datatype = TRITON_OF.get(kind, kind)
+        outputs[name] = Output(datatype, flat.reshape(shape))
     return Answer(outputs)
 
 
 def add_relay(folder: Path, spec: ModelSpec) -> str:
-    """Write a model into a repository that asks a decoupled model and collects its stream; return its name."""
+    """Write a model that collects the streams of a decoupled one into a repository; return its name."""
     name = RELAY + spec.name
     inputs = [
         {

@@ -1,4 +1,4 @@
-"""`prove_equal`: the same requests to a model here and on a real server, and a certificate of what came of it."""
+"""`prove_equal`: the same requests here and on a real server, and a certificate of what came of it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import bls_notebook as bls
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.preview import tensor_record
 from bls_notebook.observe.progress import Progress, progress
+from bls_notebook.observe.records.inspection import TensorsCompared
 from bls_notebook.observe.records.shipping.certificate import Certificate, Package, Unequal
 from bls_notebook.observe.records.shipping.exported import Exported
+from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.inputs import tensors_of
 from bls_notebook.triton.tritonserver import (
@@ -86,7 +87,7 @@ def prove_equal(
     TritonServerError
         The server cannot run on this machine.
     """
-    repository = repository or bls.current_repository()
+    repository = repository or current_repository()
     with proving(repository, [model], environment) as prover:
         return prover.prove(model, *requests, generate=generate, seed=seed, tolerance=tolerance, ulps=ulps)
 
@@ -153,27 +154,24 @@ class Prover:
                 f"compare: got tolerance {tolerance!r} and ulps {ulps!r}, expected numbers from 0 on"
             )
         spec = self.specs[model]
-        given = [{t.name(): t for t in tensors_of(model, inputs, spec)} for inputs in requests]
+        given: list[Inputs] = [{t.name(): t for t in tensors_of(model, inputs, spec)} for inputs in requests]
         calls = {each.name: each.calls for each in self.exported.models}
         reached = _reached(model, calls)
+        wanted = sorted({_name(each) for each in self.exported.requirements} | {"numpy"})
+        here, there = (
+            {_name(found.metadata["Name"]): found.version for found in installed}
+            for installed in (distributions(), distributions(path=[str(self.environment.site_packages)]))
+        )
         begun = Certificate(
             model, version=self.repository.record(model).version, seed=seed, tolerance=tolerance, ulps=ulps,
-            here=f"bls_notebook {bls.__version__}, Python {platform.python_version()}",
+            here=f"bls_notebook {here.get('bls-notebook', '')}, Python {platform.python_version()}",
             server=f"tritonserver {self.server.metadata()['version']}, Python {self.environment.version}",
-            packages=self._packages(),
+            packages=tuple(Package(name, here.get(name, ""), there.get(name, "")) for name in wanted),
             files=tuple(each for each in self.files.items() if each[0].partition("/")[0] in reached),
         )  # fmt: skip
         with progress(f"comparing {model} with tritonserver", len(given) + generate, "request") as told:
             comparing = _Comparing(self, spec, Allowed(tolerance, ulps), told)
             return comparing.run(begun, given, generate, sorted(self.specs))
-
-    def _packages(self) -> tuple[Package, ...]:
-        wanted = {_name(each) for each in self.exported.requirements} | {"numpy"}
-        here, there = (
-            {_name(d.metadata["Name"]): d.version for d in found}
-            for found in (distributions(), distributions(path=[str(self.environment.site_packages)]))
-        )
-        return tuple(Package(name, here.get(name, ""), there.get(name, "")) for name in sorted(wanted))
 
 
 class _Comparing:
@@ -225,7 +223,8 @@ class _Comparing:
     def differ(self, steps: Steps) -> Differences | None:
         """Send the requests of a case to both, and return what differs."""
         correlation = next(_CORRELATIONS)
-        said, tensors = [], []
+        said: list[str] = []
+        tensors: list[TensorsCompared] = []
         self.asked += 1
         failed = False
         for number, inputs in enumerate(steps):

@@ -6,12 +6,13 @@ it is; of this package it may import nothing.
 
 import base64
 import json
+from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
 
-def answer_of(response):  # type: ignore[no-untyped-def]
+def answer_of(response: Any) -> str:
     """Return a response as JSON."""
     if response.has_error():
         return json.dumps({"error": response.error().message()})
@@ -19,10 +20,10 @@ def answer_of(response):  # type: ignore[no-untyped-def]
     for tensor in response.output_tensors():
         array = tensor.as_numpy()
         if array.dtype == np.object_:
-            data, kind = pb_utils.serialize_byte_tensor(array).tobytes(), "BYTES"
+            serialized: Any = pb_utils.serialize_byte_tensor(array)
+            data, kind = serialized.tobytes(), "BYTES"
         else:
-            data, kind = array.tobytes(), pb_utils.numpy_to_triton_type(array.dtype.type)
-            kind = str(kind)
+            data, kind = array.tobytes(), array.dtype.name
         shape = list(array.shape)
         outputs.append([tensor.name(), kind, shape, base64.b64encode(data).decode()])
     return json.dumps({"outputs": outputs})
@@ -31,10 +32,12 @@ def answer_of(response):  # type: ignore[no-untyped-def]
 class TritonPythonModel:
     """Asks the model that its parameters name."""
 
-    def initialize(self, args):  # type: ignore[no-untyped-def]  # noqa: D102
+    def initialize(self, args: dict[str, str]) -> None:
+        """Take the name of the model to ask."""
         self.asked = json.loads(args["model_config"])["parameters"]["asked"]["string_value"]
 
-    def execute(self, requests):  # type: ignore[no-untyped-def]  # noqa: D102
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """Ask once a request."""
         responses = []
         for request in requests:
             asked = pb_utils.InferenceRequest(

@@ -1,4 +1,4 @@
-"""What was proven of a model: the same requests here and on a server, and what differed. Frozen, JSON-able."""
+"""What was proven of a model: the same requests here and on a server, what differed. Frozen."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bls_notebook.observe.records.repository import TensorRecord
 class Unequal(Record):
     """A request that the two answered differently.
 
-    ``steps`` are the inputs of the requests that show it: one, or those of a sequence from its start. ``what``
-    says what differs, a line each; ``tensors`` are the outputs of one name that do. ``shrunk`` says whether
-    it is the smallest request that was found, ``steady`` whether it differed each time that it was sent.
+    ``steps`` are the inputs of the requests that show it: one, or those of a sequence from its start.
+    ``what`` says what differs, a line each; ``tensors`` are the outputs of one name that do. ``shrunk`` says
+    whether it is the smallest request that was found, ``steady`` whether it differed each time.
     """
 
     what: tuple[str, ...]
