@@ -64,10 +64,10 @@ class SendingExecution(Execution):
         if caller is not None and model.name not in caller.calls:
             caller.calls.add(model.name)
         problem = model.check.problem(request)
-        if problem is None and (
-            model.decoupled or self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS
+        if model.decoupled or (
+            problem is None and (self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS)
         ):
-            problem = self._problem(model, request, decoupled)
+            problem = self._problem(model, request, decoupled) or problem  # the backend looks before the core
         if problem is not None:
             return self._refused(request, problem, decoupled)
         if decoupled:
@@ -94,12 +94,12 @@ class SendingExecution(Execution):
             watch_loop(loop, self)
         model = self.server.find(request._model_name, request._model_version)
         problem = messages.not_ready(request._model_name) if model is None else model.check.problem(request)
-        if model is None or problem is not None:
+        if model is None or (problem is not None and not model.decoupled):
             return self._refused_later(loop, request, problem, decoupled)
         if self.model is not None and model.name not in self.model.calls:
             self.model.calls.add(model.name)
         if model.decoupled or self.depth >= MAX_DEPTH or request._options is not DEFAULT_OPTIONS:
-            problem = self._problem(model, request, decoupled)
+            problem = self._problem(model, request, decoupled) or problem
             if problem is not None:
                 return self._refused_later(loop, request, problem, decoupled)
         kind = "stream" if decoupled else "async"

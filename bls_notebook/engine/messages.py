@@ -30,6 +30,7 @@ def in_ensemble(ensemble: str, message: str) -> str:
 
 def not_ready(model: str) -> str:
     """No ready version of the model that was asked for."""
+    model = model.partition("\0")[0]  # a name in C there
     return running(model, f"Failed for execute the inference request. Model '{model}' is not ready.")
 
 

@@ -20,6 +20,7 @@ Inputs = Mapping[str, Tensor]
 Steps = tuple[Inputs, ...]
 
 LONGEST = 4  # of a dimension that is free, and of a batch
+GREATEST = 99  # of a whole number of more than 16 bits
 STEPS = 3  # of a sequence, at most
 
 
@@ -107,7 +108,7 @@ def _requests(spec: ModelSpec, examples: Sequence[Inputs], words: Sequence[str])
             if tensor.optional and not draw(st.booleans()):
                 continue
             known = [each[name] for each in examples if name in each]
-            if known and draw(st.booleans()):
+            if known and bool(draw(st.booleans())):
                 inputs[name] = draw(st.sampled_from(known))
                 continue
             free = st.integers(1, LONGEST) if length is None else st.just(length)
@@ -132,4 +133,9 @@ def _tensor(spec: TensorSpec, shape: tuple[int, ...], words: Sequence[str]) -> s
         return hnp.arrays(np.uint16, shape).map(lambda bits: Tensor._of(spec.name, bits, "BF16"))
     if spec.dtype is None:
         raise BLSError(f"input {spec.name!r}: no requests can be generated of data type {spec.datatype}")
-    return hnp.arrays(spec.dtype, shape).map(lambda array: Tensor(spec.name, array))
+    elements = None
+    if spec.dtype.kind in "iu" and spec.dtype.itemsize > 2:
+        # A model may take it as a count, of responses or steps: billions of those would never end.
+        lowest = int(np.iinfo(spec.dtype).min)
+        elements = st.integers(max(-9, lowest), 20) | st.integers(lowest, GREATEST)
+    return hnp.arrays(spec.dtype, shape, elements=elements).map(lambda array: Tensor(spec.name, array))

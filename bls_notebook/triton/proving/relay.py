@@ -1,7 +1,7 @@
 """A model that runs on the server: it asks a decoupled model, and gives its whole stream as one answer.
 
-HTTP cannot stream tensors, and this needs no client for gRPC. The file is copied into the served repository as
-it is; of this package it may import nothing.
+HTTP cannot stream tensors, and this needs no client for gRPC. The file is copied into the served repository
+as it is; of this package it may import nothing.
 """
 
 import base64
