@@ -196,7 +196,8 @@ class _Comparing:
                 unequal.append(_unequal(steps, found))
         sent = self.asked
         if number:
-            unequal += self._generated(begun.seed, number, given, words)
+            # what differs is not to be found once more
+            unequal += self._generated(begun.seed, number, [] if unequal else given, words)
         return replace(
             begun, given=sent, generated=self.asked - sent, failed=self.failed,
             here_ns=int(median(self.here_ns or [0])), there_ns=int(median(self.there_ns or [0])),

@@ -1,0 +1,64 @@
+"""Two answers held against each other, without a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bls_notebook.triton.proving.answers import Allowed, Answer, Output, differences
+
+NAN, ZERO = np.float32("nan"), np.float32(0)
+
+
+def one(values: Any, datatype: str = "FP32", **more: Any) -> list[Answer]:
+    array = np.array(values, object if datatype == "BYTES" else np.float32)
+    return [Answer({"OUT": Output(datatype, array)}, **more)]
+
+
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        (one([1, NAN]), one([1, NAN])),
+        (one([b"a", b""], "BYTES"), one([b"a", b""], "BYTES")),
+        (one([]), one([])),
+        ([Answer(error="no", status=500)], [Answer(error="[request id: 7] no", status=500)]),
+        ([], []),
+    ],
+)
+def test_equal(here: list[Answer], there: list[Answer]) -> None:
+    assert differences(here, there) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "words"),
+    [
+        (one([1, 2]), one([1, 3]), "output 'OUT': 1 of 2 elements differ"),
+        (one([ZERO]), one([-ZERO]), "output 'OUT': 1 of 1 elements differ (zeros of different signs)"),
+        (one([NAN]), one([1]), "output 'OUT': 1 of 1 elements differ"),
+        (one([1]), one([1], "BF16"), "output 'OUT': FP32 here, BF16 on the server"),
+        (one([1]), one([[1]]), "output 'OUT': shape [1] here, [1, 1] on the server"),
+        (one([b"a"], "BYTES"), one([b"b"], "BYTES"), "output 'OUT': 1 of 1 elements differ"),
+        (one([1]), [Answer()], "output 'OUT' is only here"),
+        (one([1]), one([1], version=2), "version 0 answered here, 2 on the server"),
+        (one([1]), one([1], parameters={"a": 1}), "parameters: {} here, {'a': 1} on the server"),
+        (one([1]), [Answer(error="no")], "only on the server an error: no"),
+        ([Answer(error="a")], [Answer(error="b")], "errors: 'a' here, 'b' on the server"),
+        (
+            [Answer(error="a", status=400)], [Answer(error="a", status=500)],
+            "error code: HTTP status 400 here, 500 on the server",
+        ),
+        (one([1]) * 2, one([1]), "2 responses here, 1 on the server"),
+        (one([1]), [Answer(error="gone", lost=True)], "no answer of the server: gone"),
+    ],
+)  # fmt: skip
+def test_unequal(here: list[Answer], there: list[Answer], words: str) -> None:
+    assert differences(here, there)[0] == (words,)
+
+
+def test_what_is_allowed_counts_for_every_element() -> None:
+    here, there = one([1, np.inf]), one([1, 1])
+    for allowed in (Allowed(0.5), Allowed(0.0, 1000), Allowed(0.5, 1000)):
+        assert differences(here, there, allowed)[0]
+    assert not differences(one([1, 2]), one([1, 2.1]), Allowed(0.1))[0]
