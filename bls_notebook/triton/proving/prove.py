@@ -88,6 +88,12 @@ def prove_equal(
         The server cannot run on this machine.
     """
     repository = repository or current_repository()
+    spec = _spec(repository, model)
+    if spec.scheduler != "sequence":
+        for (
+            inputs
+        ) in requests:  # what it calls by names that are not in its source is known, and served, then
+            Here(repository, spec).ask({t.name(): t for t in tensors_of(model, inputs, spec)}, {})
     with proving(repository, [model], environment) as prover:
         return prover.prove(model, *requests, generate=generate, seed=seed, tolerance=tolerance, ulps=ulps)
 
@@ -112,7 +118,7 @@ def proving(
             if path.is_file()
         }
         specs = {name: _spec(repository, name) for name in exported.names}
-        load = [*names, *(add_relay(folder, specs[name]) for name in names if specs[name].decoupled)]
+        load = [*exported.names, *(add_relay(folder, specs[name]) for name in names if specs[name].decoupled)]
         environment = environment or make_environment(requirements=_requirements(exported))
         with TritonServer(folder, environment=environment, load=load, start_timeout=240) as server:
             yield Prover(repository, server, specs, exported, files, environment)
