@@ -6,6 +6,7 @@ is over; a Ctrl-C of the person is told from its own.
 
 from __future__ import annotations
 
+import signal
 import threading
 from types import TracebackType
 
@@ -20,7 +21,8 @@ class Deadline:
     """Context manager; `passed` says whether the time was up, and what it ended is not raised then.
 
     On the main thread the key is pressed for the person, which also ends a sleep and a wait for the network;
-    elsewhere an exception is set for the thread.
+    elsewhere an exception is set for the thread. A program that a shell has begun in the background ignores
+    the key: for as long as this lasts it does not.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -31,8 +33,11 @@ class Deadline:
         self._thread = threading.get_ident()
         self._main = threading.current_thread() is threading.main_thread()
         self._ctrl_c = CtrlC()
+        self._ignored = self._main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
     def __enter__(self) -> Deadline:
+        if self._ignored:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self._ctrl_c.__enter__()
         threading.Thread(target=self._watch, name="bls-deadline", daemon=True).start()
         return self
@@ -50,6 +55,9 @@ class Deadline:
             if not self.passed:
                 raise
             return True
+        finally:
+            if self._ignored:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
         return self.passed and isinstance(error, (KeyboardInterrupt, Interrupted))
 
     def _watch(self) -> None:

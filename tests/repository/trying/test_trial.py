@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -376,6 +377,17 @@ def test_a_model_that_takes_too_long_is_a_stub(trying: Any, tmp_path: Path, main
     assert "did not load within 0.3 s" in rows["hangs"].why
     assert rows["works"].kind == "real"
     assert repository.infer("hangs", ONES).stubs == ("hangs",)
+
+
+def test_a_program_in_the_background_has_its_deadline_too(trying: Any, tmp_path: Path) -> None:
+    put(tmp_path, "hangs", PYTHON, {"1/model.py": HANGS})
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does
+    try:
+        _, rows = trying(load_timeout=0.3)
+        assert rows["hangs"].kind == "stub"
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_keeps_what_is_done(trying: Any, tmp_path: Path) -> None:
