@@ -1,0 +1,74 @@
+"""Models that take too long, and a person who does not wait."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.repository.trying.conftest import DOUBLES, IO, put
+
+PYTHON = f'backend: "python" {IO}'
+ONES = {"IN": np.ones(3, np.float32)}
+
+HANGS = """
+import threading
+class TritonPythonModel:
+    def initialize(self, args):
+        threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("main", [True, False])
+def test_a_model_that_takes_too_long_is_a_stub(trying: Any, tmp_path: Path, main: bool) -> None:
+    slow = HANGS if main else HANGS.replace("threading.Event().wait()", "exec('while True: pass')")
+    put(tmp_path, "hangs", PYTHON, {"1/model.py": slow})
+    put(tmp_path, "works", PYTHON, {"1/model.py": DOUBLES})
+    found: list[Any] = []
+
+    def run() -> None:
+        found.append(trying(load_timeout=0.3))
+
+    if main:
+        run()
+    else:
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+    repository, rows = found[0]
+    assert rows["hangs"].kind == "stub"
+    assert "did not load within 0.3 s" in rows["hangs"].why
+    assert rows["works"].kind == "real"
+    assert repository.infer("hangs", ONES).stubs == ("hangs",)
+
+
+def test_a_program_in_the_background_has_its_deadline_too(trying: Any, tmp_path: Path) -> None:
+    put(tmp_path, "hangs", PYTHON, {"1/model.py": HANGS})
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does
+    try:
+        _, rows = trying(load_timeout=0.3)
+        assert rows["hangs"].kind == "stub"
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_keeps_what_is_done(trying: Any, tmp_path: Path) -> None:
+    presses = """
+import signal, os, threading
+class TritonPythonModel:
+    def initialize(self, args):
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(5)
+"""
+    put(tmp_path, "a", PYTHON, {"1/model.py": DOUBLES})
+    put(tmp_path, "b", PYTHON, {"1/model.py": presses})
+    put(tmp_path, "c", PYTHON, {"1/model.py": DOUBLES})
+    repository, rows = trying()
+    assert rows[""].left == ("b", "c")
+    assert repository.infer("a", ONES)["OUT"].as_numpy().tolist() == [2, 2, 2]
+    assert repository.load("c").stub == ""
