@@ -29,6 +29,7 @@ from bls_notebook.observe.records.repository import (
     TensorSpecRecord,
 )
 from bls_notebook.observe.records.seen import Maker
+from bls_notebook.observe.records.shipping.certificate import Certificate, Package, Unequal
 from bls_notebook.observe.records.shipping.exported import Exported, ExportedModel
 from bls_notebook.observe.records.shipping.served import ServedModel, ServerRecord
 from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times
@@ -192,6 +193,17 @@ def tried(**changes: Any) -> Tried:
     return Tried(**{**given, **changes})
 
 
+def certificate(**changes: Any) -> Certificate:
+    """Return one of two requests, of which one is answered differently."""
+    given = {
+        "model": "a", "version": 1, "given": 1, "generated": 1, "seed": 7, "here": "bls_notebook 1",
+        "server": "tritonserver 2", "packages": (Package("numpy", "2", "1"),),
+        "files": (("1/model.py", "0" * 64),), "here_ns": 1000, "there_ns": 2000,
+        "unequal": (Unequal(("OUT differs",), ((tensor(),),), compared().tensors, True, False),),
+    }  # fmt: skip
+    return Certificate(**{**given, **changes})
+
+
 def findings(**changes: Any) -> Findings:
     """Return one finding of each severity; what it needs of shared memory is known of one model."""
     found = (
@@ -280,6 +292,14 @@ def hostile() -> list[Any]:
         ServerRecord("READY", h, h, h, h, h, (ServedModel(h, (1,), h, h, h, (h,)),) * 2, h, (h,), 1.0, (h,)),
         ServerRecord("ENDED", h, h, h, h, h, (ServedModel(h),), h, (h,), 1.0, (h,)),
         Exported(h, (shipped, shipped), (h,), (h,), 1, h),
+        certificate(
+            model=h,
+            here=h,
+            server=h,
+            packages=(Package(h, h, h),),
+            files=((h, h),),
+            unequal=(Unequal((h,), ((bad_tensor,),), (beside,)),),
+        ),
         bad_trial,
         found,
         inside,

@@ -30,6 +30,7 @@ from bls_notebook.observe.records.tried import TriedModel
 from tests.display import lifetimes_samples
 from tests.display.page import Page
 from tests.display.samples import (
+    certificate,
     compared,
     error,
     family,
@@ -72,6 +73,7 @@ ONE: list[Any] = [
     *(MessageRecord("t", kind, "h", 0.1) for kind in ("done", "info", "warning", "error")),
     findings(), findings(findings=(), memory=()), tried(), tried(left=("b", "c"), models=()), model(stub="s"),
     response(stubs=("resize",)), tried(models=(TriedModel("a"),) * 12 + tried().models),
+    certificate(), certificate(unequal=(), generated=0),
     tried(requests=("%bls a",) * 5), Exported("ship", (ExportedModel("a"),), ("b==1",), ("c",), 1),
     *(ServerRecord(s, models=(ServedModel("a", state=s),), log=("l",)) for s in ("READY", "ENDED")),
     DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),

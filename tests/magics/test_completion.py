@@ -204,7 +204,7 @@ _NAMES_IN_ORDINARY_CODE = [
     ('repo.infer(mine, {"IN": [1]}, ["', ["COUNT", "OUT"]),
     ('repo.load("d', ["disk"]),
     ('import bls_notebook as bls\nbls.compare("tim', ["times"]),
-    ("import bls_notebook as bls\nbls.load_s", ["load_session"]),
+    ("import bls_notebook as bls\nbls.load_s", ["load_server_trace", "load_session"]),
     ('answer["', ["COUNT", "OUT"]),
     ('f(model_name="tim', ["times"]),
     ('import bls_notebook as bls\nbls.inspect("tim', ["times"]),

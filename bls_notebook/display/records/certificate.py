@@ -20,7 +20,7 @@ _INPUTS = (
 
 def certificate_document(record: Certificate) -> doc.Document:
     """Describe what was proven of a model."""
-    return doc.Document(list(_blocks(record)), styles="seen findings")
+    return doc.Document(list(_blocks(record)), styles="seen findings session")
 
 
 def _blocks(record: Certificate) -> Iterator[doc.Block]:
