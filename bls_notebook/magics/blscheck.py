@@ -9,11 +9,11 @@ from typing import Any
 import bls_notebook as bls
 
 from .cell_body import cell_body
-from .failing import fail_on, reported
 from .notebook import Notebook
 from .parsing.arguments import Parser, identifier
 from .parsing.expressions import Variables, evaluate
 from .recorded import remember
+from .shell.failing import fail_on, reported
 
 _CLAIMS = (
     "About requests: overlapped N [of MODEL], called MODEL [N], requests, queued, moved (tensors between "

@@ -6,10 +6,10 @@ from typing import Any
 
 import bls_notebook as bls
 
-from .failing import reported
 from .notebook import Notebook
 from .parsing.arguments import Parser, identifier, whole_number
 from .parsing.expressions import Variables, evaluate
+from .shell.failing import reported
 
 PARSER = Parser(
     "%blsinspect",

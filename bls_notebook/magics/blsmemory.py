@@ -14,12 +14,12 @@ from bls_notebook.devices.tracking.holders import SearchRoot, providers
 from bls_notebook.observe.progress import progress
 
 from .cell_body import cell_body
-from .failing import reported
 from .notebook import Notebook
 from .parsing.arguments import Parser, identifier, whole_number
 from .parsing.expressions import Variables
 from .recorded import remember
 from .saving import check_file, save
+from .shell.failing import reported
 
 PARSER = Parser(
     "%%blsmemory",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import bls_notebook as bls
 
 from .cell_body import cell_body
-from .failing import fail_on, reported
 from .notebook import Notebook
 from .output.changed_cell import make_cell
 from .parsing.arguments import Parser, identifier, whole_number
@@ -16,6 +15,7 @@ from .parsing.expressions import Variables, evaluate
 from .parsing.request_line import read_line
 from .recorded import remember
 from .saving import check_file, save
+from .shell.failing import fail_on, reported
 
 if TYPE_CHECKING:
     from bls_notebook.observe.records.profiles.session import SessionAnalysis

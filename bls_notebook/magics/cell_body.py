@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 
-from .cell_place import place_of
-from .failing import display_of, fail_on
 from .notebook import Notebook
 from .parsing.arguments import Parser, identifier
 from .parsing.expressions import Variables
+from .shell.cell_place import place_of
+from .shell.failing import display_of, fail_on
 
 if TYPE_CHECKING:
     from bls_notebook.observe.records.errors import ErrorRecord

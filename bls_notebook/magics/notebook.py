@@ -15,7 +15,7 @@ from bls_notebook import display as displays
 from bls_notebook.observe.records.plain import Record
 
 from .output.results import Models, Records, Responses, Streams, answers_of
-from .settings import BLSNotebook
+from .shell.settings import BLSNotebook
 
 
 @dataclass

@@ -12,16 +12,16 @@ from IPython.core.magic import needs_local_scope, no_var_expand, output_can_be_s
 
 from .completion.matcher import add_completion
 from .completion.tooltip import add_tooltips
-from .debugger import help_debugger
-from .failing import add_handler
-from .interrupts import hear_interrupts
-from .memory_watch import watch_memory
 from .notebook import Notebook
 from .output.cell_log import show_logs
 from .output.formatters import add_formatters
 from .output.inspectors import add_inspectors
 from .parsing.arguments import HelpWanted
-from .settings import BLSNotebook
+from .shell.debugger import help_debugger
+from .shell.failing import add_handler
+from .shell.interrupts import hear_interrupts
+from .shell.memory_watch import watch_memory
+from .shell.settings import BLSNotebook
 from .table import MAGICS, Magic
 
 

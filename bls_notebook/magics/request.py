@@ -11,7 +11,6 @@ import bls_notebook as bls
 from bls_notebook import Response
 from bls_notebook.observe.progress import Progress, progress
 
-from .failing import CellInterrupted, debug_later, fail_on, reported
 from .notebook import Notebook
 from .output.live import LiveTable
 from .output.results import Responses, Streams, answers_of
@@ -20,6 +19,7 @@ from .parsing.expressions import Variables, evaluate
 from .parsing.request_line import RequestLine, read_line
 from .parsing.request_options import parameters_of, sequence
 from .recorded import remember
+from .shell.failing import CellInterrupted, debug_later, fail_on, reported
 
 Call = dict[str, Any]
 Result = Response | Responses | Streams

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import bls_notebook as bls
 
-from .cell_place import place_of
-from .failing import reported
 from .notebook import Notebook
 from .parsing.arguments import Parser, whole_number
 from .parsing.expressions import Variables
 from .parsing.model_options import add_config_options, config_of
-from .redefinition import with_changes_to_show
+from .shell.cell_place import place_of
+from .shell.failing import reported
+from .shell.redefinition import with_changes_to_show
 
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord

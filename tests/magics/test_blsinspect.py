@@ -11,7 +11,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.inspectors import answering
-from bls_notebook.magics.settings import BLSNotebook
+from bls_notebook.magics.shell.settings import BLSNotebook
 from bls_notebook.observe.records.inspection import Compared, ResponseView, TensorView
 
 

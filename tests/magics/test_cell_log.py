@@ -206,7 +206,7 @@ def test_what_was_left_out_after_the_end_of_a_cell_is_told_later(
     cells, shell: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from bls_notebook.magics.notebook import Notebook
-    from bls_notebook.magics.settings import BLSNotebook
+    from bls_notebook.magics.shell.settings import BLSNotebook
 
     clock = Clock()
     log = CellLog(Notebook(shell, BLSNotebook()), clock, clock.later.append)

@@ -10,7 +10,7 @@ import bls_notebook as bls
 from bls_notebook.magics.completion.suggest import magic_line
 from bls_notebook.magics.completion.tooltip import tooltip
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.settings import BLSNotebook
+from bls_notebook.magics.shell.settings import BLSNotebook
 
 Complete = Callable[..., list[str]]
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.redefinition import with_changes_to_show
-from bls_notebook.magics.settings import BLSNotebook
+from bls_notebook.magics.shell.redefinition import with_changes_to_show
+from bls_notebook.magics.shell.settings import BLSNotebook
 from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.records.repository import ModelRecord
 

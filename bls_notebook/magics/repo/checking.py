@@ -6,8 +6,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 import bls_notebook as bls
-from bls_notebook.magics.failing import reported
 from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics.shell.failing import reported
 
 from .verb import Verb
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import bls_notebook as bls
-from bls_notebook.magics.failing import CellInterrupted, display_of, reported
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Models
 from bls_notebook.magics.parsing.arguments import key_and_value
-from bls_notebook.magics.settings import use_repository
+from bls_notebook.magics.shell.failing import CellInterrupted, display_of, reported
+from bls_notebook.magics.shell.settings import use_repository
 from bls_notebook.observe.progress import stepped
 from bls_notebook.repository.source.layout import shown_path
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
-from bls_notebook.magics.failing import reported
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import seconds
+from bls_notebook.magics.shell.failing import reported
 
 from .verb import Verb, serves
 

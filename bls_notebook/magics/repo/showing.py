@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import bls_notebook as bls
 from bls_notebook import display as displays
-from bls_notebook.magics.failing import reported
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.output.results import Families, Models, Statistics
+from bls_notebook.magics.shell.failing import reported
 
 from .verb import Verb, serves
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .notebook import Notebook
+from bls_notebook.magics.notebook import Notebook
 
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord

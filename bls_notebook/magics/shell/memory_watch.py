@@ -8,9 +8,8 @@ from typing import Any
 from bls_notebook.devices.tracking import ledger
 from bls_notebook.devices.tracking.holders import SearchRoot, kinds, providers
 from bls_notebook.engine.recording.model_roots import DEFAULT_REMEDY, say_how_to_reload
-
-from .notebook import Notebook
-from .output.results import Responses, Streams
+from bls_notebook.magics.notebook import Notebook
+from bls_notebook.magics.output.results import Responses, Streams
 
 _HISTORY = "%reset -f out"  # takes Out, _, __ and ___ away
 _LAST = ("_", "__", "___")

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bls_notebook.engine.description import home_of, internal_paths, label_of
 from bls_notebook.engine.waiting.ctrl_c import awaited
 from bls_notebook.engine.waiting.debugged import let_go_soon
-
-from .notebook import Notebook
+from bls_notebook.magics.notebook import Notebook
 
 if TYPE_CHECKING:
     from bls_notebook.display import Display

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import bls_notebook as bls
 from bls_notebook import display as displays
 from bls_notebook.engine.description import traceback_of
+from bls_notebook.magics.notebook import Notebook
 from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.visible import first_line
 
 from .interrupts import INTERRUPTS, told_in_one_line
-from .notebook import Notebook
 
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import MessageRecord

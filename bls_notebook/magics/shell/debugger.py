@@ -15,8 +15,7 @@ from typing import Any
 import numpy
 
 import bls_notebook
-
-from .notebook import Notebook
+from bls_notebook.magics.notebook import Notebook
 
 # With what this package calls on the way; a thread that is held in asyncio could not be interrupted, either.
 _FOLDERS = [os.path.dirname(str(package.__file__)) for package in (bls_notebook, numpy, asyncio)]

@@ -12,9 +12,8 @@ from types import FrameType
 from typing import Any
 
 from bls_notebook.engine.description import labels
+from bls_notebook.magics.notebook import Notebook
 from bls_notebook.repository.source.place import SourcePlace
-
-from .notebook import Notebook
 
 
 def place_of(notebook: Notebook, body: str) -> SourcePlace | None:
