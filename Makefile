@@ -71,8 +71,9 @@ notebook: .venv/installed-notebook
 	@$(JUPYTER) trust $(NOTEBOOKS) >/dev/null
 	@$(JUPYTER) lab --ServerApp.root_dir="$(CURDIR)" $(LAB_URL) $(LAB_ROOT) $(LAB_ARGS) $(QUICKSTART)
 
-# pytest comes last, so that its summary closes the output.
-test: lint check-notebooks
+# Style and notebooks side by side; pytest comes last, so that its summary closes the output.
+test: .venv/installed-test
+	@$(MAKE) --no-print-directory -j2 lint check-notebooks
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
 lint: .venv/installed-test

@@ -166,7 +166,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 # What fails is told as it was found: to make it smaller would take minutes.
 @settings(
-    max_examples=6,
+    max_examples=4,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate],

@@ -19,7 +19,7 @@ from bls_notebook.engine import runner
 from tests.devices import memory_models as models
 from tests.engine.harness import until
 
-WALKS, CALLS = 4, 1_500  # in small pieces, so that a busy machine is not taken for one that hangs
+WALKS, CALLS = 2, 1_500  # in small pieces, so that a busy machine is not taken for one that hangs
 NUMPY = np.lib.tracemalloc_domain
 
 

@@ -130,8 +130,10 @@ def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         pytest.skip(str(error))
     folder = tmp_path_factory.mktemp("real") / "models"
     write_models(folder)
-    with tritonserver.TritonServer(folder, environment=environment, load=["*"]) as server:
+    server = tritonserver.TritonServer(folder, environment=environment, load=["*"])
+    with server:
         yield server
+        server.stop(graceful=False)  # its models take their time to end
 
 
 @pytest.mark.triton

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # Longer where the suite is run for others than at one's own desk.
-SECONDS = float(os.environ.get("BLS_LOAD_SECONDS") or (40 if os.environ.get("CI") else 8))
+SECONDS = float(os.environ.get("BLS_LOAD_SECONDS") or (20 if os.environ.get("CI") else 8))
 
 
 @pytest.mark.slow

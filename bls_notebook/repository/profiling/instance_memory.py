@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+from contextlib import suppress
 from typing import NamedTuple
 
 from bls_notebook.devices.listing import device_records
@@ -29,6 +31,8 @@ def memory_of_instance(repository: ModelRepository, name: str) -> InstanceMemory
     """Return what an instance of a model takes; BLSError where none can be loaded."""
     group = repository.config(name).instance_group[0]
     gc.collect()
+    with suppress(AttributeError, OSError, TypeError):  # glibc's; else an instance may fill what is free, unseen
+        ctypes.CDLL(None).malloc_trim(0)
     before = {device.name: device for device in device_records()}
     with with_fields(repository, {name: with_count(repository, name, 1)}):
         after = {device.name: device for device in device_records()}
