@@ -31,7 +31,7 @@ def memory_of_instance(repository: ModelRepository, name: str) -> InstanceMemory
     """Return what an instance of a model takes; BLSError where none can be loaded."""
     group = repository.config(name).instance_group[0]
     gc.collect()
-    with suppress(AttributeError, OSError, TypeError):  # glibc's; else an instance may fill what is free, unseen
+    with suppress(AttributeError, OSError, TypeError):  # glibc's: or an instance fills what is free, unseen
         ctypes.CDLL(None).malloc_trim(0)
     before = {device.name: device for device in device_records()}
     with with_fields(repository, {name: with_count(repository, name, 1)}):
