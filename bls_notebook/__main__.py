@@ -63,6 +63,10 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "models", nargs="*", default=[], metavar="MODEL", help="names of models (default: all)"
     )
+    parser.add_argument(
+        "--for", dest="target", default="", metavar="PLACE",
+        help="write what it takes to serve them there, too: docker, compose, kubernetes, kserve or dynamo",
+    )  # fmt: skip
     parser.add_argument("--completed", action="store_true", help="write completed configurations")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
 
@@ -71,7 +75,9 @@ def _export(arguments: argparse.Namespace) -> int:
     with bls.ModelRepository(arguments.repository) as repository:
         for name in arguments.models or [record.name for record in repository.index()]:
             repository.load(name)
-        written = repository.export(arguments.place, *arguments.models, completed=arguments.completed)
+        written = repository.export(
+            arguments.place, *arguments.models, target=arguments.target, completed=arguments.completed
+        )
     _print(written, arguments.json)
     return 0
 

@@ -206,7 +206,8 @@ def test_a_full_disk_leaves_what_was_there(
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", str(SAMPLES), str(tmp_path / "out"), "add_sub", "--json"]) == 0
+    assert main(["export", str(SAMPLES), str(tmp_path / "out"), "add_sub", "--for", "docker", "--json"]) == 0
+    assert (tmp_path / "out" / "Dockerfile").is_file()
     assert json.loads(capsys.readouterr().out)["models"][0]["name"] == "add_sub"
     assert main(["export", str(SAMPLES), str(tmp_path), "add_sub"]) == 2
     assert "which no export wrote there" in capsys.readouterr().err
