@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
     from bls_notebook.observe.records.statistics import StatisticsRecord
 
+    from .watching import Watch
+
 
 class Asking:
     """What changes nothing."""
@@ -63,6 +65,12 @@ class Asking:
 
     def _versions(self, name: str) -> list[LoadedModel]:
         return [model for _, model in sorted(self._server.serving(name).items())]
+
+    def watch(self, seconds: float = 0.5) -> Watch:
+        """Return what tells what the models do, every so many `seconds`; a live panel in a notebook."""
+        from .watching import Watch
+
+        return Watch(self, seconds)
 
     def check(self, *names: str) -> Findings:
         """Return what will bite in models, all by default, by their files and by what was recorded of them.

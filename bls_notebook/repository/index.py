@@ -17,6 +17,8 @@ from .source.model_source import ModelSource
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
 
+STUBBED = "by `stub`, for the time being"
+
 
 def _specs(tensors: Iterable[TensorSpec]) -> tuple[TensorSpecRecord, ...]:
     from bls_notebook.observe.records.repository import TensorSpecRecord  # first needed here
@@ -57,12 +59,19 @@ class Index:
 
     def record(self, name: str, version: int) -> ModelRecord:
         """Return the record of a version that is known."""
-        return self._records[name][version]
+        return self._as_it_serves(self._records[name][version])
+
+    def _as_it_serves(self, record: ModelRecord) -> ModelRecord:
+        """A record, with what stands in for the model for the time being."""
+        model = self._server.find(record.name, record.version) if record.state == "READY" else None
+        stubbed = model is not None and model.seen.stub and not record.stub
+        return replace(record, stub=STUBBED) if stubbed else record
 
     def newest(self, name: str) -> ModelRecord | None:
         """Return the record of the newest version of a model that serves; None where none does."""
         model = self._server.find(name)
-        return None if model is None else self._records.get(name, {}).get(model.version)
+        record = None if model is None else self._records.get(name, {}).get(model.version)
+        return None if record is None else self._as_it_serves(record)
 
     def rows(self, paths: Sequence[Path]) -> list[ModelRecord]:
         """Return all records by name and version, with those of models that lie in `paths` unloaded."""
@@ -73,7 +82,7 @@ class Index:
                     newest = max(version_folders(path / name) or (1,))
                     origin = shown_path(path / name)
                     rows[name] = {newest: _unavailable(name, newest, origin, "not loaded")}
-        return [record for name in sorted(rows) for _, record in sorted(rows[name].items())]
+        return [self._as_it_serves(r) for name in sorted(rows) for _, r in sorted(rows[name].items())]
 
     def loading(self, source: ModelSource, versions: Iterable[int]) -> None:
         """Note that versions are being loaded, where none serves yet."""

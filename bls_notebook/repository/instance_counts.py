@@ -61,7 +61,7 @@ def _other(repository: ModelRepository, name: str, fields: Mapping[str, Any]) ->
     config = {**_plain(repository, name), **fields}
     config = {field: value for field, value in config.items() if value is not None}
     with repository._catalog.service.lock_of(name):
-        serving = server.serving(name)
+        serving = server.own(name)
         folder = Path(next(iter(serving.values())).directory).parent
         try:
             loaded = load_versions(server, ModelSource(name, folder, str(folder), config, True))
@@ -77,10 +77,10 @@ def _other(repository: ModelRepository, name: str, fields: Mapping[str, Any]) ->
         yield
     finally:
         with repository._catalog.service.lock_of(name):
-            if server.serving(name) == loaded:
+            if server.own(name) == loaded:
                 server.replace(name, serving)
             else:
-                stay = server.serving(name).values()
+                stay = server.own(name).values()
                 for model in (*serving.values(), *loaded.values()):
                     if model not in stay:
                         model.close()

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
     from bls_notebook.observe.records.shipping.exported import Exported
 
-    from .watching import Watch
+    from .stubbing.answers import Clock
+    from .stubbing.stubbed import Stubbed
 
 
 class ModelRepository(Asking):
@@ -252,14 +253,6 @@ class ModelRepository(Asking):
 
         return export_models(self._catalog, place, names, completed, target)
 
-    # -- asking: more in `Asking` ----------------------------------------------------------------
-
-    def watch(self, seconds: float = 0.5) -> Watch:
-        """Return what tells what the models do, every so many `seconds`; a live panel in a notebook."""
-        from .watching import Watch
-
-        return Watch(self, seconds)
-
     # -- sending requests --------------------------------------------------------------------------
 
     @takes_arguments_of(Sender.request)
@@ -329,6 +322,43 @@ class ModelRepository(Asking):
             To which the last errors are added that requests of the function were answered with.
         """
         return run_body(self._server, function, errors)
+
+    def stub(
+        self,
+        model: str,
+        answer: object = None,
+        *,
+        delay: float = 0.0,
+        config: str | Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+    ) -> Stubbed:
+        """Answer a model's requests by something else, as long as ``with`` lasts; see `docs/testing.md`.
+
+        Parameters
+        ----------
+        model : str
+            One that serves, and will serve again afterwards as it was; one in the folders, which is not
+            loaded; or any other, with `config`.
+        answer : object
+            Outputs by name; a function of the request that returns such, an `InferenceResponse` or an error,
+            or of a decoupled model an iterable of these; an error (`TritonError`, an exception or text) for
+            every request; a list of these, one for each request in turn; a recording; None: made up from the
+            configuration.
+        delay : float
+            Seconds before each response; it ends with the request.
+        config : str or dict, optional
+            Configuration of a model that is in no folder.
+        clock : object, optional
+            Whose `wait` takes the delay's time, in place of the computer's clock.
+
+        Returns
+        -------
+        Stubbed
+            For ``with``. Its `calls` are the requests that came.
+        """
+        from .stubbing.stubbed import Stubbed
+
+        return Stubbed(self._catalog, model, answer, delay, config, clock)
 
     @property
     def strict(self) -> bool:

@@ -74,6 +74,8 @@ class Service:
         self.dependencies = Dependencies()
         self.signatures: dict[str, object] = {}  # of the files that models were loaded from
         self.sources: dict[str, ModelSource] = {}  # where models came from that have served
+        # Called at the end, of what stands in for models: each returns what is to be closed with the rest.
+        self.ending: list[Callable[[], list[LoadedModel]]] = []
         self.poller: Poller | None = None  # stops when the service ends
         self.closed = False
         self._lock = threading.Lock()
@@ -96,9 +98,9 @@ class Service:
     def load(self, source: ModelSource, keep: bool = False) -> ModelRecord:
         """Load and put in service; it is the name's turn."""
         name = source.name
-        self._refuse_if_closed(name)
+        self.refuse_if_closed(name)
         started = perf_counter()
-        before = self.server.serving(name)
+        before = self.server.own(name)
         specs = {version: model.spec for version, model in before.items()}
         try:
             with progress(f"loading {name}"):
@@ -125,7 +127,7 @@ class Service:
             )
         try:
             with self._lock:  # it may have been closed meanwhile
-                self._refuse_if_closed(name)
+                self.refuse_if_closed(name)
                 self.server.exchange(name, loaded)
         except BaseException:
             self.server.close_all(m for v, m in loaded.items() if before.get(v) is not m)
@@ -138,7 +140,8 @@ class Service:
         record = records[max(records)]
         return replace(record, warnings=record.warnings + told) if told else record
 
-    def _refuse_if_closed(self, name: str) -> None:
+    def refuse_if_closed(self, name: str) -> None:
+        """Say so where there is nothing to put in service any more."""
         if self.closed:
             raise RepositoryClosedError(
                 f"model {name!r}: the repository is closed; make a new one: ModelRepository(...)"
@@ -161,7 +164,7 @@ class Service:
 
     def take_out(self, name: str, reason: str) -> list[LoadedModel]:
         with self.lock_of(name):
-            self.index.leaving(name, self.server.serving(name), reason)
+            self.index.leaving(name, self.server.own(name), reason)
             left = self.server.replace(name, {})
             self.signatures.pop(name, None)
         return left
@@ -188,6 +191,7 @@ class Service:
                 return []
             self.closed = True
             left = [m for name in self.server.names() for m in self.server.exchange(name, {}).values()]
+            left += [model for end in self.ending for model in end()]
         if self.poller is not None:
             self.poller.stop()
         self.server.last_failure = None
@@ -197,7 +201,10 @@ class Service:
 
     def models_in_service(self) -> list[LoadedModel]:
         """Return the models that serve."""
-        return [m for name in self.server.names() for m in self.server.serving(name).values()]
+        names = self.server.names()
+        return [
+            m for of in (self.server.own, self.server.serving) for name in names for m in of(name).values()
+        ]
 
     def leave_behind(self) -> None:
         """Have no part in the models any more: in a forked child they are its parent's."""

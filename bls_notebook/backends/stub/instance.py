@@ -6,7 +6,7 @@ fails its request alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import monotonic, sleep
 from typing import Any
 from zlib import crc32
@@ -27,10 +27,10 @@ from .values import TooLargeError, fingerprint, fitted, made
 _SLICE = 0.05  # seconds after which a wait looks whether it is to end
 
 
-def pause(seconds: float) -> None:
-    """Wait; an interrupt ends it, soon in any thread."""
+def pause(seconds: float, ended: Callable[[], bool] | None = None) -> None:
+    """Wait; an interrupt ends it, soon in any thread, and so does `ended`, once it says so."""
     until = monotonic() + seconds
-    while (left := until - monotonic()) > 0:
+    while (left := until - monotonic()) > 0 and not (ended is not None and ended()):
         sleep(min(left, _SLICE))
 
 

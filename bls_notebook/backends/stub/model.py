@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from bls_notebook.backends.protocol import BackendModel, VersionFiles
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils.model_config import ModelConfig
 
+from .answering import AnsweringInstance
 from .how import Stub
 from .instance import StubInstance
 
 log = logging.getLogger("bls_notebook")
+
+
+def stub_instance(stub: Stub, arguments: Mapping[str, str]) -> StubInstance:
+    """Return an instance of a stub; `arguments` are those of a Python model's `initialize`."""
+    config = json.loads(arguments["model_config"])
+    if stub.answers is None:
+        return StubInstance(config, stub)
+    name, version = arguments["model_instance_name"], int(arguments["model_version"])
+    return AnsweringInstance(config, stub, stub.answers, name, version)
 
 
 class StubModel:
@@ -48,4 +58,4 @@ class StubModel:
     def make_instance(self, arguments: dict[str, str]) -> StubInstance:
         """Return a new instance."""
         self._own = None
-        return StubInstance(json.loads(arguments["model_config"]), self._stub)
+        return stub_instance(self._stub, arguments)

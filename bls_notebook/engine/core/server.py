@@ -2,7 +2,8 @@
 
 Guarantees: `find` takes no lock and sees either the version before a replacement or the one after
 it; replacing is one assignment, so no request falls between; models that leave service answer their
-requests in flight first.
+requests in flight first. What stands in for a model takes its requests as long as it is in service, also
+where that is replaced meanwhile.
 """
 
 from __future__ import annotations
@@ -36,6 +37,16 @@ class Loader(Protocol):
         """Return a family of custom metrics."""
 
 
+class StandIn(Protocol):
+    """What takes the requests of a model in its place."""
+
+    def serve_for(self, own: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
+        """Return what serves in the place of these versions, each with one; asked again where they change."""
+
+    def let_go(self) -> None:
+        """Close what has served before and is out of service now."""
+
+
 class Server:
     """Models in service.
 
@@ -56,6 +67,9 @@ class Server:
         self.backend_folders: tuple[Path, ...] = ()  # where Python-based backends are looked for
         self._versions: dict[str, dict[int, LoadedModel]] = {}
         self._newest: dict[str, LoadedModel] = {}
+        # Of a model that something stands in for: its own versions, and what does, the one that counts last.
+        self._own: dict[str, dict[int, LoadedModel]] = {}
+        self._stand_ins: dict[str, list[StandIn]] = {}
         self._lock = threading.Lock()
         self.last_failure: BaseException | None = None
         servers.add(self)
@@ -65,7 +79,7 @@ class Server:
         """Say whether warnings fail requests, of models in service too."""
         with self._lock:
             self.strict = strict
-            for versions in self._versions.values():
+            for versions in (*self._versions.values(), *self._own.values()):
                 for model in versions.values():
                     model.outputs.strict = strict
 
@@ -86,6 +100,10 @@ class Server:
     def serving(self, name: str) -> dict[int, LoadedModel]:
         """Return the versions of a model that are in service."""
         return dict(self._versions.get(name, {}))
+
+    def own(self, name: str) -> dict[int, LoadedModel]:
+        """Return the same without what stands in for them: the versions as they were loaded."""
+        return dict(self._own.get(name) or self._versions.get(name, {}))
 
     def names(self) -> list[str]:
         """Return the names of the models that are in service."""
@@ -113,14 +131,37 @@ class Server:
 
     def exchange(self, name: str, versions: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
         """Put versions of a model in service instead of those before, and return those as they are."""
+        return self._put(name, dict(versions), self._stand_ins.get(name, []))
+
+    def stand_in(self, name: str, what: StandIn) -> None:
+        """Have something take a model's requests, until `step_back`; the lock of the name is held."""
+        self._put(name, self.own(name), [*self._stand_ins.get(name, ()), what])
+
+    def step_back(self, name: str, what: StandIn) -> None:
+        """Have it take them no more, whatever else stands in for the model."""
+        stay = [each for each in self._stand_ins.get(name, ()) if each is not what]
+        self._put(name, self.own(name), stay)
+        what.let_go()
+
+    def _put(
+        self, name: str, own: dict[int, LoadedModel], stand_ins: list[StandIn]
+    ) -> dict[int, LoadedModel]:
+        versions = stand_ins[-1].serve_for(own) if stand_ins else own
         with self._lock:
-            before = self._versions.get(name, {})
+            before = self._own.pop(name, None) or self._versions.get(name, {})
+            self._stand_ins.pop(name, None)
+            if stand_ins:
+                self._stand_ins[name] = stand_ins
+                if own:
+                    self._own[name] = own
             if versions:
-                self._versions[name] = dict(versions)
+                self._versions[name] = versions
                 self._newest[name] = versions[max(versions)]
             else:
                 self._versions.pop(name, None)
                 self._newest.pop(name, None)
+        for each in stand_ins:
+            each.let_go()
         return before
 
     # -- on behalf of models -------------------------------------------------------------------------

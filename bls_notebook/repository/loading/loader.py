@@ -87,7 +87,7 @@ def load_versions(
         )
     if loading is not None:
         loading(wanted)
-    serving = server.serving(name) if keep else {}
+    serving = server.own(name) if keep else {}
     loaded: dict[int, LoadedModel] = {}
     regroupings: list[Regrouping] = []
     try:

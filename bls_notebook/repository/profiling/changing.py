@@ -168,7 +168,7 @@ class _Changed(Sequential):
         repository, name = self.repository, self.model
         lock, server = repository._catalog.service.lock_of(name), repository._server
         with lock:
-            before = server.serving(name)
+            before = server.own(name)
             server.exchange(name, {**before, **self._served})
         try:
             run = self.answers_compared("calls in flight together")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.device import Device, parse_device
-from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor, TritonModelException
@@ -28,21 +28,28 @@ def tensors_of(model: str, inputs: Mapping[str, Any], spec: ModelSpec | None) ->
             f"model {model!r}: inputs: got {type(inputs).__name__}, expected a dict of names to arrays, such "
             'as {"INPUT0": array}'
         )
+    return made_tensors(model, inputs, None if spec is None else spec.inputs, "input")
+
+
+def made_tensors(
+    model: str, values: Mapping[str, Any], specs: Mapping[str, TensorSpec] | None, what: str
+) -> list[Tensor]:
+    """Return tensors of values by their names, `what` being an ``input`` or an ``output`` of a model."""
     out = []
-    for name, value in inputs.items():
+    for name, value in values.items():
+        wanted = specs.get(name) if specs is not None else None
         try:
-            out.append(_tensor(name, value, spec))
+            out.append(_tensor(name, value, wanted))
         except (TypeError, ValueError, OverflowError, TritonModelException) as error:
-            wanted = spec.inputs.get(name) if spec is not None else None
             expected = f"{wanted.datatype} of shape {list(wanted.shape)}" if wanted else "an array"
             reason = first_line(str(error))
             raise BLSError(
-                f"model {model!r}, input {name!r}: got {_short(value)}, expected {expected}: {reason}"
+                f"model {model!r}, {what} {name!r}: got {_short(value)}, expected {expected}: {reason}"
             ) from error
     return out
 
 
-def _tensor(name: str, value: Any, spec: ModelSpec | None) -> Tensor:
+def _tensor(name: str, value: Any, wanted: TensorSpec | None) -> Tensor:
     if value.__class__ is np.ndarray and value.dtype.kind in "biuf":  # most are
         return Tensor(name, value)
     if isinstance(value, Tensor):
@@ -50,7 +57,6 @@ def _tensor(name: str, value: Any, spec: ModelSpec | None) -> Tensor:
     if not isinstance(value, np.ndarray):
         if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
             return Tensor.from_dlpack(name, value)
-        wanted = spec.inputs.get(name) if spec is not None else None
         if wanted is None:
             value = np.asarray(value)
         else:

@@ -1,0 +1,1 @@
+"""`ModelRepository.stub`: a model whose requests are answered by something else for a while."""

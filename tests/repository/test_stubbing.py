@@ -1,0 +1,444 @@
+"""`ModelRepository.stub`: who answers, what is seen of it, and that everything is as before at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook import pb_utils
+from tests.engine.harness import Caller, ctrl_c_once, until
+
+Repository = bls.ModelRepository
+FLOATS = """
+input { name: "X" data_type: TYPE_FP32 dims: [ -1 ] }
+output { name: "Y" data_type: TYPE_FP32 dims: [ -1 ] }
+"""
+DOUBLE = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("Y", r.inputs()[0].as_numpy() * 2)])
+                for r in requests]
+"""
+CALLER = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        out = []
+        for r in requests:
+            got = pb_utils.InferenceRequest(
+                model_name="double", requested_output_names=["Y"], inputs=r.inputs(), parameters={"who": "me"}
+            ).exec()
+            out.append(pb_utils.InferenceResponse(got.output_tensors(), got.error()))
+        return out
+"""
+ASYNC_CALLER = (
+    CALLER.replace("def execute", "async def execute")
+    .replace("got = pb", "got = await pb")
+    .replace(".exec()", ".async_exec()")
+)
+STREAM_CALLER = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        out = []
+        for r in requests:
+            found = []
+            for got in pb_utils.InferenceRequest(
+                model_name="words", requested_output_names=["Y"], inputs=r.inputs()
+            ).exec(decoupled=True):
+                found += [float(t.as_numpy()[0]) for t in got.output_tensors()]
+            out.append(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.array(found, np.float32))]))
+        return out
+"""
+X = {"X": np.ones(3, np.float32)}
+STEPS = """
+platform: "ensemble" max_batch_size: 0
+input { name: "A" data_type: TYPE_FP32 dims: [ -1 ] } output { name: "B" data_type: TYPE_FP32 dims: [ -1 ] }
+ensemble_scheduling { step {
+  model_name: "double" model_version: -1 input_map { key: "X" value: "A" } output_map { key: "Y" value: "B" }
+} }
+"""
+
+
+@pytest.fixture
+def pipe(repo: Repository) -> Repository:
+    repo.define("double", DOUBLE, FLOATS)
+    repo.define("front", CALLER, FLOATS)
+    return repo
+
+
+def values(response: Any, name: str = "Y") -> list[float]:
+    assert response.error is None, response.error
+    return list(response[name].as_numpy().tolist())
+
+
+def error(response: Any) -> str:
+    assert response.error is not None
+    return str(response.error.message())
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"Y": [7, 8]}, [7, 8]),
+        (lambda request: {"Y": request.inputs()[0].as_numpy() + 1}, [2, 2, 2]),
+        (Mock(return_value={"Y": [4]}), [4]),
+        (
+            lambda request: pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.zeros(1, np.float32))]),
+            [0],
+        ),
+        ([{"Y": [1]}, {"Y": [2]}], [1]),
+        (None, [0, 0, 0]),
+        (type("Recording", (), {"answer_of": lambda self, model: lambda r: {"Y": [len(model)]}})(), [6]),
+    ],
+)
+def test_answers_of_every_form(pipe: Repository, answer: object, expected: list[float]) -> None:
+    own = pipe._server.find("double")
+    with pipe.stub("double", answer) as double:
+        response = pipe.infer("front", X)
+        assert values(response) == expected
+        assert response.stubs == ("double",)
+    (call,) = double.calls
+    assert call.inputs["X"].tolist() == [1, 1, 1]
+    assert not call.inputs["X"].flags.writeable
+    assert (call.caller, call.chain, call.outputs) == ("front", ("front",), ("Y",))
+    assert call.parameters == {"who": "me"}
+    assert pipe._server.find("double") is own
+    assert values(pipe.infer("front", X)) == [2, 2, 2]
+
+
+async def _later(request: Any) -> Any:
+    await asyncio.sleep(0)
+    return {"Y": [5]}
+
+
+@pytest.mark.parametrize("source", [CALLER, ASYNC_CALLER], ids=["sync", "async"])
+def test_async_functions_and_callers(pipe: Repository, source: str) -> None:
+    pipe.define("front", source, FLOATS)
+    with pipe.stub("double", _later):
+        assert values(pipe.infer("front", X)) == [5]
+        assert values(asyncio.run(pipe.infer_async("front", X))) == [5]
+    with pipe.stub("double", {"Y": [6]}):
+        assert values(pipe.infer("front", X)) == [6]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "told"),
+    [
+        (pb_utils.TritonError("gone", pb_utils.TritonError.UNAVAILABLE), "UNAVAILABLE", "gone"),
+        ("in text", "INTERNAL", "in text"),
+        (ValueError("bad"), "INTERNAL", "ValueError: bad"),
+        (KeyError, "INTERNAL", "KeyError"),
+        (lambda request: pb_utils.TritonError("of it"), "INTERNAL", "of it"),
+        (lambda request: 1 / 0, "INTERNAL", "ZeroDivisionError"),
+        (lambda request: [1], "INTERNAL", "an answer: got list, expected a mapping"),
+        (lambda request: {"Y": object()}, "INTERNAL", "output 'Y': got"),
+        ([], "INTERNAL", "request 1 came, and only 0 answers were given"),
+    ],
+)
+def test_errors_with_their_codes(pipe: Repository, answer: object, code: str, told: str) -> None:
+    with pipe.stub("double", answer):
+        response = pipe.infer("double", X)
+    assert response.error is not None
+    assert response.error.code().name == code
+    assert told in error(response)
+    assert response.stubs == ("double",) or "Failed to process" in error(response)
+
+
+def test_what_it_returns_is_checked_as_a_models_outputs_are(pipe: Repository) -> None:
+    with pipe.stub("double", lambda request: {"Y": np.zeros((1, 2), np.float64)}):
+        told = " ".join(pipe.infer("double", X).warnings)
+    assert "FP64" in told
+    with pipe.stub("double", lambda request: {}):
+        assert any("'Y'" in each for each in pipe.infer("double", X).warnings)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"answer": {"Z": [1]}}, "no output 'Z', only 'Y'"),
+        ({"answer": 3}, "answer: got int, expected a mapping"),
+        ({"answer": [3]}, "an answer of the list: got int"),
+        ({"delay": -1}, "delay: got -1"),
+        ({"delay": "1"}, "delay: got '1'"),
+        ({"config": FLOATS}, "it has"),
+    ],
+)
+def test_misuse_is_one_line_and_changes_nothing(pipe: Repository, arguments: Any, told: str) -> None:
+    if "config" in arguments:
+        told = "leave config out"
+    with pytest.raises(bls.BLSError, match=told), pipe.stub("double", **arguments):
+        pass
+    assert values(pipe.infer("front", X)) == [2, 2, 2]
+    assert not pipe.record("double").stub
+
+
+def test_it_is_shown(pipe: Repository) -> None:
+    with pipe.stub("double"), bls.profile() as session:
+        pipe.infer("front", X)
+        assert pipe.record("double").stub
+        assert [row.name for row in pipe.index() if row.stub] == ["double"]
+    assert [model.name for model in session.record.models if model.stub] == ["double"]
+    assert not pipe.record("double").stub
+
+
+def test_stubs_may_be_nested_and_end_in_any_order(pipe: Repository) -> None:
+    first, second = pipe.stub("double", {"Y": [1]}), pipe.stub("double", {"Y": [2]})
+    with pipe.stub("double", {"Y": [0]}):
+        first.__enter__()
+        second.__enter__()
+        assert values(pipe.infer("front", X)) == [2]
+        first.__exit__(None, None, None)
+        assert values(pipe.infer("front", X)) == [2]
+        second.__exit__(None, None, None)
+        assert values(pipe.infer("front", X)) == [0]
+    assert values(pipe.infer("front", X)) == [2, 2, 2]
+    with pytest.raises(bls.BLSError, match="entered before"):
+        first.__enter__()
+
+
+def test_it_ends_with_an_exception(pipe: Repository) -> None:
+    with pytest.raises(KeyError), pipe.stub("double", {"Y": [1]}):
+        raise KeyError
+    assert values(pipe.infer("front", X)) == [2, 2, 2]
+
+
+def test_an_assertion_in_a_function_fails_the_test(pipe: Repository) -> None:
+    def strict(request: Any) -> Any:
+        assert request.inputs()[0].name() == "Z"
+
+    with pytest.raises(AssertionError), pipe.stub("double", strict):
+        assert error(pipe.infer("front", X))
+    with pytest.raises(pytest.fail.Exception, match="no"), pipe.stub("double", lambda r: pytest.fail("no")):
+        pipe.infer("front", X)
+
+
+def test_models_that_are_replaced_or_unloaded_meanwhile(pipe: Repository) -> None:
+    with pipe.stub("double", {"Y": [1]}) as double:
+        pipe.define("double", DOUBLE.replace("* 2", "* 3"), FLOATS)
+        assert values(pipe.infer("front", X)) == [1]
+        pipe.set_config("double", FLOATS + " instance_group { count: 2 kind: KIND_CPU }")
+        assert values(pipe.infer("front", X)) == [1]
+        assert pipe.record("double").instances == 2
+        pipe.unload("double")
+        assert "double" in error(pipe.infer("front", X))
+        pipe.define("double", DOUBLE.replace("* 2", "* 4"), FLOATS)
+        assert values(pipe.infer("front", X)) == [1]
+    assert values(pipe.infer("front", X)) == [4, 4, 4]
+    assert len(double.calls) == 3
+
+
+def test_models_of_files_are_not_loaded(disk: Repository) -> None:
+    folder = disk.paths[0] / "double"
+    (folder / "1").mkdir(parents=True)
+    (folder / "1" / "model.py").write_text("raise RuntimeError('it was run')")
+    (folder / "config.pbtxt").write_text(FLOATS + 'backend: "python"')
+    disk.define("front", CALLER, FLOATS)
+    with disk.stub("double", {"Y": [1]}):
+        assert values(disk.infer("front", X)) == [1]
+        assert disk.record("double").stub
+        disk.unload("double")
+        assert error(disk.infer("front", X))
+        disk.load("double")  # as a model may do that loads its callees itself
+        assert values(disk.infer("front", X)) == [1]
+    assert not disk.ready("double")
+    with pytest.raises(bls.ModelLoadError, match="it was run"):
+        disk.load("double")
+
+
+def test_models_that_are_nowhere(repo: Repository) -> None:
+    repo.define("front", CALLER, FLOATS)
+    with pytest.raises(bls.BLSError, match="give config="), repo.stub("double"):
+        pass
+    with pytest.raises(bls.BLSError, match="names no outputs"), repo.stub("double", config=""):
+        pass
+    with repo.stub("double", {"Y": [1]}, config=FLOATS):
+        assert values(repo.infer("front", X)) == [1]
+        repo.define("steps", "", STEPS)
+        assert values(repo.infer("steps", {"A": X["X"]}), "B") == [1]
+    assert not repo.ready("double")
+    assert not repo.ready("steps")
+
+
+def test_steps_of_ensembles_and_ensembles(pipe: Repository) -> None:
+    pipe.define("steps", "", STEPS)
+    with pipe.stub("double", {"Y": [1]}) as double:
+        assert values(pipe.infer("steps", {"A": X["X"]}), "B") == [1]
+    assert double.calls[0].chain == ("steps",)
+    with pipe.stub("steps", {"B": [2]}):
+        assert values(pipe.infer("steps", {"A": X["X"]}), "B") == [2]
+    assert values(pipe.infer("steps", {"A": X["X"]}), "B") == [2, 2, 2]
+
+
+WORDS = FLOATS + " model_transaction_policy { decoupled: true }"
+
+
+def _numbers(request: Any) -> Iterator[Any]:
+    for number in range(3):
+        yield {"Y": [number]}
+
+
+async def _numbers_async(request: Any) -> Any:
+    for number in range(3):
+        await asyncio.sleep(0)
+        yield {"Y": [number]}
+
+
+@pytest.mark.parametrize("answer", [_numbers, _numbers_async, lambda request: [{"Y": [i]} for i in range(3)]])
+def test_streams(repo: Repository, answer: Callable[[Any], Any]) -> None:
+    with repo.stub("words", answer, config=WORDS):
+        repo.define("reader", STREAM_CALLER, FLOATS)
+        assert values(repo.infer("reader", X)) == [0, 1, 2]
+        assert [values(each)[0] for each in repo.stream("words", X)] == [0, 1, 2]
+
+
+def test_streams_with_errors_and_of_one_answer(repo: Repository) -> None:
+    answers = [{"Y": [1]}, "no", [{"Y": [1]}, "late"], None]
+    with repo.stub("words", answers, config=WORDS):
+        assert [values(each) for each in repo.stream("words", X)] == [[1]]
+        assert [error(each) for each in repo.stream("words", X)] == ["no"]
+        first, second = repo.stream("words", X)
+        assert values(first) == [1]
+        assert "late" in error(second)
+        assert len(list(repo.stream("words", X))) == 3
+
+
+def test_batches(repo: Repository) -> None:
+    config = "max_batch_size: 4 dynamic_batching { } " + FLOATS
+    gate, begun = threading.Event(), threading.Event()
+
+    def slow(request: Any) -> Any:
+        begun.set()
+        gate.wait(60)
+        if request.inputs()[0].as_numpy()[0, 0] == 2:
+            raise ValueError("two")
+        return {"Y": request.inputs()[0].as_numpy()}
+
+    with repo.stub("double", slow, config=config) as double:
+        first = Caller(repo.infer, "double", {"X": np.zeros((1, 1), np.float32)})
+        assert begun.wait(60)
+        others = [Caller(repo.infer, "double", {"X": np.full((1, 1), i, np.float32)}) for i in (1, 2, 3)]
+        until(lambda: repo._server.find("double").scheduler.pending == 3)  # type: ignore[union-attr]
+        gate.set()
+        found = [each.result() for each in (first, *others)]
+    assert [call.batch for call in double.calls] == [1, 3, 3, 3]
+    assert [each.error is None for each in found] == [True, True, False, True]
+    assert "two" in error(found[2])
+    with repo.stub("double", {"Y": np.array([7.0], np.float32)}, config=config):
+        assert values(repo.infer("double", {"X": np.zeros((3, 2), np.float32)})) == [[7], [7], [7]]
+
+
+SEQUENCES = (
+    "max_batch_size: 2 sequence_batching { control_input { name: 'READY' control { "
+    "kind: CONTROL_SEQUENCE_READY fp32_false_true: [ 0, 1 ] } } } "
+    "instance_group { count: 1 kind: KIND_CPU } " + FLOATS
+)
+
+
+def test_sequences_are_asked_for_without_the_slots_that_wait(repo: Repository) -> None:
+    with repo.stub("double", lambda r: {"Y": r.inputs()[0].as_numpy() + 1}, config=SEQUENCES) as double:
+        for flags in (1, 0, 2):
+            response = repo.infer("double", {"X": np.ones((1, 1), np.float32)}, correlation_id=7, flags=flags)
+            assert values(response) == [[2]]
+    assert [call.flags for call in double.calls] == [1, 0, 2]
+    assert {call.correlation_id for call in double.calls} == {7}
+
+
+class Waits:
+    """A clock whose time is over when a test says so, or when nobody waits any more."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.over = threading.Event()
+
+    def wait(self, seconds: float, ended: Callable[[], bool]) -> None:
+        self.seconds.append(seconds)
+        until(lambda: self.over.is_set() or ended())
+
+
+@pytest.mark.parametrize("answer", [{"Y": [1]}, _later], ids=["sync", "async"])
+def test_delays_end_with_the_stub(pipe: Repository, answer: object) -> None:
+    clock = Waits()
+    with pipe.stub("double", answer, delay=3600, clock=clock) as double:
+        asked = Caller(pipe.infer, "front", X)
+        until(lambda: clock.seconds)
+        assert not asked.done
+        clock.over.set()
+        asked.result()
+        clock.over.clear()
+        asked = Caller(pipe.infer, "front", X)
+        until(lambda: len(double.calls) == 2)
+    assert values(asked.result()) == values(asked.result())
+    assert clock.seconds == [3600, 3600]
+
+
+def test_delays_end_with_the_request_and_the_repository() -> None:
+    with bls.ModelRepository() as repo:
+        stub = repo.stub("double", delay=3600, config=FLOATS)
+        with stub:
+
+            async def gives_up() -> None:
+                waiting = asyncio.ensure_future(repo.infer_async("double", X))
+                await asyncio.to_thread(until, lambda: stub.calls)
+                waiting.cancel()
+
+            asyncio.run(gives_up())
+            until(lambda: repo._server.find("double").scheduler._idle)  # type: ignore[union-attr]
+            asked = Caller(repo.infer, "double", X)
+            until(lambda: len(stub.calls) == 2)
+            repo.close()
+            asked.result()
+    assert repo.closed
+
+
+def test_ctrl_c_ends_a_delay(pipe: Repository) -> None:
+    with pipe.stub("double", delay=3600) as double, ctrl_c_once(lambda: double.calls):
+        pipe.infer("front", X)
+    assert values(pipe.infer("front", X)) == [2, 2, 2]
+
+    begun: list[Any] = []
+
+    def stuck(request: Any) -> None:
+        begun.append(request.request_id())
+        threading.Event().wait()
+
+    with pipe.stub("double", stuck), ctrl_c_once(lambda: begun):
+        pipe.infer("front", X)
+    assert values(pipe.infer("front", X)) == [2, 2, 2]
+
+
+def test_threads_stub_side_by_side(pipe: Repository) -> None:
+    for name in ("a", "b", "c", "d"):
+        pipe.define(name, DOUBLE, FLOATS)
+
+    def work(name: str) -> None:
+        for number in range(20):
+            with pipe.stub(name, {"Y": [number]}):
+                assert values(pipe.infer(name, X)) == [number]
+            assert values(pipe.infer(name, X)) == [2, 2, 2]
+
+    for each in [Caller(work, name) for name in ("a", "b", "c", "d")]:
+        each.result()
+
+
+def test_what_is_left(pipe: Repository, tmp_path: Path) -> None:
+    with pipe.stub("double") as double:
+        pipe.infer("front", X)
+    made = list(double._made.values())
+    assert all(model.closed.wait(60) for model in made)
+    assert not pipe._catalog.service.ending
+    assert not pipe._server._own
+    assert not pipe._server._stand_ins
