@@ -20,6 +20,7 @@ from bls_notebook.pb_utils.iterator import ResponseIterator
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, parameters_problem
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.sender import CLOSED
 
 from . import logs, messages
 from .core.execution import Execution
@@ -38,7 +39,6 @@ from .waiting.stream import AnsweredStream, AsyncResponseStream, TicketStream
 MAX_DEPTH = 1000
 _running_loop = asyncio.get_running_loop
 _get_ident = threading.get_ident
-_CLOSED = "Unable to send response. Response sender has been closed."
 
 
 class SendingExecution(Execution):
@@ -183,7 +183,7 @@ class SendingExecution(Execution):
         """Return the ticket that late answers go through."""
         if self.ticket is None:
             if self.model is None:
-                raise TritonModelException(_CLOSED)
+                raise TritonModelException(CLOSED)
             ticket = Ticket(self.model, request, self.parent, None)
             ticket.request = None
             ticket.execution = self
@@ -195,7 +195,7 @@ class SendingExecution(Execution):
         if self.ticket is None:
             request = self.request
             if self.finished or request is None:
-                raise TritonModelException(_CLOSED)
+                raise TritonModelException(CLOSED)
             self.open_ticket(request)
         if self.ticket is not None:
             self.ticket.send(response, final)

@@ -19,6 +19,7 @@ from bls_notebook.observe import recording
 from bls_notebook.pb_utils.errors import TritonModelException
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
+from bls_notebook.pb_utils.sender import CLOSED
 
 from .core.execution import Execution
 from .core.instance import Instance
@@ -34,7 +35,6 @@ from .waiting.stack_room import need_room
 from .waiting.threads import later
 from .warnings import with_warnings
 
-_CLOSED = "Unable to send response. Response sender has been closed."
 _new_lock = threading.Lock
 SECOND_RESPONSE = "Unable to send response. Non-decoupled model cannot send more than one response."
 _ONLY_FINAL = (
@@ -178,7 +178,7 @@ class Ticket:
                 if response is None and not self._sent:
                     raise TritonModelException(_ONLY_FINAL)
             if self._closed:
-                raise TritonModelException(_CLOSED)
+                raise TritonModelException(CLOSED)
             if response is not None:  # first what may fail: then it has not been sent
                 who = "" if self.execution is None else self.execution.instance_name
                 out = answer([response], 0, self.requested, False, self.model.outputs, who, self.track)

@@ -18,7 +18,7 @@ from .errors import TritonModelException
 
 NO_CALLER = (
     "BLS is only supported during the 'execute' function. "
-    "Outside a model, use ModelRepository.infer, or %%bls in a notebook."
+    "Outside a model, use ModelRepository.infer, ModelRepository.run(function), or %%bls in a notebook."
 )
 
 
@@ -57,6 +57,8 @@ class Caller(Protocol):
 # leaves its context, and a destructor in it that reads the variable, leave a dangling pointer behind.
 caller_var: ContextVar[Caller | None] = ContextVar("bls_caller", default=None)
 finders: list[Callable[[FrameType | None], Caller | None]] = []
+# Makes the metric families of code that no repository runs: a model that a test calls directly.
+loose_family: Callable[[str, str, str], Any]
 
 
 def find_caller(frame: FrameType | None) -> Caller | None:

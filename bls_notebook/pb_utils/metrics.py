@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import enum
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from weakref import ref
 
-from ._runtime import current_caller
+from . import _runtime
 from .errors import TritonModelException
 
 _CLEARED = (
@@ -131,7 +132,9 @@ class MetricFamily:
         if not isinstance(kind, MetricKind):
             raise TypeError(f"MetricFamily: kind must be MetricFamily.COUNTER, ..., got {kind!r}")
         self._kind = kind
-        self._backing = current_caller().metric_family(name, description, kind.name.lower())
+        caller = _runtime.caller_var.get() or _runtime.find_caller(sys._getframe(1))
+        make = _runtime.loose_family if caller is None else caller.metric_family
+        self._backing = make(name, description, kind.name.lower())
 
     def Metric(  # noqa: N802 - Triton's own name
         self,

@@ -8,6 +8,7 @@ from .errors import TritonModelException
 from .response import InferenceResponse
 
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
+CLOSED = "Unable to send response. Response sender has been closed."
 
 
 class Answerable(Protocol):
@@ -22,6 +23,35 @@ class Answerable(Protocol):
 
     def drop_sender(self) -> None:
         """The sender is gone: nobody can answer any more. Takes no locks; called by a destructor."""
+
+
+class ByHand:
+    """Answers a request that no server sent: made in a test, for a model that is called directly.
+
+    Attributes
+    ----------
+    responses : list of InferenceResponse
+        What was sent so far.
+    final : bool
+        Whether no more may follow.
+    """
+
+    cancelled = False
+
+    def __init__(self) -> None:
+        self.responses: list[InferenceResponse] = []
+        self.final = False
+
+    def send(self, response: InferenceResponse | None, final: bool) -> None:
+        """Keep a response; refused after the final flag, as by a server."""
+        if self.final:
+            raise TritonModelException(CLOSED)
+        if response is not None:
+            self.responses.append(response)
+        self.final = final
+
+    def drop_sender(self) -> None:
+        """Nobody waits."""
 
 
 class InferenceResponseSender:

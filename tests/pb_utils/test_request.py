@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 
 import bls_notebook as bls
 from bls_notebook.pb_utils import (
+    TRITONSERVER_RESPONSE_COMPLETE_FINAL,
     InferenceRequest,
+    InferenceResponse,
     InferenceTrace,
     MemoryType,
     PreferredMemory,
     Tensor,
     TritonModelException,
 )
+from bls_notebook.pb_utils.request import responses_of
 
 T = Tensor("IN", np.zeros(1, np.float32))
 NEEDED: dict[str, Any] = {"inputs": [T], "requested_output_names": ["OUT"], "model_name": "m"}
@@ -214,9 +217,23 @@ def test_only_two_release_flags(flags: Any) -> None:
         r.set_release_flags(flags)
 
 
-def test_a_request_of_ones_own_has_no_sender() -> None:
+def test_a_request_of_ones_own_has_no_sender(repo: bls.ModelRepository) -> None:
     with pytest.raises(TritonModelException, match="only a request that `execute` received"):
-        request().get_response_sender()
+        repo.run(request().get_response_sender)
+
+
+def test_where_no_model_runs_a_sender_keeps_what_is_sent() -> None:
+    mine = request()
+    sender = mine.get_response_sender()
+    assert sender is mine.get_response_sender()
+    assert not sender.is_cancelled()
+    first = InferenceResponse()
+    sender.send(first)
+    sender.send(flags=TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    with pytest.raises(TritonModelException, match="has been closed"):
+        sender.send(InferenceResponse())
+    assert responses_of(mine) == [first]
+    assert responses_of(request()) == []
 
 
 def test_no_model_runs_here() -> None:

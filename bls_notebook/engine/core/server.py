@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakSet
 
 from bls_notebook.engine.description import describe
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
+from bls_notebook.observe.metrics import Metrics
+from bls_notebook.pb_utils import _runtime
 from bls_notebook.pb_utils.errors import TritonModelException
 
 from .model import LoadedModel
@@ -201,10 +203,7 @@ class Server:
 
     def metric_family(self, who: str, directory: str, name: str, description: str, kind: str) -> Any:
         """Make a metric family for a model, with errors in Triton's words."""
-        try:
-            family = _Family(who, self._loader.metric_family(name, description, kind))
-        except ValueError as error:
-            raise _failed(who, "Error when creating MetricFamily", str(error)) from error
+        family = _family(who, self._loader.metric_family, name, description, kind)
         maker = (who, directory)
         with self._lock:
             self._families.setdefault(maker, WeakSet()).add(family)
@@ -221,6 +220,13 @@ def _failed(instance: str, what: str, why: str) -> TritonModelException:
     return TritonModelException(
         f"{what}: Failed to process the request for model '{instance}', message: {why}"
     )
+
+
+def _family(who: str, make: Callable[..., Any], *args: str) -> _Family:
+    try:
+        return _Family(who, make(*args))
+    except ValueError as error:
+        raise _failed(who, "Error when creating MetricFamily", str(error)) from error
 
 
 class _Family:
@@ -276,3 +282,4 @@ class _Metric:
 
 
 servers: WeakSet[Server] = WeakSet()  # that are in use
+_runtime.loose_family = lambda *args: _family("called directly", Metrics().family, *args)
