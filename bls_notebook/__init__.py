@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from .repository.profiling.comparing import compare
     from .repository.profiling.tuning import tune
     from .repository.trying.trial import try_repository
+    from .testing.recording.record import record
+    from .testing.recording.recording import Recording, load_recording
     from .triton.proving.prove import prove_equal
     from .triton.serving import LocalServer, serve
 
@@ -57,6 +59,7 @@ __all__ = [
     "ModelRepository",
     "Overlap",
     "Profile",
+    "Recording",
     "RepositoryClosedError",
     "Response",
     "Session",
@@ -70,12 +73,14 @@ __all__ = [
     "load_comparison",
     "load_ipython_extension",
     "load_lifetimes",
+    "load_recording",
     "load_server_trace",
     "load_session",
     "mark",
     "pb_utils",
     "profile",
     "prove_equal",
+    "record",
     "serve",
     "set_current_repository",
     "simulate_gpus",
@@ -92,6 +97,7 @@ _LATER = {
     "LocalServer": "triton.serving",
     "Overlap": "observe.records.profiles.overlap",
     "Profile": "engine.recording.profile",
+    "Recording": "testing.recording.recording",
     "Session": "observe.records.profiles.session",
     "Tuning": "observe.records.profiles.tuning",
     "compare": "repository.profiling.comparing",
@@ -99,11 +105,13 @@ _LATER = {
     "inspect": "repository.inspecting.inspection",
     "load_comparison": "observe.records.profiles.comparison",
     "load_lifetimes": "observe.records.lifetimes",
+    "load_recording": "testing.recording.recording",
     "load_server_trace": "observe.importing.server_trace",
     "load_session": "observe.records.profiles.session",
     "mark": "engine.recording.marks",
     "profile": "engine.recording.profile",
     "prove_equal": "triton.proving.prove",
+    "record": "testing.recording.record",
     "serve": "triton.serving",
     "track_memory": "engine.recording.memory_track",
     "try_repository": "repository.trying.trial",

@@ -26,6 +26,7 @@ _ONE = {
     "Findings": "records.findings.findings_document",
     "Judgement": "records.messages.judgement_document",
     "Lifetimes": "lifetimes.report.lifetimes_document",
+    "Recorded": "testing.recording.recording_document",
     "ServerRecord": "records.served.served_document",
     "Session": "session.summary.session_document",
     "SessionStatistics": "session.summary.figures_document",

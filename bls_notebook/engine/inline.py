@@ -150,6 +150,8 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
                     log = recording.active
                     at_once = timer is None and execution.ticket is None
                     if at_once and log is not None and response is not None and response._error is None:
+                        for tape in log.tapes:
+                            tape.answered(span, response, True)
                         outs = response._outputs
                         one = len(outs) == 1 and outs[0]._datatype != "BYTES"
                         log.whole.extend((

@@ -29,8 +29,13 @@ _Record = TypeVar("_Record", bound=Record)
 
 def read_json(path: str | Path) -> Any:
     """Return what is in a file of JSON text, gzipped or not; the OSError or ValueError says why it cannot."""
+    return json_of(read_bytes(path))
+
+
+def json_of(data: bytes) -> Any:
+    """Return what JSON text says; the OSError or ValueError says why that cannot be."""
     try:
-        return json.loads(read_bytes(path), parse_constant=_no_number, parse_float=_number)
+        return json.loads(data, parse_constant=_no_number, parse_float=_number)
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"it is no JSON ({error})") from None
     except RecursionError:

@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from types import CodeType
-from typing import Any
+from typing import Any, Protocol
 
 from bls_notebook.observe.records.seen import ModelSeen
 
@@ -29,6 +29,16 @@ _numbered = 0  # the last number that was ever given
 _base = 0  # the last number before those of the newest log
 
 
+class Tape(Protocol):
+    """Keeps what requests and responses carry; told of each while it can still be read."""
+
+    def sent(self, number: int, request: Any, inputs: Any, kind: str, model: Any, sender: Any) -> None:
+        """Keep a request, as its `model` receives it (None where it was refused), with its inputs."""
+
+    def answered(self, number: int, response: Any, final: bool) -> None:
+        """Keep a response."""
+
+
 class Log:
     """What is recorded while profiles are on that overlap.
 
@@ -37,7 +47,7 @@ class Log:
 
     __slots__ = (
         "base", "begun", "cached", "capacity", "crossed", "device_timer", "device_times", "dropped", "ended",
-        "given", "held", "marks", "named", "numbers", "owners", "placed", "ran", "sites", "whole",
+        "given", "held", "marks", "named", "numbers", "owners", "placed", "ran", "sites", "tapes", "whole",
     )  # fmt: skip
 
     def __init__(self, base: int) -> None:
@@ -45,7 +55,9 @@ class Log:
         self.given = 0  # how many numbers
         self.capacity = 0
         self.dropped = 0
-        self.owners: set[int] = set()  # identities of the profiles, which say when they go
+        # By identities of the profiles, which say when they go: what each has that keeps tensors.
+        self.owners: dict[int, Tape | None] = {}
+        self.tapes: tuple[Tape, ...] = ()  # of all of them
         self.numbers: deque[int] = deque()
         # Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`, or is None.
         self.device_timer: Callable[[int], Any] | None = None
@@ -113,6 +125,9 @@ class Log:
 
     def answer(self, number: int, ended: int, response: Any) -> None:
         """Record the only response of a request; None where it was given up."""
+        if response is not None:
+            for tape in self.tapes:
+                tape.answered(number, response, True)
         good = response is not None and response._error is None
         self.end(number, ended, response, int(good), nbytes(response._outputs) if good else 0)
 
@@ -139,12 +154,16 @@ active: Log | None = None
 
 
 def start(
-    owner: object, limit: int, device_timer: Callable[[int], Any] | None = None, lines: bool = False
+    owner: object,
+    limit: int,
+    device_timer: Callable[[int], Any] | None = None,
+    lines: bool = False,
+    tape: Tape | None = None,
 ) -> Log:
     """Record from now on, for one profile more (`owner`, known before anything is on); `stop` ends that.
 
     It wants to have room for `limit` requests, and the `lines` that send them. See `Log.device_timer` for a
-    `device_timer`.
+    `device_timer`; a `tape` is told of what requests and responses carry.
     """
     global active, _base
     with _lock:
@@ -156,7 +175,8 @@ def start(
         log.device_timer = device_timer or log.device_timer
         if lines and log.sites is None:
             log.sites = []
-        log.owners.add(id(owner))
+        log.owners[id(owner)] = tape
+        log.tapes = tuple(each for each in log.owners.values() if each is not None)
         active = log
         return log
 
@@ -167,7 +187,8 @@ def stop(owner: object) -> None:
     with _lock:
         log = active
         if log is not None:
-            log.owners.discard(id(owner))
+            log.owners.pop(id(owner), None)
+            log.tapes = tuple(each for each in log.owners.values() if each is not None)
             if not log.owners:
                 active = None
 

@@ -35,6 +35,7 @@ from bls_notebook.observe.records.shipping.served import ServedModel, ServerReco
 from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times
 from bls_notebook.observe.records.streams import StreamRecord
 from bls_notebook.observe.records.tensors import Figures, Media, TextSeen
+from bls_notebook.observe.records.testing.recorded import Recorded, RequestKept, ResponseKept, TensorKept
 from bls_notebook.observe.records.tried import Tried, TriedModel
 
 HOSTILE = (
@@ -176,6 +177,20 @@ def family(**changes: Any) -> FamilyRecord:
     return FamilyRecord(**{**given, **changes})
 
 
+def recorded(**changes: Any) -> Recorded:
+    x = TensorKept("X", "FP32", (2, 2), 16, "tensors/1.npy", False, "[[1.0, 2.0], [3.0, 4.0]]")
+    cut = TensorKept("Y", "FP32", (1024, 1024), 1 << 22, "", True)
+    requests = (
+        RequestKept(1, "page", inputs=(x,), responses=(ResponseKept((x,), ns=2_000_000),), ns=1000),
+        RequestKept(2, "resize", 1, inputs=(x,), responses=(ResponseKept((cut,), ns=900_000),), ns=2000),
+        RequestKept(3, "page", inputs=(x,), correlation_id="s", parameters='{"lang": "en"}'),
+        RequestKept(4, "none", 3, responses=(ResponseKept(error="Model none - not ready"),)),
+        RequestKept(5, "words", responses=(ResponseKept((x,), final=False), ResponseKept((x,)))),
+    )
+    given: dict[str, Any] = {"name": "run.blsrec", "tensors": "all", "limit": 1 << 20, "requests": requests}
+    return Recorded(**{**given, **changes})
+
+
 def tried(**changes: Any) -> Tried:
     models = (
         TriedModel(
@@ -288,7 +303,11 @@ def hostile() -> list[Any]:
     )
     bad_trial = Tried(h, (TriedModel(h, h, h, h, h, 0.1, (h,)),) * 2, (h,), (h,) * 5, (h,), (h,), 0.1)
     shipped = ExportedModel(h, (1,), h, h, 1, 1, True, (h,), (h,))
+    kept = TensorKept(h, h, (1,), 1, h, True, h)
+    answers = (ResponseKept((kept,), final=False), ResponseKept((kept,), h, h, h))
+    asked = RequestKept(1, h, inputs=(kept,), correlation_id=h, parameters=h, responses=answers)
     views = [
+        recorded(name=h, source=h, requests=(asked, replace(asked, id=2, parent=1))),
         ServerRecord("READY", h, h, h, h, h, (ServedModel(h, (1,), h, h, h, (h,)),) * 2, h, (h,), 1.0, (h,)),
         ServerRecord("ENDED", h, h, h, h, h, (ServedModel(h),), h, (h,), 1.0, (h,)),
         Exported(h, (shipped, shipped), (h,), (h,), 1, h),

@@ -52,10 +52,17 @@ class Profile(SessionAnalysis):
     name : str
     lines : bool
     overlap : bool
+    tape : recording.Tape, optional
+        Is told of what requests and responses carry.
     """
 
     def __init__(
-        self, limit: int = DEFAULT_LIMIT, name: str = "", lines: bool = True, overlap: bool = False
+        self,
+        limit: int = DEFAULT_LIMIT,
+        name: str = "",
+        lines: bool = True,
+        overlap: bool = False,
+        tape: recording.Tape | None = None,
     ) -> None:
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise BLSError(f"profile: limit: got {limit!r}, expected a number of spans from 1 on")
@@ -64,6 +71,7 @@ class Profile(SessionAnalysis):
         self.name = name
         self._limit = limit
         self._lines = lines
+        self._tape = tape
         self._programs = Ahead(ahead=False, lazy_arrays=False, as_ever=True) if overlap else None
         self._watched = contextlib.ExitStack()
         self._lock = threading.Lock()
@@ -92,13 +100,16 @@ class Profile(SessionAnalysis):
                 self._began = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
                 self._start = perf_counter_ns()
                 self._sentinel = _Sentinel()
-                self._log = recording.start(self._sentinel, self._limit, device_timer(), self._lines)
+                self._log = recording.start(
+                    self._sentinel, self._limit, device_timer(), self._lines, self._tape
+                )
                 self._dropped = self._log.dropped
                 self._before = counted()
                 if self._programs is not None:
                     models = [model for model in list(in_memory) if not model.decoupled]
                     self._watched.enter_context(running_ahead(models, self._programs))
-                self._probe.start(self._log)
+                if self._tape is None:  # it would take the requests longer than all that is kept of them
+                    self._probe.start(self._log)
                 self._processors = Processors()  # which takes a while to read: before it begins
                 self._start = perf_counter_ns()
         except BaseException:

@@ -77,6 +77,8 @@ def record_refused(
         model, now = sender.server.find(request._model_name, request._model_version), perf_counter_ns()
         seen = ModelSeen(request._model_name, 0) if model is None else model.seen
         log.begun.extend((number, sender.span, seen, kind, request._options.request_id, 0, now, now))
+        for tape in log.tapes:
+            tape.sent(number, request, request._inputs, kind, model, sender)
         log.answer(number, now, response)
 
 
@@ -126,6 +128,8 @@ def record_response(ticket: Any, response: InferenceResponse, final: bool) -> No
     if log is None:
         return
     now = perf_counter_ns()
+    for tape in log.tapes:
+        tape.answered(ticket.span, response, final)
     decoupled = ticket.model.decoupled
     empty = decoupled and final and not response._outputs
     if response._error is None:

@@ -101,6 +101,8 @@ def received(
                 note_crossings(log, out._span, inputs, out._inputs)
             if out._requested.__class__ is Wanted:
                 out._requested.span = out._span
+            for tape in log.tapes:
+                tape.sent(out._span, request, out._inputs, kind, model, sender)
     tracked = ledger.recording
     if tracked is not None:
         if pool_hooks.used:

@@ -44,6 +44,8 @@ _NAMES = (
     "repository.repository.ModelRepository",
     "repository.requests.response.Response",
     "repository.trying.trial.Trial",
+    "testing.recording.record.Recorder",
+    "testing.recording.recording.Recording",
     "triton.serving.LocalServer",
 )
 _WATCH = "bls_notebook.repository.watching.Watch"

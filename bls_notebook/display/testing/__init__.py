@@ -1,0 +1,1 @@
+"""Displays of what tests are made of."""

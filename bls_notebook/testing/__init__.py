@@ -1,0 +1,1 @@
+"""For people who test their own models: requests that are kept and sent again."""

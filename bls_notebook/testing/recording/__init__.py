@@ -1,0 +1,1 @@
+"""Requests with their tensors, kept in a file and sent again."""

@@ -1,0 +1,122 @@
+"""`Answers`: answers as a model gave them, to requests that carry what was recorded."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from bls_notebook.engine.recording.tape import copied
+from bls_notebook.observe.record_file import told
+from bls_notebook.pb_utils import (
+    InferenceRequest,
+    InferenceResponse,
+    Tensor,
+    TritonError,
+    TritonModelException,
+)
+from bls_notebook.repository.inspecting.differences import compared
+
+from .requests import RecordedRequest, RecordedResponse
+from .values import digest
+
+_Key = tuple[Any, ...]
+
+
+class Answers:
+    """Answers requests to one model from a recording; see `Recording.answer_of`.
+
+    May be called from any thread.
+    """
+
+    def __init__(self, called: str, model: str, requests: list[RecordedRequest]) -> None:
+        self._called = called
+        self._model = model
+        self._requests = requests
+        self._lock = threading.Lock()
+        self._asked: dict[_Key, int] = defaultdict(int)
+        self._known: dict[_Key, list[RecordedRequest]] = defaultdict(list)
+        for request in requests:
+            self._known[_key(_tensors(request), request.parameters)].append(request)
+
+    def __call__(self, request: InferenceRequest) -> Any:
+        """Return the response to a request; of a decoupled model the list of them."""
+        given = {tensor._name: tensor for tensor in request.inputs()}
+        parameters = json.loads(request.parameters())
+        key = _key(given, parameters)
+        found = self._known.get(key)
+        if found is None:
+            raise TritonModelException(self._never(given, parameters))
+        with self._lock:
+            number = self._asked[key]
+            self._asked[key] += 1
+        answered = found[min(number, len(found) - 1)]
+        responses = [_response(each) for each in answered.responses]
+        if not answered.kept.decoupled:
+            return responses[-1]
+        last = answered.responses[-1]
+        if last.final and not last.tensors and last.error is None:
+            del responses[-1]  # the final flag alone
+        return responses
+
+    def _never(self, given: Mapping[str, Tensor], parameters: Mapping[str, Any]) -> str:
+        unlike = [(_unlike(given, parameters, each), each) for each in self._requests]
+        words, nearest = min(unlike, key=lambda pair: (len(pair[0]), pair[1].id))
+        return (
+            f"{self._called}: model {told(self._model)!r} was never asked this; nearest is request "
+            f"{nearest.id}, where {'; '.join(words) or 'all is the same'}"
+        )
+
+
+def _tensors(request: RecordedRequest) -> dict[str, Tensor]:
+    return {
+        name: value if isinstance(value, Tensor) else Tensor(name, value)
+        for name, value in request.inputs.items()
+    }
+
+
+def _key(tensors: Mapping[str, Tensor], parameters: Mapping[str, Any]) -> _Key:
+    inputs = []
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        array = _on_cpu(tensor)
+        inputs.append((name, tensor._datatype, tuple(array.shape), digest(array, tensor._datatype)))
+    return (tuple(inputs), json.dumps(parameters, sort_keys=True))
+
+
+def _on_cpu(tensor: Tensor) -> Any:
+    return copied(tensor._array, tensor._datatype)
+
+
+def _response(recorded: RecordedResponse) -> InferenceResponse:
+    error = None
+    if recorded.error is not None:
+        error = TritonError(recorded.error, getattr(TritonError, recorded.code, TritonError.INTERNAL))
+    tensors = [Tensor._of(each._name, each._array.copy(), each._datatype) for each in recorded.tensors]
+    return InferenceResponse(tensors, error, dict(recorded.parameters) or None)
+
+
+def _unlike(given: Mapping[str, Tensor], parameters: Mapping[str, Any], other: RecordedRequest) -> list[str]:
+    """What a recorded request has otherwise than the one that is asked."""
+    there = _tensors(other)
+    out = []
+    for name in sorted({*given, *there}):
+        first, second = given.get(name), there.get(name)
+        if first is None or second is None:
+            out.append(f"input {told(name)!r} is {'given' if first is None else 'not given'}")
+        elif first._datatype != second._datatype or first.shape() != second.shape():
+            out.append(
+                f"input {told(name)!r} is {second._datatype} of shape {second.shape()}, here "
+                f"{first._datatype} of shape {first.shape()}"
+            )
+        else:
+            array = _on_cpu(first)
+            if digest(array, first._datatype) != digest(second._array, second._datatype):
+                found = compared(Tensor._of(name, array, first._datatype), second)
+                elements = f" in {found.differing:,} of {array.size:,} elements" if found.differing else ""
+                out.append(f"input {told(name)!r} differs{elements}")
+    if dict(other.parameters) != dict(parameters):
+        out.append(f"the parameters are {told(dict(other.parameters))}, here {told(dict(parameters))}")
+    return out

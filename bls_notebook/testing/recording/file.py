@@ -1,0 +1,232 @@
+"""A recording's file: a zip of a JSON manifest, and one .npy for each tensor.
+
+Guarantees: a file is written whole or not at all. Whatever is in a file, reading it gives a recording or
+raises a `FileError` of one line; it takes no more memory than a few times the file's size, nothing is
+unpickled, evaluated or written, and no name in it is taken for a path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from bls_notebook.observe.errors import FileError
+from bls_notebook.observe.record_file import json_of, told
+from bls_notebook.observe.records.plain import plain
+from bls_notebook.observe.records.testing.recorded import Recorded, RequestKept
+
+from .values import DATATYPES, Array, packed, unpacked
+
+KIND = "bls_notebook.recording"
+SCHEMA = 1
+MANIFEST = "manifest.json"
+_TENSOR = re.compile(r"tensors/\d{1,9}\.npy", re.ASCII)
+_MOST_MEMBERS = 1_000_000
+_MOST_DIRECTORY = 1 << 26  # bytes of the list of members
+_MOST_MANIFEST = 1 << 27
+_RATIO = 64  # of a manifest to what is stored of it
+_ALWAYS = 1 << 24
+
+
+def member(number: int) -> str:
+    """Return the name of a tensor in the file."""
+    return f"tensors/{number}.npy"
+
+
+def writeable(path: Path) -> None:
+    """Raise a FileError where a recording could not be written there: told before anything is recorded."""
+    name = told(path.name)
+    if path.is_dir():
+        raise FileError(f"record: {name!r} is a folder, expected the path of a file such as 'run.blsrec'")
+    if not path.parent.is_dir():
+        raise FileError(
+            f"record: there is no folder {told(path.parent)!r} to write {name!r} to; make it first"
+        )
+    if not os.access(path.parent, os.W_OK):
+        raise FileError(f"record: cannot write to the folder {told(path.parent)!r}")
+
+
+def save(path: Path, record: Recorded, arrays: Mapping[str, Array]) -> Path:
+    """Write a recording; what is there is replaced when all of it has been written."""
+    text = json.dumps(
+        {"kind": KIND, "schema": SCHEMA, **plain(record, defaults=False)}, separators=(",", ":")
+    )
+    types = {t.values: t.datatype for request in record.requests for t in request.tensors if t.values}
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(beside, "xb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as zipped:
+            zipped.writestr(_info(MANIFEST, zipfile.ZIP_DEFLATED), text)
+            for name, datatype in types.items():
+                zipped.writestr(_info(name, zipfile.ZIP_STORED), packed(arrays[name], datatype))
+        os.replace(beside, path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise FileError(f"recording: cannot save to {told(path.name)!r}: {told(why)}") from error
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            beside.unlink()
+    return path
+
+
+def _info(name: str, how: int) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the same recording makes the same file
+    info.compress_type = how
+    info.external_attr = 0o644 << 16
+    return info
+
+
+def is_recording(path: Path) -> bool:
+    """Whether a file is a zip, as recordings are."""
+    with open(path, "rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
+def load(path: Path) -> tuple[Recorded, dict[str, Array]]:
+    """Read a recording; its tensors are read-only."""
+    name = told(path.name)
+    try:
+        with open(path, "rb") as file:
+            return _read(file, os.fstat(file.fileno()).st_size)
+    except OSError as error:
+        raise FileError(
+            f"{name}: a recording cannot be read from it: {told(error.strerror or error)}"
+        ) from None
+    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise FileError(f"{name}: not a recording: {told(error)}") from None
+    except MemoryError:
+        raise FileError(
+            f"{name}: a recording cannot be read from it: it takes more memory than there is"
+        ) from None
+
+
+def _read(file: BinaryIO, size: int) -> tuple[Recorded, dict[str, Array]]:
+    _check_directory(file, size)
+    with zipfile.ZipFile(file) as zipped:
+        members = _members(zipped, size)
+        with zipped.open(members[MANIFEST]) as manifest:
+            record = _record(manifest.read(_MOST_MANIFEST + 1))
+        arrays: dict[str, Array] = {}
+        seen: dict[str, tuple[str, tuple[int, ...]]] = {}
+        for where, tensor in _kept(record):
+            of = (tensor.datatype, tensor.shape)
+            if tensor.values in arrays:
+                if seen[tensor.values] != of:
+                    raise ValueError(
+                        f"{where}: {told(tensor.values)} is {told(seen[tensor.values])}, not {told(of)}"
+                    )
+                continue
+            if tensor.values not in members or tensor.values == MANIFEST:
+                raise ValueError(f"{where}: there is no member {told(repr(tensor.values))}")
+            try:
+                arrays[tensor.values] = unpacked(zipped.read(members[tensor.values]), *of)
+            except ValueError as error:
+                raise ValueError(f"{where}, {tensor.values}: {error}") from None
+            seen[tensor.values] = of
+    return record, arrays
+
+
+def _check_directory(file: BinaryIO, size: int) -> None:
+    """Refuse a list of members that is larger than any recording's, before it is read."""
+    end = min(size, 98)
+    file.seek(size - end)
+    data = file.read(end)
+    if data[-22:-18] != b"PK\x05\x06":
+        raise ValueError("it is no zip, or is cut off or has something behind its end")
+    entries, directory = struct.unpack_from("<HI", data, len(data) - 12)
+    if data[-42:-38] == b"PK\x06\x07" and data[:4] == b"PK\x06\x06" and len(data) == 98:
+        entries, directory = struct.unpack_from("<QQ", data, 32)
+    if entries > _MOST_MEMBERS or directory > min(_MOST_DIRECTORY, size):
+        raise ValueError(f"it lists {entries:,} members in {directory:,} bytes; no recording does")
+    file.seek(0)
+
+
+def _members(zipped: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
+    out: dict[str, zipfile.ZipInfo] = {}
+    whole = 0
+    for info in zipped.infolist():
+        name = info.filename
+        if name in out:
+            raise ValueError(f"it has two members of the name {told(repr(name))}")
+        if info.flag_bits & 1:
+            raise ValueError(f"its member {told(repr(name))} is encrypted")
+        if name == MANIFEST:
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError("its manifest is packed in a way that recordings do not use")
+            most = min(_MOST_MANIFEST, max(_ALWAYS, _RATIO * info.compress_size))
+            if info.file_size > most:
+                raise ValueError(f"its manifest unpacks to {info.file_size:,} bytes, more than {most:,}")
+        elif not _TENSOR.fullmatch(name):
+            raise ValueError(f"its member {told(repr(name))} is none of a recording's")
+        elif info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+            raise ValueError(f"its member {name!r} is packed; tensors of a recording are not")
+        whole += info.compress_size
+        out[name] = info
+    if MANIFEST not in out:
+        raise ValueError(f"it has no {MANIFEST}")
+    if whole > size:
+        raise ValueError(f"its members overlap: they say to have {whole:,} bytes, the file has {size:,}")
+    return out
+
+
+def _record(data: bytes) -> Recorded:
+    plain_data: Any = json_of(data)
+    kind = plain_data.pop("kind", None) if isinstance(plain_data, dict) else None
+    if kind != KIND:
+        raise ValueError(f"its manifest is of the kind {told(repr(kind))}, expected {KIND!r}")
+    if plain_data.get("schema") != SCHEMA:
+        raise ValueError(
+            f"it has schema {told(repr(plain_data.get('schema')))}, expected {SCHEMA}: read it with the "
+            "version of bls_notebook that wrote it"
+        )
+    record = Recorded.from_dict(plain_data)
+    last = 0
+    for request in record.requests:
+        if not last < request.id < 1 << 62 or not -1 <= request.parent < request.id:
+            raise ValueError(f"request {told(request.id)} of {told(request.parent)} is out of order")
+        last = request.id
+        _check(request)
+    return record
+
+
+def _check(request: RequestKept) -> None:
+    at = f"request {request.id}"
+    for text in (request.parameters, *(response.parameters for response in request.responses)):
+        if not _is_parameters(text):
+            raise ValueError(
+                f"{at}: its parameters are {told(repr(text))}, expected JSON of text and numbers"
+            )
+    numbers = (request.flags, request.timeout, request.priority, request.correlation_id)
+    if any(isinstance(n, int) and not 0 <= n < 1 << 64 for n in numbers):
+        raise ValueError(f"{at}: a number of its is out of range")
+    for tensor in request.tensors:
+        if tensor.datatype not in DATATYPES:
+            raise ValueError(f"{at}: {told(repr(tensor.datatype))} is no data type")
+        if not tensor.name:
+            raise ValueError(f"{at}: a tensor has no name")
+
+
+def _is_parameters(text: str) -> bool:
+    if text == "{}":
+        return True
+    try:
+        found = json_of(text.encode("utf-8", "surrogatepass"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and all(
+        isinstance(value, (bool, int, float, str)) for value in found.values()
+    )
+
+
+def _kept(record: Recorded) -> Iterator[tuple[str, Any]]:
+    for request in record.requests:
+        for tensor in request.tensors:
+            if tensor.values:
+                yield f"request {request.id}, tensor {told(repr(tensor.name))}", tensor

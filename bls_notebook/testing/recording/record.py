@@ -1,0 +1,172 @@
+"""`record`: requests kept with their tensors, while they are served as ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.recording.profile import DEFAULT_LIMIT, Profile
+from bls_notebook.engine.recording.tape import Sent, Tape, Value
+from bls_notebook.observe.records.testing.recorded import Recorded, RequestKept, ResponseKept, TensorKept
+
+from . import file
+from .recording import Recording
+from .values import Array, digest, shown
+
+LIMIT = 1 << 28
+
+
+class Recorder:
+    """A recording that is on, or has been; see `record`.
+
+    Parameters
+    ----------
+    path : Path or None
+    tensors : str
+    limit : int
+    requests : int
+    """
+
+    def __init__(self, path: Path | None, tensors: str, limit: int, requests: int) -> None:
+        self._path = path
+        self._tape = Tape(tensors == "all", limit)
+        self._profile = Profile(requests, "" if path is None else path.name, tape=self._tape)
+        self._made: Recording | None = None
+        self._base = 0
+
+    def __enter__(self) -> Recorder:
+        if self._path is not None:
+            file.writeable(self._path)
+        log = self._profile.__enter__()._log
+        self._base = 0 if log is None else log.base  # of the ids
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._profile.__exit__(*error)
+        if self._path is not None:
+            self.recording.save(self._path)
+
+    @property
+    def recording(self) -> Recording:
+        """What was recorded; so far, while it is on."""
+        if self._made is not None:
+            return self._made
+        made = self._recording()
+        if not self._profile.running:
+            self._made = made
+            self._tape.clear()
+        return made
+
+    @property
+    def record(self) -> Recorded:
+        """What was recorded, without values."""
+        return self.recording.record
+
+    def _recording(self) -> Recording:
+        if not (self._profile.running or self._profile._end):
+            raise BLSError("record: it has not begun; use it with `with`")
+        session = self._profile.record
+        tape, store = self._tape, _Store()
+        requests = [_request(sent, store, self._base, self._profile._start) for sent in tape.requests()]
+        name = "" if self._path is None else self._path.name
+        record = Recorded(
+            name, session.began, "", "all" if tape.every else "outside", tape.limit, session.dropped,
+            tuple(requests), session,
+        )  # fmt: skip
+        return Recording(record, store.arrays)
+
+
+def record(
+    path: str | Path | None = None,
+    *,
+    tensors: str = "outside",
+    limit: int = LIMIT,
+    requests: int = DEFAULT_LIMIT,
+) -> Recorder:
+    """Keep requests and responses, with their tensors, while the body of a ``with`` runs.
+
+    What is kept is what `profile` records and, of every request: inputs, parameters, correlation ID, flags,
+    timeout; of every response: outputs or error, parameters, in order. Recordings may nest.
+
+    Parameters
+    ----------
+    path : str or Path, optional
+        The file to write at the end, also of a body that fails; replaced where there is one. Without one,
+        what was recorded is in memory alone.
+    tensors : {'outside', 'all'}
+        Whose values to keep: of requests from outside any model, or at every hop (BLS calls, steps of
+        ensembles). Of others, names, data types and shapes are kept.
+    limit : int
+        Bytes of tensors that are kept at most; what does not fit is kept without its values.
+    requests : int
+        How many requests are kept at most.
+
+    Returns
+    -------
+    Recorder
+        ``recording`` is what was recorded, a `Recording`.
+
+    Raises
+    ------
+    BLSError
+        An argument makes no sense, or nothing could be written to that path.
+
+    Examples
+    --------
+    >>> with bls.record("run.blsrec", tensors="all") as recorder:
+    ...     repo.infer("page", {"IMAGE": image})
+    >>> bls.replay("run.blsrec")
+    """
+    if tensors not in ("outside", "all"):
+        raise BLSError(f"record: tensors: got {tensors!r}, expected 'outside' or 'all'")
+    for what, number in (("limit", limit), ("requests", requests)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise BLSError(f"record: {what}: got {number!r}, expected a whole number from 1 on")
+    if path is not None and not isinstance(path, (str, Path)):
+        raise BLSError(f"record: expected the path of a file such as 'run.blsrec', got {type(path).__name__}")
+    return Recorder(None if path is None else Path(path), tensors, limit, requests)
+
+
+class _Store:
+    """The values of tensors by member: equal ones are one."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, Array] = {}
+        self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+
+    def kept(self, values: Iterable[Value]) -> tuple[TensorKept, ...]:
+        return tuple(self._kept(value) for value in values)
+
+    def _kept(self, value: Value) -> TensorKept:
+        array, name = value.array, ""
+        if array is not None:
+            key = (value.datatype, value.shape, digest(array, value.datatype))
+            name = self._known.setdefault(key, file.member(len(self._known) + 1))
+            if name not in self.arrays:
+                array.flags.writeable = False
+                self.arrays[name] = array
+        return TensorKept(
+            value.name, value.datatype, value.shape, value.bytes, name, value.cut,
+            "" if array is None else shown(array, value.datatype),
+        )  # fmt: skip
+
+
+def _request(sent: Sent, store: _Store, base: int, begun: int) -> RequestKept:
+    options = sent.options
+    responses = []
+    for answer in sent.answers:
+        error = answer.error
+        responses.append(
+            ResponseKept(
+                store.kept(answer.outputs), None if error is None else error._message,
+                "" if error is None else error._code.name, answer.parameters, answer.final,
+                max(0, answer.ns - begun),
+            )
+        )  # fmt: skip
+    return RequestKept(
+        sent.number - base, sent.asked, sent.sender - base if sent.sender > 0 else sent.sender, sent.version,
+        sent.asked_version, sent.decoupled, sent.kind or "sync", options.request_id, options.correlation_id,
+        options.flags, options.timeout, options.priority, options.parameters, sent.requested,
+        store.kept(sent.inputs), tuple(responses), max(0, sent.ns - begun),
+    )  # fmt: skip

@@ -1,0 +1,231 @@
+"""What `bls.record` keeps, and what comes back from its file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook import pb_utils
+from bls_notebook.display import render
+from tests.testing.models import pipeline
+
+
+@pytest.fixture(scope="module")
+def repo() -> Iterator[bls.ModelRepository]:
+    with pipeline() as repo:
+        yield repo
+
+
+def floats(*values: float) -> np.ndarray[Any, Any]:
+    return np.array(values, np.float32)
+
+
+@pytest.fixture(scope="module")
+def recorded(repo: bls.ModelRepository, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recorded") / "run.blsrec"
+    with bls.record(path, tensors="all"):
+        repo.infer("page", {"X": floats(0, 1, 2)}, request_id="first", parameters={"lang": "en"})
+        repo.infer("page", {"X": floats(-1, -1)})
+        repo.infer("words", {"T": ["a", "ü\0"]})
+        list(repo.stream("stream", {"X": floats(3, 4)}))
+        repo.infer("twice", {"X": floats(1, 2)})
+        repo.infer("bits", {"X": [1.5, -2]})
+        for number in range(3):
+            flags = (number == 0) | 2 * (number == 2)
+            repo.infer("last", {"X": np.full((1, 2), number, np.float32)}, correlation_id="s", flags=flags)
+        repo.infer("nobody", {"X": floats(1)})
+    return path
+
+
+def test_every_hop_is_there_as_it_was(recorded: Path) -> None:
+    recording = bls.load_recording(recorded)
+    requests = recording.requests(hops=True)
+    first, double, stream = requests[:3]
+    assert [each.model for each in requests] == [
+        "page", "double", "stream", "page", "double", "stream", "words", "stream", "twice", "double",
+        "double", "bits", "last", "last", "last", "nobody",
+    ]  # fmt: skip
+    assert first.arguments() == {"request_id": "first", "parameters": {"lang": "en"}}
+    assert (double.kept.parent, stream.kept.parent, first.kept.parent) == (first.id, first.id, 0)
+    # `double` writes to its input: what it was asked is kept, not what it made of that.
+    assert double.inputs["X"].tolist() == [0, 1, 2]
+    assert double.responses[0].outputs["Y"].tolist() == [0, 2, 4]
+    assert dict(double.parameters) == {"a": 1}
+    assert dict(double.responses[0].parameters) == {"times": 1}
+    assert [list(r.outputs.values()) for r in stream.responses] == [[0], [2], [4], []]
+    assert [r.final for r in stream.responses] == [False, False, False, True]
+    assert requests[3].responses[0].error is not None
+    assert "below zero" in requests[3].responses[0].error
+    words = requests[6]
+    assert words.inputs["T"].tolist() == [b"a", "ü\0".encode()]
+    assert words.responses[0].outputs["U"].tolist() == [b"<a>", "<ü\0>".encode()]
+    steps = [each for each in requests if each.kept.kind == "ensemble"]
+    assert [each.responses[0].outputs["Y"].tolist() for each in steps] == [[2, 4], [4, 8]]
+    bits = requests[11]
+    assert isinstance(bits.inputs["X"], pb_utils.Tensor)
+    assert bits.inputs["X"]._array.tolist() == bits.responses[0].outputs["Y"]._array.tolist()
+    sequence = requests[12:15]
+    assert [each.flags for each in sequence] == [1, 0, 2]
+    assert {each.correlation_id for each in sequence} == {"s"}
+    assert "not ready" in str(requests[-1].responses[0].error)
+    assert recording.session is not None
+    assert {each.id for each in requests} == {span.id for span in recording.session.spans}
+
+
+def test_only_what_came_from_outside(repo: bls.ModelRepository) -> None:
+    with bls.record() as recorder:
+        repo.infer("page", {"X": floats(1)})
+        list(repo.stream("stream", {"X": floats(3)}))
+    recording = recorder.recording
+    assert [each.model for each in recording.requests()] == ["page", "stream"]
+    assert [len(each.responses) for each in recording.requests()] == [1, 2]
+    hop = recording.record.requests[1]
+    assert (hop.model, hop.inputs[0].shape, hop.inputs[0].values, hop.inputs[0].cut) == (
+        "double",
+        (1,),
+        "",
+        False,
+    )
+    with pytest.raises(
+        bls.BLSError, match=r"request 2 to 'double': the values of 'X' were not kept.*tensors='all'"
+    ):
+        recording.answer_of("double")
+    with pytest.raises(bls.BLSError, match=r"no request to model 'double' from outside .only other models"):
+        recording.requests("double")
+    with pytest.raises(bls.BLSError, match="no request to model 'none'; it has requests to page, stream"):
+        recording.requests("none")
+
+
+def test_sizes_are_bounded_and_what_is_cut_is_told(repo: bls.ModelRepository) -> None:
+    with bls.record(tensors="all", limit=100) as recorder:
+        repo.infer("double", {"X": floats(*range(10))})
+        repo.infer("double", {"X": floats(*range(10))})
+        repo.infer("double", {"X": floats(1)})
+    record = recorder.record
+    assert (record.cut, record.cut_bytes, record.kept_bytes) == (2, 80, 88)
+    assert "2 tensors (80 B) left out: over the limit of 100 B" in render(record).text
+    with pytest.raises(bls.BLSError, match="no room for it within the limit of 100 bytes"):
+        recorder.recording.requests()
+
+
+def test_room_for_requests_is_bounded(repo: bls.ModelRepository) -> None:
+    with bls.record(requests=2) as recorder:
+        for _ in range(3):
+            repo.infer("double", {"X": floats(1)})
+    assert (len(recorder.recording), recorder.record.dropped) == (2, 1)
+
+
+def test_arrays_are_the_recordings_own(recorded: Path) -> None:
+    recording = bls.load_recording(recorded)
+    recording.requests()[0].inputs["X"][:] = 9
+    assert recording.requests()[0].inputs["X"].tolist() == [0, 1, 2]
+
+
+def test_recordings_and_profiles_overlap(repo: bls.ModelRepository) -> None:
+    with bls.record() as outer, bls.profile() as session:
+        repo.infer("double", {"X": floats(1)})
+        with bls.record() as inner:
+            repo.infer("double", {"X": floats(2)})
+        repo.infer("double", {"X": floats(3)})
+    assert [each.inputs["X"].tolist() for each in outer.recording.requests()] == [[1], [2], [3]]
+    assert [each.inputs["X"].tolist() for each in inner.recording.requests()] == [[2]]
+    assert len(session.record.spans) == 3
+
+
+def test_a_body_that_fails_is_recorded(repo: bls.ModelRepository, tmp_path: Path) -> None:
+    path = tmp_path / "run.blsrec"
+
+    def fails() -> None:
+        with bls.record(path):
+            repo.infer("double", {"X": floats(1)})
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert len(bls.load_recording(path)) == 1
+    assert [each.name for each in tmp_path.iterdir()] == ["run.blsrec"]
+
+
+def test_the_same_answers_in_place_of_the_model(recorded: Path, repo: bls.ModelRepository) -> None:
+    recording = bls.load_recording(recorded)
+    double, stream, words = map(recording.answer_of, ("double", "stream", "words"))
+
+    def asked(
+        model: str, parameters: dict[str, Any] | None = None, **inputs: Any
+    ) -> pb_utils.InferenceRequest:
+        tensors = [pb_utils.Tensor(name, value) for name, value in inputs.items()]
+        return pb_utils.InferenceRequest(
+            model_name=model, inputs=tensors, requested_output_names=[], parameters=parameters
+        )
+
+    answer = double(asked("double", {"a": 1}, X=floats(0, 1, 2)))
+    assert answer.output_tensors()[0].as_numpy().tolist() == [0, 2, 4]
+    assert answer.parameters() == '{"times": 1}'
+    streamed = stream(asked("stream", X=floats(3, 4)))
+    assert [each.output_tensors()[0].as_numpy().tolist() for each in streamed] == [[3], [4]]
+    texts = np.array([b"a", "ü\0".encode()], np.object_)
+    assert words(asked("words", T=texts)).output_tensors()[0].as_numpy().tolist() == [
+        b"<a>",
+        "<ü\0>".encode(),
+    ]
+    with pytest.raises(pb_utils.TritonModelException) as caught:
+        double(asked("double", {"a": 1}, X=floats(0, 1, 3)))
+    assert str(caught.value) == (
+        "recording 'run.blsrec': model 'double' was never asked this; nearest is request 2, where input 'X' "
+        "differs in 1 of 3 elements"
+    )
+    with pytest.raises(pb_utils.TritonModelException, match=r"input 'X' is FP32 of shape \[3\], here INT64"):
+        double(asked("double", {"a": 1}, X=np.arange(4)))
+    with pytest.raises(pb_utils.TritonModelException, match=r"the parameters are {'a': 1}, here {}"):
+        double(asked("double", X=floats(0, 1, 2)))
+
+
+def test_equal_requests_are_answered_in_order(repo: bls.ModelRepository) -> None:
+    with bls.record() as recorder:
+        for number in range(3):
+            flags = (number == 0) | 2 * (number == 2)
+            repo.infer("last", {"X": np.ones((1, 1), np.float32)}, correlation_id=5, flags=flags)
+    answers = recorder.recording.answer_of("last")
+    again = pb_utils.InferenceRequest(
+        model_name="last",
+        inputs=[pb_utils.Tensor("X", np.ones((1, 1), np.float32))],
+        requested_output_names=[],
+    )
+    assert [answers(again).output_tensors()[0].as_numpy().item() for _ in range(4)] == [1, 2, 3, 3]
+
+
+def test_it_is_shown(recorded: Path) -> None:
+    shown = render(bls.load_recording(recorded).record)
+    assert "run.blsrec · 10 requests to page, words, stream, twice, bits, last, nobody" in shown.text
+    assert "✗ ValueError: below zero" in shown.text
+    assert "BF16[2] [1.5, -2.0]" in shown.html
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"path": "none/run.blsrec"}, "there is no folder 'none' to write 'run.blsrec' to"),
+        ({"path": "."}, "is a folder"),
+        ({"path": 3}, "expected the path of a file"),
+        ({"tensors": "every"}, "tensors: got 'every', expected 'outside' or 'all'"),
+        ({"limit": 0}, "limit: got 0"),
+        ({"requests": True}, "requests: got True"),
+    ],
+)
+def test_what_makes_no_sense_is_told_first(
+    given: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(bls.BLSError, match=said) as caught, bls.record(**given):
+        pytest.fail("it has begun")
+    assert "\n" not in str(caught.value)
+
+
+def test_it_cannot_be_asked_before_it_begins() -> None:
+    with pytest.raises(bls.BLSError, match="has not begun"):
+        _ = bls.record().recording

@@ -1,0 +1,344 @@
+"""Recordings that are damaged or mean harm: one clear line each, in little memory; and what others keep."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tracemalloc
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import bls_notebook as bls
+from bls_notebook.display import render
+from bls_notebook.observe.errors import FileError
+
+SOURCE = """
+import triton_python_backend_utils as pb_utils
+class TritonPythonModel:
+    def execute(self, requests):
+        outputs = [pb_utils.Tensor("Y", r.inputs()[0].as_numpy()) for r in requests]
+        return [pb_utils.InferenceResponse([output]) for output in outputs]
+"""
+CONFIG = (
+    'input { name: "X" data_type: TYPE_INT32 dims: [2, -1] } '
+    'input { name: "T" data_type: TYPE_STRING dims: [-1] optional: true } '
+    'output { name: "Y" data_type: TYPE_INT32 dims: [2, -1] }'
+)
+VALUES = np.arange(6, dtype=np.int32).reshape(2, 3)
+
+
+@pytest.fixture(scope="module")
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repo:
+        repo.define("same", SOURCE, config=CONFIG)
+        yield repo
+
+
+@pytest.fixture(scope="module")
+def good(repo: bls.ModelRepository, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("good") / "run.blsrec"
+    with bls.record(path):
+        repo.infer("same", {"X": VALUES, "T": ["one", "two"]})
+    return path.read_bytes()
+
+
+def parts(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as zipped:
+        return {name: zipped.read(name) for name in zipped.namelist()}
+
+
+def zipped(members: dict[str, bytes] | list[tuple[str, bytes]], how: int = zipfile.ZIP_STORED) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", how) as file:
+        for name, data in members.items() if isinstance(members, dict) else members:
+            file.writestr(name, data)
+    return out.getvalue()
+
+
+def changed(data: bytes, change: Callable[[Any], None]) -> bytes:
+    members = parts(data)
+    manifest = json.loads(members["manifest.json"])
+    change(manifest)
+    return zipped({**members, "manifest.json": json.dumps(manifest).encode()})
+
+
+def npy(array: Any, **options: Any) -> bytes:
+    out = io.BytesIO()
+    np.save(out, array, **options)
+    return out.getvalue()
+
+
+def tensor(manifest: Any, number: int = 0) -> Any:
+    return manifest["requests"][0]["inputs"][number]
+
+
+def with_tensor(data: bytes, content: bytes) -> bytes:
+    return zipped({**parts(data), "tensors/1.npy": content})
+
+
+HARM: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "cut off": (lambda d: d[:-30], "no zip, or is cut off"),
+    "more behind it": (lambda d: d + b"more", "something behind its end"),
+    "no manifest": (lambda d: zipped({"tensors/1.npy": b""}), "it has no manifest.json"),
+    "a path": (
+        lambda d: zipped({**parts(d), "../../etc/passwd": b"x"}),
+        "member '../../etc/passwd' is none of",
+    ),
+    "another path": (lambda d: zipped({**parts(d), "/tensors/9.npy": b"x"}), "is none of a recording's"),
+    "a packed tensor": (lambda d: zipped(parts(d), zipfile.ZIP_DEFLATED), "is packed; tensors"),
+    "a bomb": (
+        lambda d: zipped({"manifest.json": b" " * (1 << 25)}, zipfile.ZIP_DEFLATED),
+        r"manifest unpacks to 33,554,432 bytes, more than",
+    ),
+    "many members": (lambda d: many_members(d), r"it lists 4,294,967,295|it lists 65,535 members"),
+    "deep": (lambda d: zipped({"manifest.json": b"[" * 100_000}), "nested without end"),
+    "a list": (lambda d: zipped({"manifest.json": b"[]"}), "its manifest is of the kind None"),
+    "another kind": (lambda d: changed(d, lambda m: m.update(kind="x")), "of the kind 'x'"),
+    "of the future": (lambda d: changed(d, lambda m: m.update(schema=9)), "it has schema 9, expected 1"),
+    "an unknown field": (lambda d: changed(d, lambda m: m.update(more=1)), "no field 'more'"),
+    "another type": (
+        lambda d: changed(d, lambda m: m["requests"][0].update(flags="1")),
+        "flags: expected int",
+    ),
+    "no such member": (lambda d: changed(d, lambda m: tensor(m).update(values="tensors/7.npy")), "no member"),
+    "the manifest": (lambda d: changed(d, lambda m: tensor(m).update(values="manifest.json")), "no member"),
+    "two types": (lambda d: changed(d, lambda m: tensor(m).update(datatype="UINT32")), "tensors/1.npy"),
+    "no type": (lambda d: changed(d, lambda m: tensor(m).update(datatype="FP1")), "'FP1' is no data type"),
+    "no name": (lambda d: changed(d, lambda m: tensor(m).update(name="")), "has no name"),
+    "a larger shape": (lambda d: changed(d, lambda m: tensor(m).update(shape=[2, 1 << 40])), "its header is"),
+    "a shape beyond all": (
+        lambda d: changed(d, lambda m: tensor(m).update(shape=[0, 1 << 70])),
+        "no tensor has",
+    ),
+    "a negative shape": (lambda d: changed(d, lambda m: tensor(m).update(shape=[-2, -3])), "no tensor has"),
+    "more elements": (
+        lambda d: changed(d, lambda m: tensor(m, 1).update(shape=[3])),
+        "2 elements, expected 3",
+    ),
+    "parameters": (
+        lambda d: changed(d, lambda m: m["requests"][0].update(parameters="[]")),
+        "its parameters are",
+    ),
+    "deep parameters": (
+        lambda d: changed(d, lambda m: m["requests"][0].update(parameters="[" * 100_000)),
+        "its parameters are",
+    ),
+    "an id": (
+        lambda d: changed(d, lambda m: m["requests"][0].update(id=0)),
+        "request 0 of 0 is out of order",
+    ),
+    "its own parent": (lambda d: changed(d, lambda m: m["requests"][0].update(parent=1)), "is out of order"),
+    "a number": (lambda d: changed(d, lambda m: m["requests"][0].update(timeout=-1)), "out of range"),
+    "a pickle": (lambda d: with_tensor(d, npy(np.array([{}], object), allow_pickle=True)), "'|O'"),
+    "a lying header": (lambda d: with_tensor(d, npy(VALUES).replace(b"(2, 3)", b"(9, 9)")), "its header is"),
+    "code in a header": (
+        lambda d: with_tensor(d, npy(VALUES).replace(b"(2, 3)", b"exit()")),
+        "its header is",
+    ),
+    "fewer values": (lambda d: with_tensor(d, npy(VALUES)[:-4]), "it has 20 bytes, expected 24"),
+    "a short header": (lambda d: with_tensor(d, npy(VALUES)[:60]), "it ends in its header"),
+    "no npy": (lambda d: with_tensor(d, b"\x80\x04K\x01."), "no .npy file"),
+    "Fortran's order": (lambda d: with_tensor(d, npy(np.asfortranarray(VALUES))), "its header is"),
+    "nothing": (lambda d: b"PK\x03\x04", "no zip, or is cut off"),
+}
+
+
+def many_members(data: bytes) -> bytes:
+    out = bytearray(data)
+    out[-12:-10] = b"\xff\xff"  # of the members, and of the bytes of their list
+    out[-10:-6] = b"\xff\xff\xff\xff"
+    return bytes(out)
+
+
+def twice(data: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as file:
+        file.writestr("manifest.json", b"{}")
+        with pytest.warns(UserWarning, match="Duplicate"):
+            file.writestr("manifest.json", b"{}")
+    return out.getvalue()
+
+
+HARM["two of a name"] = twice, "two members of the name 'manifest.json'"
+
+
+@pytest.mark.parametrize("name", HARM)
+def test_harm_is_one_line(name: str, good: bytes, tmp_path: Path) -> None:
+    make, said = HARM[name]
+    path = tmp_path / "harm.blsrec"
+    path.write_bytes(make(good))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileError, match=said) as caught:
+            bls.load_recording(path)
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    finally:
+        tracemalloc.stop()
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith("harm.blsrec: ")
+
+
+def loaded(path: Path) -> tuple[bls.Recording | None, str]:
+    try:
+        return bls.load_recording(path, model="same"), ""
+    except FileError as error:
+        return None, str(error)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damage_is_one_line_or_none(data: st.DataObject, good: bytes, tmp_path: Path) -> None:
+    """Where it loads, it says what the undamaged one does: every byte that matters has a checksum."""
+    damaged = bytearray(good)
+    for at in data.draw(st.lists(st.integers(0, len(good) - 1), min_size=1, max_size=4)):
+        damaged[at] = data.draw(st.integers(0, 255))
+    path = tmp_path / "damaged.blsrec"
+    path.write_bytes(damaged)
+    found, said = loaded(path)
+    assert "\n" not in said
+    if found is not None:
+        assert found.requests()[0].inputs["X"].tolist() == VALUES.tolist()
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def _places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place for key, each in items for place in [(*at, key), *_places(each, (*at, key))]]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_manifest_may_say_anything(data: st.DataObject, good: bytes, tmp_path: Path) -> None:
+    def change(manifest: Any) -> None:
+        *way, last = data.draw(st.sampled_from(_places(manifest)))
+        for key in way:
+            manifest = manifest[key]
+        manifest[last] = data.draw(_json)
+
+    path = tmp_path / "changed.blsrec"
+    path.write_bytes(changed(good, change))
+    found, said = loaded(path)
+    assert "\n" not in said
+    if found is not None:
+        with contextlib.suppress(bls.BLSError):  # some values are not there
+            found.requests(hops=True)
+        assert render(found.record).text
+
+
+def test_numpy_reads_the_tensors(good: bytes) -> None:
+    members = parts(good)
+    assert np.load(io.BytesIO(members["tensors/1.npy"]), allow_pickle=False).tolist() == VALUES.tolist()
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"none.blsrec: a recording cannot be read from it: No such file"):
+        bls.load_recording(tmp_path / "none.blsrec")
+    with pytest.raises(FileError, match="cannot be read from it: Is a directory"):
+        bls.load_recording(tmp_path)
+
+
+# -- what others keep ------------------------------------------------------------------------------------
+
+BODY = {
+    "id": "7",
+    "inputs": [
+        {"name": "X", "datatype": "INT32", "shape": [2, 3], "data": VALUES.tolist()},
+        {"name": "T", "datatype": "BYTES", "shape": [1], "data": ["ü"]},
+    ],
+    "outputs": [{"name": "Y"}],
+    "parameters": {"sequence_id": 4, "sequence_start": True, "priority": 2, "lang": "en"},
+}
+MEASURED = {
+    "data": [{"X": {"content": [1, 2, 3, 4], "shape": [2, 2]}}, {"X": [1, 2], "T": ["a"]}],
+    "validation_data": [{"Y": {"content": [1, 2, 3, 4], "shape": [2, 2]}}],
+}
+
+
+@pytest.mark.parametrize(
+    "text", [json.dumps(BODY), json.dumps([BODY]), f"{json.dumps(BODY)}\n{json.dumps(BODY)}\n"]
+)
+def test_bodies_of_requests(text: str, tmp_path: Path, repo: bls.ModelRepository) -> None:
+    path = tmp_path / "bodies.json"
+    path.write_text(text)
+    recording = bls.load_recording(path, model="same")
+    request = recording.requests("same")[0]
+    assert request.inputs["X"].tolist() == VALUES.tolist()
+    assert request.inputs["T"].tolist() == ["ü".encode()]
+    assert request.arguments() == {
+        "outputs": ["Y"], "request_id": "7", "correlation_id": 4, "flags": 1,
+        "parameters": {"lang": "en", "priority": 2},
+    }  # fmt: skip
+    again = recording.save(tmp_path / "again.blsrec")
+    assert bls.load_recording(again).requests()[0].inputs["X"].tolist() == VALUES.tolist()
+
+
+def test_input_data_of_perf_analyzer(
+    tmp_path: Path, repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bls.set_current_repository(repo)
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(MEASURED))
+    first, second = bls.load_recording(path, model="same").requests("same")
+    assert first.inputs["X"].tolist() == [[1, 2], [3, 4]]
+    assert first.inputs["X"].dtype == np.int32
+    assert first.responses[0].outputs["Y"].tolist() == [[1, 2], [3, 4]]
+    assert (second.inputs["X"].tolist(), second.inputs["T"].tolist()) == ([[1], [2]], [b"a"])
+    with pytest.raises(FileError, match="of which model they are"):
+        bls.load_recording(path)
+    with pytest.raises(FileError, match="model 'other', which is not loaded"):
+        bls.load_recording(path, model="other")
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ({}, "no KServe v2 request"),
+        ([], "it has no request"),
+        ([3], "value 1: expected a JSON object, got int"),
+        ({"inputs": [3]}, "request 1, input 0: expected an object"),
+        ({"inputs": [{"name": "X", "datatype": "FP9", "shape": [], "data": []}]}, "the data type 'FP9'"),
+        ({"inputs": [{"name": "X", "datatype": [], "shape": [], "data": []}]}, "the data type"),
+        ({"inputs": [{"name": "X", "datatype": "FP32", "shape": [2], "data": [1]}]}, "1 elements, its shape"),
+        (
+            {"inputs": [{"name": "X", "datatype": "FP32", "shape": "2", "data": [1]}]},
+            "expected whole numbers",
+        ),
+        ({"inputs": [{"name": "X", "datatype": "UINT8", "shape": [1], "data": [300]}]}, "out of bounds"),
+        (
+            {"inputs": [{"name": "X", "datatype": "FP32", "shape": [1], "data": ["1"]}]},
+            "an element is no FP32",
+        ),
+        (
+            {
+                "inputs": [
+                    {"name": "X", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": 4}}
+                ]
+            },
+            "its values are binary",
+        ),
+        ({"data": [{"Z": [1]}]}, "model 'same' has no tensor 'Z'; it has X, T"),
+        ({"data": [3]}, "data 0: expected an object"),
+        ({"data": [{"X": {"b64": "!", "shape": [2, 1]}}]}, "its b64 cannot be read"),
+    ],
+)
+def test_what_is_none_is_one_line(found: Any, said: str, tmp_path: Path, repo: bls.ModelRepository) -> None:
+    bls.set_current_repository(repo)
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(found))
+    with pytest.raises(FileError, match=said) as caught:
+        bls.load_recording(path, model="same")
+    assert "\n" not in str(caught.value)
