@@ -67,6 +67,9 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
         "--for", dest="target", default="", metavar="PLACE",
         help="write what it takes to serve them there, too: docker, compose, kubernetes, kserve or dynamo",
     )  # fmt: skip
+    parser.add_argument(
+        "--replicas", type=int, default=1, metavar="N", help="for compose: N servers behind HAProxy"
+    )
     parser.add_argument("--completed", action="store_true", help="write completed configurations")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
 
@@ -76,8 +79,9 @@ def _export(arguments: argparse.Namespace) -> int:
         for name in arguments.models or [record.name for record in repository.index()]:
             repository.load(name)
         written = repository.export(
-            arguments.place, *arguments.models, target=arguments.target, completed=arguments.completed
-        )
+            arguments.place, *arguments.models,
+            target=arguments.target, replicas=arguments.replicas, completed=arguments.completed,
+        )  # fmt: skip
     _print(written, arguments.json)
     return 0
 

@@ -224,7 +224,14 @@ class ModelRepository(Asking):
         """
         return self._catalog.poll()
 
-    def export(self, place: str | Path, *names: str, target: str = "", completed: bool = False) -> Exported:
+    def export(
+        self,
+        place: str | Path,
+        *names: str,
+        target: str = "",
+        replicas: int = 1,
+        completed: bool = False,
+    ) -> Exported:
         """Write models as a model repository for a server, with all that they call, as far as it serves here.
 
         Parameters
@@ -236,6 +243,9 @@ class ModelRepository(Asking):
         target : str
             Where they are to be served, for which more files are written: ``docker``, ``compose``,
             ``kubernetes``, ``kserve`` or ``dynamo``.
+        replicas : int
+            Servers that share the requests, behind HAProxy; more than one for ``compose`` only, and of models
+            that keep no state from request to request.
         completed : bool
             Whether each config.pbtxt has everything that is filled in; else it is as it was given.
 
@@ -251,7 +261,7 @@ class ModelRepository(Asking):
         """
         from .exporting.export import export_models
 
-        return export_models(self._catalog, place, names, completed, target)
+        return export_models(self._catalog, place, names, completed, target, replicas)
 
     # -- sending requests --------------------------------------------------------------------------
 

@@ -130,7 +130,7 @@ class TritonServer:
     # --- life ---
 
     def start(self) -> TritonServer:
-        """Start the server and wait until it is ready.
+        """Start the server and wait until it is ready; one that ran before keeps its ports, if they are free.
 
         Raises
         ------
@@ -142,7 +142,8 @@ class TritonServer:
         if self.environment is None:
             self.environment = make_environment()
         for attempt in range(3):
-            self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
+            if attempt or not self.http_port:
+                self.http_port, self.grpc_port, self.metrics_port = free_ports(3)
             self._run = ServerRun(self.environment, self._arguments())
             self._end = weakref.finalize(self, self._run.end, graceful=False)
             try:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 def _export(notebook: Notebook, arguments: argparse.Namespace) -> Exported:
     with reported(notebook):
         return bls.current_repository().export(
-            arguments.place, *arguments.names, target=arguments.target, completed=arguments.completed
-        )
+            arguments.place, *arguments.names,
+            target=arguments.target, replicas=arguments.replicas, completed=arguments.completed,
+        )  # fmt: skip
 
 
 EXPORT = Verb(
@@ -32,7 +33,8 @@ EXPORT = Verb(
     "A folder is replaced only where an export wrote all that is in it. In scripts: repo.export(); in a "
     "shell: python -m bls_notebook export REPOSITORY FOLDER.",
     "  %tritonrepo export ../ship\n  %tritonrepo export ship.zip digit_reader\n"
-    "  %tritonrepo export ../ship --for kubernetes\n",
+    "  %tritonrepo export ../ship --for kubernetes\n"
+    "  %tritonrepo export ../ship --for compose --replicas 3\n",
     suggests=serves,
 )  # fmt: skip
 EXPORT.parser.add_argument("place", metavar="FOLDER", help="a folder, or a file that ends with .zip")
@@ -40,6 +42,10 @@ EXPORT.parser.add_argument("names", nargs="*", metavar="MODEL", help="models tha
 EXPORT.parser.add_argument(
     "--for", dest="target", default="", choices=TARGETS, metavar="PLACE",
     help=f"write what it takes to serve them there, too: {', '.join(TARGETS)}",
+)  # fmt: skip
+EXPORT.parser.add_argument(
+    "--replicas", type=int, default=1, metavar="N",
+    help="for compose: N servers behind HAProxy, which shares the requests out",
 )  # fmt: skip
 EXPORT.parser.add_argument(
     "--completed", action="store_true",

@@ -23,7 +23,7 @@ from bls_notebook.repository.source.layout import shown_path
 from .collecting import Model, collect, python_files, refuse_unfit, total_bytes
 from .guide import guide
 from .requirements import imported_names, requirements
-from .targets import TARGETS, files_for
+from .targets import TARGETS, files_for, refuse_replicas
 from .writing import Content, write_archive, write_folder
 
 ARCHIVE = ".zip"
@@ -35,6 +35,7 @@ def export_models(
     names: Sequence[str] = (),
     completed: bool = False,
     target: str = "",
+    replicas: int = 1,
 ) -> Exported:
     """Write models with all that they call; see `ModelRepository.export`."""
     service = catalog.service
@@ -55,8 +56,9 @@ def export_models(
         models = collect(service, asked, completed)
         refuse_unfit(models)
         record = describe(models, asked, folder)
-        more = files_for(target, record) if target else {}
-        record = replace(record, target=target, files=tuple(more))
+        refuse_replicas(target, replicas, record)
+        more = files_for(target, record, replicas) if target else {}
+        record = replace(record, target=target, files=tuple(more), replicas=replicas)
         files: dict[str, Content] = {
             f"{model.name}/{path}": content
             for model in models.values()

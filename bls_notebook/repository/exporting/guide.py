@@ -31,7 +31,12 @@ def guide(record: Exported) -> str:
     absent = sorted({(name, m.name) for m in record.models for name in m.absent})
     missing = [f"- `{caller}` calls `{name}`, which is not in here: add it." for name, caller in absent]
     unknown = [f"- `{name}` is imported, and its package is not known: add it." for name in record.unknown]
+    shared = [
+        f"- `compose.yaml` runs {record.replicas} servers behind HAProxy, at the same ports; a request goes "
+        "to one that is ready. Statistics, metrics and the control of models are each server's own."
+    ]
     notes = [
+        *(shared if record.replicas > 1 else ()),
         f"- The models' processes need {size(record.shm_bytes)} of `/dev/shm`, tensors of unknown sizes "
         "aside; a container has 64 MiB unless it asks for more.",
         *missing,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.records.shipping.exported import Exported, ExportedModel
-from bls_notebook.repository.exporting.targets import TARGETS, files_for
+from bls_notebook.repository.exporting.targets import TARGETS, files_for, refuse_replicas
 
 RECORD = Exported(
     "ship",
@@ -93,6 +95,35 @@ def test_models_that_keep_state_stay_on_one_server() -> None:
     for target, name in (("kubernetes", "kubernetes.yaml"), ("kserve", "inferenceservice.yaml")):
         assert "maxReplicas: 1\n" in files_for(target, RECORD)[name]
         assert "maxReplicas: 4\n" in files_for(target, PLAIN)[name]
+
+
+def test_replicas_stand_behind_haproxy(tools: Path, tmp_path: Path) -> None:
+    files = files_for("compose", PLAIN, replicas=3)
+    assert files.keys() == {"Dockerfile", "compose.yaml", "haproxy.cfg"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    script = "import sys, yaml; print(*yaml.safe_load(open(sys.argv[1]))['services'])"
+    said = subprocess.check_output([tools / "python", "-c", script, tmp_path / "compose.yaml"], text=True)
+    assert said.split() == ["haproxy", "triton-1", "triton-2", "triton-3"]
+    haproxy = shutil.which("haproxy", path=f"{os.environ.get('PATH', '')}{os.pathsep}/usr/sbin")
+    if haproxy is None:
+        pytest.skip("needs HAProxy")
+    passes(haproxy, "-c", "-f", tmp_path / "haproxy.cfg")
+
+
+@pytest.mark.parametrize(
+    ("target", "replicas", "record", "words"),
+    [
+        ("compose", 3, RECORD, "detect batches sequences"),
+        ("kubernetes", 3, PLAIN, "got 3 for 'kubernetes'"),
+        ("", 3, PLAIN, "got 3 for 'no place'"),
+        ("compose", 0, PLAIN, "got 0, expected a number from 1"),
+        ("compose", "3", PLAIN, "got '3', expected a number from 1"),
+    ],
+)
+def test_replicas_that_cannot_be(target: str, replicas: int, record: Exported, words: str) -> None:
+    with pytest.raises(BLSError, match=words):
+        refuse_replicas(target, replicas, record)
 
 
 def test_a_name_with_a_space_is_copied_as_one() -> None:

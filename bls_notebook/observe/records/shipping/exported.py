@@ -36,7 +36,7 @@ class Exported(Record):
     ``requirements`` are pip's, with the versions that are installed here; ``unknown`` are modules that the
     models import and that are not installed here. ``shm_bytes`` is what the models' processes need of
     ``/dev/shm``, at least. ``python`` is the version that they ran with.
-    ``files`` are those for the ``target`` that the export is for.
+    ``files`` are those for the ``target`` that the export is for, with so many ``replicas`` of the server.
     """
 
     place: str
@@ -47,6 +47,7 @@ class Exported(Record):
     python: str = ""
     target: str = ""
     files: tuple[str, ...] = ()
+    replicas: int = 1
 
     @property
     def entries(self) -> tuple[str, ...]:
