@@ -225,12 +225,7 @@ class ModelRepository(Asking):
         return self._catalog.poll()
 
     def export(
-        self,
-        place: str | Path,
-        *names: str,
-        target: str = "",
-        replicas: int = 1,
-        completed: bool = False,
+        self, place: str | Path, *names: str, target: str = "", replicas: int = 1, completed: bool = False
     ) -> Exported:
         """Write models as a model repository for a server, with all that they call, as far as it serves here.
 
@@ -244,14 +239,9 @@ class ModelRepository(Asking):
             Where they are to be served, for which more files are written: ``docker``, ``compose``,
             ``kubernetes``, ``kserve`` or ``dynamo``.
         replicas : int
-            Servers that share the requests, behind HAProxy; more than one for ``compose`` only, and of models
-            that keep no state from request to request.
+            Servers behind HAProxy; more than one for ``compose`` only, and no models with sequences.
         completed : bool
             Whether each config.pbtxt has everything that is filled in; else it is as it was given.
-
-        Returns
-        -------
-        Exported
 
         Raises
         ------
