@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .repository.trying.trial import try_repository
     from .testing.recording.record import record
     from .testing.recording.recording import Recording, load_recording
+    from .triton.endpoint.endpoint import Endpoint, endpoint
     from .triton.proving.prove import prove_equal
     from .triton.serving import LocalServer, serve
 
@@ -51,6 +52,7 @@ __all__ = [
     "BLSError",
     "Comparison",
     "ConfigError",
+    "Endpoint",
     "Inspection",
     "InvalidNameError",
     "LocalServer",
@@ -67,6 +69,7 @@ __all__ = [
     "compare",
     "cupy",
     "current_repository",
+    "endpoint",
     "inspect",
     "judge",
     "list_devices",
@@ -93,6 +96,7 @@ __all__ = [
 # Imported when they are first asked for: what measures, and what is computed from it.
 _LATER = {
     "Comparison": "observe.records.profiles.comparison",
+    "Endpoint": "triton.endpoint.endpoint",
     "Inspection": "repository.inspecting.inspection",
     "LocalServer": "triton.serving",
     "Overlap": "observe.records.profiles.overlap",
@@ -101,6 +105,7 @@ _LATER = {
     "Session": "observe.records.profiles.session",
     "Tuning": "observe.records.profiles.tuning",
     "compare": "repository.profiling.comparing",
+    "endpoint": "triton.endpoint.endpoint",
     "judge": "observe.analysis.claims",
     "inspect": "repository.inspecting.inspection",
     "load_comparison": "observe.records.profiles.comparison",

@@ -1,0 +1,311 @@
+"""The gRPC half: the service of the KServe v2 protocol with Triton's extensions, on gRPC's own server.
+
+Guarantees: whatever a client sends gets an answer or a status; the requests of a stream reach their models in
+the order in which they came; a client that goes away takes its requests with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, cast
+
+import grpc  # type: ignore[import-untyped]
+from google.protobuf import json_format
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+from bls_notebook.pb_utils.iterator import StreamEnded
+
+from .admission import UNAUTHORIZED, Admission, Counted
+from .calls import Call, Sending, answered, is_empty
+from .failures import GRPC_STATUS, NOT_FOUND, UNSUPPORTED, RefusedError, of_model, refuse
+from .grpc_messages import FINAL, answer_of, call_of, last_one
+from .models import Models, version_of
+from .settings import Settings
+from .shared_memory import Regions
+
+_METADATA = 64 << 10  # bytes
+
+
+class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+    """Answers gRPC requests about the models of a repository."""
+
+    def __init__(self, models: Models, regions: Regions, settings: Settings, admission: Admission) -> None:
+        self._models, self._regions, self._settings, self._admission = models, regions, settings, admission
+        self._sending = Sending(models.server)
+
+    # -- health, metadata, statistics --------------------------------------------------------------
+
+    async def ServerLive(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's names, here and below
+        return pb.ServerLiveResponse(live=True)
+
+    async def ServerReady(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return pb.ServerReadyResponse(ready=self._models.ready())
+
+    async def ModelReady(self, request: Any, context: Any) -> Any:  # noqa: N802
+        ready = await asyncio.to_thread(self._models.model_ready, request.name, request.version)
+        return pb.ModelReadyResponse(ready=ready)
+
+    async def ServerMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return pb.ServerMetadataResponse(**self._models.about())
+
+    async def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return pb.ModelMetadataResponse(**self._models.metadata(request.name, request.version))
+
+    async def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return pb.ModelConfigResponse(config=self._models.find(request.name, request.version).spec.config)
+
+    async def ModelStatistics(self, request: Any, context: Any) -> Any:  # noqa: N802
+        rows = self._models.statistics(request.name, request.version)
+        return json_format.ParseDict({"model_stats": rows}, pb.ModelStatisticsResponse())
+
+    # -- the repository ----------------------------------------------------------------------------
+
+    async def RepositoryIndex(self, request: Any, context: Any) -> Any:  # noqa: N802
+        _no_repository(request)
+        return pb.RepositoryIndexResponse(models=self._models.index(request.ready))
+
+    async def RepositoryModelLoad(self, request: Any, context: Any) -> Any:  # noqa: N802
+        _no_repository(request)
+        parameters: dict[str, str | bytes] = {}
+        for name in request.parameters:
+            is_file = name.startswith("file:")
+            if not is_file and name != "config":
+                refuse(f"unexpected parameter '{name}'; a model is loaded with config and file:<path> alone")
+            kind = "bytes_param" if is_file else "string_param"
+            if request.parameters[name].WhichOneof("parameter_choice") != kind:
+                refuse(f"invalid value type for load parameter '{name}', expected {kind}.")
+            parameters[name] = getattr(request.parameters[name], kind)
+        await asyncio.to_thread(self._models.load, request.model_name, parameters)
+        return pb.RepositoryModelLoadResponse()
+
+    async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:  # noqa: N802
+        _no_repository(request)
+        dependents = "unload_dependents" in request.parameters and (
+            request.parameters["unload_dependents"].bool_param
+        )
+        await asyncio.to_thread(self._models.unload, request.model_name, dependents)
+        return pb.RepositoryModelUnloadResponse()
+
+    # -- shared memory -----------------------------------------------------------------------------
+
+    async def SystemSharedMemoryStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
+        found = self._regions.status(request.name)
+        return pb.SystemSharedMemoryStatusResponse(
+            regions={row["name"]: pb.SystemSharedMemoryStatusResponse.RegionStatus(**row) for row in found}
+        )
+
+    async def SystemSharedMemoryRegister(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._regions.register(request.name, request.key, request.offset, request.byte_size)
+        return pb.SystemSharedMemoryRegisterResponse()
+
+    async def SystemSharedMemoryUnregister(self, request: Any, context: Any) -> Any:  # noqa: N802
+        self._regions.unregister(request.name)
+        return pb.SystemSharedMemoryUnregisterResponse()
+
+    async def CudaSharedMemoryStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if request.name:
+            refuse(f"Unable to find cuda shared memory region: '{request.name}'", NOT_FOUND)
+        return pb.CudaSharedMemoryStatusResponse()
+
+    async def CudaSharedMemoryRegister(self, request: Any, context: Any) -> Any:  # noqa: N802
+        refuse("cuda shared memory is not supported by this endpoint; use system shared memory", UNSUPPORTED)
+
+    async def CudaSharedMemoryUnregister(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return pb.CudaSharedMemoryUnregisterResponse()
+
+    # -- settings ----------------------------------------------------------------------------------
+
+    async def TraceSetting(self, request: Any, context: Any) -> Any:  # noqa: N802
+        if request.model_name and not self._models.server.serving(request.model_name):
+            refuse(f"Request for unknown model : {request.model_name}")
+        given = {name: list(request.settings[name].value) or None for name in request.settings}
+        single = {name: each[0] if each and len(each) == 1 else each for name, each in given.items()}
+        answer = pb.TraceSettingResponse()
+        for name, value in self._settings.trace(single, request.model_name).items():
+            answer.settings[name].value.extend(value if isinstance(value, list) else [value])
+        return answer
+
+    async def LogSettings(self, request: Any, context: Any) -> Any:  # noqa: N802
+        given = {}
+        for name in request.settings:
+            kind = request.settings[name].WhichOneof("parameter_choice")
+            given[name] = getattr(request.settings[name], kind) if kind else None
+        answer = pb.LogSettingsResponse()
+        for name, value in self._settings.log(given).items():
+            kind = {bool: "bool_param", int: "uint32_param", str: "string_param"}[type(value)]
+            setattr(answer.settings[name], kind, value)
+        return answer
+
+    # -- inference ---------------------------------------------------------------------------------
+
+    async def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802
+        model = self._models.find(request.model_name, request.model_version)
+        if model.decoupled:
+            refuse("ModelInfer RPC doesn't support models with decoupled transaction policy", UNSUPPORTED)
+        with Counted(self._admission, model.name):
+            call = call_of(model, version_of(request.model_version), request, self._regions)
+            response = answered(await self._sending.one(call))
+            return answer_of(pb, call, response, self._regions)
+
+    async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> None:  # noqa: N802
+        out = _Out(context)
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            async for request in requests:
+                try:
+                    work = self._begin(request)
+                except RefusedError as error:
+                    answer = pb.ModelInferResponse(id=request.id)
+                    await out.write(pb.ModelStreamInferResponse(
+                        error_message=error.message, infer_response=answer))  # fmt: skip
+                    continue
+                task = asyncio.ensure_future(self._answer(*work, out))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+            if tasks:
+                await asyncio.gather(*tasks)
+        finally:  # also where the client has gone
+            for task in tasks:
+                task.cancel()
+
+    def _begin(self, request: Any) -> tuple[Call, Any]:
+        """Send a request of a stream; at once, so that they arrive in order."""
+        model = self._models.find(request.model_name, request.model_version)
+        self._admission.enter()
+        try:
+            call = call_of(model, version_of(request.model_version), request, self._regions)
+            return call, self._sending.several(call)
+        except BaseException:
+            self._admission.leave()
+            self._admission.count(model.name, True)
+            raise
+
+    async def _answer(self, call: Call, opening: Any, out: _Out) -> None:
+        """Hand on the responses to one request of a stream."""
+        failed, final, stream = False, False, None
+        try:
+            stream = await opening
+            while not final:
+                try:
+                    response, final = await stream.next_response_async()
+                except StreamEnded:
+                    return
+                message = ""
+                if response._error is not None:
+                    failed, message = True, of_model(response._error).message
+                    answer = last_one(pb, call, final)
+                elif final and call.model.decoupled and is_empty(response):
+                    if not call.final:
+                        return
+                    answer = last_one(pb, call)
+                else:
+                    try:
+                        answer = answer_of(pb, call, response, self._regions)
+                        answer.parameters[FINAL].bool_param = final
+                    except RefusedError as error:
+                        failed, message = True, error.message
+                        answer = last_one(pb, call, final)
+                await out.write(pb.ModelStreamInferResponse(error_message=message, infer_response=answer))
+        except BaseException:
+            failed = True
+            if stream is None:
+                opening.cancel()
+            raise
+        finally:
+            if stream is not None and not final:
+                stream.cancel()
+            self._admission.leave()
+            self._admission.count(call.model.name, failed)
+
+
+class _Out:
+    """Writes answers to a stream, one after the other."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._lock = asyncio.Lock()
+
+    async def write(self, answer: Any) -> None:
+        async with self._lock:
+            await self._context.write(answer)
+
+
+def _no_repository(request: Any) -> None:
+    if request.repository_name:
+        refuse("'repository_name' specification is not supported", UNSUPPORTED)
+
+
+class _Door(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Asks each call for the token, and turns what is refused into a status."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    async def intercept_service(self, continuation: Callable[..., Awaitable[Any]], details: Any) -> Any:
+        """Return the handler of a call."""
+        handler = await continuation(details)
+        if handler is None:
+            return None
+        given = next((value for key, value in details.invocation_metadata if key == "authorization"), None)
+        if not self._admission.authorized(given):
+            return _refusing(handler)
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                _told(handler.stream_stream), handler.request_deserializer, handler.response_serializer
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            _told(handler.unary_unary), handler.request_deserializer, handler.response_serializer
+        )
+
+
+def _told(behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def answer(request: Any, context: Any) -> Any:
+        try:
+            return await behaviour(request, context)
+        except RefusedError as error:
+            status, message = getattr(grpc.StatusCode, GRPC_STATUS[error.code]), error.message
+        except Exception as error:
+            if isinstance(error, grpc.aio.AbortError):
+                raise
+            status = grpc.StatusCode.INTERNAL
+            message = f"internal error of the endpoint: {type(error).__name__}: {error}"
+        return await context.abort(status, message)
+
+    return answer
+
+
+def _refusing(handler: Any) -> Any:
+    async def answer(request: Any, context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORIZED)
+
+    if handler.request_streaming:
+        return grpc.stream_stream_rpc_method_handler(answer)
+    return grpc.unary_unary_rpc_method_handler(answer)
+
+
+async def _healthy(request: bytes, context: Any) -> bytes:
+    return b"\x08\x01"  # HealthCheckResponse: SERVING
+
+
+def grpc_server(service: Service, admission: Admission) -> Any:
+    """Return a server of a running event loop, which listens nowhere yet."""
+    limits = admission.limits
+    server = grpc.aio.server(
+        interceptors=[_Door(admission)],
+        options=[
+            ("grpc.so_reuseport", 0),  # a port that is taken is an error
+            ("grpc.max_receive_message_length", min(limits.body, (1 << 31) - 1)),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.max_metadata_size", min(limits.headers, _METADATA)),
+            ("grpc.max_concurrent_streams", limits.requests),
+        ],
+        maximum_concurrent_rpcs=limits.requests,
+    )
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
+    health = grpc.unary_unary_rpc_method_handler(_healthy)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": health}),)
+    )
+    return cast(Any, server)

@@ -1,0 +1,74 @@
+"""The answers of `/generate_stream`: server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from bls_notebook.pb_utils import InferenceResponse
+from bls_notebook.pb_utils.iterator import StreamEnded
+
+from .admission import Admission, Counted
+from .calls import Call, Sending, answered, is_empty
+from .failures import RefusedError
+from .generate import generated
+from .http_exchange import while_there
+from .json_values import written
+
+_EVENTS = "text/event-stream; charset=utf-8"
+
+
+class Events(Response):
+    """The answers of a call as server-sent events; the first decides the status."""
+
+    def __init__(self, call: Call, sending: Sending, admission: Admission) -> None:
+        super().__init__()
+        self._call, self._sending, self._admission = call, sending, admission
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with Counted(self._admission, self._call.model.name):
+            stream = await self._sending.several(self._call)
+            work = asyncio.ensure_future(self._send_all(stream, send))
+            try:
+                await while_there(Request(scope, receive), work)
+            finally:
+                stream.cancel()
+
+    async def _send_all(self, stream: Any, send: Send) -> None:
+        began = False
+        async for response in responses(stream):
+            try:
+                said: Any = generated(self._call, answered(response))
+                status = 200
+            except RefusedError as error:
+                said, status = {"error": error.message}, 400
+            if not began:
+                await _start(send, status)
+            began = True
+            text = b"data: " + written(said) + b"\n\n"
+            await send({"type": "http.response.body", "body": text, "more_body": True})
+        if not began:
+            await _start(send, 200)
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _start(send: Send, status: int) -> None:
+    headers = [(b"content-type", _EVENTS.encode()), (b"cache-control", b"no-cache")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+async def responses(stream: Any) -> AsyncIterator[InferenceResponse]:
+    """The responses of a stream; a final flag alone is none."""
+    final = False
+    while not final:
+        try:
+            response, final = await stream.next_response_async()
+        except StreamEnded:
+            return
+        if not (final and is_empty(response)):
+            yield response

@@ -1,0 +1,172 @@
+"""What both protocols ask of the repository beside inference: metadata, statistics, loading.
+
+Nothing of a request reaches the file system but a model's name, which the repository checks, and the texts
+of files that a model is loaded from instead of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.spec import TensorSpec
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.statistics import statistics_of
+
+from .failures import INTERNAL, NOT_FOUND, UNSUPPORTED, RefusedError, refuse
+
+NAME = "bls_notebook"
+EXTENSIONS = (
+    "classification", "sequence", "model_repository", "model_repository(unload_dependents)",
+    "schedule_policy", "model_configuration", "system_shared_memory", "binary_tensor_data", "parameters",
+    "statistics", "trace", "logging",
+)  # fmt: skip
+_NOT_LOADED = "not loaded"  # what the index says of a model that nobody has asked for
+
+
+class Models:
+    """The models of a repository, as a client asks for them."""
+
+    def __init__(self, repository: ModelRepository) -> None:
+        self.repository = repository
+        self.server = repository._server
+
+    def ready(self) -> bool:
+        """Whether requests are taken."""
+        return not self.repository.closed
+
+    def find(self, name: str, version: str = "") -> LoadedModel:
+        """Return a version that serves, the newest where none is named; or refuse in Triton's words."""
+        number = version_of(version)
+        model = self.server.find(name, number)
+        if model is None:
+            return self._refuse_unknown(name, number)
+        return model
+
+    def model_ready(self, name: str, version: str = "") -> bool:
+        """Whether a version serves."""
+        model = self.server.find(name, version_of(version))
+        return model is not None and model.ready()
+
+    def _refuse_unknown(self, name: str, number: int) -> NoReturn:
+        what = "is not found"
+        if number != -1:
+            what = f"version {number} is not found"
+        elif any(row.name == name and row.reason != _NOT_LOADED for row in self.repository.index()):
+            what = "has no available versions"
+        refuse(f"Request for unknown model: '{name}' {what}", NOT_FOUND)
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def about(self) -> dict[str, Any]:
+        """Return the server's metadata."""
+        from bls_notebook import __version__
+
+        return {"name": NAME, "version": __version__, "extensions": list(EXTENSIONS)}
+
+    def metadata(self, name: str, version: str = "") -> dict[str, Any]:
+        """Return a model's metadata."""
+        spec = self.find(name, version).spec
+        versions = sorted(self.server.serving(name)) if not version else [version_of(version)]
+        config = spec.config
+        return {
+            "name": name,
+            "versions": [str(number) for number in versions],
+            "platform": config.platform or config.backend,
+            "inputs": [_described(each) for each in spec.inputs.values()],
+            "outputs": [_described(each) for each in spec.outputs.values()],
+        }
+
+    def statistics(self, name: str = "", version: str = "") -> list[dict[str, Any]]:
+        """Return a row of statistics for each version that serves; of all models without a name."""
+        number = version_of(version)
+        if name and not self.server.serving(name):
+            refuse(f"requested model '{name}' is not available")
+        rows = [
+            statistics_of(model)
+            for each in ([name] if name else self.server.names())
+            for at, model in sorted(self.server.serving(each).items())
+            if number in (-1, at)
+        ]
+        if name and not rows:
+            refuse(f"requested model version is not available for model '{name}'")
+        return rows
+
+    def index(self, ready: bool = False) -> list[dict[str, str]]:
+        """Return the repository index, as Triton has it: of a model that was never loaded only its name."""
+        rows = []
+        for record in self.repository.index():
+            if ready and record.state != "READY":
+                continue
+            if record.reason == _NOT_LOADED:
+                rows.append({"name": record.name})
+                continue
+            row = {"name": record.name, "version": str(record.version), "state": record.state}
+            rows.append({**row, "reason": record.reason} if record.reason else row)
+        return rows
+
+    # -- loading; takes as long as a model takes, so it is called in a thread ------------------------
+
+    def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
+        """Load a model that the repository has, or one of the given files.
+
+        Parameters
+        ----------
+        name : str
+        parameters : mapping
+            ``config`` as JSON text; ``file:<version>/<name>`` as bytes.
+        """
+        files = {key: value for key, value in parameters.items() if isinstance(value, bytes)}
+        config = parameters.get("config")
+        with _told(name):
+            self.repository.load(name, config or None, files or None)  # type: ignore[arg-type]
+
+    def unload(self, name: str, unload_dependents: bool = False) -> None:
+        """Unload a model; one that is not there is no error."""
+        with _told(name):
+            self.repository.unload(name, unload_dependents)
+
+
+class _told:  # noqa: N801 - used as a word
+    """Have errors of loading say why in Triton's words."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, BLSError):
+            return
+        reason = getattr(error, "reason", "")
+        polled = f"failed to load '{self._name}', failed to poll from model repository"
+        if reason.startswith("explicit model load"):
+            raise RefusedError(reason, UNSUPPORTED) from None
+        if not reason or reason == polled:
+            raise RefusedError(polled, INTERNAL) from None
+        raise RefusedError(reason) from None
+
+
+def version_of(text: str) -> int:
+    """Return the number that a version's text is; -1 for none."""
+    if not text or text == "-1":
+        return -1
+    if not text.isascii() or not text.isdigit() or len(text) > 18 or int(text) <= 0:
+        refuse(
+            f"failed to get model version from specified version string '{text}' (details: stol), version "
+            "should be an integral value > 0"
+        )
+    return int(text)
+
+
+def _described(spec: TensorSpec) -> dict[str, Any]:
+    return {"name": spec.name, "datatype": spec.datatype, "shape": list(spec.shape)}
+
+
+def config_json(model: LoadedModel) -> str:
+    """Return a model's completed configuration as JSON text."""
+    return json.dumps(json.loads(model.spec.json), separators=(",", ":"))

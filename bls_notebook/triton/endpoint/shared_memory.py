@@ -1,0 +1,121 @@
+"""System shared memory that clients register: regions by name, for inputs to read and outputs to write.
+
+Guarantees: a key names an object of POSIX shared memory and nothing else (no path leaves /dev/shm); what is
+mapped is what the object has, and no access leaves its region; `close` lets go of all of it. The objects
+themselves belong to the clients and are never removed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+import stat
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from .failures import INTERNAL, NOT_FOUND, UNSUPPORTED, refuse
+
+_KEY = re.compile(r"/?[^/\0]{1,255}")
+_DOTS = ("", ".", "..")
+_FOLDER = "/dev/shm"  # where POSIX shared memory is on Linux
+
+
+@dataclass(frozen=True)
+class Region:
+    """A part of a shared memory object: `byte_size` bytes from `offset` on."""
+
+    name: str
+    key: str
+    offset: int
+    byte_size: int
+    memory: mmap.mmap
+
+    def described(self) -> dict[str, Any]:
+        """As the status tells it."""
+        return {"name": self.name, "key": self.key, "offset": self.offset, "byte_size": self.byte_size}
+
+
+class Regions:
+    """The regions that clients have registered; safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._regions: dict[str, Region] = {}
+
+    def register(self, name: str, key: str, offset: int, byte_size: int) -> None:
+        """Map a part of an object that a client has made."""
+        if not sys.platform.startswith("linux"):
+            refuse("system shared memory is only there on Linux", UNSUPPORTED)
+        if offset < 0 or byte_size < 0:
+            refuse(f"shared memory region '{name}': offset and byte_size are whole numbers from 0 on")
+        with self._lock:
+            if name in self._regions:
+                refuse(f"shared memory region '{name}' already in manager")
+            self._regions[name] = Region(name, key, offset, byte_size, _mapped(key, offset + byte_size))
+
+    def unregister(self, name: str = "") -> None:
+        """Let go of a region, of all without a name; one that is not there is no error."""
+        with self._lock:
+            names = [name] if name else list(self._regions)
+            gone = [self._regions.pop(each) for each in names if each in self._regions]
+        for region in gone:
+            region.memory.close()
+
+    def status(self, name: str = "") -> list[dict[str, Any]]:
+        """Describe a region, or all."""
+        with self._lock:
+            if name and name not in self._regions:
+                refuse(f"Unable to find system shared memory region: '{name}'", NOT_FOUND)
+            return [region.described() for key, region in sorted(self._regions.items()) if name in ("", key)]
+
+    def read(self, name: str, offset: int, byte_size: int) -> bytes:
+        """Return bytes of a region."""
+        with self._lock:
+            start = self._start(name, offset, byte_size)
+            return self._regions[name].memory[start : start + byte_size]
+
+    def check(self, name: str, offset: int, byte_size: int) -> None:
+        """Refuse what `write` would refuse."""
+        with self._lock:
+            self._start(name, offset, byte_size)
+
+    def write(self, name: str, offset: int, data: bytes) -> None:
+        """Write bytes into a region."""
+        with self._lock:
+            start = self._start(name, offset, len(data))
+            self._regions[name].memory[start : start + len(data)] = data
+
+    def close(self) -> None:
+        """Let go of all."""
+        self.unregister()
+
+    def _start(self, name: str, offset: int, byte_size: int) -> int:
+        region = self._regions.get(name)
+        if region is None:
+            refuse(f"Unable to find shared memory region: '{name}'", NOT_FOUND)
+        if offset < 0 or byte_size < 0 or offset + byte_size > region.byte_size:
+            refuse(f"Invalid offset + byte size for shared memory region: '{name}'")
+        return region.offset + offset
+
+
+def _mapped(key: str, needed: int) -> mmap.mmap:
+    """Map an object of shared memory, which has at least so many bytes."""
+    cannot = f"Unable to open shared memory region: '{key}'"
+    if not _KEY.fullmatch(key) or key.removeprefix("/") in _DOTS:
+        refuse(cannot, INTERNAL)
+    try:
+        handle = os.open(f"{_FOLDER}/{key.removeprefix('/')}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        refuse(cannot, INTERNAL)
+    try:
+        found = os.fstat(handle)
+        if not stat.S_ISREG(found.st_mode) or not 0 < needed <= found.st_size:
+            refuse(f"Invalid shared memory region: '{key}'", INTERNAL)
+        return mmap.mmap(handle, needed)
+    except OSError:
+        refuse(cannot, INTERNAL)
+    finally:
+        os.close(handle)
