@@ -110,6 +110,36 @@ def _serve(arguments: argparse.Namespace) -> int:
     return 1
 
 
+def _endpoint_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="names of models (default: all)")
+    parser.add_argument("--http-port", type=int, default=0, metavar="N", help="default: a free one")
+    parser.add_argument("--grpc-port", type=int, default=0, metavar="N", help="default: a free one")
+    parser.add_argument("--token", metavar="TEXT", help="what clients send (default: made at random)")
+    parser.add_argument("--no-token", action="store_true", help="take requests of any program here")
+    parser.add_argument("--json", action="store_true", help="print the addresses and models as JSON")
+
+
+def _endpoint(arguments: argparse.Namespace) -> int:
+    with bls.ModelRepository(arguments.repository) as repository:
+        with redirect_stdout(sys.stderr):
+            for name in arguments.models or [record.name for record in repository.index()]:
+                repository.load(name)
+        made = bls.endpoint(
+            repository, http_port=arguments.http_port, grpc_port=arguments.grpc_port,
+            token="" if arguments.no_token else arguments.token,
+        )  # fmt: skip
+        try:
+            with made:
+                _print(made.record, arguments.json)
+                sys.stdout.flush()  # whoever waits for the addresses may read from a pipe
+                print("Ctrl-C stops it.", file=sys.stderr)
+                made.wait()
+        except KeyboardInterrupt:
+            return 0
+    return 1
+
+
 def _print(record: Record, as_json: bool) -> None:
     if as_json:
         print(json.dumps(record.to_dict(), indent=2))
@@ -180,6 +210,12 @@ COMMANDS = (
     Command("prove", "compare models with copies of them on a real tritonserver", _prove_arguments, _prove),
     Command("export", "write models as a model repository for a server", _export_arguments, _export),
     Command("serve", "serve models by the real tritonserver until Ctrl-C", _serve_arguments, _serve),
+    Command(
+        "endpoint",
+        "answer clients with the models, in this process, until Ctrl-C",
+        _endpoint_arguments,
+        _endpoint,
+    ),
     Command(
         "check", "say what will bite in a model repository; runs no model's code", _check_arguments, _check
     ),

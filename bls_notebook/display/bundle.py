@@ -22,6 +22,7 @@ _ONE = {
     "ErrorRecord": "records.errors.error_document",
     "MessageRecord": "records.messages.message_document",
     "Certificate": "records.certificate.certificate_document",
+    "EndpointRecord": "records.endpoint.endpoint_document",
     "Exported": "records.exported.exported_document",
     "Findings": "records.findings.findings_document",
     "Judgement": "records.messages.judgement_document",

@@ -37,6 +37,8 @@ class Notebook:
     latest: Callable[[], Any] | None = None  # the last response of %bls, while anybody has it
     server: Any = None
     """What ``%tritonrepo serve`` started last, until it is stopped."""
+    endpoint: Any = None
+    """What ``%tritonrepo endpoint`` started last, until it is stopped."""
     debugged: Callable[[], object] = lambda: None
     """The response, or the list of them, whose first error ``%debug`` opens at."""
 

@@ -30,6 +30,7 @@ from bls_notebook.observe.records.repository import (
 )
 from bls_notebook.observe.records.seen import Maker
 from bls_notebook.observe.records.shipping.certificate import Certificate, Package, Unequal
+from bls_notebook.observe.records.shipping.endpoint import EndpointModel, EndpointRecord
 from bls_notebook.observe.records.shipping.exported import Exported, ExportedModel
 from bls_notebook.observe.records.shipping.served import ServedModel, ServerRecord
 from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times
@@ -309,6 +310,8 @@ def hostile() -> list[Any]:
     views = [
         recorded(name=h, source=h, requests=(asked, replace(asked, id=2, parent=1))),
         ServerRecord("READY", h, h, h, h, h, (ServedModel(h, (1,), h, h, h, (h,)),) * 2, h, (h,), 1.0, (h,)),
+        EndpointRecord("READY", h, h, h, (EndpointModel(h, 1, h, h),), 2),
+        EndpointRecord("CLOSED", h, h, "", (EndpointModel(h, 1, "READY", h),)),
         ServerRecord("ENDED", h, h, h, h, h, (ServedModel(h),), h, (h,), 1.0, (h,)),
         Exported(h, (shipped, shipped), (h,), (h,), 1, h),
         certificate(

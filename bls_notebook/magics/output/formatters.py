@@ -31,6 +31,7 @@ _NAMES = (
     "observe.records.profiles.session.SideBySide",
     "observe.records.errors.ErrorRecord",
     "observe.records.shipping.certificate.Certificate",
+    "observe.records.shipping.endpoint.EndpointRecord",
     "observe.records.shipping.exported.Exported",
     "observe.records.shipping.served.ServerRecord",
     "observe.records.repository.MessageRecord",
@@ -46,6 +47,7 @@ _NAMES = (
     "repository.trying.trial.Trial",
     "testing.recording.record.Recorder",
     "testing.recording.recording.Recording",
+    "triton.endpoint.endpoint.Endpoint",
     "triton.serving.LocalServer",
 )
 _WATCH = "bls_notebook.repository.watching.Watch"

@@ -14,6 +14,7 @@ from bls_notebook.magics.parsing.request_line import read_line
 from .checking import CHECK
 from .comparing import COMPARE
 from .exporting import EXPORT
+from .listening import ENDPOINT
 from .loading import CLEAR, LOAD, RELOAD, UNLOAD, USE
 from .serving import SERVE
 from .showing import CONFIG, DEVICES, LIST, METRICS, STATS, WATCH
@@ -24,7 +25,7 @@ VERBS: dict[str, Verb] = {
     v.name: v
     for v in (
         *(LIST, TRY, LOAD, UNLOAD, RELOAD, CHECK, CONFIG, STATS, METRICS, DEVICES, WATCH, USE, CLEAR),
-        *(EXPORT, SERVE, COMPARE),
+        *(EXPORT, SERVE, COMPARE, ENDPOINT),
     )
 }
 

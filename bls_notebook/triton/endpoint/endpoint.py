@@ -1,7 +1,8 @@
 """`endpoint`: the models of this process for clients of a Triton server.
 
 Guarantees: it listens on loopback only; it runs in a thread of its own, so that clients are answered while
-the notebook is busy; once stopped, no thread, port or shared memory is left, and whoever waited has an answer.
+the notebook is busy; once stopped, no thread, port or shared memory is left, and whoever waited has been
+answered.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .models import Models
 from .settings import Settings
 from .shared_memory import Regions
 
-_GRACE = 2.0  # seconds that requests under way have when it is stopped
+_GRACE = 1.0  # seconds that requests under way have when it is stopped
 _MISSING = "the endpoint needs {}; install it with: pip install 'bls_notebook[network]'"
 
 
@@ -75,7 +76,7 @@ class Endpoint:
         return self._running is not None and self._running.thread.is_alive()
 
     def stop(self) -> None:
-        """Stop: requests under way have two seconds, and are cancelled then. The second time, nothing."""
+        """Stop: requests under way have a second, and are cancelled then. The second time, nothing."""
         running, self._running = self._running, None
         if running is not None:
             self._let_go.detach()
@@ -244,9 +245,11 @@ def endpoint(
             raise BLSError(f"{name}: got {value!r}, expected a number above 0")
     limits = Limits(body=int(body_limit), requests=int(max_requests), patience=float(patience))
     made = Endpoint(repo if repo is not None else current_repository(), token, limits)
+    _check_port("http_port", http_port)
+    _check_port("grpc_port", grpc_port)
     http = _listening(http_port)
     made.http_port = http.getsockname()[1]
-    running = _Running(made, http, _port("grpc_port", grpc_port))
+    running = _Running(made, http, grpc_port)
     made.grpc_port = running.grpc_port
     made._running = running
     made._let_go = weakref.finalize(made, running.stop)
@@ -261,17 +264,17 @@ def _check_packages() -> None:
             raise BLSError(_MISSING.format({"grpc": "grpcio"}.get(name, name))) from None
 
 
-def _port(name: str, port: Any) -> int:
+def _check_port(name: str, port: Any) -> None:
     if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 1 << 16:
         raise BLSError(f"{name}: got {port!r}, expected a number from 0 (for a free one) to 65535")
-    return port
 
 
 def _listening(port: int) -> socket.socket:
-    made = socket.socket()
+    # The protocol by name, or asyncio does not know that it is TCP, and answers wait for acknowledgements.
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((HOST, _port("http_port", port)))
+        made.bind((HOST, port))
         made.listen(2048)
         made.setblocking(False)
     except OSError as error:

@@ -61,6 +61,10 @@ class HttpFront:
                 answer = _failed(UNAUTHORIZED, 401)
                 answer.headers["www-authenticate"] = "Bearer"
                 await answer(scope, receive, sent)
+            elif (
+                sum(len(key) + len(value) for key, value in scope["headers"]) > self._admission.limits.headers
+            ):
+                await _failed("the headers are larger than this endpoint takes", 431)(scope, receive, sent)
             elif self._admission.is_foreign(_text(headers.get(b"host")), _text(headers.get(b"origin"))):
                 await _failed("this endpoint answers programs of its own machine alone", 403)(
                     scope, receive, sent

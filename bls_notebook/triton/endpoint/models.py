@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any, NoReturn
 
 from bls_notebook.engine.core.model import LoadedModel
@@ -63,9 +64,7 @@ class Models:
 
     def about(self) -> dict[str, Any]:
         """Return the server's metadata."""
-        from bls_notebook import __version__
-
-        return {"name": NAME, "version": __version__, "extensions": list(EXTENSIONS)}
+        return {"name": NAME, "version": version(NAME), "extensions": list(EXTENSIONS)}
 
     def metadata(self, name: str, version: str = "") -> dict[str, Any]:
         """Return a model's metadata."""

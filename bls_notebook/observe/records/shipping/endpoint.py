@@ -24,9 +24,9 @@ class EndpointModel(Record):
 class EndpointRecord(Record):
     """An endpoint, as it was when somebody looked.
 
-    ``state`` is ``READY``, ``STOPPED``, or ``CLOSED`` where it runs but its repository has been closed. ``http``
-    and ``grpc`` are addresses (host and port); ``token`` is what clients send, empty where they need none.
-    ``under_way`` counts requests.
+    ``state`` is ``READY``, ``STOPPED``, or ``CLOSED`` where it runs but its repository has been closed.
+    ``http`` and ``grpc`` are addresses (host and port); ``token`` is what clients send, empty where they need
+    none. ``under_way`` counts requests.
     """
 
     state: str

@@ -1,0 +1,96 @@
+"""An endpoint: where clients ask the models of this process, what they have to send, and what they asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bls_notebook.display import document as doc
+from bls_notebook.display import parts
+from bls_notebook.display.html import prose, tag
+from bls_notebook.display.units import count
+from bls_notebook.observe.records.shipping.endpoint import EndpointModel, EndpointRecord
+from bls_notebook.observe.visible import visible
+
+_COLUMNS = (
+    doc.Column("model"),
+    doc.Column("version", "r"),
+    doc.Column("state"),
+    doc.Column("requests", "r"),
+    doc.Column("failed", "r"),
+)
+_NOT_LOADED = "not loaded"  # what the index says of a model that nobody has asked for
+_OPEN = "no token: any program of this machine may ask these models, and load and unload them"
+_CLOSED = "its repository has been closed: no model can be asked; make another endpoint"
+
+
+def endpoint_document(record: EndpointRecord) -> doc.Document:
+    """Describe an endpoint."""
+    return doc.Document(list(_blocks(record)), styles="tried")
+
+
+def _blocks(record: EndpointRecord) -> Iterator[doc.Block]:
+    up = record.state != "STOPPED"
+    asked = {model.name: model.requests for model in record.models}
+    shown = [model for model in record.models if model.reason != _NOT_LOADED or model.requests]
+    rest = len({model.name for model in record.models} - {model.name for model in shown})
+    facts = [count(len({m.name for m in shown}), "model"), count(sum(asked.values()), "request")]
+    facts += [f"{record.under_way} under way"] if record.under_way else []
+    kind = {"READY": "state ready", "CLOSED": "state unavailable"}.get(record.state, "state")
+    state = doc.Piece(record.state, tag("span", record.state, cls=kind))
+    yield doc.Line([parts.name("endpoint"), state, parts.quiet(" · ".join(facts))])
+    if up:
+        rows = [
+            doc.Row([what, parts.code(where)])
+            for what, where in (
+                ("HTTP", record.http),
+                ("gRPC", record.grpc),
+                ("metrics", f"{record.http}/metrics"),
+                ("token", record.token),
+            )
+            if where
+        ]
+        columns = (doc.Column("protocol"), doc.Column("address"))
+        yield doc.Table("Where it listens, on this machine alone", columns, rows, heads=False)
+        yield from _clients(record)
+    if shown:
+        yield doc.Table("Models and what clients asked", _COLUMNS, list(map(_row, shown)))
+    if rest:
+        yield doc.Words(parts.quiet(f"{count(rest, 'more model')} of the repository not loaded; clients may"))
+    notes = [_OPEN] if up and not record.token else []
+    yield doc.Warnings([*notes, _CLOSED] if record.state == "CLOSED" else notes)
+
+
+def _row(model: EndpointModel) -> doc.Row:
+    kind = "state ready" if model.state == "READY" else "state"
+    state = doc.Piece(model.state, tag("span", model.state, cls=kind))
+    why = [parts.quiet(model.reason)] if model.reason else []
+    shown = parts.dots(state, *why, by=" ")
+    counts = [f"{each:,}" if each else "" for each in (model.requests, model.failed)]
+    return doc.Row([parts.name(model.name), str(model.version), shown, *counts])
+
+
+def _clients(record: EndpointRecord) -> Iterator[doc.Block]:
+    """Lines that a person can paste and run."""
+    ready = [model for model in record.models if model.state == "READY"]
+    name = ready[0].name if ready else "MODEL"
+    header = f"authorization: Bearer {record.token}"
+    sent = f", headers={{'authorization': 'Bearer {record.token}'}}" if record.token else ""
+    yield doc.Words("to ask it from any program on this machine (pip install tritonclient[grpc]):")
+    yield _pasted(
+        "import tritonclient.grpc as triton; "
+        f"client = triton.InferenceServerClient({record.grpc!r}); "
+        f"print(client.get_model_metadata({name!r}{sent}))"
+    )
+    shell = f' -H "{header}"' if record.token else ""
+    others = [
+        f"curl{shell} {record.http}/v2/models/{name}",
+        f"perf_analyzer -m {name} -i grpc -u {record.grpc}{shell}",
+    ]
+    yield doc.Fold("in a shell", [_pasted("\n".join(others))])
+
+
+def _pasted(text: str) -> doc.Block:
+    return doc.Both(
+        lambda _: [f"    {visible(line)}" for line in text.splitlines()],
+        tag("pre", prose(text), cls="tried-next"),
+    )

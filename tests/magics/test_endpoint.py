@@ -1,0 +1,59 @@
+"""``%tritonrepo endpoint`` and ``python -m bls_notebook endpoint``."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import bls_notebook as bls
+
+SAMPLES = Path(__file__).parents[2] / "model_repository"
+
+
+def ready(url: str, headers: dict[str, str]) -> bool:
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/v2/health/ready", headers=headers)) as answer:
+        return bool(answer.status == 200)
+
+
+def test_the_magic(cells) -> None:
+    assert "none runs" in cells("%tritonrepo endpoint --stop").stderr
+    cells(f"%tritonrepo use {SAMPLES}")
+    cells("%tritonrepo load add_sub")
+    try:
+        first = cells("%tritonrepo endpoint").value
+        assert ready(first.url, first.headers)
+        again = cells("%tritonrepo endpoint")
+        assert again.value is first
+        assert first.token in again.text
+        second = cells("%tritonrepo endpoint --token mine").value
+        assert not first.running
+        assert second.headers == {"authorization": "Bearer mine"}
+        assert "expected a number" in str(cells("%tritonrepo endpoint --http-port 70000").error)
+    finally:
+        stopped = cells("%tritonrepo endpoint --no-token").value
+        assert "STOPPED" in cells("%tritonrepo endpoint --stop").text
+    assert not stopped.running
+
+
+def test_the_command() -> None:
+    command = [sys.executable, "-m", "bls_notebook", "endpoint", str(SAMPLES), "add_sub", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        text = ""
+        while not text.endswith("\n}\n"):
+            line = process.stdout.readline()
+            assert line, process.stderr.read() if process.stderr else ""
+            text += line
+        told = json.loads(text)
+        assert [model["name"] for model in told["models"] if model["state"] == "READY"] == ["add_sub"]
+        assert ready(told["http"], {"authorization": f"Bearer {told['token']}"})
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 0
+
+
+def test_it_is_public() -> None:
+    assert {"Endpoint", "endpoint"} <= {*bls.__all__}

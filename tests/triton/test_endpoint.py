@@ -1,0 +1,352 @@
+"""The endpoint by itself: who may ask, what it takes, and how it ends. What clients do: `test_clients.py`."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import http.client
+import json
+import socket
+import struct
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from multiprocessing import shared_memory
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+import bls_notebook as bls
+from bls_notebook.display import render
+from bls_notebook.observe.records.shipping.endpoint import EndpointModel, EndpointRecord
+from tests.triton.processes import linux
+
+TWICE = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "X", "data_type": "TYPE_INT32", "dims": [-1]})
+        config.add_output({"name": "Y", "data_type": "TYPE_INT32", "dims": [-1]})
+        config.set_max_batch_size(0)
+        return config
+
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceResponse([pb_utils.Tensor("Y", FACTOR * r.inputs()[0].as_numpy())])
+            for r in requests
+        ]
+"""
+WAITS = """
+import triton_python_backend_utils as pb_utils
+import bls_endpoint_gate as gate
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "X", "data_type": "TYPE_INT32", "dims": [1]})
+        config.add_output({"name": "Y", "data_type": "TYPE_INT32", "dims": [1]})
+        config.set_max_batch_size(0)
+        config.set_model_transaction_policy({"decoupled": True})
+        return config
+
+    def execute(self, requests):
+        for request in requests:
+            sender = request.get_response_sender()
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", request.inputs()[0].as_numpy())]))
+            gate.running.set()
+            while not request.is_cancelled() and not gate.go_on.wait(0.001):
+                pass
+            gate.cancelled.append(request.is_cancelled())
+            gate.ended.set()
+            sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+"""
+
+
+def twice(factor: int = 2) -> str:
+    return TWICE.replace("FACTOR", str(factor))
+
+
+class Gate(types.ModuleType):
+    """What the model that waits shares with the test."""
+
+    def __init__(self) -> None:
+        super().__init__("bls_endpoint_gate")
+        self.open()
+
+    def open(self) -> None:
+        """Begin anew."""
+        self.running, self.go_on, self.ended = threading.Event(), threading.Event(), threading.Event()
+        self.cancelled: list[bool] = []
+
+
+@pytest.fixture(scope="module")
+def shared_gate() -> Iterator[Gate]:
+    gate = sys.modules["bls_endpoint_gate"] = Gate()
+    yield gate
+    del sys.modules["bls_endpoint_gate"]
+
+
+@pytest.fixture
+def gate(shared_gate: Gate) -> Gate:
+    shared_gate.open()
+    return shared_gate
+
+
+@pytest.fixture(scope="module")
+def endpoint(shared_gate: Gate) -> Iterator[bls.Endpoint]:
+    with bls.ModelRepository() as repo:
+        repo.define("twice", twice())
+        repo.define("waits", WAITS)
+        with bls.endpoint(repo, body_limit=1 << 20, patience=5.0) as endpoint:
+            yield endpoint
+        assert endpoint.record.state == "STOPPED"
+
+
+def ask(
+    endpoint: bls.Endpoint, path: str, body: Any = None, method: str = "", **headers: str
+) -> tuple[int, Any]:
+    """Send one request with the token; return the status and what the answer says."""
+    connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
+    data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    try:
+        method = method or ("GET" if body is None else "POST")
+        connection.request(method, path, data, {**endpoint.headers, **named})
+        answer = connection.getresponse()
+        content = answer.read()
+    finally:
+        connection.close()
+    try:
+        return answer.status, json.loads(content)
+    except ValueError:
+        return answer.status, content
+
+
+def number(value: int = 3) -> dict[str, Any]:
+    return {"inputs": [{"name": "X", "shape": [1], "datatype": "INT32", "data": [value]}]}
+
+
+@pytest.mark.parametrize("given", [None, "Bearer wrong", "Bearer ", "Basic x", "Bearer \xfc"])
+def test_without_the_token_nothing_is_told(endpoint: bls.Endpoint, given: str | None) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
+    for path in ("/v2", "/v2/models/twice", "/nowhere", "/metrics", "/v2/health/live"):
+        connection.request("GET", path, headers={} if given is None else {"authorization": given})
+        answer = connection.getresponse()
+        said = json.loads(answer.read())
+        assert (answer.status, list(said)) == (401, ["error"])
+    connection.close()
+
+
+def test_without_the_token_grpc_says_so(endpoint: bls.Endpoint) -> None:
+    with grpc.insecure_channel(endpoint.grpc_url) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        for call in (
+            lambda: stub.ServerLive(pb.ServerLiveRequest()),
+            lambda: list(stub.ModelStreamInfer(iter([pb.ModelInferRequest(model_name="twice")]))),
+        ):
+            with pytest.raises(grpc.RpcError, match="token") as caught:
+                call()
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        live = stub.ServerLive(pb.ServerLiveRequest(), metadata=[*endpoint.headers.items()])
+        assert live.live
+
+
+def test_pages_of_the_web_are_refused_where_there_is_no_token() -> None:
+    with bls.ModelRepository() as repo, bls.endpoint(repo, token="") as endpoint:
+        assert endpoint.headers == {}
+        assert ask(endpoint, "/v2")[0] == 200
+        assert ask(endpoint, "/v2", Origin="http://localhost:8888")[0] == 200
+        assert ask(endpoint, "/v2", Host="evil.example")[0] == 403
+        assert ask(endpoint, "/v2", Origin="https://evil.example")[0] == 403
+        shown = render(endpoint.record)
+        assert "any program of this machine" in shown.text
+
+
+def test_it_takes_no_more_than_its_limits(endpoint: bls.Endpoint) -> None:
+    path, room = "/v2/models/twice/infer", 1 << 20
+    packed = gzip.compress(bytes(64 * room))
+    assert ask(endpoint, path, bytes(room + 1))[0] == 413
+    assert ask(endpoint, path, packed, Content_Encoding="gzip")[0] == 413
+    assert ask(endpoint, path, packed[:-4], Content_Encoding="gzip")[0] == 413
+    assert ask(endpoint, path, number(), X_Long="x" * (80 << 10))[0] == 431
+    assert ask(endpoint, path, number())[1]["outputs"][0]["data"] == [6]
+    client = tritonclient.grpc.InferenceServerClient(endpoint.grpc_url)
+    large = tritonclient.grpc.InferInput("X", [room], "INT32")
+    large.set_data_from_numpy(np.zeros(room, np.int32))
+    with pytest.raises(tritonclient.utils.InferenceServerException, match="larger"):
+        client.infer("twice", [large], headers=endpoint.headers)
+    client.close()
+
+
+def test_a_client_that_sends_nothing_more_is_let_go() -> None:
+    with bls.ModelRepository() as repo, bls.endpoint(repo, patience=0.2) as endpoint:
+        host = ("127.0.0.1", endpoint.http_port)
+        with socket.create_connection(host, timeout=20) as silent, socket.create_connection(host) as slow:
+            silent.sendall(b"GET /v2 HT")
+            token = endpoint.headers["authorization"].encode()
+            slow.settimeout(20)
+            slow.sendall(
+                b"POST /v2/repository/index HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\nauthorization: "
+                + token + b"\r\n\r\n{"
+            )  # fmt: skip
+            assert silent.recv(1) == b""
+            assert slow.recv(12) == b"HTTP/1.1 400"
+
+
+@pytest.mark.parametrize("way", ["http", "grpc"])
+def test_a_client_that_goes_away_cancels_its_request(endpoint: bls.Endpoint, gate: Gate, way: str) -> None:
+    if way == "http":
+        connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
+        connection.request("POST", "/v2/models/waits/generate_stream", b'{"X": 5}', endpoint.headers)
+        answer = connection.getresponse()
+        assert answer.readline() == b'data: {"Y":5,"model_name":"waits","model_version":"1"}\n'
+        answer.close()
+        connection.close()
+    else:
+        with grpc.insecure_channel(endpoint.grpc_url) as channel:
+            request = pb.ModelInferRequest(model_name="waits")
+            request.inputs.add(name="X", datatype="INT32", shape=[1])
+            request.raw_input_contents.append(struct.pack("<i", 5))
+            stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            stream = stub.ModelStreamInfer(iter([request]), metadata=[*endpoint.headers.items()])
+            assert next(stream).infer_response.raw_output_contents == [struct.pack("<i", 5)]
+            stream.cancel()
+    assert gate.ended.wait(20)
+    assert gate.cancelled == [True]
+
+
+def test_it_answers_while_this_thread_is_busy_and_models_change(endpoint: bls.Endpoint) -> None:
+    """A model is defined again and again while clients ask: each has the answer of a whole version."""
+    factors, found, failed = range(2, 40), [], []
+    stop = threading.Event()
+
+    def client() -> None:
+        while not stop.is_set():
+            status, said = ask(endpoint, "/v2/models/twice/infer", number(1))
+            (found if status == 200 else failed).append(said)
+
+    threads = [threading.Thread(target=client) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for factor in factors:
+        endpoint.repository.define("twice", twice(factor))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    endpoint.repository.define("twice", twice())
+    assert failed == []
+    assert {answer["outputs"][0]["data"][0] for answer in found} <= {*factors}
+    assert len(found) >= 4
+
+
+def test_too_many_at_once_are_told_so(gate: Gate) -> None:
+    with bls.ModelRepository() as repo:
+        repo.define("waits", WAITS)
+        repo.define("twice", twice())
+        with bls.endpoint(repo, max_requests=1) as endpoint:
+            connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
+            connection.request("POST", "/v2/models/waits/generate_stream", b'{"X": 5}', endpoint.headers)
+            assert gate.running.wait(20)
+            status, said = ask(endpoint, "/v2/models/twice/infer", number())
+            assert (status, "the most that this endpoint takes" in said["error"]) == (503, True)
+            assert endpoint.record.under_way == 1
+            gate.go_on.set()
+            answer = connection.getresponse()
+            answer.read()
+            assert ask(endpoint, "/v2/models/twice/infer", number())[0] == 200
+            connection.close()
+
+
+@linux
+def test_keys_name_shared_memory_and_nothing_else(endpoint: bls.Endpoint, tmp_path: Any) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(64))
+    path = "/v2/systemsharedmemory/region/r/register"
+    keys = [f"../..{file}", f"/../..{file}", str(file), ".", "..", "", "/", "a/b", "x\0y", "x" * 5000]
+    for key in keys:
+        status, said = ask(endpoint, path, {"key": key, "byte_size": 4})
+        assert (status, "Unable to open" in said["error"]) == (500, True), key
+    link = shared_memory.SharedMemory(create=True, size=64)
+    try:
+        key = link.name
+        for more in ({"byte_size": 65}, {"byte_size": 8, "offset": 60}, {"byte_size": 0}):
+            assert ask(endpoint, path, {"key": key, **more})[0] == 500
+        assert ask(endpoint, path, {"key": key, "byte_size": 32, "offset": 32})[0] == 200
+        given = {"shared_memory_region": "r", "shared_memory_byte_size": 4, "shared_memory_offset": 30}
+        inputs = [{"name": "X", "shape": [1], "datatype": "INT32", "parameters": given}]
+        assert ask(endpoint, "/v2/models/twice/infer", {"inputs": inputs})[0] == 400
+    finally:
+        assert ask(endpoint, "/v2/systemsharedmemory/unregister", b"")[0] == 200
+        link.close()
+        link.unlink()
+
+
+def test_nothing_is_left_when_it_stops() -> None:
+    before = set(threading.enumerate())
+    with bls.ModelRepository() as repo:
+        repo.define("twice", twice())
+        endpoint = bls.endpoint(repo)
+        ports = (endpoint.http_port, endpoint.grpc_port)
+        assert ask(endpoint, "/v2/models/twice/infer", number())[0] == 200
+        endpoint.stop()
+        endpoint.stop()
+        again = bls.endpoint(repo, http_port=ports[0], grpc_port=ports[1])
+        assert ask(again, "/v2/health/ready")[0] == 200
+        with pytest.raises(bls.BLSError, match="port"):
+            bls.endpoint(repo, http_port=ports[0])
+        with pytest.raises(bls.BLSError, match="port"):
+            bls.endpoint(repo, grpc_port=ports[1])
+        repo.close()
+        assert again.record.state == "CLOSED"
+        assert ask(again, "/v2/health/ready")[0] == 400
+        assert ask(again, "/v2/models/twice/infer", number())[0] == 404
+        thread = next(each for each in set(threading.enumerate()) - before if each.name == "bls-endpoint")
+        del again  # nobody holds it any more
+        gc.collect()
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_requests_under_way_are_cancelled_when_it_stops(gate: Gate) -> None:
+    with bls.ModelRepository() as repo:
+        repo.define("waits", WAITS)
+        with bls.endpoint(repo) as endpoint:
+            connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
+            connection.request("POST", "/v2/models/waits/generate_stream", b'{"X": 5}', endpoint.headers)
+            assert gate.running.wait(20)
+        assert gate.ended.wait(20)
+        connection.close()
+    assert gate.cancelled == [True]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "options"),
+    [("http_port", {"http_port": 70000}), ("grpc_port", {"grpc_port": "x"}), ("token", {"token": "a b"}),
+     ("body_limit", {"body_limit": 0}), ("patience", {"patience": -1})],
+)  # fmt: skip
+def test_wrong_arguments_get_one_line(wrong: str, options: dict[str, Any]) -> None:
+    with bls.ModelRepository() as repo, pytest.raises(bls.BLSError, match=wrong) as caught:
+        bls.endpoint(repo, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_shown() -> None:
+    models = (EndpointModel("a", 1, "READY", "", False, 1200, 3), EndpointModel("b", 2, "GONE", "why"))
+    record = EndpointRecord("READY", "http://127.0.0.1:1", "127.0.0.1:2", "secret", models, 4)
+    assert EndpointRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record
+    shown = render(record)
+    for told in ("READY", "1,200", "4 under way", "127.0.0.1:2", "Bearer secret", "perf_analyzer"):
+        assert told in shown.text
+        assert told in shown.html
+    stopped = render(EndpointRecord("STOPPED", "http://127.0.0.1:1", "127.0.0.1:2", "secret"))
+    assert "secret" not in stopped.text + stopped.html
