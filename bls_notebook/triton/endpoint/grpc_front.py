@@ -15,12 +15,11 @@ from google.protobuf import json_format
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from bls_notebook.pb_utils.iterator import StreamEnded
-
 from .admission import UNAUTHORIZED, Admission, Counted
-from .calls import Call, Sending, answered, is_empty
-from .failures import GRPC_STATUS, NOT_FOUND, UNSUPPORTED, RefusedError, of_model, refuse
-from .grpc_messages import FINAL, answer_of, call_of, last_one
+from .calls import Call, Sending, answered
+from .failures import GRPC_STATUS, NOT_FOUND, UNSUPPORTED, RefusedError, refuse
+from .grpc_messages import answer_of, call_of
+from .grpc_stream import Answers
 from .models import Models, version_of
 from .settings import Settings
 from .shared_memory import Regions
@@ -150,27 +149,21 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
             return answer_of(pb, call, response, self._regions)
 
     async def ModelStreamInfer(self, requests: AsyncIterator[Any], context: Any) -> None:  # noqa: N802
-        out = _Out(context)
-        tasks: set[asyncio.Task[None]] = set()
+        answers = Answers(context, self._regions, self._admission)
+        writing = asyncio.ensure_future(answers.write())
         try:
             async for request in requests:
                 try:
-                    work = self._begin(request)
+                    answers.sent(*self._begun(request))
                 except RefusedError as error:
-                    answer = pb.ModelInferResponse(id=request.id)
-                    await out.write(pb.ModelStreamInferResponse(
-                        error_message=error.message, infer_response=answer))  # fmt: skip
-                    continue
-                task = asyncio.ensure_future(self._answer(*work, out))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
-            if tasks:
-                await asyncio.gather(*tasks)
+                    answers.refused(request.id, error)
+            answers.end()
+            await writing
         finally:  # also where the client has gone
-            for task in tasks:
-                task.cancel()
+            writing.cancel()
+            answers.close()
 
-    def _begin(self, request: Any) -> tuple[Call, Any]:
+    def _begun(self, request: Any) -> tuple[Call, Any]:
         """Send a request of a stream; at once, so that they arrive in order."""
         model = self._models.find(request.model_name, request.model_version)
         self._admission.enter()
@@ -181,55 +174,6 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
             self._admission.leave()
             self._admission.count(model.name, True)
             raise
-
-    async def _answer(self, call: Call, opening: Any, out: _Out) -> None:
-        """Hand on the responses to one request of a stream."""
-        failed, final, stream = False, False, None
-        try:
-            stream = await opening
-            while not final:
-                try:
-                    response, final = await stream.next_response_async()
-                except StreamEnded:
-                    return
-                message = ""
-                if response._error is not None:
-                    failed, message = True, of_model(response._error).message
-                    answer = last_one(pb, call, final)
-                elif final and call.model.decoupled and is_empty(response):
-                    if not call.final:
-                        return
-                    answer = last_one(pb, call)
-                else:
-                    try:
-                        answer = answer_of(pb, call, response, self._regions)
-                        answer.parameters[FINAL].bool_param = final
-                    except RefusedError as error:
-                        failed, message = True, error.message
-                        answer = last_one(pb, call, final)
-                await out.write(pb.ModelStreamInferResponse(error_message=message, infer_response=answer))
-        except BaseException:
-            failed = True
-            if stream is None:
-                opening.cancel()
-            raise
-        finally:
-            if stream is not None and not final:
-                stream.cancel()
-            self._admission.leave()
-            self._admission.count(call.model.name, failed)
-
-
-class _Out:
-    """Writes answers to a stream, one after the other."""
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-        self._lock = asyncio.Lock()
-
-    async def write(self, answer: Any) -> None:
-        async with self._lock:
-            await self._context.write(answer)
 
 
 def _no_repository(request: Any) -> None:

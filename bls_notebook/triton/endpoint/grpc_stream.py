@@ -1,0 +1,136 @@
+"""One stream of gRPC: its requests as they are sent to models, and their answers as they are written back.
+
+Guarantees: answers are written in the order in which models gave them; of models that answer once, in the
+order of their requests, as on Triton. `close` cancels what is still under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from functools import partial
+from typing import Any
+
+from tritonclient.grpc import service_pb2 as pb
+
+from bls_notebook.engine.waiting.loops import mailbox
+from bls_notebook.pb_utils import InferenceResponse
+
+from .admission import Admission
+from .calls import Call, is_empty
+from .failures import RefusedError, of_model
+from .grpc_messages import FINAL, answer_of, last_one
+from .shared_memory import Regions
+
+
+class _Asked:
+    """A request of a stream."""
+
+    __slots__ = ("answer", "call", "failed", "request_id", "ticket")
+
+    def __init__(self, request_id: str, call: Call | None = None, ticket: Any = None) -> None:
+        self.request_id, self.call, self.ticket = request_id, call, ticket
+        self.answer: InferenceResponse | RefusedError | None = None  # of one that has a turn
+        self.failed = False
+
+
+class Answers:
+    """The answers to the requests of one stream."""
+
+    def __init__(self, context: Any, regions: Regions, admission: Admission) -> None:
+        self._context, self._regions, self._admission = context, regions, admission
+        self._box = mailbox(asyncio.get_running_loop())
+        self._queue: asyncio.Queue[tuple[_Asked, InferenceResponse | RefusedError, bool] | None]
+        self._queue = asyncio.Queue()
+        self._turns: deque[_Asked] = deque()  # of models that answer once
+        self._open: set[_Asked] = set()
+        self._ended = False
+
+    def refused(self, request_id: str, error: RefusedError) -> None:
+        """A request that was sent to no model."""
+        asked = _Asked(request_id)
+        self._turns.append(asked)
+        self._put(asked, error, True)
+
+    def sent(self, call: Call, opening: Any) -> None:
+        """A request that was let in and sent; `opening` is what `Sending.several` returned."""
+        asked = _Asked(call.request_id, call, getattr(opening, "ticket", None))
+        self._open.add(asked)
+        if not call.model.decoupled:
+            self._turns.append(asked)
+        if asked.ticket is None:  # it was answered at once
+            self._put(asked, *opening.result().next_response())
+            return
+        look = partial(self._look, asked)
+        asked.ticket.on_response = partial(self._box.post, look)
+        self._box.post(look)  # at what came before
+
+    def end(self) -> None:
+        """No request comes any more."""
+        self._ended = True
+        self._queue.put_nowait(None)
+
+    def close(self) -> None:
+        """Give up what is still under way."""
+        for asked in list(self._open):
+            asked.ticket.on_response = None
+            asked.ticket.abandon()
+            asked.failed = True
+            self._over(asked)
+
+    async def write(self) -> None:
+        """Write answers until the last."""
+        while self._open or not self._ended or not self._queue.empty():
+            item = await self._queue.get()
+            message = None if item is None else self._encoded(*item)
+            if message is not None:
+                await self._context.write(message)
+
+    def _look(self, asked: _Asked) -> None:
+        while asked in self._open:
+            taken = asked.ticket.take()
+            if taken is None:
+                return
+            self._put(asked, *taken)
+
+    def _put(self, asked: _Asked, answer: InferenceResponse | RefusedError, final: bool) -> None:
+        asked.failed = asked.failed or isinstance(answer, RefusedError) or answer._error is not None
+        if final:
+            self._over(asked)
+        if asked.call is not None and asked.call.model.decoupled:
+            self._queue.put_nowait((asked, answer, final))
+            return
+        asked.answer = answer
+        while self._turns and self._turns[0].answer is not None:
+            first = self._turns.popleft()
+            assert first.answer is not None
+            self._queue.put_nowait((first, first.answer, True))
+
+    def _over(self, asked: _Asked) -> None:
+        if asked in self._open and asked.call is not None:
+            self._open.discard(asked)
+            self._admission.leave()
+            self._admission.count(asked.call.model.name, asked.failed)
+
+    def _encoded(self, asked: _Asked, answer: InferenceResponse | RefusedError, final: bool) -> Any:
+        """The message of an answer; None for a final flag alone that nobody asked for."""
+        call = asked.call
+        if call is None or isinstance(answer, RefusedError):
+            assert isinstance(answer, RefusedError)
+            empty = pb.ModelInferResponse(id=asked.request_id)
+            return pb.ModelStreamInferResponse(error_message=answer.message, infer_response=empty)
+        if answer._error is not None:
+            message = of_model(answer._error).message
+            told = last_one(pb, call, final)
+            return pb.ModelStreamInferResponse(error_message=message, infer_response=told)
+        if final and call.model.decoupled and is_empty(answer):
+            if not call.final:
+                return None
+            return pb.ModelStreamInferResponse(infer_response=last_one(pb, call))
+        try:
+            told = answer_of(pb, call, answer, self._regions)
+        except RefusedError as error:
+            told = last_one(pb, call, final)
+            return pb.ModelStreamInferResponse(error_message=error.message, infer_response=told)
+        told.parameters[FINAL].bool_param = final
+        return pb.ModelStreamInferResponse(infer_response=told)
