@@ -11,6 +11,9 @@ from typing import Any
 import hypothesis
 import pytest
 
+# The plugin by its name, for where it was not installed with the rest yet.
+pytest_plugins = ["pytester", "pytest_bls_notebook"]
+
 # A shared machine is slow at odd moments, so no deadline; in CI the same examples on every run, and fewer.
 hypothesis.settings.register_profile("default", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, max_examples=50)

@@ -65,14 +65,16 @@ def is_null(request: InferenceRequest) -> bool:
     return ticket is not None and getattr(ticket, "context", ticket) is None and ticket.parent is None
 
 
-def call_of(request: InferenceRequest, model: str, version: int, instance: str, batch: int) -> StubCall:
-    """Return what there is to know of a request that a model has received."""
+def call_of(
+    request: InferenceRequest, model: str, version: int, instance: str, batch: int, tensors: bool = True
+) -> StubCall:
+    """Return what there is to know of a request that a model has received; without its `tensors` if so."""
     options = request._options
     return StubCall(
         model,
         version,
         instance,
-        {tensor._name: _copy(tensor._array) for tensor in request._inputs},
+        {tensor._name: _copy(tensor._array) for tensor in request._inputs if tensors},
         tuple(request._requested),
         json.loads(options.parameters),
         _chain(request),

@@ -72,6 +72,7 @@ class Server:
         # Of a model that something stands in for: its own versions, and what does, the one that counts last.
         self._own: dict[str, dict[int, LoadedModel]] = {}
         self._stand_ins: dict[str, list[StandIn]] = {}
+        self.entering: list[Callable[[dict[int, LoadedModel]], None]] = []  # told before versions serve
         self._lock = threading.Lock()
         self.last_failure: BaseException | None = None
         servers.add(self)
@@ -149,6 +150,8 @@ class Server:
         self, name: str, own: dict[int, LoadedModel], stand_ins: list[StandIn]
     ) -> dict[int, LoadedModel]:
         versions = stand_ins[-1].serve_for(own) if stand_ins else own
+        for tell in self.entering:
+            tell(versions)
         with self._lock:
             before = self._own.pop(name, None) or self._versions.get(name, {})
             self._stand_ins.pop(name, None)

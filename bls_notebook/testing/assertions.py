@@ -1,0 +1,288 @@
+"""`Assertions`: what a test asserts on the requests of a repository; a part of `RepositoryUnderTest`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bls_notebook.backends.stub.calls import StubCall
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.recording.memory_track import track_memory
+from bls_notebook.observe.analysis import judging
+from bls_notebook.observe.analysis.claims import judge
+from bls_notebook.observe.analysis.judging import Judgement
+from bls_notebook.observe.quantities import count, quantity
+from bls_notebook.observe.records.errors import ErrorRecord
+from bls_notebook.observe.records.lifetimes import Lifetimes
+from bls_notebook.observe.records.profiles.session import Session
+from bls_notebook.observe.visible import first_line
+
+from .served import Servers, skipping
+from .telling import calls_text, differences_text, error_text, input_text
+from .tensors import unlike
+
+if TYPE_CHECKING:
+    from .calls import Calls
+
+
+class Assertions:
+    """What happened to the requests of a repository since the test began, or since `forget`."""
+
+    here: Path
+    update_snapshots: bool
+    _calls: Calls
+    _errors: list[ErrorRecord]
+    _warned: list[tuple[str, str]]
+    _servers: Servers | None
+
+    if TYPE_CHECKING:
+
+        @property
+        def session(self) -> Session:
+            """What happened, as a profile has it."""
+
+    # -- calls ---------------------------------------------------------------------------------------
+
+    def calls(self, model: str = "") -> tuple[StubCall, ...]:
+        """Return the requests that a model was given, or all, in the order in which they were begun."""
+        self._here_alone("which requests a model got")
+        return tuple(call for call in self._calls.found if model in ("", call.model))
+
+    def assert_called(
+        self,
+        model: str,
+        times: int | None = None,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        caller: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        rtol: float = 0.0,
+        atol: float = 0.0,
+    ) -> tuple[StubCall, ...]:
+        """Assert that a model was given requests, and return them.
+
+        Parameters
+        ----------
+        model : str
+        times : int, optional
+            How many; at least one by default.
+        inputs : mapping of str to array, optional
+            Inputs that they had, among others.
+        caller : str, optional
+            The model that sent them; empty for the test.
+        parameters : mapping, optional
+            Parameters that they had, among others.
+        rtol, atol : float
+            How far numbers may be apart, as for `numpy.isclose`.
+        """
+        __tracebackhide__ = True
+        every = self.calls(model)
+        found, near = [], []
+        for call in every:
+            if caller is not None and call.caller != caller:
+                continue
+            if any(call.parameters.get(key) != value for key, value in (parameters or {}).items()):
+                continue
+            differ = unlike(call.inputs, inputs or {}, rtol, atol)
+            if differ:
+                near.append((call, differ))
+            else:
+                found.append(call)
+        if times == len(found) or (times is None and found):
+            return tuple(found)
+        such = [f"from {caller or 'the test'}"] * (caller is not None)
+        such += [f"with parameters {dict(parameters)}"] * bool(parameters) if parameters else []
+        such += [f"with {input_text(inputs)} as given"] if inputs else []
+        wanted = " ".join([f"{count(times, 'request')}" if times is not None else "a request", *such])
+        more = [differences_text(differ, ("asked for", "given")) for _, differ in near[:3]]
+        if near and self._calls.left_out:
+            more.append(
+                f"the tensors of {count(self._calls.left_out, 'request')} did not fit, and were not kept"
+            )
+        raise _failed(
+            f"{model}: {count(len(found), 'such request')}, expected {wanted}",
+            *more,
+            calls_text(self.session),
+        )
+
+    def assert_not_called(self, model: str) -> None:
+        """Assert that a model was given no request."""
+        __tracebackhide__ = True
+        found = self.calls(model)
+        if found:
+            by = ", ".join(dict.fromkeys(call.caller or "the test" for call in found))
+            raise _failed(
+                f"{model}: {count(len(found), 'request')}, from {by}; expected none", calls_text(self.session)
+            )
+
+    def assert_called_in_order(self, *models: str) -> None:
+        """Assert in which order models were given requests: these, and as often; others do not count."""
+        __tracebackhide__ = True
+        found = [call.model for call in self.calls() if call.model in models]
+        if found != list(models):
+            got = " ".join(found) or "none of them"
+            raise _failed(
+                f"called in the order: {got}; expected {' '.join(models)}", calls_text(self.session)
+            )
+
+    def assert_overlapped(self, least: int = 2, model: str = "") -> None:
+        """Assert that so many requests, of a model or of any, were worked on at the same moment."""
+        __tracebackhide__ = True
+        self._judge(judging.overlapped(self.session, least, model))
+
+    def assert_not_overlapped(self, *models: str) -> None:
+        """Assert that no two requests of any of the models were worked on at the same moment."""
+        __tracebackhide__ = True
+        for model in models:
+            seen = judging.overlapped(self.session, 2, model)
+            if seen:
+                raise _failed(f"{model}: {seen.seen}; expected one after the other", calls_text(self.session))
+
+    def assert_batched(self, model: str, least: int = 2) -> None:
+        """Assert that one `execute` of a model was given so many requests or more."""
+        __tracebackhide__ = True
+        sizes = [call.batch for call in self.calls(model)]
+        if max(sizes, default=0) < least:
+            hint = "they may batch where dynamic_batching is on, and they wait together"
+            raise _failed(
+                f"{model}: at most {count(max(sizes, default=0), 'request')} in a batch, expected {least}",
+                hint,
+            )
+
+    def assert_that(self, claim: str) -> None:
+        """Assert a claim as `%%blscheck` takes it: ``queued < 5 ms of resize``, ``moved == 0``."""
+        __tracebackhide__ = True
+        self._here_alone("what happened to requests")
+        self._judge(judge(self.session, claim))
+
+    # -- errors and warnings -------------------------------------------------------------------------
+
+    def assert_no_errors(self) -> None:
+        """Assert that no request failed, those that models sent to each other included."""
+        __tracebackhide__ = True
+        failed = [span for span in self.session.spans if span.state == "error"]
+        if failed:
+            told = [f"{span.model}: {first_line(span.error)}" for span in failed[:5]]
+            raise _failed(
+                f"{count(len(failed), 'request')} failed", "\n".join(told), *map(error_text, self._errors[:3])
+            )
+
+    def assert_no_warnings(self) -> None:
+        """Assert that the answers had no warnings: nothing that Triton passes in silence."""
+        __tracebackhide__ = True
+        self._here_alone("warnings")
+        if self._warned:
+            told = dict.fromkeys(f"{model}: {words}" for model, words in self._warned)
+            raise _failed(f"{count(len(told), 'warning')}, expected none", "\n".join(told))
+
+    # -- memory --------------------------------------------------------------------------------------
+
+    def assert_nothing_left(self, device: str = "") -> AbstractContextManager[None]:
+        """Assert that nothing is held at the end of a ``with`` that its requests made."""
+        self._here_alone("memory")
+        return _Tracked(lambda lifetimes: self._judge(judging.left_nothing(lifetimes, device)))
+
+    def assert_peak(self, most: str | int, device: str = "") -> AbstractContextManager[None]:
+        """Assert that no more was alive at a moment of a ``with``: bytes, or text such as ``2 MB``."""
+        self._here_alone("memory")
+        limit = (float(most), "bytes") if isinstance(most, int) else quantity(most)
+        if limit is None or limit[1] not in ("bytes", ""):
+            raise BLSError(f"assert_peak: got {most!r}, expected bytes, or a size such as '2 MB'")
+        return _Tracked(lambda lifetimes: self._judge(judging.peak(lifetimes, "<=", limit[0], device)))
+
+    # -- answers -------------------------------------------------------------------------------------
+
+    def assert_answer(
+        self, response: Any, expected: Mapping[str, Any], *, rtol: float = 0.0, atol: float = 0.0
+    ) -> None:
+        """Assert what a response holds: these outputs, among others.
+
+        Parameters
+        ----------
+        response : Response
+        expected : mapping of str to array
+        rtol, atol : float
+            How far numbers may be apart, as for `numpy.isclose`.
+        """
+        __tracebackhide__ = True
+        if response.error is not None:
+            error = response.record.error
+            raise _failed(
+                f"{response.model} answered with an error", "" if error is None else error_text(error)
+            )
+        differ = unlike(response.as_numpy(), expected, rtol, atol)
+        if differ:
+            raise _failed(
+                f"{response.model}: {', '.join(each.name for each in differ)} differ",
+                differences_text(differ, ("expected", "answered")),
+            )
+
+    def assert_same_answers(
+        self, file: str | Path, *responses: Any, rtol: float = 0.0, atol: float = 0.0
+    ) -> None:
+        """Assert that responses are what they were when the snapshot was taken.
+
+        Parameters
+        ----------
+        file : str or Path
+            The snapshot, ``.json``, from the folder of the test. It is written where it is not there yet, or
+            where snapshots are to be updated: ``pytest --bls-update-snapshots``, or the environment variable
+            ``BLS_UPDATE_SNAPSHOTS=1``.
+        *responses : Response
+            In the same order.
+        rtol, atol : float
+            How far numbers may be apart, as for `numpy.isclose`.
+        """
+        from .snapshots import check_snapshot
+
+        __tracebackhide__ = True
+        told = check_snapshot(self.here / file, responses, self.update_snapshots, rtol, atol)
+        if told:
+            raise _failed(*told)
+
+    # ------------------------------------------------------------------------------------------------
+
+    def failure_text(self, told: str = "") -> str:
+        """Return what there is to know where a test failed: errors with their chains, and who called whom.
+
+        Parameters
+        ----------
+        told : str
+            What is told already.
+        """
+        errors = [error_text(error) for error in self._errors[-3:]]
+        calls = calls_text(self.session)
+        return "\n\n".join([*errors, *([] if calls in told else [calls])])
+
+    def _here_alone(self, what: str) -> None:
+        if self._servers is not None:
+            skipping(f"{what}: a server does not tell")
+
+    def _judge(self, judgement: Judgement) -> None:
+        __tracebackhide__ = True
+        self._here_alone("what happened to requests")
+        if not judgement:
+            raise _failed(f"{judgement.claim}: {judgement.seen}", judgement.hint, calls_text(self.session))
+
+
+class _Tracked(AbstractContextManager[None]):
+    """A ``with`` whose memory is judged at its end."""
+
+    def __init__(self, judge: Callable[[Lifetimes], None]) -> None:
+        self._judge = judge
+        self._track = track_memory()
+
+    def __enter__(self) -> None:
+        self._track.__enter__()
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        __tracebackhide__ = True
+        self._track.__exit__(kind, error, traceback)
+        if error is None:
+            self._judge(self._track.record)
+
+
+def _failed(*told: str) -> AssertionError:
+    return AssertionError("\n\n".join(filter(None, told)))

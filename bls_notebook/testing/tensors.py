@@ -1,0 +1,66 @@
+"""Arrays that a test expects, held against those that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.observe.records.inspection import TensorsCompared
+from bls_notebook.pb_utils import Tensor
+from bls_notebook.repository.inspecting.differences import compared
+
+_Array = np.ndarray[Any, Any]
+
+
+def unlike(
+    found: Mapping[str, _Array], expected: Mapping[str, Any], rtol: float = 0.0, atol: float = 0.0
+) -> list[TensorsCompared]:
+    """Return how arrays differ from those that are expected, of those names alone; NaN equals NaN.
+
+    What is expected may be lists and numbers, which take the data type of what is found.
+    """
+    out = []
+    for name, value in expected.items():
+        there = found.get(name)
+        wanted = _as_array(value, there)
+        if there is None:
+            none = compared(_tensor(name, wanted), None, name)
+            out.append(replace(none, reason=f"there is none; there are: {', '.join(found) or 'none'}"))
+        elif wanted.dtype != there.dtype:
+            both = compared(_tensor(name, wanted), _tensor(name, there), name)
+            out.append(replace(both, reason=f"data types differ: {wanted.dtype} and {there.dtype}"))
+        elif not _equal(wanted, there, rtol, atol):
+            out.append(compared(_tensor(name, wanted), _tensor(name, there), name))
+    return out
+
+
+def _tensor(name: str, array: _Array) -> Tensor:
+    return Tensor(name, array)
+
+
+def _as_array(value: Any, like: _Array | None) -> _Array:
+    if isinstance(value, np.ndarray):
+        out = value
+    elif like is not None and like.dtype.kind != "O":
+        out = np.asarray(value)
+        if out.dtype.kind in "biuf":
+            out = out.astype(like.dtype)
+    else:
+        out = np.asarray(value, dtype=object if like is not None else None)
+    if out.dtype.kind in "OUS":
+        flat = [each.encode() if isinstance(each, str) else each for each in out.ravel().tolist()]
+        texts = np.empty(len(flat), object)
+        texts[:] = flat
+        out = texts.reshape(out.shape)
+    return out
+
+
+def _equal(wanted: _Array, there: _Array, rtol: float, atol: float) -> bool:
+    if wanted.shape != there.shape:
+        return False
+    if wanted.dtype.kind != "f":
+        return bool((wanted == there).all())
+    return bool(np.isclose(there, wanted, rtol=rtol, atol=atol, equal_nan=True).all())

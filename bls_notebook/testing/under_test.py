@@ -1,0 +1,225 @@
+"""`RepositoryUnderTest`: a repository that loads what a test asks for, and knows what happened in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.recording.profile import Profile
+from bls_notebook.observe.records.errors import ErrorRecord
+from bls_notebook.observe.records.profiles.session import Session
+from bls_notebook.observe.records.repository import ModelRecord
+from bls_notebook.repository.callers import called_models
+from bls_notebook.repository.config import parse_config, to_pbtxt
+from bls_notebook.repository.loading.ensembles import members_of_source
+from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.requests.response import Response
+from bls_notebook.repository.source.names import check_model_name
+
+from .assertions import Assertions
+from .calls import Calls
+from .served import Servers, skipping
+
+_MOST_ERRORS = 20
+
+
+class RepositoryUnderTest(Assertions, ModelRepository):
+    """A model repository for a test: a `ModelRepository` with assertions on what happened in it.
+
+    A request to a model of the folders that does not serve yet loads it, after those that its source names in
+    requests of its own; a model that a stub stands in for is not loaded. Everything that is sent is recorded.
+
+    Parameters
+    ----------
+    *paths : str or Path
+        Folders in Triton's layout.
+    here : str or Path
+        The folder that snapshots are in.
+    update_snapshots : bool
+        Whether snapshots are written, and not compared.
+    servers : Servers, optional
+        Where requests are answered by a real tritonserver; without, they are answered here.
+    **options
+        As of `ModelRepository`: ``fill``, ``strict``, ``backend_directory`` ...
+
+    Examples
+    --------
+    >>> def test_page(triton_repository):
+    ...     with triton_repository.stub("resize", {"OUT": image}):
+    ...         answer = triton_repository.infer("page", {"IN": image})
+    ...     assert answer.error is None
+    ...     triton_repository.assert_called("resize", 1, caller="page")
+    """
+
+    def __init__(
+        self,
+        *paths: str | Path,
+        here: str | Path = ".",
+        update_snapshots: bool = False,
+        servers: Servers | None = None,
+        **options: Any,
+    ) -> None:
+        self._folder = TemporaryDirectory(prefix="bls-test-", ignore_cleanup_errors=True)
+        self._servers = servers
+        self._errors: list[ErrorRecord] = []
+        self._warned: list[tuple[str, str]] = []
+        self._profile: Profile | None = None
+        self.here = Path(here)
+        self.update_snapshots = update_snapshots
+        try:
+            super().__init__(*paths, **options)
+        except BaseException:
+            self._folder.cleanup()
+            raise
+        self._calls = Calls(self._server)
+        self.forget()
+
+    # -- models --------------------------------------------------------------------------------------
+
+    def load_file(
+        self, path: str | Path, config: str | Mapping[str, Any] | None = None, name: str = ""
+    ) -> ModelRecord:
+        """Load a model by its model.py, wherever that is; files beside it are found by it.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file ``model.py``.
+        config : str or dict, optional
+            Instead of the config.pbtxt of its folder, or the folder above, where there is one.
+        name : str
+            Of the model; default: that of the configuration, else of the folder that is no version.
+        """
+        file = Path(path).resolve()
+        if not file.is_file():
+            raise BLSError(f"load_file: {str(path)!r} is no file; expected the path of a model.py")
+        in_version = file.parent.name.isdigit()
+        folder = file.parent.parent if in_version else file.parent
+        found = name or folder.name
+        check_model_name(found)
+        place = Path(self._folder.name) / found
+        if not place.exists():
+            place.mkdir()
+            version = place / (file.parent.name if in_version else "1")
+            version.symlink_to(file.parent, target_is_directory=True)
+            if place.parent not in self.paths:
+                self._catalog.paths = self.paths = (*self.paths, place.parent)
+        text = "" if config is None else to_pbtxt(parse_config(config, model=found))
+        for there in (folder / "config.pbtxt", file.parent / "config.pbtxt"):
+            if not text and there.is_file():
+                text = there.read_text(encoding="utf-8")
+        if text:
+            (place / "config.pbtxt").write_text(text, encoding="utf-8")
+        return self.load(found)
+
+    def _need(self, name: object, needed: frozenset[str] = frozenset()) -> None:
+        """Have a model that lies in the folders serve, after those that it calls."""
+        if not isinstance(name, str) or self.ready(name) or self._server.own(name) or name in needed:
+            return
+        if not any((path / name).is_dir() for path in self.paths):
+            return  # the request says what is to be done
+        source = self._catalog._source(name, None)
+        called = set(members_of_source(source))
+        for file in sorted(source.folder.rglob("*.py")):
+            called |= called_models(file.read_text(encoding="utf-8", errors="replace"))
+        for each in sorted(called):
+            self._need(each, needed | {name})
+        self.load(name)
+
+    # -- requests ------------------------------------------------------------------------------------
+
+    def infer(self, *arguments: Any, **options: Any) -> Response:
+        """Send a request and wait for the answer; as `ModelRepository.infer`."""
+        self._before(arguments, options)
+        if self._servers is not None:
+            return self._noted(self._servers.infer(self, *arguments, **options))
+        return self._noted(super().infer(*arguments, **options))
+
+    async def infer_async(self, *arguments: Any, **options: Any) -> Response:
+        """Send a request and await the answer; as `infer`."""
+        self._before(arguments, options)
+        if self._servers is not None:
+            return self._noted(await self._servers.infer_async(self, *arguments, **options))
+        return self._noted(await super().infer_async(*arguments, **options))
+
+    def stream(self, *arguments: Any, **options: Any) -> Iterator[Response]:
+        """Send a request to a decoupled model and walk its responses; as `ModelRepository.stream`."""
+        self._before(arguments, options)
+        if self._servers is not None:
+            return map(self._noted, self._servers.stream(self, *arguments, **options))
+        return map(self._noted, super().stream(*arguments, **options))
+
+    async def stream_async(self, *arguments: Any, **options: Any) -> AsyncIterator[Response]:
+        """Send a request to a decoupled model and await its responses; as `stream`."""
+        self._before(arguments, options)
+        if self._servers is not None:
+            for each in self._servers.stream(self, *arguments, **options):
+                yield self._noted(each)
+            return
+        async for each in super().stream_async(*arguments, **options):
+            yield self._noted(each)
+
+    def _before(self, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> None:
+        self._need(arguments[0] if arguments else options.get("name"))
+
+    def _noted(self, response: Response) -> Response:
+        if response.error is not None and len(self._errors) < _MOST_ERRORS:
+            error = response.record.error
+            if error is not None:
+                self._errors.append(error)
+        told = response.warnings[1:] if response.stubs else response.warnings
+        self._warned += [(response.model, each) for each in told]
+        return response
+
+    # -- what happened -------------------------------------------------------------------------------
+
+    @property
+    def session(self) -> Session:
+        """What happened until now, as a profile has it: spans, models, waits."""
+        assert self._profile is not None
+        return replace(self._profile.record, sender="the test")
+
+    def forget(self) -> None:
+        """Begin anew: what has happened is not asserted on any more."""
+        self._end_profile()
+        self._errors.clear()
+        self._warned.clear()
+        self._calls.clear()
+        self._profile = Profile(name="test").__enter__()
+
+    def reset(self) -> None:
+        """Be as for a new test, but for models that are loaded as they lie in the folders: these stay."""
+        service = self._catalog.service
+        for name in self._server.names():
+            source = service.sources[name]
+            if source.config_is_json or source.stub is not None or name in self._catalog._definitions:
+                self.unload(name)
+        for name in list(self._catalog._definitions):
+            service.folder.discard(self._catalog._definitions.pop(name).folder)
+        self._catalog._configs.clear()
+        self.forget()
+
+    def _end_profile(self) -> None:
+        profile, self._profile = self._profile, None
+        if profile is not None and profile.running:
+            profile.__exit__(None, None, None)
+
+    # -- what a server cannot do ---------------------------------------------------------------------
+
+    def stub(self, *arguments: Any, **options: Any) -> Any:
+        """Answer a model's requests by something else; as `ModelRepository.stub`."""
+        if self._servers is not None:
+            skipping("a server's models cannot be stubbed")
+        return super().stub(*arguments, **options)
+
+    def close(self, seconds: float = 5.0) -> None:
+        """Close it; as `ModelRepository.close`."""
+        self._end_profile()
+        try:
+            super().close(seconds)
+        finally:
+            self._folder.cleanup()
