@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .observe.records.profiles.overlap import Overlap
     from .observe.records.profiles.session import Session, load_session
     from .observe.records.profiles.tuning import Tuning
+    from .repository.connecting import Connection, connect
     from .repository.inspecting.inspection import Inspection, inspect
     from .repository.profiling.comparing import compare
     from .repository.profiling.tuning import tune
@@ -52,6 +53,7 @@ __all__ = [
     "BLSError",
     "Comparison",
     "ConfigError",
+    "Connection",
     "Endpoint",
     "Inspection",
     "InvalidNameError",
@@ -67,6 +69,7 @@ __all__ = [
     "Session",
     "Tuning",
     "compare",
+    "connect",
     "cupy",
     "current_repository",
     "endpoint",
@@ -96,6 +99,7 @@ __all__ = [
 # Imported when they are first asked for: what measures, and what is computed from it.
 _LATER = {
     "Comparison": "observe.records.profiles.comparison",
+    "Connection": "repository.connecting",
     "Endpoint": "triton.endpoint.endpoint",
     "Inspection": "repository.inspecting.inspection",
     "LocalServer": "triton.serving",
@@ -105,6 +109,7 @@ _LATER = {
     "Session": "observe.records.profiles.session",
     "Tuning": "observe.records.profiles.tuning",
     "compare": "repository.profiling.comparing",
+    "connect": "repository.connecting",
     "endpoint": "triton.endpoint.endpoint",
     "judge": "observe.analysis.claims",
     "inspect": "repository.inspecting.inspection",

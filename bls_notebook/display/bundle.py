@@ -21,6 +21,7 @@ _ONE = {
     "ResponseRecord": "records.responses.response_document",
     "ErrorRecord": "records.errors.error_document",
     "MessageRecord": "records.messages.message_document",
+    "ConnectionRecord": "records.connected.connection_document",
     "Certificate": "records.certificate.certificate_document",
     "EndpointRecord": "records.endpoint.endpoint_document",
     "Exported": "records.exported.exported_document",

@@ -100,6 +100,11 @@ def stub(why: str) -> list[Piece]:
     return [Piece("stub", tag("span", "stub", cls="chip stub", title=why))] if why else []
 
 
+def remote(address: str) -> list[Piece]:
+    """Mark what a server elsewhere runs: nothing where there is no address."""
+    return [Piece("remote", tag("span", "remote", cls="chip remote", title=address))] if address else []
+
+
 def state(record: ModelRecord | ModelNow) -> Piece:
     """Show a model's state; a model that was unloaded on purpose is no failure."""
     is_known = (

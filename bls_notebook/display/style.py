@@ -37,6 +37,7 @@ font:13px/1.5 var(--jp-ui-font-family,system-ui,sans-serif);color:var(--b-fg);pa
 .bls-gpu{color:var(--b-blue);background:none;border-color:currentColor}
 .bls-simulated{border-style:dashed}
 .bls-stub{color:var(--b-amber);background:none;border:1px dashed currentColor}
+.bls-remote{color:var(--b-blue);background:none;border:1px solid currentColor}
 .bls-state{font-size:11px;letter-spacing:.04em;white-space:nowrap;color:var(--b-dim)}
 .bls-state::before{content:"";display:inline-block;width:7px;height:7px;margin-right:5px;border-radius:50%;box-sizing:border-box;border:1.5px solid currentColor}
 .bls-ready{color:var(--b-green)}

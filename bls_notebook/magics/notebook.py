@@ -39,6 +39,8 @@ class Notebook:
     """What ``%tritonrepo serve`` started last, until it is stopped."""
     endpoint: Any = None
     """What ``%tritonrepo endpoint`` started last, until it is stopped."""
+    connections: list[Any] = field(default_factory=list)
+    """What ``%tritonrepo connect`` has made, until it is disconnected."""
     debugged: Callable[[], object] = lambda: None
     """The response, or the list of them, whose first error ``%debug`` opens at."""
 

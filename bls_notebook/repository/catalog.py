@@ -14,16 +14,14 @@ import logging
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Concatenate, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from bls_notebook import pb_utils
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelLoadError, ModelNotFoundError
-from bls_notebook.engine.forked import in_own_process
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
-from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.observe.advice.known import Known, missing_model
 from bls_notebook.observe.metrics import Metrics
 from bls_notebook.observe.progress import progress
@@ -53,6 +51,7 @@ from .source.notebook_globals import undefined_name_warnings
 from .source.notebook_imports import stray_import_warnings
 from .source.place import SourcePlace
 from .statistics import server_families
+from .undivided import undivided
 
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
@@ -62,22 +61,6 @@ CONTROL_MODES: tuple[ControlMode, ...] = ("explicit", "none", "poll")
 _NOT_EXPLICIT = "explicit model load / unload is not allowed if polling is enabled"
 
 log = logging.getLogger("bls_notebook")
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def undivided(method: Callable[Concatenate[Catalog, _P], _R]) -> Callable[Concatenate[Catalog, _P], _R]:
-    """Keep Ctrl-C out of a change of a repository, but for where it runs code of a model or waits."""
-
-    @wraps(method)
-    def call(self: Catalog, /, *args: _P.args, **options: _P.kwargs) -> _R:
-        if not in_own_process(self.server):
-            self.server.serving("")  # says why not
-        with CtrlC():
-            return method(self, *args, **options)
-
-    return call
 
 
 class Catalog:
@@ -215,16 +198,25 @@ class Catalog:
         return record
 
     @undivided
-    def stand_in(self, source: ModelSource) -> ModelRecord:
-        """Serve a model of a folder by the stub that its source has; `reload` serves itself again."""
+    def stand_in(self, source: ModelSource, define: bool = False) -> ModelRecord:
+        """Serve a model by a stub, or by a server elsewhere, until `reload`; with `define`, from then on."""
         name = source.name
         with self.service.lock_of(name):
             found = signature(source.folder)
             record = self.service.load(source)
             self.service.signatures[name] = found
+            if define:
+                self._definitions[name] = source
         self.service.dependencies.asked_for(name)
         self._refresh_users(name)
         return record
+
+    def forget(self, name: str) -> None:
+        """Know no more of a model that was defined, and serves no more."""
+        source = self._definitions.pop(name, None)
+        if source is not None:
+            self.service.folder.discard(source.folder)
+        self.service.index.forget(name)
 
     @undivided
     def unload(self, name: str, unload_dependents: bool) -> None:

@@ -47,6 +47,7 @@ def model_record(model: LoadedModel, source: ModelSource, load_seconds: float | 
         outputs=_specs(spec.outputs.values()),
         warnings=source.warnings + (model.maker.warnings if model.maker else ()),
         stub="" if source.stub is None else source.stub.reason or "it is asked for",
+        remote=model.seen.remote,
     )
 
 
@@ -120,6 +121,18 @@ class Index:
     def remark(self, name: str, version: int, reason: str) -> None:
         """Note what there is to say of a version that goes on as it is."""
         self._note(replace(self._records[name][version], reason=reason))
+
+    def remote_is(self, name: str, lost: str) -> None:
+        """Note that the server of a remote model is `lost`, and why, or that it answers again."""
+        serving = self._server.serving(name)
+        for version, record in list(self._records.get(name, {}).items()):
+            if record.remote and version in serving:
+                self._note(replace(record, state="UNAVAILABLE" if lost else "READY", reason=lost))
+
+    def forget(self, name: str) -> None:
+        """Forget a model that does not serve."""
+        if not self._server.serving(name):
+            self._records.pop(name, None)
 
     def clear(self) -> None:
         """Forget all."""

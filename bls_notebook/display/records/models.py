@@ -27,7 +27,7 @@ def model_blocks(record: ModelRecord) -> Iterator[doc.Block]:
     time = parts.time(record.load_seconds)
     loaded = parts.quiet("loaded in ", time) if time.text else time
     version = parts.quiet(f"version {record.version}")
-    yield doc.Line([parts.name(record.name), version, parts.state(record), *parts.stub(record.stub), loaded])
+    yield doc.Line([parts.name(record.name), version, parts.state(record), *parts.stub(record.stub), *parts.remote(record.remote), loaded])
     if record.stub:
         yield doc.Warnings([f"its answers are made up: {record.stub}"], label="stub")
     if record.reason:
@@ -53,7 +53,8 @@ def _facts(record: ModelRecord) -> Iterator[str]:
     if record.backend:
         yield f"{record.backend} backend"
     kind = record.instance_kind.removeprefix("KIND_").upper()
-    yield count(record.instances, "instance") + (f" on {kind}" if kind in {"CPU", "GPU"} else "")
+    if not record.remote:  # the server's are its own business
+        yield count(record.instances, "instance") + (f" on {kind}" if kind in {"CPU", "GPU"} else "")
     yield f"batches of up to {record.max_batch_size}" if record.max_batch_size > 0 else "no batching"
     if record.decoupled:
         yield "decoupled: any number of responses"
@@ -76,13 +77,18 @@ def models_document(records: Sequence[ModelRecord]) -> doc.Document:
     """List models in the order given; reasons are wrapped, never cut."""
     if not records:
         return doc.Document([doc.Words(parts.quiet(_EMPTY))])
+    table = models_table("Models in the repository", records)
+    return doc.Document([table, doc.Words(parts.quiet(_summary(records)), gap=True)])
+
+
+def models_table(caption: str, records: Sequence[ModelRecord]) -> doc.Table:
+    """Give the table of models, a row each."""
     columns = [
         doc.Column("model"), doc.Column("version", "r"), doc.Column("state"), doc.Column("load time", "t"),
         doc.Column("source"), doc.Column("inputs → outputs"),
     ]  # fmt: skip
     rows = [row for record in records for row in _rows(record)]
-    table = doc.Table("Models in the repository", columns, rows, indent="", last="wrap", most=28)
-    return doc.Document([table, doc.Words(parts.quiet(_summary(records)), gap=True)])
+    return doc.Table(caption, columns, rows, indent="", last="wrap", most=28)
 
 
 def _rows(record: ModelRecord) -> Iterator[doc.Row]:
@@ -106,7 +112,7 @@ def _rows(record: ModelRecord) -> Iterator[doc.Row]:
 
 
 def _state(record: ModelRecord) -> doc.Piece:
-    state, marks = parts.state(record), parts.stub(record.stub)
+    state, marks = parts.state(record), parts.stub(record.stub) + parts.remote(record.remote)
     shown = [state, *marks]
     return doc.Piece(" ".join(p.text for p in shown), join(*(p.html for p in shown), by=" "))
 

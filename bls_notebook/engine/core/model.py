@@ -59,6 +59,8 @@ class LoadedModel:
         At least one; none for an ensemble. Passive ones among them are never handed a request.
     stub : bool
         Whether its instances answer in the place of the model's own.
+    remote : str
+        Address of the server that runs it; empty where that is this process.
     on_closed : callable, optional
         Called with the model once it has been finalized.
     """
@@ -79,6 +81,7 @@ class LoadedModel:
         directory: str,
         instances: Sequence[Instance],
         stub: bool = False,
+        remote: str = "",
     ) -> None:
         self.server = server
         self.spec = spec
@@ -117,6 +120,7 @@ class LoadedModel:
                 inputs=_tensors(spec.inputs),
                 outputs=_tensors(spec.outputs),
                 stub=stub,
+                remote=remote,
             )  # without the hash of its code
         )
         in_memory.add(self)

@@ -29,6 +29,10 @@ def _made(model: LoadedModel) -> Scheduler:
 def scheduler_for(model: LoadedModel) -> Scheduler:
     """Return a new scheduler for a model version."""
     spec = model.spec
+    if model.seen.remote:  # which does all of it where it is
+        from .forwarding import ForwardingScheduler
+
+        return ForwardingScheduler(model)
     scheduler = _made(model)
     cached = spec.response_cache and model.server.cache.size and not spec.decoupled
     return CachingScheduler(model, scheduler) if cached and spec.scheduler != "sequence" else scheduler

@@ -13,6 +13,7 @@ from bls_notebook.magics.parsing.request_line import read_line
 
 from .checking import CHECK
 from .comparing import COMPARE
+from .connecting import CONNECT
 from .exporting import EXPORT
 from .listening import ENDPOINT
 from .loading import CLEAR, LOAD, RELOAD, UNLOAD, USE
@@ -25,7 +26,7 @@ VERBS: dict[str, Verb] = {
     v.name: v
     for v in (
         *(LIST, TRY, LOAD, UNLOAD, RELOAD, CHECK, CONFIG, STATS, METRICS, DEVICES, WATCH, USE, CLEAR),
-        *(EXPORT, SERVE, COMPARE, ENDPOINT),
+        *(EXPORT, SERVE, COMPARE, CONNECT, ENDPOINT),
     )
 }
 

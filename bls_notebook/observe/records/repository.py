@@ -66,7 +66,8 @@ class ModelRecord(Record):
 
     ``state`` is READY, LOADING, UNLOADING or UNAVAILABLE; ``source`` is ``cell``, a folder, or empty.
     ``changes`` are those to the definition before, where a cell has defined it again. ``stub`` is why a stub
-    answers in its place, empty where it answers itself.
+    answers in its place, empty where it answers itself; ``remote`` the address of the server that runs it,
+    empty where that is this process.
     """
 
     name: str
@@ -85,6 +86,7 @@ class ModelRecord(Record):
     warnings: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     stub: str = ""
+    remote: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -28,7 +28,7 @@ class ModelSeen(Record):
 
     ``scheduler`` is default, dynamic_batching, sequence_batching or ensemble; ``code`` is a hash of the
     source and ``config`` one of the completed configuration: equal hashes mean the same code. A ``stub``
-    answered in its place.
+    answered in its place. ``remote`` is the address of the server that runs it, empty for this process.
     """
 
     name: str
@@ -44,6 +44,7 @@ class ModelSeen(Record):
     inputs: tuple[TensorSeen, ...] = ()
     outputs: tuple[TensorSeen, ...] = ()
     stub: bool = False
+    remote: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

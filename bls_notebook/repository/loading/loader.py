@@ -66,6 +66,10 @@ def load_versions(
     before they are loaded.
     """
     name = source.name
+    if source.remote is not None:
+        from .remote import load_remote  # first needed here
+
+        return load_remote(server, name, source.remote)
     try:
         config = read_config(source)
         if config.platform == "ensemble":

@@ -26,6 +26,7 @@ from .names import file_override_path
 from .place import SourcePlace
 
 if TYPE_CHECKING:
+    from bls_notebook.backends.remote.opening import RemoteModel
     from bls_notebook.backends.stub.how import Stub
 
 
@@ -43,6 +44,7 @@ class ModelSource:
     place: SourcePlace | None = None  # of a cell: where it was written
     calls: frozenset[str] = frozenset()  # models that its source names in requests
     stub: Stub | None = None  # what answers instead of its own backend
+    remote: RemoteModel | None = None  # the server that runs it
 
     @property
     def versions(self) -> dict[int, Path]:

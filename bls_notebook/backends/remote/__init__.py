@@ -1,0 +1,25 @@
+"""Models of a running server: a Triton, or any that speaks the KServe v2 protocol.
+
+`link.py` is the connection, `grpc_link.py` and `http_link.py` its two protocols; `instance.py` is what the
+engine has of a remote model.
+"""
+
+from __future__ import annotations
+
+from .address import TLS, Address, AddressError, address_of
+from .instance import RemoteInstance
+from .link import Exchange, Link, RemoteError
+from .opening import RemoteModel, RemoteServer
+
+__all__ = [
+    "TLS",
+    "Address",
+    "AddressError",
+    "Exchange",
+    "Link",
+    "RemoteError",
+    "RemoteInstance",
+    "RemoteModel",
+    "RemoteServer",
+    "address_of",
+]

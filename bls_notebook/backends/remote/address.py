@@ -1,0 +1,115 @@
+"""`Address`: where a server is, and how it is talked to there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+_SCHEMES = {"grpc": 8001, "grpcs": 8001, "http": 8000, "https": 443}
+_EXPECTED = "expected one such as grpc://127.0.0.1:8001, http://host:8000, grpcs:// or https:// for TLS"
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+class AddressError(ValueError):
+    """What was given is no address, or no way to talk to one; the text is one line."""
+
+
+@dataclass(frozen=True)
+class TLS:
+    """Files in PEM form; None for the system's certificates, and for none of one's own."""
+
+    root_certificates: Path | None = None
+    private_key: Path | None = None
+    certificate_chain: Path | None = None
+
+
+@dataclass(frozen=True)
+class Address:
+    """A server's address, and what goes with every request to it.
+
+    Attributes
+    ----------
+    scheme : str
+        ``grpc``, ``grpcs``, ``http`` or ``https``.
+    host : str
+    port : int
+    path : str
+        Of HTTP: what stands before ``/v2``; may be empty.
+    headers : mapping of str to str
+        Sent with every request; never shown, for there may be tokens among them.
+    tls : TLS
+    timeout : float or None
+        Seconds that one request may take; None for any time.
+    """
+
+    scheme: str
+    host: str
+    port: int
+    path: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    tls: TLS = TLS()
+    timeout: float | None = None
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether TLS is spoken."""
+        return self.scheme in ("grpcs", "https")
+
+    @property
+    def target(self) -> str:
+        """Host and port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.target}{self.path}"
+
+
+def address_of(
+    url: str, headers: Mapping[str, str] | None = None, tls: TLS | None = None, timeout: float | None = None
+) -> Address:
+    """Return the address that a URL names.
+
+    Raises
+    ------
+    AddressError
+        It names none, or what goes with it cannot be sent.
+    """
+    if not isinstance(url, str):
+        raise AddressError(f"url: got {url!r}, {_EXPECTED}")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise AddressError(f"url {url!r}: {error}; {_EXPECTED}") from error
+    if parts.scheme not in _SCHEMES or not parts.hostname or re.search(r"\s", url):
+        raise AddressError(f"url {url!r}: {_EXPECTED}")
+    path = parts.path.rstrip("/")
+    if parts.username is not None or parts.query or parts.fragment or (path and "grpc" in parts.scheme):
+        raise AddressError(
+            f"url {parts.scheme}://{parts.hostname}: it may have a host, a port and, for HTTP, a path; "
+            "give tokens and passwords as headers={'authorization': ...}"
+        )
+    if timeout is not None and (
+        isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout < 1e9
+    ):
+        raise AddressError(f"timeout: got {timeout!r}, expected seconds above 0, or None for any time")
+    for name, value in (headers or {}).items():
+        if not isinstance(name, str) or not _HEADER.fullmatch(name):
+            raise AddressError(f"headers: {name!r} is no name of a header, such as 'authorization'")
+        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+            raise AddressError(f"headers: the value of {name!r} has to be printable ASCII text")
+    if (tls is not None and tls != TLS()) and parts.scheme in ("grpc", "http"):
+        raise AddressError(f"url {url!r}: certificates were given, so use {parts.scheme}s://")
+    return Address(
+        parts.scheme,
+        parts.hostname,
+        _SCHEMES[parts.scheme] if port is None else port,
+        path,
+        dict(headers or {}),
+        tls or TLS(),
+        timeout,
+    )

@@ -1,0 +1,348 @@
+"""gRPC: a `Link` by grpcio and tritonclient's messages.
+
+A request that is waited for runs on its caller's own thread: it is sent as a stream of one answer, which
+grpcio lets another thread cancel. The others are futures, and streams have a worker thread each while they last.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import grpc
+from grpc.experimental import ChannelOptions
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from bls_notebook.pb_utils.errors import ErrorCode, TritonError
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+
+from .address import Address
+from .carried import headers_of
+from .link import ASK_SECONDS, RETRIES, Deliver, InThread, Link, RemoteError
+from .messages import read_response, read_streamed, request_bytes
+from .tensors import AnswerError
+
+_MOST = (1 << 31) - 1
+_SERVICE = "/inference.GRPCInferenceService/"
+_OPTIONS = (
+    ("grpc.max_send_message_length", _MOST),
+    ("grpc.max_receive_message_length", _MOST),
+    (ChannelOptions.SingleThreadedUnaryStream, 1),
+    ("grpc.use_local_subchannel_pool", 1),  # so that closing it closes the connection
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.min_reconnect_backoff_ms", 5000),  # how long an attempt to connect may take
+)
+_CODES = {
+    grpc.StatusCode.INTERNAL: ErrorCode.INTERNAL,
+    grpc.StatusCode.NOT_FOUND: ErrorCode.NOT_FOUND,
+    grpc.StatusCode.INVALID_ARGUMENT: ErrorCode.INVALID_ARG,
+    grpc.StatusCode.UNAVAILABLE: ErrorCode.UNAVAILABLE,
+    grpc.StatusCode.UNIMPLEMENTED: ErrorCode.UNSUPPORTED,
+    grpc.StatusCode.ALREADY_EXISTS: ErrorCode.ALREADY_EXISTS,
+    grpc.StatusCode.CANCELLED: ErrorCode.CANCELLED,
+}
+# gRPC has one code for a server that is not there and for one that says so of a model: its words tell which.
+_NOT_SENT = re.compile(
+    r"failed to connect|connections to all backends failing|name resolution|DNS |errors resolving", re.I
+)
+_LOST = re.compile(
+    r"socket closed|connection reset|goaway|stream removed|broken pipe|end of tcp stream|endpoint clos|"
+    r"transport|recvmsg|sendmsg|keepalive|ping timeout|rst_stream|http2 header with status: (502|503|504)|"
+    r"connection (aborted|timed out|refused)|too_many_pings|eof",
+    re.I,
+)
+_WHY = re.compile(r".*?(?:Failed to connect to remote host|connect): ?", re.S | re.I)
+
+
+class GrpcLink(Link):
+    """A connection over gRPC."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        options = list(_OPTIONS)
+        if address.host in ("127.0.0.1", "localhost", "::1"):
+            options.append(("grpc.enable_http_proxy", 0))
+        if address.encrypted:
+            tls = address.tls
+            files = (tls.root_certificates, tls.private_key, tls.certificate_chain)
+            credentials = grpc.ssl_channel_credentials(*(f and f.read_bytes() for f in files))
+            self._channel = grpc.secure_channel(address.target, credentials, options)
+        else:
+            self._channel = grpc.insecure_channel(address.target, options)
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        # Without serializers: bytes go through as they are.
+        self.infer = self._channel.unary_stream(_SERVICE + "ModelInfer")
+        self.infer_later = self._channel.unary_unary(_SERVICE + "ModelInfer")
+        self.stream = self._channel.unary_stream(_SERVICE + "ModelStreamInfer")
+        self.metadata_of_all = tuple((name.lower(), value) for name, value in address.headers.items())
+
+    def exchange(self, name: str, version: str, request: InferenceRequest, all_outputs: bool) -> GrpcExchange:
+        """Return a request to a model, ready to be sent."""
+        body = request_bytes(name, version, request, all_outputs, {})
+        return GrpcExchange(self, body, self._metadata(request))
+
+    def streamed(self, name: str, version: str, request: InferenceRequest, all_outputs: bool) -> GrpcStream:
+        """Return a request to a decoupled model, ready to be sent."""
+        more = {"triton_enable_empty_final_response": True}
+        body = request_bytes(name, version, request, all_outputs, more)
+        # Without `triton_grpc_error`, of which a server (2.51) has died: so errors have no code, but their text.
+        return GrpcStream(self, body, self._metadata(request))
+
+    def _metadata(self, request: InferenceRequest) -> tuple[tuple[str, str], ...]:
+        own = headers_of(request._options)
+        return (*self.metadata_of_all, *own.items()) if own else self.metadata_of_all
+
+    # -- asking --------------------------------------------------------------------------------------
+
+    def live(self, seconds: float) -> None:
+        """Return if the server answers within so many seconds, else raise RemoteError."""
+        try:
+            self._ask(self._stub.ServerLive, service_pb2.ServerLiveRequest(), seconds)
+        except RemoteError as error:
+            if error.lost:
+                raise
+
+    def ready(self, name: str, version: str, seconds: float) -> bool:
+        """Whether a model says that it can serve."""
+        request = service_pb2.ModelReadyRequest(name=name, version=version)
+        return bool(self._ask(self._stub.ModelReady, request, seconds).ready)
+
+    def describe(self) -> None:
+        """Ask the server what it is."""
+        said = self._ask(self._stub.ServerMetadata, service_pb2.ServerMetadataRequest())
+        self.server = " ".join(filter(None, (said.name, said.version)))
+        self.extensions = frozenset(said.extensions)
+
+    def index(self) -> list[tuple[str, str, str]]:
+        """Return name, version and state of each model."""
+        said = self._ask(self._stub.RepositoryIndex, service_pb2.RepositoryIndexRequest())
+        return [(model.name, model.version, model.state) for model in said.models]
+
+    def metadata(self, name: str, version: str) -> dict[str, Any]:
+        """Return a model's metadata."""
+        said = self._ask(self._stub.ModelMetadata, service_pb2.ModelMetadataRequest(name=name, version=version))
+
+        def tensors(found: Any) -> list[dict[str, Any]]:
+            return [{"name": t.name, "datatype": t.datatype, "shape": list(t.shape)} for t in found]
+
+        versions, inputs, outputs = list(said.versions), tensors(said.inputs), tensors(said.outputs)
+        return {"versions": versions, "platform": said.platform, "inputs": inputs, "outputs": outputs}
+
+    def config(self, name: str, version: str) -> bytes | Mapping[str, Any] | None:
+        """Return a model's configuration, serialized; None where the server has none to give."""
+        try:
+            said = self._ask(self._stub.ModelConfig, service_pb2.ModelConfigRequest(name=name, version=version))
+        except RemoteError as error:
+            if error.code is ErrorCode.UNSUPPORTED:
+                return None
+            raise
+        serialized: bytes = said.config.SerializeToString()
+        return serialized
+
+    def statistics(self, name: str, version: str, seconds: float) -> dict[str, Any]:
+        """Return a model's statistics, as Triton's JSON has them."""
+        from google.protobuf.json_format import MessageToDict
+
+        request = service_pb2.ModelStatisticsRequest(name=name, version=version)
+        said = self._ask(self._stub.ModelStatistics, request, seconds)
+        names = {"preserving_proto_field_name": True}
+        return _with_numbers(MessageToDict(said, always_print_fields_with_no_presence=True, **names))
+
+    def _ask(self, method: Callable[..., Any], request: Any, seconds: float = ASK_SECONDS) -> Any:
+        for pause in (*RETRIES, None):
+            try:
+                return method(request, timeout=seconds, metadata=self.metadata_of_all)
+            except grpc.RpcError as error:
+                problem = self.error_of(error, asked=seconds)
+                if pause is None or problem.sent:
+                    raise problem from error
+                time.sleep(pause)
+            except ValueError as error:  # the channel is closed
+                raise self.unanswered(str(error), False) from error
+        raise AssertionError
+
+    def _hang_up(self) -> None:
+        self._channel.close()
+
+    def error_of(self, error: Any, lost: str = "", asked: float = 0.0) -> RemoteError:
+        """Return what went wrong with a request; `lost` is why it was given up, if it was."""
+        code, details = error.code(), str(error.details() or "")
+        if code is grpc.StatusCode.CANCELLED and (lost or "cancelled by" in details.lower() or self.closed):
+            return self.cancelled(lost)
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return self.unanswered(f"no answer within {asked:g} s", True) if asked else self.timed_out()
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL):
+            not_sent = _NOT_SENT.search(details) is not None and code is grpc.StatusCode.UNAVAILABLE
+            if not_sent or _LOST.search(details):
+                why = _WHY.sub("", details).strip() or details
+                return self.unanswered(why.split("\n")[0][:200], not not_sent)
+        return RemoteError(details or f"the server answered {code.name}", _CODES.get(code, ErrorCode.UNKNOWN))
+
+
+class GrpcExchange:
+    """A request that has one answer."""
+
+    def __init__(self, link: GrpcLink, body: bytes, metadata: tuple[tuple[str, str], ...]) -> None:
+        self._link = link
+        self._body = body
+        self._metadata = metadata
+        self._call: Any = None
+        self._cancelled = False
+        self._lost = ""
+        self._attempt = 0
+
+    def cancel(self, lost: str = "") -> None:
+        """Give up."""
+        self._lost = lost
+        self._cancelled = True
+        call = self._call
+        if call is not None:
+            call.cancel()
+
+    def run(self) -> InferenceResponse:
+        """Send it, and wait for the answer on this thread."""
+        link = self._link
+        link.begun(self)
+        try:
+            while True:
+                try:
+                    return self._sent_and_read()
+                except grpc.RpcError as error:
+                    problem = link.error_of(error, self._lost)
+                    if not self._again(problem):
+                        return link.failed(problem)
+                time.sleep(RETRIES[self._attempt - 1])
+        except ValueError as error:  # the channel is closed, or the answer is none
+            return link.failed(_refused(link, error))
+        except BaseException:
+            self.cancel()
+            raise
+        finally:
+            link.over(self)
+
+    def _sent_and_read(self) -> InferenceResponse:
+        self._call = call = self._send(self._link.infer)
+        if self._cancelled:
+            call.cancel()
+        data = next(call)
+        next(call, None)  # what it ends with: one that is dropped before counts as cancelled at the server
+        return read_response(data)[0]
+
+    def _send(self, method: Any) -> Any:
+        return method(self._body, timeout=self._link.address.timeout, metadata=self._metadata)
+
+    def _again(self, problem: RemoteError) -> bool:
+        """Whether to try again: it could not be sent."""
+        self._attempt += 1
+        return bool(problem.lost) and not problem.sent and not self._cancelled and self._attempt <= len(RETRIES)
+
+    def start(self, deliver: Deliver, in_thread: InThread) -> None:
+        """Send it; its answer comes on gRPC's own thread."""
+        link = self._link
+        link.begun(self)
+
+        def done(call: Any) -> None:
+            try:
+                if call.cancelled():
+                    response = link.failed(link.cancelled(self._lost))
+                elif call.exception() is not None:
+                    problem = link.error_of(call, self._lost)
+                    if self._again(problem):
+                        in_thread(again)
+                        return
+                    response = link.failed(problem)
+                else:
+                    response = read_response(call.result())[0]
+            except AnswerError as error:
+                response = link.failed(_refused(link, error))
+            self._call = None
+            link.over(self)
+            deliver(response, True)
+
+        def again() -> None:
+            time.sleep(RETRIES[self._attempt - 1])
+            send()
+
+        def send() -> None:
+            try:
+                self._call = call = self._send(link.infer_later.future)
+            except ValueError as error:
+                link.over(self)
+                deliver(link.failed(_refused(link, error)), True)
+                return
+            if self._cancelled:
+                call.cancel()
+            call.add_done_callback(done)
+
+        send()
+
+
+class GrpcStream(GrpcExchange):
+    """A request to a decoupled model: any number of answers."""
+
+    def run(self) -> InferenceResponse:
+        """Never called: who sends one reads a stream."""
+        raise NotImplementedError
+
+    def start(self, deliver: Deliver, in_thread: InThread) -> None:
+        """Send it; its answers come on a worker thread."""
+        self._link.begun(self)
+        in_thread(lambda: self._read(deliver))
+
+    def _read(self, deliver: Deliver) -> None:
+        link = self._link
+        ended = False
+        try:
+            while not ended:
+                try:
+                    self._call = call = self._send(link.stream)
+                    if self._cancelled:
+                        call.cancel()
+                    for data in call:
+                        response, final, _, error = read_streamed(data)
+                        if error:
+                            response = InferenceResponse([], TritonError(error))
+                        deliver(response, final)
+                        ended = ended or final
+                    break
+                except grpc.RpcError as error:
+                    problem = link.error_of(error, self._lost)
+                    if ended or not self._again(problem):
+                        raise problem from error
+                time.sleep(RETRIES[self._attempt - 1])
+            if not ended:  # a server that has no word for the last one
+                deliver(InferenceResponse([]), True)
+        except RemoteError as problem:
+            if not ended:
+                deliver(link.failed(problem), True)
+        except ValueError as error:
+            if not ended:
+                deliver(link.failed(_refused(link, error)), True)
+        finally:
+            call = self._call
+            if call is not None:
+                call.cancel()  # where it ended early; over, it does nothing
+            self._call = None
+            link.over(self)
+
+
+def _refused(link: Link, error: ValueError) -> RemoteError:
+    if isinstance(error, AnswerError):
+        return RemoteError(f"{link.address}: {error}", ErrorCode.INTERNAL)
+    return link.unanswered(str(error), False)
+
+
+def _with_numbers(value: Any) -> Any:
+    """JSON as Triton's HTTP endpoint has it: protobuf's writes whole numbers of 64 bits as text."""
+    if isinstance(value, dict):
+        return {k: v if k in ("name", "version") else _with_numbers(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_with_numbers(each) for each in value]
+    return int(value) if isinstance(value, str) and value.isdigit() else value
+
+
+GrpcLink.waits = (GrpcLink._ask, GrpcExchange._sent_and_read)

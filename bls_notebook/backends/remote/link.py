@@ -1,0 +1,276 @@
+"""`Link`: the connection to one server, over which many requests are under way at a time.
+
+Guarantees: an error of the server keeps its text and code; a server that is lost is one clear error, for what
+is under way too, and is there again by itself once it answers: nothing has to be connected anew. A server that
+neither answers nor closes the connection (it was stopped, or the network drops everything) counts as lost
+`PATIENCE` seconds later at most. Nothing is sent twice that the server may have begun. A link that is closed
+leaves no thread and no connection.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol
+
+from bls_notebook.pb_utils.errors import ErrorCode, TritonError
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+
+from .address import Address
+
+ASK_SECONDS = 10.0  # for what is not inference
+PROBE_SECONDS = 5.0  # between looks at a server that has requests under way, and for its answer
+SEEK_SECONDS = 0.5  # between looks at a server that is lost
+PATIENCE = 3 * PROBE_SECONDS
+RETRIES = (0.05, 0.2)  # seconds before a request that could not even be sent is tried again
+
+Deliver = Callable[[InferenceResponse, bool], None]
+InThread = Callable[[Callable[[], None]], None]
+
+
+class RemoteError(Exception):
+    """A server's answer that is an error, or none at all.
+
+    Attributes
+    ----------
+    code : ErrorCode
+    lost : str
+        Where there was no answer: why, in words that may be shown; else empty.
+    sent : bool
+        Whether the server may have begun with the request.
+    """
+
+    def __init__(self, message: str, code: ErrorCode, lost: str = "", sent: bool = True) -> None:
+        super().__init__(message)
+        self.code = code
+        self.lost = lost
+        self.sent = sent
+
+
+class Exchange(Protocol):
+    """One request to a server, and its answers; `run` or `start` is called, once."""
+
+    def run(self) -> InferenceResponse:
+        """Send it, and wait for the answer on this thread; `cancel` ends that, and so does Ctrl-C."""
+
+    def start(self, deliver: Deliver, in_thread: InThread) -> None:
+        """Send it; `deliver` is called with each response, on any thread, the last with True."""
+
+    def cancel(self, lost: str = "") -> None:
+        """Give up: what waits for it ends soon. Where the server is `lost`, that is why."""
+
+
+class Link:
+    """What connections over gRPC and HTTP have in common.
+
+    Parameters
+    ----------
+    address : Address
+    """
+
+    waits: ClassVar[tuple[Callable[..., Any], ...]] = ()  # functions in which Ctrl-C may strike
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.server = ""  # name and version, as it says
+        self.extensions: frozenset[str] = frozenset()
+        self.lost = ""  # why it does not answer, while it does not
+        self.closed = False
+        self.when_changed: Callable[[], None] | None = None  # called when it was lost, and when it is back
+        self._users = 0
+        self._under_way: dict[Exchange, float] = {}  # and since when
+        self._lock = threading.Lock()
+        self._news = threading.Event()  # wakes the watcher
+        self._idle = True  # the watcher has nothing to watch, or there is none yet
+        self._watcher: threading.Thread | None = None
+        weakref.finalize(self, self._news.set)
+
+    # -- what a protocol does --------------------------------------------------------------------------
+
+    def exchange(self, name: str, version: str, request: InferenceRequest, all_outputs: bool) -> Exchange:
+        """Return a request to a model, ready to be sent; ValueError where it cannot be."""
+        raise NotImplementedError
+
+    def live(self, seconds: float) -> None:
+        """Return if the server answers within so many seconds, else raise RemoteError."""
+        raise NotImplementedError
+
+    def ready(self, name: str, version: str, seconds: float) -> bool:
+        """Whether a model says that it can serve."""
+        raise NotImplementedError
+
+    def describe(self) -> None:
+        """Ask the server what it is: sets `server` and `extensions`."""
+        raise NotImplementedError
+
+    def index(self) -> list[tuple[str, str, str]]:
+        """Return name, version and state of each model; RemoteError where it has no such list."""
+        raise NotImplementedError
+
+    def metadata(self, name: str, version: str) -> dict[str, Any]:
+        """Return a model's metadata, as the KServe v2 protocol's JSON has it."""
+        raise NotImplementedError
+
+    def config(self, name: str, version: str) -> bytes | Mapping[str, Any] | None:
+        """Return a model's configuration: a serialized ModelConfig, or its JSON; None where it has none."""
+        raise NotImplementedError
+
+    def statistics(self, name: str, version: str, seconds: float) -> dict[str, Any]:
+        """Return a model's statistics, as Triton's JSON has them."""
+        raise NotImplementedError
+
+    def _hang_up(self) -> None:
+        """Close what is open."""
+
+    # -- its life ------------------------------------------------------------------------------------
+
+    def take(self) -> None:
+        """Somebody more uses it."""
+        with self._lock:
+            self._users += 1
+
+    def release(self) -> None:
+        """Somebody uses it no more; the last one closes it."""
+        with self._lock:
+            self._users -= 1
+            last = self._users <= 0
+        if last:
+            self.close()
+
+    def close(self) -> None:
+        """Give up what is under way, and close the connection; nothing happens the second time."""
+        with self._lock:
+            if self.closed:
+                return
+            self.closed = True
+            left = list(self._under_way.copy())
+        self._news.set()
+        for exchange in left:
+            exchange.cancel()
+        self._hang_up()
+
+    def begun(self, exchange: Exchange) -> None:
+        """A request is being sent."""
+        self._under_way[exchange] = time.monotonic()
+        if self._idle:
+            self._watch()
+
+    def over(self, exchange: Exchange) -> None:
+        """A request is under way no more."""
+        self._under_way.pop(exchange, None)
+
+    def failed(self, error: RemoteError) -> InferenceResponse:
+        """Return the response of a request that failed, and take note where the server is lost."""
+        if error.lost and error.code is not ErrorCode.CANCELLED and not self.closed:
+            self._note(error.lost)
+        return InferenceResponse([], TritonError(str(error), error.code))
+
+    def cancelled(self, lost: str) -> RemoteError:
+        """Return the error of a request that was given up, because the server is `lost` or by who sent it."""
+        if lost or self.closed:
+            return self.unanswered(lost, True)
+        return RemoteError("the request was cancelled", ErrorCode.CANCELLED)
+
+    def timed_out(self) -> RemoteError:
+        """Return the error of a request that took too long."""
+        return RemoteError(
+            f"{self.address}: no answer within {self.address.timeout:g} s, the timeout= of bls.connect; "
+            "the server may still be at it",
+            ErrorCode.UNAVAILABLE,
+        )
+
+    def unanswered(self, why: str, sent: bool) -> RemoteError:
+        """Return the error of a request that the server did not answer."""
+        if self.closed:
+            return RemoteError(
+                f"the connection to {self.address} was closed before the request was answered",
+                ErrorCode.CANCELLED,
+                sent=sent,
+            )
+        what = (
+            "the connection was lost while the request was under way, which the server may have begun"
+            if sent
+            else "the server does not answer"
+        )
+        return RemoteError(
+            f"{self.address}: {what} ({why}). Look after the server there; its models are back here by "
+            "themselves when it answers",
+            ErrorCode.UNAVAILABLE,
+            why,
+            sent,
+        )
+
+    # -- watching ------------------------------------------------------------------------------------
+
+    def _note(self, lost: str) -> None:
+        with self._lock:
+            changed = bool(lost) is not bool(self.lost)
+            self.lost = lost
+        if changed and self.when_changed is not None:
+            self.when_changed()
+        if lost:
+            self._watch()
+
+    def _watch(self) -> None:
+        with self._lock:
+            if self.closed:
+                return
+            self._idle = False
+            self._news.set()
+            if self._watcher is None:
+                self._watcher = threading.Thread(
+                    target=_watch, args=(weakref.ref(self), self._news), name="bls-remote", daemon=True
+                )
+                self._watcher.start()
+
+    def _look(self, silent: list[float]) -> float | None:
+        """Look whether the server answers; how long to wait until the next look, None for until there is news.
+
+        `silent` has the moments of the looks in a row that had no answer.
+        """
+        if self.lost:
+            try:
+                self.live(PROBE_SECONDS)
+            except RemoteError:
+                return SEEK_SECONDS
+            silent.clear()
+            self._note("")
+            return PROBE_SECONDS
+        with self._lock:
+            oldest = min(self._under_way.copy().values(), default=None)
+            if oldest is None:
+                silent.clear()
+                self._idle = True
+                return None
+        if time.monotonic() - oldest < PROBE_SECONDS:
+            return PROBE_SECONDS
+        try:
+            self.live(PROBE_SECONDS)
+            silent.clear()
+        except RemoteError as error:
+            if not error.lost or self.closed:
+                return PROBE_SECONDS
+            silent.append(time.monotonic())
+            if len(silent) > 1:
+                why = f"no answer for {PATIENCE:g} s"
+                self._note(why)
+                for exchange in self._under_way.copy():
+                    exchange.cancel(why)
+                return SEEK_SECONDS
+        return PROBE_SECONDS
+
+
+def _watch(reference: weakref.ref[Link], news: threading.Event) -> None:
+    """Look after a link, while there is one."""
+    silent: list[float] = []
+    while True:
+        news.clear()
+        link = reference()
+        if link is None or link.closed:
+            return
+        pause = link._look(silent)
+        del link
+        news.wait(pause)

@@ -1,0 +1,84 @@
+"""`RemoteServer`: a server that models are at; its link is opened when it is needed, and again after its end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bls_notebook.backends.errors import BackendError
+
+from .address import Address
+from .link import Link
+
+_EXTRA = "pip install 'bls_notebook[network]'"
+
+
+def open_link(address: Address) -> Link:
+    """Return a link, of which nothing is sent yet; the libraries are imported when the first is opened.
+
+    Raises
+    ------
+    BackendError
+        grpcio is not installed; or a certificate cannot be read.
+    """
+    try:
+        if address.scheme in ("http", "https"):
+            from .http_link import HttpLink
+
+            return HttpLink(address)
+        try:
+            from .grpc_link import GrpcLink
+        except ModuleNotFoundError as error:
+            raise BackendError(
+                f"{address}: gRPC needs grpcio, which is not there ({error}); {_EXTRA}"
+            ) from error
+        return GrpcLink(address)
+    except (OSError, ValueError) as error:  # of files of TLS
+        raise BackendError(f"{address}: {error}") from error
+
+
+class RemoteServer:
+    """A server that models are at.
+
+    Parameters
+    ----------
+    address : Address
+    when_changed : callable, optional
+        Called, on a thread of the link's, when the server was lost, and when it answers again.
+    """
+
+    def __init__(self, address: Address, when_changed: Callable[[], None] | None = None) -> None:
+        self.address = address
+        self.when_changed = when_changed
+        self._lock = threading.Lock()
+        self._link: Link | None = None
+
+    @property
+    def lost(self) -> str:
+        """Why the server does not answer, while it does not."""
+        link = self._link
+        return "" if link is None else link.lost
+
+    @property
+    def connected(self) -> bool:
+        """Whether anybody uses the link."""
+        link = self._link
+        return link is not None and not link.closed
+
+    def take(self) -> Link:
+        """Return the link, to be released by who takes it; BackendError where it cannot be opened."""
+        with self._lock:
+            if self._link is None or self._link.closed:
+                self._link = open_link(self.address)
+                self._link.when_changed = self.when_changed
+            self._link.take()
+            return self._link
+
+
+@dataclass(frozen=True)
+class RemoteModel:
+    """Where a model is: the server, and its name there."""
+
+    server: RemoteServer
+    name: str

@@ -1,0 +1,202 @@
+"""The scheduler of models that a server elsewhere runs: hands every request on at once.
+
+Guarantees: any number of requests is under way; one that is waited for is sent and received on its caller's
+thread, the others keep none of the kernel's; requests of one sequence are sent one after the other, in the order
+in which they came; every request that was accepted is answered; whoever gives up a request ends it here at once,
+and at the server where the protocol can. Once closed, no request is accepted, and `on_drained` is called when
+the last one has been answered.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
+from time import perf_counter_ns
+
+from bls_notebook.backends.remote.link import Exchange
+from bls_notebook.engine.core.execution import Execution
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.statistics import FOLD_AT
+from bls_notebook.engine.failures import cancelled_response, error_response
+from bls_notebook.engine.messages import running
+from bls_notebook.engine.tensors.inbound import rows_of
+from bls_notebook.engine.tensors.outputs import answer
+from bls_notebook.engine.ticket import Ticket
+from bls_notebook.engine.waiting.stack_room import need_room
+from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.engine.waiting.waiting import first_response
+from bls_notebook.engine.warnings import with_warnings
+from bls_notebook.observe import recording
+from bls_notebook.pb_utils.errors import ErrorCode
+from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.response import InferenceResponse
+
+from .lifecycle import Lifecycle
+
+
+class _Sent:
+    """A request that is under way."""
+
+    __slots__ = ("exchange", "rows", "started")
+
+    def __init__(self, exchange: Exchange, rows: int) -> None:
+        self.exchange = exchange
+        self.rows = rows
+        self.started = perf_counter_ns()
+
+
+class ForwardingScheduler(Lifecycle):
+    """Scheduler of one version of a remote model."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        super().__init__(model)
+        self._idle = list(model.instances)
+        self._queue: set[Ticket] = set()  # those that wait for one before them in their sequence
+        self._sequences: dict[int | str, deque[Ticket]] = {}  # who waits, by the sequences under way
+        self._under_way: dict[Ticket, _Sent] = {}
+        self._in_sequence: dict[Ticket, int | str] = {}
+        self._send = model.instances[0].backend.send  # type: ignore[attr-defined]
+        self._batching = model.spec.max_batch_size > 0
+
+    # -- serving -------------------------------------------------------------------------------------
+
+    def call_queued(self, parent: Execution, ticket: Ticket) -> InferenceResponse:
+        """Serve a request, on this thread where nothing keeps it from being sent."""
+        need_room()
+        parent.note_blocking(self._model.name)
+        parent.adopt(ticket)
+        if self._accepted(ticket):
+            sent = self._prepared(ticket)
+            if sent is not None:
+                try:
+                    response = sent.exchange.run()
+                except BaseException:
+                    ticket.interrupt()
+                    raise
+                self._answered(ticket, response, True)
+        return first_response(ticket)
+
+    def submit(self, ticket: Ticket) -> None:
+        """Serve a request in the background."""
+        need_room()
+        if self._accepted(ticket):
+            self._start(ticket)
+
+    def _accepted(self, ticket: Ticket) -> bool:
+        """Whether a request is to be sent now; it waits, or goes elsewhere, where not."""
+        request = ticket.request
+        sequence = 0 if request is None else request._options.correlation_id
+        with self._lock:
+            closed = self._closed
+            if not closed and sequence:
+                line = self._sequences.get(sequence)
+                self._in_sequence[ticket] = sequence
+                if line is not None:
+                    line.append(ticket)
+                    ticket.queued = True
+                    self._queue.add(ticket)
+                    return False
+                self._sequences[sequence] = deque()
+            if not closed:
+                self._open.add(ticket)
+        if closed:
+            ticket.pass_on()
+        return not closed
+
+    def _prepared(self, ticket: Ticket) -> _Sent | None:
+        """A request, ready to be sent; None where it has been answered."""
+        request, ticket.request = ticket.request, None
+        if request is None or ticket.cancelled:
+            ticket.finish(cancelled_response(self._model.name))
+            return None
+        try:
+            sent = self._under_way[ticket] = _Sent(self._send(request), self._rows(request))
+        except (ValueError, MemoryError) as error:
+            problem = running(self._model.name, str(error))
+            ticket.finish(error_response(problem, ErrorCode.UNSUPPORTED))
+            return None
+        log = recording.active
+        if log is not None and ticket.span:
+            log.place(ticket.span, self._model.instances[0].place, sent.rows, sent.started)
+        if ticket.cancelled:  # meanwhile, by somebody who did not see it yet
+            sent.exchange.cancel()
+        return sent
+
+    def _rows(self, request: InferenceRequest) -> int:
+        return rows_of(request) if self._batching else 1
+
+    def _start(self, ticket: Ticket) -> None:
+        sent = self._prepared(ticket)
+        if sent is not None:
+            sent.exchange.start(partial(self._answered, ticket), start_in_thread)
+
+    def _answered(self, ticket: Ticket, response: InferenceResponse, final: bool) -> None:
+        """Give an answer that came from the server."""
+        model, sent = self._model, self._under_way.get(ticket)
+        box = [response]
+        failed = response._error is not None
+        del response
+        received = perf_counter_ns()
+        name = model.instances[0].name
+        out = answer(box, 0, ticket.requested, True, model.outputs, name, ticket.track)
+        if out._warnings:
+            out = with_warnings(out, model, None, ticket.parent)
+        if final and sent is not None:
+            self._note_times(ticket, sent, received, failed)
+        if model.decoupled and not ticket.done:
+            ticket._sent += 1
+        ticket.finish(out, final)
+
+    def _note_times(self, ticket: Ticket, sent: _Sent, received: int, failed: bool) -> None:
+        statistics, ended = self._model.statistics, perf_counter_ns()
+        if failed:
+            statistics.execution(sent.rows, 0, received - sent.started, 0)
+            statistics.failed(ended - ticket.arrived)
+        else:
+            times = (ticket.arrived, ticket.queued_at, sent.started, received, ended)
+            statistics.alone.append((sent.rows, *times))
+            if len(statistics.alone) >= FOLD_AT:
+                statistics.fold()
+        log = recording.active
+        if log is not None and ticket.span:
+            log.ran.extend((ticket.span, received, sent.started))  # others went over it meanwhile
+
+    # -- the end of a request ------------------------------------------------------------------------
+
+    def withdraw(self, ticket: Ticket) -> bool:
+        """Take a request out of its sequence's line; one that is under way is given up."""
+        if super().withdraw(ticket):
+            return True
+        sent = self._under_way.get(ticket)
+        if sent is not None:
+            sent.exchange.cancel()
+        return False
+
+    def _remove(self, ticket: Ticket) -> None:
+        line = self._sequences.get(self._in_sequence.pop(ticket, 0))
+        if line is not None and ticket in line:
+            line.remove(ticket)
+
+    def settled(self, ticket: Ticket) -> Callable[[], None] | None:
+        """Count a ticket as answered; the next of its sequence follows."""
+        following: Ticket | None = None
+        with self._lock:
+            self._under_way.pop(ticket, None)
+            sequence = self._in_sequence.pop(ticket, 0)
+            line = self._sequences.get(sequence) if ticket in self._open else None
+            self._open.discard(ticket)
+            if line:
+                following = line.popleft()
+                following.queued = False
+                self._queue.discard(following)
+                self._open.add(following)
+            elif line is not None:
+                del self._sequences[sequence]
+        if self._watch:
+            self._tell()
+        return None if following is None else partial(self._start, following)
+
+    def _look(self) -> None:
+        """Nothing to do: no instance waits for work."""
