@@ -1,8 +1,8 @@
 """`connect`: models of a running server, as models of a repository here.
 
 Guarantees: connecting changes nothing where it fails; a server that is lost says so wherever its models are
-shown, and they are here again by themselves, as they are there then, once it answers; nothing of a connection is
-left when it is closed, or when its repository is.
+shown, and they are here again by themselves, as they are there then, once it answers; nothing of a connection
+is left when it is closed, or when its repository is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from bls_notebook.engine.errors import BLSError, ModelLoadError
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.observe.progress import progress, stepped
-from bls_notebook.pb_utils.errors import ErrorCode
 
 from .current import current_repository
 from .loading.remote import taken
@@ -170,8 +169,8 @@ def connect(
     Parameters
     ----------
     url : str
-        ``grpc://HOST:PORT`` or ``http://HOST:PORT``; ``grpcs://`` or ``https://`` for TLS. Without a port it is
-        8001 for gRPC, 8000 for HTTP and 443 for HTTPS.
+        ``grpc://HOST:PORT`` or ``http://HOST:PORT``; ``grpcs://`` or ``https://`` for TLS. Without a port it
+        is 8001 for gRPC, 8000 for HTTP and 443 for HTTPS.
     *models : str
         Their names there; by default all that are ready there.
     repo : ModelRepository, optional
@@ -183,8 +182,8 @@ def connect(
     headers : mapping of str to str, optional
         Sent with every request, such as ``{"authorization": "Bearer ..."}``. They are shown nowhere.
     timeout : float, optional
-        Seconds that one request may take. Without it there is no limit: Ctrl-C ends the wait, and a server that
-        does not answer any more is noticed.
+        Seconds that one request may take. Without it there is no limit: Ctrl-C ends the wait, and a server
+        that does not answer any more is noticed.
     root_certificates, private_key, certificate_chain : path, optional
         Files in PEM form, for TLS; without them, what the system trusts.
 
@@ -231,8 +230,7 @@ def _look(
         connection.server = link.server
         found = tuple(dict.fromkeys(wanted)) or _ready_there(link, connection.address)
     except RemoteError as error:
-        where = "" if error.lost else f"{link.address}: "
-        raise BLSError(f"connect: {where}{error}") from error
+        raise BLSError(f"connect: {link.address}: {_no_answer(error, link.address)}") from error
     unknown = [name for name in names if name not in found]
     if unknown:
         raise BLSError(f"connect: names: {unknown[0]!r} is none of the models there: {', '.join(found)}")
@@ -244,11 +242,21 @@ def _look(
         connection.models[here] = there
 
 
+def _no_answer(error: RemoteError, address: Address) -> str:
+    if not error.lost:
+        return str(error)
+    kind, other = ("HTTP", "gRPC") if address.scheme.startswith("http") else ("gRPC", "HTTP")
+    return (
+        f"no answer ({error.lost}); is a server running there, and is {address.port} its port for {kind}, "
+        f"not {other}? (Triton's are 8000 for HTTP and 8001 for gRPC)"
+    )
+
+
 def _ready_there(link: Link, address: Address) -> tuple[str, ...]:
     try:
         index = link.index()
     except RemoteError as error:
-        if error.lost or error.code is not ErrorCode.UNSUPPORTED and "repository" not in str(error).lower():
+        if error.lost:
             raise
         raise BLSError(f"connect: {address}: {_NONE.format(url=str(address))}") from error
     found = tuple(dict.fromkeys(name for name, _, state in index if state == "READY"))
@@ -296,7 +304,7 @@ def _refuse_taken(connection: Connection, repository: ModelRepository) -> None:
         first, address = taken[0], connection.address
         raise ModelLoadError(
             f"connect: {', '.join(dict.fromkeys(taken))}: a model here has this name already; take another "
-            f"name here: bls.connect({str(address)!r}, names={{{first!r}: 'there_{first}'}}) or prefix='there_' "
-            f"(%tritonrepo connect {address} --prefix there_)",
+            f"name here: bls.connect({str(address)!r}, names={{{first!r}: 'there_{first}'}}) or "
+            f"prefix='there_' (%tritonrepo connect {address} --prefix there_)",
             first,
         )

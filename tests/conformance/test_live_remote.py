@@ -74,7 +74,9 @@ def test_sequences_keep_their_order(far: Sides) -> None:
 
 def said(responses: Any) -> list[str]:
     return [
-        r.error.message() if r.error is not None else "".join(r["TEXT"].as_numpy()[0].decode() if len(r) else "")
+        r.error.message()
+        if r.error is not None
+        else "".join(r["TEXT"].as_numpy()[0].decode() if len(r) else "")
         for r in responses
     ]
 

@@ -30,6 +30,7 @@ from bls_notebook.observe.records.repository import (
 )
 from bls_notebook.observe.records.seen import Maker
 from bls_notebook.observe.records.shipping.certificate import Certificate, Package, Unequal
+from bls_notebook.observe.records.shipping.connected import ConnectionRecord
 from bls_notebook.observe.records.shipping.endpoint import EndpointModel, EndpointRecord
 from bls_notebook.observe.records.shipping.exported import Exported, ExportedModel
 from bls_notebook.observe.records.shipping.served import ServedModel, ServerRecord
@@ -308,6 +309,7 @@ def hostile() -> list[Any]:
     answers = (ResponseKept((kept,), final=False), ResponseKept((kept,), h, h, h))
     asked = RequestKept(1, h, inputs=(kept,), correlation_id=h, parameters=h, responses=answers)
     views = [
+        ConnectionRecord(h, "LOST", h, h, (model(name=h, remote=h, source=h),), ((h, h),), (h,)),
         recorded(name=h, source=h, requests=(asked, replace(asked, id=2, parent=1))),
         ServerRecord("READY", h, h, h, h, h, (ServedModel(h, (1,), h, h, h, (h,)),) * 2, h, (h,), 1.0, (h,)),
         EndpointRecord("READY", h, h, h, (EndpointModel(h, 1, h, h),), 2),

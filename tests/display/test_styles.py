@@ -22,6 +22,7 @@ from bls_notebook.observe.records.inspection import ResponseView
 from bls_notebook.observe.records.metrics import MetricRecord
 from bls_notebook.observe.records.profiles.session import Session, SideBySide
 from bls_notebook.observe.records.repository import MessageRecord
+from bls_notebook.observe.records.shipping.connected import ConnectionRecord
 from bls_notebook.observe.records.shipping.endpoint import EndpointModel, EndpointRecord
 from bls_notebook.observe.records.shipping.exported import Exported, ExportedModel
 from bls_notebook.observe.records.shipping.served import ServedModel, ServerRecord
@@ -78,6 +79,7 @@ ONE: list[Any] = [
     response(stubs=("resize",)), tried(models=(TriedModel("a"),) * 12 + tried().models),
     certificate(), certificate(unequal=(), generated=0),
     tried(requests=("%bls a",) * 5), Exported("ship", (ExportedModel("a"),), ("b==1",), ("c",), 1),
+    *(ConnectionRecord("a", s, "t", "r", (model(remote="a"),), (("a", "b"),)) for s in ("CONNECTED", "LOST")),
     *(EndpointRecord(s, models=(EndpointModel("a", state=s),)) for s in ("READY", "CLOSED")),
     *(ServerRecord(s, models=(ServedModel("a", state=s),), log=("l",)) for s in ("READY", "ENDED")),
     DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),

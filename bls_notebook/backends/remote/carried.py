@@ -32,7 +32,7 @@ def parameters_of(options: Options) -> dict[str, Any]:
 
 
 def headers_of(options: Options) -> dict[str, str]:
-    """Return the headers that a request has of its own: its trace, and its sequence for what balances load."""
+    """Return the headers of a request's own: its trace, and its sequence for what balances load."""
     out: dict[str, str] = {}
     if options.correlation_id:
         text = str(options.correlation_id)

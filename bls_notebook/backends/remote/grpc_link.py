@@ -1,7 +1,8 @@
 """gRPC: a `Link` by grpcio and tritonclient's messages.
 
 A request that is waited for runs on its caller's own thread: it is sent as a stream of one answer, which
-grpcio lets another thread cancel. The others are futures, and streams have a worker thread each while they last.
+grpcio lets another thread cancel. The others are futures, and streams have a worker thread each while they
+last.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _NOT_SENT = re.compile(
 _LOST = re.compile(
     r"socket closed|connection reset|goaway|stream removed|broken pipe|end of tcp stream|endpoint clos|"
     r"transport|recvmsg|sendmsg|keepalive|ping timeout|rst_stream|http2 header with status: (502|503|504)|"
-    r"connection (aborted|timed out|refused)|too_many_pings|eof",
+    r"cancelling all calls|shutting down|connection (aborted|timed out|refused)|too_many_pings|eof",
     re.I,
 )
 _WHY = re.compile(r".*?(?:Failed to connect to remote host|connect): ?", re.S | re.I)
@@ -89,7 +90,8 @@ class GrpcLink(Link):
         """Return a request to a decoupled model, ready to be sent."""
         more = {"triton_enable_empty_final_response": True}
         body = request_bytes(name, version, request, all_outputs, more)
-        # Without `triton_grpc_error`, of which a server (2.51) has died: so errors have no code, but their text.
+        # Without `triton_grpc_error`, of which a server (2.51) has died: so errors have no code, but their
+        # text.
         return GrpcStream(self, body, self._metadata(request))
 
     def _metadata(self, request: InferenceRequest) -> tuple[tuple[str, str], ...]:
@@ -124,7 +126,9 @@ class GrpcLink(Link):
 
     def metadata(self, name: str, version: str) -> dict[str, Any]:
         """Return a model's metadata."""
-        said = self._ask(self._stub.ModelMetadata, service_pb2.ModelMetadataRequest(name=name, version=version))
+        said = self._ask(
+            self._stub.ModelMetadata, service_pb2.ModelMetadataRequest(name=name, version=version)
+        )
 
         def tensors(found: Any) -> list[dict[str, Any]]:
             return [{"name": t.name, "datatype": t.datatype, "shape": list(t.shape)} for t in found]
@@ -135,7 +139,9 @@ class GrpcLink(Link):
     def config(self, name: str, version: str) -> bytes | Mapping[str, Any] | None:
         """Return a model's configuration, serialized; None where the server has none to give."""
         try:
-            said = self._ask(self._stub.ModelConfig, service_pb2.ModelConfigRequest(name=name, version=version))
+            said = self._ask(
+                self._stub.ModelConfig, service_pb2.ModelConfigRequest(name=name, version=version)
+            )
         except RemoteError as error:
             if error.code is ErrorCode.UNSUPPORTED:
                 return None
@@ -149,8 +155,11 @@ class GrpcLink(Link):
 
         request = service_pb2.ModelStatisticsRequest(name=name, version=version)
         said = self._ask(self._stub.ModelStatistics, request, seconds)
-        names = {"preserving_proto_field_name": True}
-        return _with_numbers(MessageToDict(said, always_print_fields_with_no_presence=True, **names))
+        document = MessageToDict(
+            said, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+        found: dict[str, Any] = _with_numbers(document)
+        return found
 
     def _ask(self, method: Callable[..., Any], request: Any, seconds: float = ASK_SECONDS) -> Any:
         for pause in (*RETRIES, None):
@@ -238,7 +247,8 @@ class GrpcExchange:
     def _again(self, problem: RemoteError) -> bool:
         """Whether to try again: it could not be sent."""
         self._attempt += 1
-        return bool(problem.lost) and not problem.sent and not self._cancelled and self._attempt <= len(RETRIES)
+        new = bool(problem.lost) and not self._link.lost  # where nobody knew that the server is gone
+        return new and not problem.sent and not self._cancelled and self._attempt <= len(RETRIES)
 
     def start(self, deliver: Deliver, in_thread: InThread) -> None:
         """Send it; its answer comes on gRPC's own thread."""

@@ -208,12 +208,12 @@ class Conversation:
                 pass
 
     def held(self, seconds: float | None) -> _Answer:
-        """Hold it, and return the answer; RemoteError where there is none. What cannot be sent is tried again."""
+        """Return the answer; RemoteError where there is none. What cannot be sent is tried again."""
         for pause in (*RETRIES, None):
             try:
                 return self._held(seconds)
             except RemoteError as error:
-                if error.sent or pause is None or self.ended:
+                if error.sent or pause is None or self.ended or self._link.lost:
                     raise
             time.sleep(pause)
         raise AssertionError
@@ -248,7 +248,9 @@ class Conversation:
         except (OSError, http.client.HTTPException) as error:
             raise link.unanswered(_words(error), sent) from error
         except ValueError as error:
-            raise RemoteError(f"{link.address}: the answer is no HTTP ({error})", ErrorCode.INTERNAL) from error
+            raise RemoteError(
+                f"{link.address}: the answer is no HTTP ({error})", ErrorCode.INTERNAL
+            ) from error
         finally:
             self._connection = None
 
@@ -337,7 +339,9 @@ def read_response(body: bytes, length: int | None) -> InferenceResponse:
     except AnswerError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise AnswerError(f"the answer is not as the protocol says ({type(error).__name__}: {error})") from error
+        raise AnswerError(
+            f"the answer is not as the protocol says ({type(error).__name__}: {error})"
+        ) from error
     response = InferenceResponse(tensors)
     response._parameters = parameters
     return response
@@ -364,6 +368,8 @@ def _model(name: str, version: str) -> str:
 def _words(error: Exception) -> str:
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
+    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, http.client.RemoteDisconnected):
+        return "what answers there does not speak HTTP"
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__)[:200]
 
 

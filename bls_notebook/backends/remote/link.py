@@ -1,10 +1,10 @@
 """`Link`: the connection to one server, over which many requests are under way at a time.
 
 Guarantees: an error of the server keeps its text and code; a server that is lost is one clear error, for what
-is under way too, and is there again by itself once it answers: nothing has to be connected anew. A server that
-neither answers nor closes the connection (it was stopped, or the network drops everything) counts as lost
-`PATIENCE` seconds later at most. Nothing is sent twice that the server may have begun. A link that is closed
-leaves no thread and no connection.
+is under way too, and is there again by itself once it answers: nothing has to be connected anew. A server
+that neither answers nor closes the connection (it was stopped, or the network drops everything) counts as
+lost `PATIENCE` seconds later at most. Nothing is sent twice that the server may have begun. A link that is
+closed leaves no thread and no connection.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class Link:
         self._under_way: dict[Exchange, float] = {}  # and since when
         self._lock = threading.Lock()
         self._news = threading.Event()  # wakes the watcher
+        self._suspect = False  # an error may mean that it is lost
         self._idle = True  # the watcher has nothing to watch, or there is none yet
         self._watcher: threading.Thread | None = None
         weakref.finalize(self, self._news.set)
@@ -166,6 +167,9 @@ class Link:
         """Return the response of a request that failed, and take note where the server is lost."""
         if error.lost and error.code is not ErrorCode.CANCELLED and not self.closed:
             self._note(error.lost)
+        elif error.code is ErrorCode.UNAVAILABLE and not self.lost:
+            self._suspect = True
+            self._watch()
         return InferenceResponse([], TritonError(str(error), error.code))
 
     def cancelled(self, lost: str) -> RemoteError:
@@ -227,7 +231,8 @@ class Link:
                 self._watcher.start()
 
     def _look(self, silent: list[float]) -> float | None:
-        """Look whether the server answers; how long to wait until the next look, None for until there is news.
+        """Look whether the server answers; how long to wait until the next look, None for until there is
+        news.
 
         `silent` has the moments of the looks in a row that had no answer.
         """
@@ -239,13 +244,14 @@ class Link:
             silent.clear()
             self._note("")
             return PROBE_SECONDS
+        suspect, self._suspect = self._suspect, False
         with self._lock:
             oldest = min(self._under_way.copy().values(), default=None)
-            if oldest is None:
+            if oldest is None and not suspect:
                 silent.clear()
                 self._idle = True
                 return None
-        if time.monotonic() - oldest < PROBE_SECONDS:
+        if not suspect and oldest is not None and time.monotonic() - oldest < PROBE_SECONDS:
             return PROBE_SECONDS
         try:
             self.live(PROBE_SECONDS)
@@ -254,8 +260,8 @@ class Link:
             if not error.lost or self.closed:
                 return PROBE_SECONDS
             silent.append(time.monotonic())
-            if len(silent) > 1:
-                why = f"no answer for {PATIENCE:g} s"
+            if len(silent) > 1 or suspect:
+                why = error.lost if suspect else f"no answer for {PATIENCE:g} s"
                 self._note(why)
                 for exchange in self._under_way.copy():
                     exchange.cancel(why)

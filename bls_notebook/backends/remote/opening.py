@@ -1,4 +1,4 @@
-"""`RemoteServer`: a server that models are at; its link is opened when it is needed, and again after its end."""
+"""`RemoteServer`: a server that models are at, whose link is opened when it is needed."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def raw_of(tensor: Tensor) -> Buffer:
     array = tensor._array
     if not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
-    return memoryview(array.reshape(-1).view(np.uint8)) if array.size else b""
+    return array.reshape(-1).view(np.uint8).data if array.size else b""
 
 
 def tensor_of(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -> Tensor:

@@ -38,5 +38,7 @@ def _blocks(record: ConnectionRecord) -> Iterator[doc.Block]:
             )
         )
     if record.names:
-        yield doc.Words(parts.quiet("called otherwise there: ", ", ".join(f"{h} is {t}" for h, t in record.names)))
+        yield doc.Words(
+            parts.quiet("called otherwise there: ", ", ".join(f"{h} is {t}" for h, t in record.names))
+        )
     yield doc.Warnings(record.notes)

@@ -27,7 +27,16 @@ def model_blocks(record: ModelRecord) -> Iterator[doc.Block]:
     time = parts.time(record.load_seconds)
     loaded = parts.quiet("loaded in ", time) if time.text else time
     version = parts.quiet(f"version {record.version}")
-    yield doc.Line([parts.name(record.name), version, parts.state(record), *parts.stub(record.stub), *parts.remote(record.remote), loaded])
+    yield doc.Line(
+        [
+            parts.name(record.name),
+            version,
+            parts.state(record),
+            *parts.stub(record.stub),
+            *parts.remote(record.remote),
+            loaded,
+        ]
+    )
     if record.stub:
         yield doc.Warnings([f"its answers are made up: {record.stub}"], label="stub")
     if record.reason:

@@ -1,17 +1,16 @@
 """The scheduler of models that a server elsewhere runs: hands every request on at once.
 
 Guarantees: any number of requests is under way; one that is waited for is sent and received on its caller's
-thread, the others keep none of the kernel's; requests of one sequence are sent one after the other, in the order
-in which they came; every request that was accepted is answered; whoever gives up a request ends it here at once,
-and at the server where the protocol can. Once closed, no request is accepted, and `on_drained` is called when
-the last one has been answered.
+thread, the others keep none of the kernel's; requests of one sequence are sent one after the other, in the
+order in which they came; every request that was accepted is answered; whoever gives up a request ends it here
+at once, and at the server where the protocol can. Once closed, no request is accepted, and `on_drained` is
+called when the last one has been answered.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from contextvars import copy_context
 from functools import partial
 from time import perf_counter_ns
 

@@ -41,6 +41,7 @@ _NAMES = (
     "observe.records.tried.Tried",
     "pb_utils.response.InferenceResponse",
     "pb_utils.tensor.Tensor",
+    "repository.connecting.Connection",
     "repository.inspecting.inspection.Inspection",
     "repository.repository.ModelRepository",
     "repository.requests.response.Response",

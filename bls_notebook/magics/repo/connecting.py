@@ -22,7 +22,8 @@ def _connect(notebook: Notebook, arguments: argparse.Namespace) -> Connection | 
     before: list[Connection] = notebook.connections
     before[:] = [each for each in before if each.connected]
     if arguments.disconnect:
-        return _disconnect(notebook, before, arguments)
+        _disconnect(notebook, before, arguments)
+        return None
     if arguments.url is None:
         for each in before[:-1]:
             notebook.show(each)
@@ -56,11 +57,12 @@ def _disconnect(notebook: Notebook, before: list[Connection], arguments: argpars
 
 CONNECT = Verb(
     "connect", "have models of a running server here, as models that are called like any other", _connect,
-    "The server is a Triton, or any that speaks the KServe v2 protocol: its gRPC port (grpc://HOST:8001) or its "
-    "HTTP port (http://HOST:8000; no streams), with TLS by grpcs:// and https://. Its models stay there and are "
-    "shown as remote: requests of the notebook and of its BLS models go to the server, any number at a time. A "
-    "server that is lost fails them with a clear error, and is here again by itself when it answers. Without "
-    "an address: the connections there are. The value is the connection. In scripts: bls.connect(URL).",
+    "The server is a Triton, or any that speaks the KServe v2 protocol: its gRPC port (grpc://HOST:8001) or "
+    "its HTTP port (http://HOST:8000; no streams), with TLS by grpcs:// and https://. Its models stay there "
+    "and are shown as remote: requests of the notebook and of its BLS models go to the server, any number at "
+    "a time. A server that is lost fails them with a clear error, and is here again by itself when it "
+    "answers. Without an address: the connections there are. The value is the connection. In scripts: "
+    "bls.connect(URL).",
     "  %tritonrepo connect grpc://gpu-server:8001\n"
     "  %tritonrepo connect grpc://127.0.0.1:8001 resnet50 --name resnet50=big_resnet\n"
     "  %tritonrepo connect https://triton.example.com --header authorization=$TOKEN\n"

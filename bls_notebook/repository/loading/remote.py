@@ -1,6 +1,7 @@
 """Loads the versions of a model that a server elsewhere runs: its configuration, and no code.
 
-What a request may be is for the server to say, which knows its models as they are now; nothing is checked here.
+What a request may be is for the server to say, which knows its models as they are now; nothing is checked
+here.
 """
 
 from __future__ import annotations

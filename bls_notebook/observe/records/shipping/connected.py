@@ -13,9 +13,9 @@ class ConnectionRecord(Record):
     """A connection, as it was when somebody looked.
 
     ``state`` is ``CONNECTED``, ``LOST`` (which changes by itself when the server answers again) or
-    ``DISCONNECTED``. ``server`` is its name and version, as it says. ``models`` are its models here; ``names``
-    are those that have another name there: here and there. ``reason`` is why it is lost. ``notes`` say what is
-    otherwise than one may think.
+    ``DISCONNECTED``. ``server`` is its name and version, as it says. ``models`` are its models here;
+    ``names`` are those that have another name there: here and there. ``reason`` is why it is lost. ``notes``
+    say what is otherwise than one may think.
     """
 
     address: str

@@ -1,0 +1,122 @@
+"""Small servers of the KServe v2 protocol, to be talked to: what a real Triton would hardly do on demand."""
+
+# ruff: noqa: N802 - names of gRPC's methods
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import grpc
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+
+
+class Service(service_pb2_grpc.GRPCInferenceServiceServicer):
+    """Has the model `echo`, which gives its input back, once `go` is set; nothing is known of its config."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.go.set()
+        self.came = threading.Semaphore(0)
+        self.requests: list[pb.ModelInferRequest] = []
+        self.metadata: list[dict[str, str]] = []
+        self.answers: Callable[[pb.ModelInferRequest], pb.ModelInferResponse] = echoed
+        self.cancelled = threading.Semaphore(0)
+
+    def ServerLive(self, request: Any, context: Any) -> Any:
+        return pb.ServerLiveResponse(live=True)
+
+    def ModelConfig(self, request: Any, context: Any) -> Any:
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
+
+    def ModelReady(self, request: Any, context: Any) -> Any:
+        return pb.ModelReadyResponse(ready=True)
+
+    def ServerMetadata(self, request: Any, context: Any) -> Any:
+        return pb.ServerMetadataResponse(name="small", version="1")
+
+    def ModelMetadata(self, request: Any, context: Any) -> Any:
+        if request.name not in ("echo", "other"):
+            context.abort(grpc.StatusCode.NOT_FOUND, f"no model {request.name}")
+        one = [pb.ModelMetadataResponse.TensorMetadata(name="X", datatype="FP32", shape=[-1])]
+        return pb.ModelMetadataResponse(
+            name=request.name, versions=["1"], platform="p", inputs=one, outputs=one
+        )
+
+    def ModelInfer(self, request: Any, context: Any) -> Any:
+        self.requests.append(request)
+        self.metadata.append(dict(context.invocation_metadata()))
+        context.add_callback(self.cancelled.release)
+        self.came.release()
+        self.go.wait(30)
+        if "fail" in request.parameters:
+            code = request.parameters["fail"].string_param
+            context.abort(grpc.StatusCode[code], f"it is {code}")
+        return self.answers(request)
+
+
+def echoed(request: pb.ModelInferRequest) -> pb.ModelInferResponse:
+    """Answer with the inputs."""
+    out = pb.ModelInferResponse(model_name=request.model_name, model_version="1")
+    for tensor in request.inputs:
+        out.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+    out.raw_output_contents.extend(request.raw_input_contents)
+    return out
+
+
+@contextmanager
+def serving(service: Service, port: int = 0) -> Iterator[int]:
+    """Serve over gRPC; gives the port."""
+    server = grpc.server(ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
+    server.start()
+    try:
+        yield port
+    finally:
+        stopped = server.stop(None)
+        service.go.set()
+        stopped.wait()
+
+
+@contextmanager
+def serving_http(answer: Callable[[str, dict[str, Any]], tuple[int, Any]]) -> Iterator[int]:
+    """Serve over HTTP, in JSON alone: `answer` is asked with the path and the document; gives the port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self._answer(json.loads(body) if body else {})
+
+        def do_GET(self) -> None:
+            self._answer({})
+
+        def _answer(self, document: dict[str, Any]) -> None:
+            status, said = answer(self.path, document)
+            body = said if isinstance(said, bytes) else json.dumps(said).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,264 @@
+"""Models of other servers: what goes over the wire, what is lost, what comes back, and what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.backends.remote import AddressError, address_of, link
+from bls_notebook.backends.remote.tensors import AnswerError
+from tests.backends.remote.servers import Service, pb, serving, serving_http
+
+CALLER = """
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        for add in (config.add_input, config.add_output):
+            add({"name": "X", "data_type": "TYPE_FP32", "dims": [-1]})
+        config.set_max_batch_size(0)
+        return config
+
+    def execute(self, requests):
+        return [
+            pb_utils.InferenceRequest(
+                model_name="echo", requested_output_names=["X"], inputs=request.inputs()
+            ).exec()
+            for request in requests
+        ]
+"""
+X = np.arange(3, dtype=np.float32)
+
+
+@pytest.fixture
+def service() -> Service:
+    return Service()
+
+
+@pytest.fixture
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repo:
+        yield repo
+
+
+def asked(repo: bls.ModelRepository, **more: Any) -> Any:
+    response = repo.infer("echo", {"X": X}, **more)
+    return response.error.message() if response.error is not None else response["X"].as_numpy().tolist()
+
+
+def answered(until: Any) -> None:
+    """Wait for something that a thread of the connection's will bring about."""
+    for _ in range(2000):
+        if until():
+            return
+        threading.Event().wait(0.01)
+    pytest.fail("it did not come about")
+
+
+def test_all_that_a_request_carries(service: Service, repo: bls.ModelRepository) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with serving(service) as port:
+        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo, headers={"Authorization": "Bearer t"})
+        got = repo.infer(
+            "echo", {"X": X}, request_id="r", correlation_id="blue", flags=3, timeout=7, trace=trace,
+            parameters={"priority": 2, "s": "é", "i": -3, "b": True, "f": 0.5},
+        )  # fmt: skip
+    assert got["X"].as_numpy().flags.writeable
+    (request,) = service.requests
+    said = {k: getattr(v, v.WhichOneof("parameter_choice")) for k, v in request.parameters.items()}
+    assert said == {
+        "sequence_id": "blue", "sequence_start": True, "sequence_end": True, "timeout": 7, "priority": 2,
+        "s": "é", "i": -3, "b": True, "f": 0.5,
+    }  # fmt: skip
+    assert request.id == "r"
+    assert not request.outputs  # all of them
+    assert service.metadata[0]["authorization"] == "Bearer t"
+    assert service.metadata[0]["traceparent"].startswith("00-0af7651916cd43dd8448eb211c80319c")
+    assert "Bearer" not in repr(repo.index())
+
+
+@pytest.mark.parametrize(
+    ("code", "ours"),
+    [("INVALID_ARGUMENT", "INVALID_ARG"), ("UNAVAILABLE", "UNAVAILABLE"), ("ABORTED", "UNKNOWN")],
+)
+def test_errors_keep_text_and_code(service: Service, repo: bls.ModelRepository, code: str, ours: str) -> None:
+    with serving(service) as port:
+        connection = bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
+        error = repo.infer("echo", {"X": X}, parameters={"fail": code}).error
+        assert error is not None
+        assert (error.message(), error.code().name) == (f"it is {code}", ours)
+        assert not connection.lost
+
+
+def test_a_server_that_is_lost_and_comes_back(service: Service, repo: bls.ModelRepository) -> None:
+    answers: list[Any] = []
+    with serving(service) as port:
+        connection = bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
+        repo.define("caller", CALLER)
+        service.go.clear()
+        waiting = threading.Thread(target=lambda: answers.append(repo.infer("caller", {"X": X}).error))
+        waiting.start()
+        service.came.acquire()
+    waiting.join()
+    assert f"grpc://127.0.0.1:{port}: the connection was lost" in answers[0].message()
+    assert "the server does not answer" in asked(repo)
+    (row,) = (row for row in repo.index() if row.name == "echo")
+    assert (row.state, bool(row.reason), row.remote) == ("UNAVAILABLE", True, f"grpc://127.0.0.1:{port}")
+    assert connection.record.state == "LOST"
+    with serving(service, port):
+        answered(lambda: not connection.lost)
+        assert asked(repo) == X.tolist()
+        assert repo.infer("caller", {"X": X}).error is None
+        assert connection.record.state == "CONNECTED"
+
+
+def test_a_server_that_stops_answering(
+    service: Service, repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PROBE_SECONDS", "SEEK_SECONDS"):
+        monkeypatch.setattr(link, name, 0.05)
+    stuck = threading.Event()
+    monkeypatch.setattr(Service, "ServerLive", lambda *_: stuck.wait(10) and pb.ServerLiveResponse())
+    with serving(service) as port:
+        connection = bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
+        service.go.clear()
+        assert "the connection was lost while the request was under way" in asked(repo)
+        stuck.set()
+        answered(lambda: not connection.lost)
+
+
+def test_what_is_given_up_is_given_up_there_too(service: Service, repo: bls.ModelRepository) -> None:
+    with serving(service) as port:
+        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
+        service.go.clear()
+
+        async def give_up() -> None:
+            task = asyncio.ensure_future(repo.infer_async("echo", {"X": X}))
+            await asyncio.to_thread(service.came.acquire)
+            task.cancel()
+            await asyncio.wait([task])
+
+        asyncio.run(give_up())
+        assert service.cancelled.acquire(timeout=20)
+
+
+def test_closing_leaves_nothing(service: Service, repo: bls.ModelRepository) -> None:
+    before = set(threading.enumerate())
+    with serving(service) as port:
+        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
+        service.go.clear()
+        got: list[Any] = []
+        waiting = threading.Thread(target=lambda: got.append(asked(repo)))
+        waiting.start()
+        service.came.acquire()
+        repo.close(0)
+        waiting.join()
+    assert "closed" in got[0]
+    left = (t for t in set(threading.enumerate()) - before if not t.name.startswith("bls-worker"))
+    answered(lambda: not any(t.is_alive() for t in left))
+
+
+def test_many_requests_are_under_way_at_a_time(service: Service, repo: bls.ModelRepository) -> None:
+    with serving(service) as port:
+        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
+        service.go.clear()
+
+        async def all_at_once() -> list[Any]:
+            sent = [asyncio.ensure_future(repo.infer_async("echo", {"X": X + i})) for i in range(6)]
+            for _ in sent:
+                await asyncio.to_thread(service.came.acquire)
+            service.go.set()
+            return [response["X"].as_numpy()[0] for response in await asyncio.gather(*sent)]
+
+        assert asyncio.run(all_at_once()) == list(range(6))
+
+
+def test_a_profile_has_its_requests(service: Service, repo: bls.ModelRepository) -> None:
+    with serving(service) as port, bls.profile() as session:
+        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
+        repo.define("caller", CALLER)
+        repo.infer("caller", {"X": X})
+    inner = next(span for span in session.record.spans if span.model == "echo")
+    assert (inner.instance, inner.parent) == (f"grpc://127.0.0.1:{port}", 1)
+    assert inner.sent <= inner.queued <= inner.started < inner.inferred <= inner.ended
+    assert next(m for m in session.record.models if m.name == "echo").remote == inner.instance
+
+
+def test_a_server_that_speaks_json_alone(repo: bls.ModelRepository) -> None:
+    def answer(path: str, document: dict[str, Any]) -> tuple[int, Any]:
+        if path == "/at/v2":
+            return 200, {"name": "plain", "version": "0.1", "extensions": []}
+        if path == "/at/v2/models/words":
+            one = {"name": "T", "datatype": "BYTES", "shape": [-1]}
+            return 200, {"name": "words", "versions": [], "inputs": [one], "outputs": [one]}
+        if path == "/at/v2/models/words/infer":
+            (given,) = document["inputs"]
+            if given["data"] == ["fail"]:
+                return 400, {"error": "not that word"}
+            return 200, {"outputs": [{**given, "data": [word.upper() for word in given["data"]]}]}
+        return 404, {"detail": "Not Found"}
+
+    with serving_http(answer) as port:
+        url = f"http://127.0.0.1:{port}/at/"
+        with pytest.raises(bls.BLSError, match="does not tell which models it has; name those"):
+            bls.connect(url, repo=repo)
+        bls.connect(url, "words", repo=repo)
+        got = repo.infer("words", {"T": ["a", "é"]})
+        assert got["T"].as_numpy().tolist() == [b"A", "É".encode()]
+        error = repo.infer("words", {"T": ["fail"]}).error
+        assert error is not None
+        assert (error.message(), error.code().name) == ("not that word", "INVALID_ARG")
+
+
+def test_a_name_that_a_model_here_has(service: Service, repo: bls.ModelRepository) -> None:
+    repo.define("echo", CALLER)
+    with serving(service) as port:
+        url = f"grpc://127.0.0.1:{port}"
+        with pytest.raises(bls.BLSError, match="echo: a model here has this name already"):
+            bls.connect(url, "other", "echo", repo=repo)
+        assert [row.name for row in repo.index()] == ["echo"]
+        with bls.connect(url, "echo", "other", repo=repo, names={"echo": "far"}, prefix="x_") as connection:
+            assert connection.models == {"far": "echo", "x_other": "other"}
+            assert repo.infer("far", {"X": X}).error is None
+        assert [row.name for row in repo.index()] == ["echo"]
+
+
+def test_a_model_that_is_not_there(service: Service, repo: bls.ModelRepository) -> None:
+    with serving(service) as port:
+        with pytest.raises(bls.BLSError, match="no model nope"):
+            bls.connect(f"grpc://127.0.0.1:{port}", "echo", "nope", repo=repo)
+        assert repo.index() == []
+
+
+@pytest.mark.parametrize("damage", [b"\x32\xff\xff\x03", b"\xff" * 12, b"\x0f", b"\x32\x01\x00"])
+def test_answers_that_are_none(damage: bytes) -> None:
+    from bls_notebook.backends.remote.messages import read_response
+
+    with pytest.raises(AnswerError):
+        read_response(damage)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "host:8001", "ftp://h", "grpc://h:x", "grpc://", "http://u:p@h", "grpc://h/v2", "http://a b", None],
+)
+def test_what_is_no_address(url: Any) -> None:
+    with pytest.raises(AddressError, match="url"):
+        address_of(url)
+
+
+def test_addresses() -> None:
+    assert str(address_of("grpc://h")) == "grpc://h:8001"
+    assert str(address_of("https://h/triton/")) == "https://h:443/triton"
+    assert str(address_of("grpcs://[::1]:9")) == "grpcs://[::1]:9"
+    for wrong in ({"a b": "c"}, {"a": "\n"}):
+        with pytest.raises(AddressError, match="headers"):
+            address_of("grpc://h", wrong)
