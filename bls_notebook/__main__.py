@@ -183,6 +183,9 @@ def _prove_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="the same makes the same requests")
     parser.add_argument("--tolerance", type=float, default=0.0, metavar="X", help="that floats may differ by")
     parser.add_argument("--ulps", type=int, default=0, metavar="N", help="floats between two that may differ")
+    parser.add_argument(
+        "--instances", type=int, nargs="+", default=(), metavar="N", help="instance counts to try as well"
+    )
     parser.add_argument("--json", action="store_true", help="print the certificates as JSON, one a line")
 
 
@@ -198,7 +201,7 @@ def _prove(arguments: argparse.Namespace) -> int:
             for name in names:
                 proven = prover.prove(
                     name, generate=arguments.generate, seed=arguments.seed,
-                    tolerance=arguments.tolerance, ulps=arguments.ulps,
+                    tolerance=arguments.tolerance, ulps=arguments.ulps, instances=arguments.instances,
                 )  # fmt: skip
                 all_equal = all_equal and proven.equal
                 with redirect_stdout(sys.__stdout__ or messages):

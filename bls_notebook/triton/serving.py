@@ -83,6 +83,26 @@ class LocalServer(TritonServer):
         finally:
             self._copy.remove()
 
+    def restart(self) -> None:
+        """Start it anew on the same copy of the models, however it is."""
+        super().stop(graceful=False)
+        super().start()
+
+    def load_with(self, name: str) -> None:
+        """Load a model that was put into its copy beside the others, also where it is started anew."""
+        self.load(name)
+        self.load_at_start += (name,)
+
+    @property
+    def site_packages(self) -> Path | None:
+        """Where what its models import is installed, where that is known."""
+        return self.environment.site_packages if isinstance(self.environment, ServerEnvironment) else None
+
+    @property
+    def python(self) -> str:
+        """The version of Python that its models run in; empty where that is not known."""
+        return self.environment.version if isinstance(self.environment, ServerEnvironment) else ""
+
     def wait(self) -> None:
         """Wait until the server ends.
 

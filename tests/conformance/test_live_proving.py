@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 import bls_notebook as bls
@@ -37,7 +40,31 @@ backend: "python"
 input { name: "IN" data_type: TYPE_FP32 dims: [ -1 ] }
 output { name: "OUT" data_type: TYPE_FP32 dims: [ -1 ] }
 """
-NAMES = ("add_sub", "square_int32", "scaled")
+# By a parameter: what a row gets depends on the others of its batch, or on NumPy where it has company.
+MOODY = """\
+import json
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        count = json.loads(args["model_config"])["instance_group"][0]["count"]
+        self.more = np.float32(count > 1 and int(np.__version__.split(".")[0]) < 2)
+
+    def execute(self, requests):
+        responses = []
+        for request in requests:
+            told = json.loads(request.parameters() or "{}")
+            values = pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+            if "mean" in told:
+                values = values - values.mean(dtype=np.float32)
+            if "company" in told:
+                values = values + self.more
+            responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", values)]))
+        return responses
+"""
+NAMES = ("add_sub", "square_int32", "scaled", "moody")
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +73,7 @@ def prover(environment: ServerEnvironment) -> Iterator[Prover]:
         for name in NAMES[:2]:
             repository.load(name)
         repository.define("scaled", SCALED, CONFIG)
+        repository.define("moody", MOODY, CONFIG.replace("[ -1 ]", "[ 1 ]") + "max_batch_size: 8")
         with proving(repository, NAMES, environment) as prover:
             yield prover
 
@@ -73,6 +101,44 @@ def test_what_floats_may_differ_by(prover: Prover) -> None:
     assert not prover.prove("scaled", {"IN": [1.0, 6.0]}).equal
     assert prover.prove("scaled", {"IN": [1.0, 6.0]}, ulps=1).equal
     assert prover.prove("scaled", {"IN": [1.0, 6.0]}, tolerance=1e-5).equal
+
+
+def test_rows_alone_and_in_a_batch(prover: Prover) -> None:
+    batch = {"IN": [[1.0], [2.0], [6.0]]}
+    found = prover.prove("moody", batch)
+    assert found.equal
+    assert (found.alone, found.notes) == (3, ())
+    found = prover.prove("moody", batch, parameters={"mean": True})
+    assert found.equal
+    assert "3 of 3 rows are answered otherwise alone" in found.notes[0]
+    assert found.notes[0] in " ".join(render(found).text.split())
+
+
+def test_several_instances_and_counts(prover: Prover) -> None:
+    requests = {"IN": [[1.0]]}, SimpleNamespace(inputs={"IN": [[2.0]]}, parameters={"company": 1})
+    found = prover.prove("moody", *requests, generate=10, instances=(2,))
+    assert found.instances == (2,)
+    assert [each.model for each in found.counted] == ["moody"]
+    answered, failed, rows, executions = found.counted[0].here
+    assert found.counted[0].here == found.counted[0].there
+    assert answered + failed >= found.requests == 12
+    assert rows >= executions > 0
+    (unequal,) = found.unequal
+    assert unequal.what == ("with 2 instances, requests side by side: output 'OUT': 1 of 1 elements differ",)
+
+
+def test_recorded_requests_have_parameters_of_their_own(prover: Prover) -> None:
+    class Recording:
+        def requests(self, model: str) -> list[Any]:
+            asked = {"IN": np.float32([[3], [5]])}
+            return [SimpleNamespace(inputs=asked, parameters={"mean": 1})] if model == "moody" else []
+
+    found = prover.prove("moody", Recording())
+    assert found.notes
+    with pytest.raises(bls.BLSError, match="has no request for model 'scaled'"):
+        prover.prove("scaled", Recording())
+    with pytest.raises(bls.BLSError, match="got int, expected a dict of inputs by name, or a recording"):
+        prover.prove("scaled", 3)
 
 
 def test_without_a_request_nothing_is_proven(prover: Prover) -> None:

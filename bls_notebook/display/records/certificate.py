@@ -10,7 +10,7 @@ from bls_notebook.display.html import join, tag
 from bls_notebook.display.inspection.differences import differences_table
 from bls_notebook.display.units import count, ns, shape
 from bls_notebook.observe.records.repository import TensorRecord
-from bls_notebook.observe.records.shipping.certificate import Certificate, Unequal
+from bls_notebook.observe.records.shipping.certificate import Certificate, Counted, Unequal
 
 _HASH = 16  # characters that are shown
 _INPUTS = (
@@ -27,6 +27,9 @@ def _blocks(record: Certificate) -> Iterator[doc.Block]:
     yield doc.Words(_verdict(record))
     for each in record.unequal:
         yield from _unequal(each)
+    counted = [each for each in record.counted if not each.equal]
+    yield doc.Warnings(tuple(_counted(each) for each in counted), "differs")
+    yield doc.Warnings(record.notes)
     if record.requests:
         yield doc.Tiles(_figures(record))
     yield doc.Words(parts.quiet(" · ".join(_conditions(record))))
@@ -76,7 +79,25 @@ def _figures(record: Certificate) -> list[tuple[str, str, str]]:
     ]
 
 
+def _counted(each: Counted) -> str:
+    words = ("requests answered", "failed", "inferences", "executions")
+    pairs = zip(words, each.here, each.there, strict=True)
+    return f"statistics of {each.model}: " + ", ".join(
+        f"{word} {here:,} here, {there:,} on the server" for word, here, there in pairs if here != there
+    )
+
+
+def _also(record: Certificate) -> Iterator[str]:
+    if record.alone:
+        yield f"{count(record.alone, 'row')} of batches asked for alone"
+    if record.instances:
+        yield f"with {', '.join(map(str, record.instances))} instances side by side"
+    if record.counted and all(each.equal for each in record.counted):
+        yield f"statistics of {count(len(record.counted), 'model')} counted alike"
+
+
 def _conditions(record: Certificate) -> Iterator[str]:
+    yield from _also(record)
     yield f"version {record.version}"
     yield f"here {record.here}"
     yield f"there {record.server}"

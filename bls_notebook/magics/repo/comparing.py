@@ -25,6 +25,13 @@ def _number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a number such as 1e-6") from None
 
 
+def _counts(text: str) -> list[int]:
+    words = text.split(",")
+    if not all(word.strip().isdecimal() and int(word) for word in words):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected counts from 1 on, such as 1,4")
+    return [int(word) for word in words]
+
+
 def _compare(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
     given = [arguments.inputs] if arguments.inputs else []
     number = arguments.generate
@@ -33,7 +40,7 @@ def _compare(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
     with reported(notebook):
         return bls.prove_equal(
             arguments.model, *given, generate=number, seed=arguments.seed,
-            tolerance=arguments.tolerance, ulps=arguments.ulps,
+            tolerance=arguments.tolerance, ulps=arguments.ulps, instances=arguments.instances,
         )  # fmt: skip
 
 
@@ -41,13 +48,16 @@ COMPARE = Verb(
     "compare", "send the same requests here and to a real server, and compare the answers", _compare,
     "A tritonserver runs a copy of the model and of all that it calls, as export writes them (the first time "
     "it is installed, in an environment of its own). Outputs are compared bit by bit, errors by text and "
-    "code, of decoupled models the whole stream. Requests are given (INPUT=EXPRESSION, as in %bls), or "
+    "code, of decoupled models the whole stream, rows of batches once more alone; then Triton's counts of "
+    "requests and executions, those of the models that it calls included. Requests are given "
+    "(INPUT=EXPRESSION, as in %bls), or "
     f"generated from the model's config ({_GENERATED} where nothing is given); generated ones take given "
     "inputs over at times. The smallest request that shows a difference is told. In scripts: "
     "bls.prove_equal(); in a shell: python -m bls_notebook prove REPOSITORY.",
     "  %tritonrepo compare add_sub --generate 200\n"
     "  %tritonrepo compare add_sub INPUT0=[1, 2] INPUT1=[3, 4]\n"
-    "  proof = %tritonrepo compare classify IMAGE=image --generate 50 --tolerance 1e-6\n",
+    "  proof = %tritonrepo compare classify IMAGE=image --generate 50 --tolerance 1e-6\n"
+    "  %tritonrepo compare classify IMAGE=image --instances 1,4\n",
     suggests=serves,
     takes_inputs=True,
 )  # fmt: skip
@@ -61,3 +71,7 @@ _add(
     help="floats may differ by X, absolutely or in proportion (default: not at all)",
 )  # fmt: skip
 _add("--ulps", type=whole_number(0), default=0, metavar="N", help="or by N neighbouring floats")
+_add(
+    "--instances", type=_counts, default=(), metavar="N,N",
+    help="send requests once more, side by side, to so many instances here and there",
+)  # fmt: skip

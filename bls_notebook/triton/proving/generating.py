@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,10 @@ from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import Tensor
 
+from .asked import Request, Steps
+
 if TYPE_CHECKING:
     from hypothesis import strategies as st
-
-Inputs = Mapping[str, Tensor]
-Steps = tuple[Inputs, ...]
 
 LONGEST = 4  # of a dimension that is free, and of a batch
 GREATEST = 99  # of a whole number of more than 16 bits
@@ -37,15 +36,15 @@ def generate(
     number: int,
     seed: int,
     check: Callable[[Steps], None],
-    examples: Sequence[Inputs] = (),
+    examples: Sequence[Request] = (),
     words: Sequence[str] = (),
 ) -> bool:
     """Call `check` with that many requests; where it raises `Different`, with ever smaller ones that do so.
 
     Parameters
     ----------
-    examples : sequence of mapping of str to Tensor
-        Requests whose inputs are taken over at times.
+    examples : sequence of Request
+        Those whose inputs, and parameters, are taken over at times.
     words : sequence of str
         Text that BYTES inputs are made of at times.
 
@@ -94,11 +93,13 @@ def _home(folder: str) -> Iterator[None]:
         configuration.set_hypothesis_home_dir(before)
 
 
-def _requests(spec: ModelSpec, examples: Sequence[Inputs], words: Sequence[str]) -> st.SearchStrategy[Steps]:
+def _requests(spec: ModelSpec, examples: Sequence[Request], words: Sequence[str]) -> st.SearchStrategy[Steps]:
     from hypothesis import strategies as st
 
+    told = [each.parameters for each in examples if each.parameters]
+
     @st.composite
-    def request(draw: st.DrawFn) -> Inputs:
+    def request(draw: st.DrawFn) -> Request:
         # Models often want inputs of one length, and fail otherwise: both are of interest.
         length: int | None = draw(st.none() | st.integers(0, LONGEST))
         limit = min(spec.max_batch_size, LONGEST)
@@ -107,14 +108,14 @@ def _requests(spec: ModelSpec, examples: Sequence[Inputs], words: Sequence[str])
         for name, tensor in spec.inputs.items():
             if tensor.optional and not draw(st.booleans()):
                 continue
-            known = [each[name] for each in examples if name in each]
+            known = [each.inputs[name] for each in examples if name in each.inputs]
             if known and bool(draw(st.booleans())):
                 inputs[name] = draw(st.sampled_from(known))
                 continue
             free = st.integers(1, LONGEST) if length is None else st.just(length)
             shape = (*batch, *(size if size >= 0 else draw(free) for size in tensor.dims))
             inputs[name] = draw(_tensor(tensor, shape, words))
-        return inputs
+        return Request(inputs, draw(st.sampled_from([{}, *told])) if told else {})
 
     steps = STEPS if spec.scheduler == "sequence" else 1
     return st.lists(request(), min_size=1, max_size=steps).map(tuple)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,16 @@ from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.pb_utils import Tensor, TritonError
 from bls_notebook.pb_utils.dtypes import deserialize_bytes_tensor
 from bls_notebook.repository.config import parse_json, to_pbtxt
+from bls_notebook.repository.instance_counts import with_instances
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.triton.kserve import TRITON_OF
-from bls_notebook.triton.tritonserver import END, START, TritonRequestError, TritonServer, TritonServerError
+from bls_notebook.triton.serving import LocalServer
+from bls_notebook.triton.tritonserver import END, START, TritonRequestError, TritonServerError
 
 from .answers import Answer, Output
-from .generating import Inputs, Steps
+from .asked import Request, Steps
+from .counts import Counts, counts
 
 SECONDS = 30.0  # that an answer of the server may take
 RELAY = "bls_notebook_relay_of_"
@@ -45,17 +49,19 @@ def flags_of(number: int, steps: int) -> int:
 class Here:
     """A model of a repository in this process."""
 
-    def __init__(self, repository: ModelRepository, spec: ModelSpec) -> None:
+    def __init__(self, repository: ModelRepository, spec: ModelSpec, names: Iterable[str] = ()) -> None:
         self.repository = repository
         self.spec = spec
+        self.names = tuple(names)
 
-    def ask(self, inputs: Inputs, more: Mapping[str, Any]) -> Timed:
+    def ask(self, request: Request, more: Mapping[str, Any]) -> Timed:
         """Send a request, and return its responses."""
+        inputs, more = dict(request.inputs), {**more, "parameters": dict(request.parameters)}
         began = time.perf_counter_ns()
         if self.spec.decoupled:
-            answered = list(self.repository.stream(self.spec.name, dict(inputs), **more))
+            answered = list(self.repository.stream(self.spec.name, inputs, **more))
         else:
-            answered = [self.repository.infer(self.spec.name, dict(inputs), preferred_memory="cpu", **more)]
+            answered = [self.repository.infer(self.spec.name, inputs, preferred_memory="cpu", **more)]
         took = time.perf_counter_ns() - began
         return [self._answer(each) for each in answered], took
 
@@ -69,27 +75,41 @@ class Here:
             return Answer(outputs)
         return Answer(outputs, version=response.version, parameters=response.parameters())
 
+    def counts(self) -> Counts:
+        """Return what the statistics say of the model and of those that it calls."""
+        names = [name for name in self.names if self.repository.ready(name)]
+        return {name: counts(self.repository.statistics(name)["model_stats"]) for name in names}
+
+    @contextmanager
+    def with_instances(self, count: int) -> Iterator[None]:
+        """Have so many instances of the model, for a while."""
+        with with_instances(self.repository, [self.spec.name], count):
+            yield
+
 
 class There:
-    """The same model on a server."""
+    """The same model on a server of ours."""
 
-    def __init__(self, server: TritonServer, spec: ModelSpec) -> None:
+    def __init__(self, server: LocalServer, spec: ModelSpec, names: Iterable[str]) -> None:
         self.server = server
         self.spec = spec
+        self.names = tuple(names)
+        self.lost = False
 
-    def ask(self, inputs: Inputs, more: Mapping[str, Any]) -> Timed:
+    def ask(self, request: Request, more: Mapping[str, Any]) -> Timed:
         """Send a request, and return its responses; a server that is lost is started again."""
         name = self.spec.name
+        more = {**more, "parameters": dict(request.parameters)}
         began = time.perf_counter_ns()
         try:
             asked = RELAY + name if self.spec.decoupled else name
-            result = self.server.infer(asked, inputs, wait=SECONDS, **more)
+            result = self.server.infer(asked, request.inputs, wait=SECONDS, **more)
         except TritonRequestError as error:
             took = time.perf_counter_ns() - began
             return [Answer(error=str(error), status=0 if self.spec.decoupled else error.status)], took
         except TritonServerError as error:
-            self.server.stop(graceful=False)
-            self.server.start()
+            self.lost = True
+            self.server.restart()
             return [Answer(error=str(error).partition("\n")[0], lost=True)], 0
         took = time.perf_counter_ns() - began
         if self.spec.decoupled:
@@ -99,6 +119,22 @@ class There:
             return answers, took
         outputs = {key: Output(result.datatypes[key], array) for key, array in result.outputs.items()}
         return [Answer(outputs, version=int(result.version or 0), parameters=result.parameters)], took
+
+    def counts(self) -> Counts:
+        """Return what the statistics say of the model and of those that it calls."""
+        return {name: counts(self.server.statistics(name)["model_stats"]) for name in self.names}
+
+    @contextmanager
+    def with_instances(self, count: int) -> Iterator[None]:
+        """Have so many instances of the model, for a while."""
+        name = self.spec.name
+        config = self.server.config(name)
+        groups = config.get("instance_group") or [{}]
+        self.server.load(name, {**config, "instance_group": [{**groups[0], "count": count}]})
+        try:
+            yield
+        finally:
+            self.server.load(name, config)
 
 
 def _relayed(told: dict[str, Any]) -> Answer:
@@ -140,4 +176,4 @@ def add_relay(folder: Path, spec: ModelSpec) -> str:
 
 def shown(steps: Steps) -> tuple[tuple[Tensor, ...], ...]:
     """Return the tensors of the requests of a case."""
-    return tuple(tuple(step.values()) for step in steps)
+    return tuple(tuple(step.inputs.values()) for step in steps)

@@ -41,8 +41,10 @@ class TritonPythonModel:
         responses = []
         for request in requests:
             asked = pb_utils.InferenceRequest(
-                model_name=self.asked, requested_output_names=[], inputs=request.inputs()
-            )
+                model_name=self.asked, requested_output_names=[], inputs=request.inputs(),
+                correlation_id=request.correlation_id(), flags=request.flags(),
+                parameters=json.loads(request.parameters() or "{}"),
+            )  # fmt: skip
             answers = [answer_of(each).encode() for each in asked.exec(decoupled=True)]
             told = np.empty(len(answers), np.object_)
             told[:] = answers

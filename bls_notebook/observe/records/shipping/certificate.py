@@ -35,6 +35,25 @@ class Package(Record):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class Counted(Record):
+    """How often a model was asked and ran on both sides: what Triton's statistics grew by.
+
+    Each side has the requests that were answered, those that failed, inferences (rows) and executions; the
+    last is to be the same only where ``batches`` are formed by whoever asks.
+    """
+
+    model: str
+    here: tuple[int, ...] = ()
+    there: tuple[int, ...] = ()
+    batches: bool = True
+
+    @property
+    def equal(self) -> bool:
+        """Whether both have counted the same."""
+        return self.here[: 3 + self.batches] == self.there[: 3 + self.batches]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Certificate(Record):
     """The same requests to a model in this process and on a real server, compared bit by bit.
 
@@ -43,6 +62,10 @@ class Certificate(Record):
     were allowed to differ by. ``files`` are the SHA-256 of what was served, the models that it calls
     included. ``here_ns`` and ``there_ns`` are medians of how long an answer took: a call in this process, and
     a request over loopback to the server.
+
+    ``alone`` is how many rows of batches were asked for once more by themselves, ``instances`` the instance
+    counts with which requests were sent once more, side by side. ``counted`` has the statistics of the model
+    and of those that it calls. ``notes`` are what was equal and is still worth knowing.
     """
 
     model: str
@@ -60,11 +83,15 @@ class Certificate(Record):
     here_ns: int = 0
     there_ns: int = 0
     unequal: tuple[Unequal, ...] = ()
+    alone: int = 0
+    instances: tuple[int, ...] = ()
+    counted: tuple[Counted, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
-        """Whether every request was answered alike."""
-        return not self.unequal and self.requests > 0
+        """Whether every request was answered alike, and counted alike."""
+        return not self.unequal and self.requests > 0 and all(each.equal for each in self.counted)
 
     @property
     def requests(self) -> int:

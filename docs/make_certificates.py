@@ -1,0 +1,193 @@
+"""Proves the sample models and all that the course defines, and writes the table of certificates.
+
+    python docs/make_certificates.py [NAME ...]
+
+Each model of model_repository/, and each definition of a model in notebooks/*.ipynb, exercises and solutions
+included, is exported, served by the real tritonserver and asked the same as here: what the notebook asked of
+it, and 200 generated requests. The table goes into docs/conformance.md, in place of the one there; with names
+(of sample models, or of notebooks such as 02) it is printed only. Some 15 minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import bls_notebook as bls
+from bls_notebook.display import render
+from bls_notebook.display.units import ns
+from bls_notebook.observe.records.shipping.certificate import Certificate
+from bls_notebook.repository.requests.sender import Sender
+from bls_notebook.triton.proving.prove import proving
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "conformance.md"
+BEGIN, END = "<!-- certificates -->\n", "<!-- end of certificates -->\n"
+GENERATED = 200
+MOST_ASKED = 3  # of what a notebook asks of a model
+SAMPLE = "model_repository"
+CLOSE = 1e-5  # where NumPy and scikit-learn of other versions add floats in another order
+HEAD = (
+    "| model | defined in | requests | same error on both | outcome | median here | on the server |\n"
+    "| --- | --- | --- | --- | --- | --- | --- |\n"
+)
+# What the models that call others by a name in their input are asked.
+SAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "bls_sync": {"MODEL_NAME": ["add_sub"], "INPUT0": [1, 2, 3, 4], "INPUT1": [5, 6, 7, 8]},
+    "bls_async": {"MODEL_NAME": ["add_sub"], "INPUT0": [1, 2, 3, 4], "INPUT1": [5, 6, 7, 8]},
+    "bls_decoupled_sync": {"MODEL_NAME": ["square_int32"], "IN": [3, 0, 2]},
+    "bls_decoupled_async": {"MODEL_NAME": ["square_int32"], "IN": [3, 0, 2]},
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model as it was defined somewhere: a folder with it and all that it calls, or why there is none."""
+
+    model: str
+    where: str
+    folder: Path | None = None
+    asked: list[Mapping[str, Any]] = field(default_factory=list)
+    why_not: str = ""
+
+
+def main() -> None:
+    """Prove all of them, or those that are named."""
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="bls-notebook-certificates-") as temporary:
+        for subject in subjects(Path(temporary), sys.argv[1:]):
+            rows.append(row(subject))
+            print(rows[-1], flush=True)
+    if not sys.argv[1:]:
+        text = PAGE.read_text(encoding="utf-8")
+        before, after = text.split(BEGIN)[0], text.split(END)[1]
+        PAGE.write_text(before + BEGIN + HEAD + "\n".join(rows) + "\n" + END + after, encoding="utf-8")
+
+
+def subjects(folder: Path, wanted: list[str]) -> Iterator[Subject]:
+    """Yield the sample models, then those of each notebook."""
+    samples = ROOT / SAMPLE
+    for name in sorted(each.name for each in samples.iterdir() if each.is_dir()):
+        if not wanted or name in wanted:
+            asked = [SAMPLES[name]] if name in SAMPLES else []
+            yield Subject(name, SAMPLE, samples, asked)
+    for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        if not wanted or notebook.name[:2] in wanted:
+            yield from defined_in(notebook, folder / notebook.stem)
+
+
+def defined_in(notebook: Path, folder: Path) -> list[Subject]:
+    """Run a notebook, and export each definition of a model as soon as it is there."""
+    import nbformat
+    from IPython.core.interactiveshell import InteractiveShell
+
+    InteractiveShell.clear_instance()
+    shell = InteractiveShell.instance()
+    seen = Seen(folder, notebook.stem.partition("_")[0])
+    quiet = StringIO()
+    with seen.following(), redirect_stdout(quiet), redirect_stderr(quiet), in_folder(notebook.parent):
+        for cell in nbformat.read(notebook, as_version=4).cells:
+            if cell.cell_type == "code":
+                shell.run_cell(cell.source, store_history=True)
+                seen.look(bls.current_repository())
+        bls.current_repository().close()
+        bls.set_current_repository(None)
+    return [*seen.subjects.values()]
+
+
+class Seen:
+    """The definitions of models that the cells of a notebook made, and what was asked of each."""
+
+    def __init__(self, folder: Path, where: str) -> None:
+        self.folder = folder
+        self.where = where
+        self.subjects: dict[tuple[str, str], Subject] = {}
+        self.current: dict[str, Subject] = {}
+
+    def look(self, repository: bls.ModelRepository) -> None:
+        """Export what is defined otherwise than it was after the cell before."""
+        samples = str(ROOT / SAMPLE)
+        for name in repository._server.names():
+            source = repository._catalog.service.sources[name]
+            if str(source.folder).startswith(samples):
+                continue
+            told = "".join(f.read_text("utf-8", "replace") for f in sorted(source.folder.rglob("*.py")))
+            key = name, told + str(repository.config(name))
+            if key not in self.subjects:
+                place = self.folder / str(len(self.subjects))
+                try:
+                    repository.export(place, name)
+                    made = Subject(name, self.where, place)
+                except bls.BLSError as error:
+                    made = Subject(name, self.where, why_not=str(error).splitlines()[-1].strip())
+                self.subjects[key] = made
+            self.current[name] = self.subjects[key]
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Take note of what is asked of models meanwhile."""
+        whole = Sender.request
+
+        def noting(sender: Sender, name: str, inputs: Mapping[str, Any], *more: Any, **options: Any) -> Any:
+            if name in self.current and len(self.current[name].asked) < MOST_ASKED:
+                self.current[name].asked.append(dict(inputs))
+            return whole(sender, name, inputs, *more, **options)
+
+        with patch.object(Sender, "request", noting):
+            yield
+
+
+@contextmanager
+def in_folder(folder: Path) -> Iterator[None]:
+    """Be in a folder for a while."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def row(subject: Subject) -> str:
+    """Compare a model, and return its row of the table."""
+    said = f"| {subject.model} | {subject.where} |"
+    try:
+        found = prove(subject)
+    except bls.BLSError as error:
+        return f"{said} | | not compared: {str(error).splitlines()[-1].strip()} | | |"
+    outcome = "equal" if found.equal else "differs"
+    if found.equal and found.tolerance:
+        outcome = f"equal within {found.tolerance:g}"
+    times = f"{ns(found.here_ns)} | {ns(found.there_ns)}"
+    return f"{said} {found.requests} | {found.failed} | {outcome} | {times} |"
+
+
+def prove(subject: Subject) -> Certificate:
+    """Compare a model: bit by bit, and where floats differ within what other versions of NumPy explain."""
+    if subject.folder is None:
+        raise bls.BLSError(subject.why_not)
+    with bls.ModelRepository(subject.folder) as repository:
+        names = [each.name for each in repository.index()]
+        if subject.where == SAMPLE:
+            names = [subject.model, *SAMPLES.get(subject.model, {}).get("MODEL_NAME", ())]
+        for name in names:
+            repository.load(name)
+        with proving(repository, names) as prover:
+            found = prover.prove(subject.model, *subject.asked, generate=GENERATED)
+            print(render(found).text if not found.equal else "", end="", file=sys.stderr)
+            if any(each.tensors for each in found.unequal):
+                close = prover.prove(subject.model, *subject.asked, generate=GENERATED, tolerance=CLOSE)
+                return close if close.equal else found
+            return found
+
+
+if __name__ == "__main__":
+    main()
