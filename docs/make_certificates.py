@@ -48,7 +48,7 @@ SAMPLES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class Subject:
     """A model as it was defined somewhere: a folder with it and all that it calls, or why there is none."""
 
@@ -120,16 +120,17 @@ class Seen:
             if str(source.folder).startswith(samples):
                 continue
             told = "".join(f.read_text("utf-8", "replace") for f in sorted(source.folder.rglob("*.py")))
-            key = name, told + str(repository.config(name))
-            if key not in self.subjects:
-                place = self.folder / str(len(self.subjects))
-                try:
-                    repository.export(place, name)
-                    made = Subject(name, self.where, place)
-                except bls.BLSError as error:
-                    made = Subject(name, self.where, why_not=str(error).splitlines()[-1].strip())
-                self.subjects[key] = made
-            self.current[name] = self.subjects[key]
+            config = repository.config(name)
+            config.ClearField("instance_group")
+            made = self.subjects.setdefault((name, told + str(config)), Subject(name, self.where))
+            if made.folder is None:
+                made.folder = self.folder / str(len(self.subjects))
+            try:  # again, while it serves: what it calls may be defined later
+                repository.export(made.folder, name)
+                made.why_not = ""
+            except bls.BLSError as error:
+                made.why_not = str(error).splitlines()[-1].strip()
+            self.current[name] = made
 
     @contextmanager
     def following(self) -> Iterator[None]:
@@ -172,7 +173,7 @@ def row(subject: Subject) -> str:
 
 def prove(subject: Subject) -> Certificate:
     """Compare a model: bit by bit, and where floats differ within what other versions of NumPy explain."""
-    if subject.folder is None:
+    if subject.folder is None or subject.why_not:
         raise bls.BLSError(subject.why_not)
     with bls.ModelRepository(subject.folder) as repository:
         names = [each.name for each in repository.index()]

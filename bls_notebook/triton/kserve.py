@@ -79,10 +79,7 @@ def encode_request(
     chunks, described = [], []
     for name, value in inputs.items():
         array: Array = value._array if isinstance(value, Tensor) else np.asarray(value)
-        if isinstance(value, Tensor) and value._datatype == "BF16":
-            datatype, data = "BF16", array.tobytes()
-        else:
-            datatype, data = _encode(name, array)
+        datatype, data = encode_tensor(name, value if isinstance(value, Tensor) else array)
         chunks.append(data)
         size = {"binary_data_size": len(data)}
         described.append({"name": name, "shape": list(array.shape), "datatype": datatype, "parameters": size})
@@ -111,14 +108,26 @@ def decode_response(body: bytes, json_length: int | None) -> InferResult:
     outputs, datatypes, at = {}, {}, length
     for item in header.get("outputs", ()):
         size = item.get("parameters", {}).get("binary_data_size", 0)
-        outputs[item["name"]] = _decode(item["datatype"], item["shape"], bytearray(body[at : at + size]))
+        outputs[item["name"]] = decode_tensor(
+            item["datatype"], item["shape"], bytearray(body[at : at + size])
+        )
         datatypes[item["name"]] = item["datatype"]
         at += size
     model, version, request_id = (header.get(key, "") for key in ("model_name", "model_version", "id"))
     return InferResult(model, version, request_id, outputs, datatypes, header.get("parameters", {}))
 
 
-def _encode(name: str, array: Array) -> tuple[str, bytes]:
+def encode_tensor(name: str, value: Array | Tensor) -> tuple[str, bytes]:
+    """Return the data type of an input and its bytes, as both protocols have them.
+
+    Raises
+    ------
+    TypeError
+        The array's dtype has no Triton data type.
+    """
+    if isinstance(value, Tensor) and value._datatype == "BF16":
+        return "BF16", value._array.tobytes()
+    array: Array = value._array if isinstance(value, Tensor) else value
     if array.dtype.kind in "OSU":
         values = array.ravel(order="C").tolist()
         items = [value if isinstance(value, bytes) else str(value).encode() for value in values]
@@ -131,7 +140,8 @@ def _encode(name: str, array: Array) -> tuple[str, bytes]:
     return datatype, array.tobytes()
 
 
-def _decode(datatype: str, shape: Sequence[int], data: bytearray) -> Array:
+def decode_tensor(datatype: str, shape: Sequence[int], data: bytearray) -> Array:
+    """Return an output of its bytes: writeable; BYTES as objects of type `bytes`, BF16 as float32."""
     if datatype == "BYTES":
         return deserialize_bytes_tensor(bytes(data)).reshape(shape)
     if datatype == "BF16":

@@ -88,11 +88,6 @@ class LocalServer(TritonServer):
         super().stop(graceful=False)
         super().start()
 
-    def load_with(self, name: str) -> None:
-        """Load a model that was put into its copy beside the others, also where it is started anew."""
-        self.load(name)
-        self.load_at_start += (name,)
-
     @property
     def site_packages(self) -> Path | None:
         """Where what its models import is installed, where that is known."""

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.pb_utils import Tensor, TritonError
-from bls_notebook.pb_utils.dtypes import deserialize_bytes_tensor
-from bls_notebook.repository.config import parse_json, to_pbtxt
 from bls_notebook.repository.instance_counts import with_instances
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
-from bls_notebook.triton.kserve import TRITON_OF
 from bls_notebook.triton.serving import LocalServer
 from bls_notebook.triton.tritonserver import END, START, TritonRequestError, TritonServerError
 
 from .answers import Answer, Output
 from .asked import Request, Steps
 from .counts import Counts, counts
+from .streams import ask_stream
+from .wording import PREFIX
 
 SECONDS = 30.0  # that an answer of the server may take
-RELAY = "bls_notebook_relay_of_"
 
 _STATUS = {
     TritonError.INTERNAL: 500,
@@ -67,8 +60,11 @@ class Here:
 
     def _answer(self, response: Response) -> Answer:
         if response.error is not None:
-            status = 0 if self.spec.decoupled else _STATUS.get(response.error.code(), 400)
-            return Answer(error=response.error.message(), status=status)
+            told = response.error.message()
+            entrance = PREFIX.match(told)
+            if self.spec.decoupled or (entrance and entrance.group(1)):  # which has codes of its own
+                return Answer(error=told)
+            return Answer(error=told, status=_STATUS.get(response.error.code(), 400))
         arrays = response.as_numpy()
         outputs = {t.name(): Output(t._datatype, arrays[t.name()]) for t in response.output_tensors()}
         if self.spec.decoupled:
@@ -98,25 +94,22 @@ class There:
 
     def ask(self, request: Request, more: Mapping[str, Any]) -> Timed:
         """Send a request, and return its responses; a server that is lost is started again."""
-        name = self.spec.name
-        more = {**more, "parameters": dict(request.parameters)}
         began = time.perf_counter_ns()
         try:
-            asked = RELAY + name if self.spec.decoupled else name
-            result = self.server.infer(asked, request.inputs, wait=SECONDS, **more)
+            if self.spec.decoupled:
+                more = _of_sequence(more)
+                answers = ask_stream(self.server.grpc_url, self.spec.name, request, more, SECONDS)
+                return answers, time.perf_counter_ns() - began
+            result = self.server.infer(
+                self.spec.name, request.inputs, wait=SECONDS, parameters=request.parameters, **more
+            )
         except TritonRequestError as error:
-            took = time.perf_counter_ns() - began
-            return [Answer(error=str(error), status=0 if self.spec.decoupled else error.status)], took
+            return [Answer(error=str(error), status=error.status)], time.perf_counter_ns() - began
         except TritonServerError as error:
             self.lost = True
             self.server.restart()
             return [Answer(error=str(error).partition("\n")[0], lost=True)], 0
         took = time.perf_counter_ns() - began
-        if self.spec.decoupled:
-            answers = [_relayed(json.loads(each)) for each in result["ANSWERS"].tolist()]
-            if len(answers) > 1 and not answers[-1].outputs and answers[-1].error is None:
-                del answers[-1]  # a final flag alone, which here is no response
-            return answers, took
         outputs = {key: Output(result.datatypes[key], array) for key, array in result.outputs.items()}
         return [Answer(outputs, version=int(result.version or 0), parameters=result.parameters)], took
 
@@ -137,41 +130,12 @@ class There:
             self.server.load(name, config)
 
 
-def _relayed(told: dict[str, Any]) -> Answer:
-    if "error" in told:
-        return Answer(error=told["error"])
-    outputs = {}
-    for name, kind, shape, coded in told["outputs"]:
-        data = base64.b64decode(coded)
-        flat = deserialize_bytes_tensor(data) if kind == "BYTES" else np.frombuffer(data, np.dtype(kind))
-        datatype = TRITON_OF.get(kind, kind)
-        outputs[name] = Output(datatype, flat.reshape(shape))
-    return Answer(outputs)
-
-
-def add_relay(folder: Path, spec: ModelSpec) -> str:
-    """Write a model that collects the streams of a decoupled one into a repository; return its name."""
-    name = RELAY + spec.name
-    inputs = [
-        {
-            "name": each.name,
-            "data_type": f"TYPE_{'STRING' if each.datatype == 'BYTES' else each.datatype}",
-            "dims": list(each.shape),
-            "optional": True,
-        }
-        for each in spec.inputs.values()
-    ]
-    config = {
-        "backend": "python",
-        "input": inputs,
-        "output": [{"name": "ANSWERS", "data_type": "TYPE_STRING", "dims": [-1]}],
-        "parameters": {"asked": {"string_value": spec.name}},
-    }
-    place = folder / name / "1"
-    place.mkdir(parents=True)
-    (place / "model.py").write_bytes(Path(__file__).with_name("relay.py").read_bytes())
-    (folder / name / "config.pbtxt").write_text(to_pbtxt(parse_json(json.dumps(config), model=name)))
-    return name
+def _of_sequence(more: Mapping[str, Any]) -> dict[str, Any]:
+    """Where a request stands in a sequence, as KServe's protocol says it."""
+    if "correlation_id" not in more:
+        return {}
+    start, end = bool(more["flags"] & START), bool(more["flags"] & END)
+    return {"sequence_id": more["correlation_id"], "sequence_start": start, "sequence_end": end}
 
 
 def shown(steps: Steps) -> tuple[tuple[Tensor, ...], ...]:

@@ -23,7 +23,7 @@ from bls_notebook.triton.serving import LocalServer, serve
 from .answers import Allowed
 from .asked import cases_of
 from .comparing import Comparing
-from .places import Here, There, add_relay
+from .places import Here, There
 
 
 def prove_equal(
@@ -111,9 +111,6 @@ def proving(
             for path in sorted(folder.rglob("*"))
             if path.is_file() and not is_cache(path)
         }
-        for name in names:
-            if specs[name].decoupled:
-                server.load_with(add_relay(folder, specs[name]))
         yield Prover(repository, server, {n: _spec(repository, n) for n in server.exported.names}, files)
 
 
