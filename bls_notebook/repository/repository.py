@@ -225,7 +225,13 @@ class ModelRepository(Asking):
         return self._catalog.poll()
 
     def export(
-        self, place: str | Path, *names: str, target: str = "", replicas: int = 1, completed: bool = False
+        self,
+        place: str | Path,
+        *names: str,
+        target: str = "",
+        replicas: int = 1,
+        completed: bool = False,
+        requests: Any = None,
     ) -> Exported:
         """Write models as a model repository for a server, with all that they call, as far as it serves here.
 
@@ -242,6 +248,11 @@ class ModelRepository(Asking):
             Servers behind HAProxy; more than one for ``compose`` only, and no models with sequences.
         completed : bool
             Whether each config.pbtxt has everything that is filled in; else it is as it was given.
+        requests : mapping of str to sequence, or recording, optional
+            What models are asked, by name: inputs, as for `infer`; or a recording, of which the requests to
+            the models are taken. They are sent, and the export then has files that prove its answers
+            elsewhere (``prove.py``, with tritonclient and NumPy alone), and for perf_analyzer and Model
+            Analyzer.
 
         Raises
         ------
@@ -251,7 +262,7 @@ class ModelRepository(Asking):
         """
         from .exporting.export import export_models
 
-        return export_models(self._catalog, place, names, completed, target, replicas)
+        return export_models(self._catalog, place, names, completed, target, replicas, requests, self)
 
     # -- sending requests --------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import numpy as np
 
 import bls_notebook as bls
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.triton.proving.wording import normal
+from bls_notebook.repository.exporting.proof_script import normal
 from bls_notebook.triton.tritonserver import TritonRequestError, TritonServer, TritonServerError
 
 __all__ = ["Answer", "Sides", "normal", "without_newer"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -139,6 +140,26 @@ def test_recorded_requests_have_parameters_of_their_own(prover: Prover) -> None:
         prover.prove("scaled", Recording())
     with pytest.raises(bls.BLSError, match="got int, expected a dict of inputs by name, or a recording"):
         prover.prove("scaled", 3)
+
+
+def test_the_script_of_an_export_proves_the_same(
+    prover: Prover, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    requests: dict[str, list[Any]] = {
+        "square_int32": [{"IN": [n]} for n in (2, 0, -3)],
+        "moody": [{"IN": [[1.0], [2.0]]}, SimpleNamespace(inputs={"IN": [[2.0]]}, parameters={"mean": 1})],
+        "scaled": [{"IN": [1.0, 6.0]}],
+    }
+    prover.repository.export(tmp_path / "out", requests=requests)
+    spec: Any = spec_from_file_location("prove_of_export", tmp_path / "out/prove.py")
+    script = module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.main([prover.server.grpc_url]) == 1
+    assert "scaled: request 0: output 'OUT': other values" in capsys.readouterr().out
+    assert script.main([prover.server.grpc_url, "--model", "square_int32", "--model", "moody"]) == 0
+    assert "square_int32: 3 of 3 requests answered" in capsys.readouterr().out
+    assert script.main([prover.server.grpc_url, "--tolerance", "1e-5"]) == 0
+    assert script.main(["127.0.0.1:1", "--timeout", "5"]) == 2
 
 
 def test_without_a_request_nothing_is_proven(prover: Prover) -> None:

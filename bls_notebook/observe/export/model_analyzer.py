@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.records.profiles.tuning import TunedModel
 
-_PLAIN = re.compile(r"[A-Za-z_/][\w./-]*")
-_WORDS = {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}  # no text for some reader of YAML
+from .yaml_text import yaml_lines
+
 _HEAD = """\
 # For Model Analyzer, on a server with the models: model-analyzer profile -f THIS_FILE
 # It measures the settings around those that were found here.
@@ -66,7 +64,7 @@ def model_analyzer_yaml(
             **root,
         }
         config |= {"run_config_search_disable": True, "profile_models": {model: root}}
-    return _HEAD + "".join(f"{line}\n" for line in _lines(config))
+    return _HEAD + "".join(f"{line}\n" for line in yaml_lines(config))
 
 
 def _parameters(model: TunedModel, several: bool) -> dict[str, Any]:
@@ -82,27 +80,3 @@ def _parameters(model: TunedModel, several: bool) -> dict[str, Any]:
             batching["max_queue_delay_microseconds"] = delays
         parameters |= {"max_batch_size": [found.max_batch_size], "dynamic_batching": batching}
     return parameters
-
-
-def _lines(value: Mapping[str, Any], indent: str = "") -> Iterator[str]:
-    """Write a mapping as YAML, block style; lists of plain values on one line."""
-    for key, each in value.items():
-        if isinstance(each, Mapping):
-            yield f"{indent}{_scalar(key)}:"
-            yield from _lines(each, indent + "  ")
-        elif isinstance(each, list) and any(isinstance(item, Mapping) for item in each):
-            yield f"{indent}{_scalar(key)}:"
-            for item in each:
-                first, *rest = _lines(item, "")
-                yield f"{indent}  - {first}"
-                yield from (f"{indent}    {line}" for line in rest)
-        else:
-            yield f"{indent}{_scalar(key)}: {_scalar(each)}"
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(map(_scalar, value))}]"
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
-        return value
-    return json.dumps(value)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.advice.known import missing_model
@@ -22,6 +23,7 @@ from bls_notebook.repository.source.layout import shown_path
 
 from .collecting import Model, collect, python_files, refuse_unfit, total_bytes
 from .guide import guide
+from .proof import Asked, proof_files
 from .requirements import imported_names, requirements
 from .targets import TARGETS, files_for, refuse_replicas
 from .writing import Content, write_archive, write_folder
@@ -36,6 +38,8 @@ def export_models(
     completed: bool = False,
     target: str = "",
     replicas: int = 1,
+    requests: Any = None,
+    asked_here: Asked | None = None,
 ) -> Exported:
     """Write models with all that they call; see `ModelRepository.export`."""
     service = catalog.service
@@ -58,6 +62,9 @@ def export_models(
         record = describe(models, asked, folder)
         refuse_replicas(target, replicas, record)
         more = files_for(target, record, replicas) if target else {}
+        if requests is not None and asked_here is not None:
+            specs = {name: models[name].loaded.spec for name in asked if name in models}
+            more |= proof_files(record, specs, requests, asked_here)
         record = replace(record, target=target, files=tuple(more), replicas=replicas)
         files: dict[str, Content] = {
             f"{model.name}/{path}": content

@@ -61,7 +61,34 @@ def guide(record: Exported) -> str:
         *notes,
         "",
     ]
-    return "\n".join(lines + (_packed(record) if record.requirements else []))
+    proof = _proof(record) if "prove.py" in record.files else []
+    return "\n".join(lines + proof + (_packed(record) if record.requirements else []))
+
+
+def _proof(record: Exported) -> list[str]:
+    """How to prove that a server answers as the models did, and to measure it with the same requests."""
+    measured = [name for name in record.names if f"perf_{name}.json" in record.files]
+    return [
+        "## Proof",
+        "",
+        "`requests.json` has requests, with the answers that the models gave where they were written. Where "
+        "the server runs, with tritonclient and NumPy alone:",
+        "",
+        "```sh",
+        'pip install "tritonclient[grpc]" numpy',
+        "python prove.py localhost:8001",
+        *(f"perf_analyzer -m {name} --input-data perf_{name}.json" for name in measured),
+        *(
+            f"model-analyzer profile -f analyze_{name}.yaml"
+            for name in record.names
+            if f"analyze_{name}.yaml" in record.files
+        ),
+        "```",
+        "",
+        "`perf_analyzer` compares bytes: where another version of a library rounds otherwise, take the "
+        "`validation_data` out of its file, and give `prove.py` a `--tolerance`.",
+        "",
+    ]
 
 
 def _packed(record: Exported) -> list[str]:

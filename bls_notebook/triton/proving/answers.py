@@ -13,9 +13,8 @@ import numpy.typing as npt
 from bls_notebook.observe.records.inspection import TensorsCompared
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import Tensor
+from bls_notebook.repository.exporting.proof_script import normal
 from bls_notebook.repository.inspecting.differences import compared
-
-from .wording import normal
 
 Array = npt.NDArray[Any]
 

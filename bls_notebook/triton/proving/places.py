@@ -9,6 +9,7 @@ from typing import Any
 
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.pb_utils import Tensor, TritonError
+from bls_notebook.repository.exporting.proof_script import PREFIX
 from bls_notebook.repository.instance_counts import with_instances
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
@@ -19,7 +20,6 @@ from .answers import Answer, Output
 from .asked import Request, Steps
 from .counts import Counts, counts
 from .streams import ask_stream
-from .wording import PREFIX
 
 SECONDS = 30.0  # that an answer of the server may take
 

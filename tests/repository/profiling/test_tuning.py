@@ -158,7 +158,7 @@ def test_its_files_hold_what_to_change(tmp_path: Path) -> None:
     read_by_model_analyzer(tmp_path, yaml)
 
 
-def read_by_model_analyzer(folder: Path, config: dict[str, Any]) -> None:
+def read_by_model_analyzer(folder: Path, config: dict[str, Any], root: str = "root") -> None:
     """Have Model Analyzer's own parser read it."""
     import sys
     from unittest.mock import patch
@@ -178,5 +178,5 @@ def read_by_model_analyzer(folder: Path, config: dict[str, Any]) -> None:
     cli.add_subcommand(cmd="profile", help="", config=profile)
     with patch.object(sys, "argv", ["model-analyzer", "profile", "-f", str(file)]):
         cli.parse()
-    assert [model.model_name() for model in profile.profile_models] == ["root"]
+    assert [model.model_name() for model in profile.profile_models] == [root]
     assert [model.model_name() for model in profile.bls_composing_models] == ["a", "b"]

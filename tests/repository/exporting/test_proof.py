@@ -1,0 +1,128 @@
+"""Requests that ship with an export: what proves its answers elsewhere, and what measures it."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.repository.exporting.proof_script import Answer, differences
+from tests.repository.profiling.test_tuning import read_by_model_analyzer
+
+SAMPLES = Path(__file__).parents[3] / "model_repository"
+WORDS = """\
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.answer(request) for request in requests]
+
+    def answer(self, request):
+        words = pb_utils.get_input_tensor_by_name(request, "WORD").as_numpy()
+        if b"no" in words:
+            raise pb_utils.TritonModelException("no is no word")
+        return pb_utils.InferenceResponse([pb_utils.Tensor("BACK", words[..., ::-1])])
+"""
+CONFIG = """\
+max_batch_size: 4
+input { name: "WORD" data_type: TYPE_STRING dims: [ 2 ] }
+output { name: "BACK" data_type: TYPE_STRING dims: [ 2 ] }
+"""
+Files = dict[str, str]
+
+
+@pytest.fixture
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository(SAMPLES) as repo:
+        repo.define("words", WORDS, CONFIG)
+        repo.load("square_int32")
+        yield repo
+
+
+def shipped(repo: bls.ModelRepository, place: Path, requests: Any, *names: str) -> Files:
+    repo.export(place, *names, requests=requests)
+    return {path.name: path.read_text() for path in place.iterdir() if path.is_file()}
+
+
+def test_rows_for_perf_analyzer(repo: bls.ModelRepository, tmp_path: Path) -> None:
+    asked = [{"WORD": [["a", "bé"], ["", "d"]]}, {"WORD": [["yes", "no"]]}]
+    files = shipped(repo, tmp_path / "out", {"words": asked}, "words")
+    data = json.loads(files["perf_words.json"])
+    for part, name, first in (("data", "WORD", ["a", "bé"]), ("validation_data", "BACK", ["bé", "a"])):
+        rows = data[part]
+        assert len(rows) == 2  # an error is nothing to measure
+        assert rows[0].keys() == {name}
+        assert rows[0][name]["shape"] == [2]
+        encoded = b"".join(len(word.encode()).to_bytes(4, "little") + word.encode() for word in first)
+        assert base64.b64decode(rows[0][name]["content"]["b64"]) == encoded
+    proof = json.loads(files["requests.json"])["models"]["words"]
+    assert (proof["decoupled"], proof["sequence"], len(proof["cases"])) == (False, False, 2)
+    assert "no is no word" in proof["cases"][1][0]["answers"][0]["error"]
+    assert "python prove.py localhost:8001" in files["README.md"]
+    assert "perf_analyzer -m words --input-data perf_words.json" in files["README.md"]
+
+
+def test_a_recording_and_a_stream(repo: bls.ModelRepository, tmp_path: Path) -> None:
+    class Recording:
+        models = ("square_int32",)
+
+        def requests(self, model: str) -> list[Any]:
+            return [SimpleNamespace(inputs={"IN": np.int32([2])}, parameters={"a": 1}, correlation_id=0)]
+
+    files = shipped(repo, tmp_path / "out", Recording())
+    assert json.loads(files["perf_square_int32.json"]).keys() == {"data"}  # it validates no streams
+    case = json.loads(files["requests.json"])["models"]["square_int32"]["cases"][0][0]
+    assert case["parameters"] == {"a": 1}
+    assert [each["outputs"][0]["shape"] for each in case["answers"]] == [[1], [1]]
+    again = shipped(repo, tmp_path / "again", Recording())
+    assert again == files
+    with pytest.raises(bls.BLSError, match="there are no requests for words"):
+        repo.export(tmp_path / "none", "words", requests=Recording())
+    assert not (tmp_path / "none").exists()
+
+
+def test_model_analyzer_searches_with_what_is_called(tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    with bls.ModelRepository(SAMPLES) as repo:
+        for name in ("digit_reader", "digit_preprocess", "digit_classifier", "digit_expert"):
+            repo.load(name)
+        asked = {"digit_reader": [{"IMAGE": np.zeros((8, 8), np.uint8)}], "digit_expert": []}
+        files = shipped(repo, tmp_path / "out", asked, "digit_reader")
+    config = yaml.safe_load(files["analyze_digit_reader.yaml"])
+    assert sorted(config["bls_composing_models"]) == ["digit_classifier", "digit_expert", "digit_preprocess"]
+    assert list(config["profile_models"]) == ["digit_reader"]
+    if importlib.util.find_spec("model_analyzer") is None:
+        pytest.skip("needs triton-model-analyzer, whose parser it is for")
+    read_by_model_analyzer(tmp_path, config, "digit_reader")
+
+
+def one(datatype: str, array: Any, name: str = "OUT") -> list[Answer]:
+    array = np.asarray(array)
+    return [("", {name: (name, datatype, list(array.shape), array.tobytes())})]
+
+
+def test_what_the_script_tells_apart() -> None:
+    nan, other = np.float32([np.nan, 1]), np.float32([-np.nan, 1])
+    assert not list(differences(one("FP32", nan), one("FP32", nan), 0))
+    assert list(differences(one("FP32", [np.float32(0)]), one("FP32", [np.float32(-0.0)]), 0))
+    close = np.nextafter(np.float32([1, 2]), np.float32(9))
+    assert list(differences(one("FP32", np.float32([1, 2])), one("FP32", close), 0))
+    assert not list(differences(one("FP32", np.float32([1, 2])), one("FP32", close), 1e-5))
+    assert list(differences(one("INT32", np.int32([1])), one("INT32", np.int32([2])), 1.0))
+    assert list(differences(one("FP32", other), one("FP32", np.float32([1, 1])), 0))
+    assert list(differences(one("FP32", nan), one("FP32", [nan]), 0)) == [
+        "output 'OUT': FP32 [2] expected, got FP32 [1, 2]"
+    ]
+    assert not list(differences([("m: 'a_0_0' At: x", {})], [("m: 'a_0' At: y", {})], 0))
+    assert list(differences([("", {})], [("no", {})], 0))
+    assert list(differences(one("FP32", nan) * 2, one("FP32", nan), 0)) == ["2 responses expected, got 1"]
