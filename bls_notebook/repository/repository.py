@@ -225,40 +225,30 @@ class ModelRepository(Asking):
         return self._catalog.poll()
 
     def export(
-        self,
-        place: str | Path,
-        *names: str,
-        target: str = "",
-        replicas: int = 1,
-        completed: bool = False,
-        requests: Any = None,
-    ) -> Exported:
-        """Write models as a model repository for a server, with all that they call, as far as it serves here.
+        self, place: str | Path, *names: str, target: str = "", replicas: int = 1,
+        completed: bool = False, requests: Any = None,
+    ) -> Exported:  # fmt: skip
+        """Write models as a model repository for a server, with all that they call and that serves.
 
         Parameters
         ----------
         place : str or Path
-            A folder, which is replaced if an export wrote it; or a file that ends with ``.zip``.
+            A folder (replaced if an export wrote it), or a file that ends with ``.zip``.
         *names : str
             Of models that serve; by default all.
         target : str
-            Where they are to be served, for which more files are written: ``docker``, ``compose``,
-            ``kubernetes``, ``kserve`` or ``dynamo``.
+            Where they are to be served: ``docker``, ``compose``, ``kubernetes``, ``kserve`` or ``dynamo``.
         replicas : int
             Servers behind HAProxy; more than one for ``compose`` only, and no models with sequences.
         completed : bool
-            Whether each config.pbtxt has everything that is filled in; else it is as it was given.
-        requests : mapping of str to sequence, or recording, optional
-            What models are asked, by name: inputs, as for `infer`; or a recording, of which the requests to
-            the models are taken. They are sent, and the export then has files that prove its answers
-            elsewhere (``prove.py``, with tritonclient and NumPy alone), and for perf_analyzer and Model
-            Analyzer.
+            Whether each config.pbtxt is written as completed; else it is as it was given.
+        requests : mapping of str to sequence of mapping, or recording, optional
+            What models are asked. The export has the answers then, to prove and to measure elsewhere.
 
         Raises
         ------
         BLSError
-            A model cannot ship, or there is something in the folder that no export wrote; nothing has
-            changed then.
+            A model cannot ship, or something in the folder was not exported; nothing has changed then.
         """
         from .exporting.export import export_models
 
