@@ -232,6 +232,20 @@ _TRIED = """
 .bls-tried-next{margin:2px 0 4px;padding:1px 0 1px 12px;border-left:3px solid var(--b-blue)}
 """
 
+_DRILL = """
+.bls-drill-bad,.bls-drill-odd,.bls-drill-good,.bls-drill-open{white-space:nowrap}
+.bls-drill-bad{color:var(--b-red);font-weight:600}
+.bls-drill-odd{color:var(--b-amber)}
+.bls-drill-good{color:var(--b-green)}
+.bls-drill-open{color:var(--b-dim)}
+.bls-drill-list{max-width:1100px;margin:4px 0}
+.bls-drill-item{padding:2px 0 2px 12px;margin:6px 0;border-left:3px solid var(--b-line);white-space:pre-line;overflow-wrap:anywhere}
+.bls-drill-is-bad{border-color:var(--b-red)}
+.bls-drill-is-odd{border-color:var(--b-amber)}
+.bls-drill-faults{font-weight:600}
+.bls-drill-at code{margin-left:8px}
+"""
+
 _GUESS = """
 .bls-guess-choice{display:inline-block;margin:2px 4px 2px 2px;padding:1px 10px;border:1px solid var(--b-line);border-radius:12px}
 .bls-guess-image{max-width:100%}
@@ -246,7 +260,7 @@ _PARTS = {
     "findings": _FINDINGS,
     "metrics": _METRICS, "devices": _DEVICES, "progress": _PROGRESS, "figure": _FIGURE, "stream": _STREAM,
     "latency": _LATENCY, "session": _SESSION, "seen": _SEEN,
-    "guess": _GUESS, "tried": _TRIED,
+    "guess": _GUESS, "tried": _TRIED, "drill": _DRILL,
 }  # fmt: skip
 
 

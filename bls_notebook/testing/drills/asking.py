@@ -1,0 +1,195 @@
+"""`Asker`: sends the request of a drill, as often as it is wanted, and says what came of it.
+
+Guarantees: `ask` returns within its time limits whatever a model does, and what it has started has ended then; where
+it cannot be made to end, `Unstoppable` is raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from time import monotonic, perf_counter
+from typing import Any
+
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.root import root_of
+from bls_notebook.observe.records.errors import FrameRecord
+from bls_notebook.pb_utils._runtime import caller_var
+from bls_notebook.repository.repository import ModelRepository
+
+from .holding import HOUR, Hold, place_of_sender, put_forward
+from .judging import place_of
+from .outcomes import Outcome, facts_of
+
+_SLICE = 0.005
+_STOPPING = 2.0  # seconds
+_START, _END = 1, 2  # of a sequence
+_correlations = itertools.count(1_000_000)
+
+
+class UnstoppableError(BLSError):
+    """A model runs on, whatever is done."""
+
+
+class Asker:
+    """Sends one request to a model.
+
+    Parameters
+    ----------
+    repository : ModelRepository
+    model : str
+        A model that serves.
+    inputs : mapping of str to array_like
+    options : mapping of str to object
+        As `ModelRepository.infer` takes them.
+    timeout : float
+        Seconds that an answer may take at least.
+    """
+
+    def __init__(
+        self,
+        repository: ModelRepository,
+        model: str,
+        inputs: Mapping[str, Any],
+        options: Mapping[str, Any],
+        timeout: float,
+    ) -> None:
+        found = repository._server.find(model)
+        if found is None:
+            raise BLSError(f"drill: model {model!r} is not loaded; load it first")
+        self.repository, self.model = repository, model
+        self.decoupled, self.spec = found.decoupled, found.spec
+        self.timeout = timeout
+        self.usual = 0.0  # seconds that an answer takes when all is well
+        self.inputs, self.options = inputs, options
+
+    @property
+    def limit(self) -> float:
+        """How long an answer may take that nobody holds back, in seconds."""
+        return self.timeout + 10 * self.usual
+
+    def ask(self, hold: Hold | None = None, calls: Callable[[], Mapping[str, int]] = dict) -> Outcome:
+        """Send the request.
+
+        Parameters
+        ----------
+        hold : Hold, optional
+            What keeps a model from answering; it is let go before this returns.
+        calls : callable
+            Says how many requests models have got.
+
+        Raises
+        ------
+        UnstoppableError
+            The model runs on.
+        """
+        root = root_of(self.repository._server)  # of this thread: what runs in another can be interrupted
+        box: list[Any] = []
+        done = threading.Event()
+
+        def work() -> None:
+            caller_var.set(root)
+            try:
+                box.extend(map(facts_of, self._send()))
+            except BaseException as error:
+                box.append(error)
+            finally:
+                done.set()
+
+        began = perf_counter()
+        thread = threading.Thread(target=work, name="bls-drill", daemon=True)
+        thread.start()
+        state, where, limitless = "answered", None, False
+        try:
+            if not _either(done, None if hold is None else hold.entered, self.limit):
+                state, where = "stuck", self._where(root)
+            elif hold is not None and not done.is_set():
+                limitless = self._waits(hold, done)
+                if not done.is_set():
+                    state, where = "waited", hold.place()
+                    hold.let_go()
+                    if not done.wait(self.limit):
+                        state, where = "stuck", self._where(root) or where
+        finally:
+            if hold is not None:
+                hold.let_go()
+            if not done.is_set():
+                root.interrupt()
+                if not done.wait(_STOPPING):
+                    raise UnstoppableError(f"drill: model {self.model!r} runs on, and cannot be stopped")
+        thread.join()
+        if box and isinstance(box[-1], BaseException):
+            raise box[-1]
+        at = None if where is None else place_of(where)
+        outcome = Outcome(tuple(box), state, at, limitless, calls(), (), perf_counter() - began)
+        if state == "stuck":
+            outcome = replace(outcome, answers=())
+        return outcome
+
+    def _send(self) -> Iterable[Any]:
+        options = dict(self.options)
+        if self.spec.scheduler == "sequence" and "flags" not in options:
+            options.update(flags=_START | _END, correlation_id=next(_correlations))
+        if self.decoupled:
+            return self.repository.stream(self.model, self.inputs, **options)
+        return [self.repository.infer(self.model, self.inputs, **options)]
+
+    def _waits(self, hold: Hold, done: threading.Event) -> bool:
+        """Whether the model waits without a time limit: it has had the time to reach any that it has."""
+        until = monotonic() + self.timeout
+        settled = monotonic() + 10 * _SLICE
+        while not done.is_set() and monotonic() < settled:
+            if hold.limitless:
+                return True
+            done.wait(_SLICE)
+        loops = hold.loops
+        with put_forward(loops, HOUR):
+            done.wait(max(10 * _SLICE, 3 * self.usual) if loops else until - monotonic())
+        return bool(loops) and not done.is_set()
+
+    def _where(self, root: Any) -> FrameRecord | None:
+        """The line that the model is at, of those that run for this request."""
+        senders = [t.execution for t in list(root.children)] + list(root._inline or ())
+        return next(filter(None, (place_of_sender(each) for each in senders if each is not None)), None)
+
+
+def _either(done: threading.Event, entered: threading.Event | None, seconds: float) -> bool:
+    """Wait until one of two events has come; whether one has."""
+    if entered is None:
+        return done.wait(seconds)
+    until = monotonic() + seconds
+    while not (done.is_set() or entered.is_set()):
+        if monotonic() > until:
+            return False
+        done.wait(_SLICE)
+    return True
+
+
+def in_flight(models: Iterable[LoadedModel]) -> list[str]:
+    """Return the names of the models that have requests to answer."""
+    return [
+        m.name
+        for m in models
+        if m.scheduler.pending or any(i.holder is not None or i.serving for i in m.instances)
+    ]
+
+
+def idle(models: Iterable[LoadedModel], seconds: float) -> list[str]:
+    """Wait until models have nothing to answer any more; return the names of those that have then."""
+    every = list(models)
+    until = monotonic() + seconds
+    while (left := in_flight(every)) and monotonic() < until:
+        threading.Event().wait(_SLICE)
+    return left
+
+
+def own_threads() -> set[threading.Thread]:
+    """Return the threads that run now and that are none of the engine's."""
+    ours = ("bls-worker", "bls-drill", "bls-")
+    with contextlib.suppress(RuntimeError):
+        return {t for t in threading.enumerate() if not t.name.startswith(ours)}
+    return set()

@@ -1,0 +1,180 @@
+"""What a model calls, from a recording of one request: who, with which answers, from which line."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.core.server import Server
+from bls_notebook.observe.records.lifetimes import Lifetimes
+from bls_notebook.observe.records.profiles.session import Session
+from bls_notebook.observe.records.testing.drilled import CodePlace
+from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError
+from bls_notebook.repository.callers import called_models
+from bls_notebook.testing.recording.recording import RecordedRequest, Recording
+
+from .faults import STREAMS, Fault
+from .outcomes import facts_of_tensor
+from .spoiling import spoilt
+
+
+@dataclass(frozen=True)
+class Callee:
+    """A model that a request reached.
+
+    ``asked`` is how often; ``overlapped`` whether two of its requests were in flight together, on two
+    instances; ``step`` whether only ensembles asked it. ``on_gpu`` has the GPUs of its outputs.
+    """
+
+    name: str
+    model: LoadedModel
+    answers: KnownAnswers
+    asked: int
+    overlapped: bool
+    step: bool
+    sent: CodePlace | None
+    on_gpu: dict[str, int]
+
+    @property
+    def batching(self) -> bool:
+        """Whether the first dimension of its tensors is that of the batch."""
+        return self.model.spec.max_batch_size > 0
+
+    def can(self, fault: Fault) -> bool:
+        """Whether it can misbehave so."""
+        if fault.name in STREAMS:
+            return self.model.decoupled
+        if fault.name in ("not ready", "unloaded") and self.step:
+            return False  # an ensemble keeps its steps in service
+        if fault.name == "unloaded":
+            return self.asked > 1
+        if fault.name == "other order":
+            return self.overlapped
+        if fault.name == "out of memory":
+            return bool(self.on_gpu)
+        if fault.kind == "data":
+            first = self.answers.first()
+            return any(spoilt(r.output_tensors(), fault.name, self.batching) is not None for r in first)
+        return True
+
+
+class KnownAnswers:
+    """What a model answers when all is well, to requests as they came then.
+
+    One that never came is answered as the one that is most like it: with the same inputs, the same outputs
+    asked for, or else as the first.
+
+    Parameters
+    ----------
+    recording : Recording
+        With tensors at every hop.
+    model : str
+    """
+
+    def __init__(self, recording: Recording, model: str) -> None:
+        requests = recording.requests(model, hops=True)
+        self._first = requests[0]
+        self._known: dict[Hashable, RecordedRequest] = {}
+        for request in requests:
+            for key in _keys(map(_tensor, request.inputs.items()), request.kept.outputs):
+                self._known.setdefault(key, request)
+        last = self._first.responses[-1]
+        self.flag_alone = last.final and not last.tensors and last.error is None
+
+    def __call__(self, request: InferenceRequest) -> list[InferenceResponse]:
+        """Return the responses to a request."""
+        keys = _keys(request.inputs(), request.requested_output_names())
+        found = next((self._known[key] for key in keys if key in self._known), self._first)
+        return _responses(found)
+
+    def first(self) -> list[InferenceResponse]:
+        """Return the responses to the first request that it got."""
+        return _responses(self._first)
+
+
+def _keys(tensors: Iterable[Tensor], outputs: Sequence[str]) -> list[Hashable]:
+    values = frozenset((t._name, t._datatype, facts.shape, facts.digest) for t in tensors for facts in [facts_of_tensor(t)])
+    wanted = frozenset(outputs)
+    return [(values, wanted), values, wanted]
+
+
+def _tensor(given: tuple[str, Any]) -> Tensor:
+    name, value = given
+    return value if isinstance(value, Tensor) else Tensor(name, value)
+
+
+def _responses(request: RecordedRequest) -> list[InferenceResponse]:
+    out = []
+    for each in request.responses:
+        error = None if each.error is None else TritonError(each.error, getattr(TritonError, each.code))
+        tensors = [Tensor._of(t._name, t._array.copy(), t._datatype) for t in each.tensors]
+        if error is not None or tensors or not request.kept.decoupled:
+            out.append(InferenceResponse(tensors, error))
+    return out
+
+
+def callees_of(model: str, recording: Recording, server: Server, lives: Lifetimes) -> list[Callee]:
+    """Return the models that a request to `model` reached, in the order in which it did."""
+    session = recording.session
+    spans = () if session is None else session.spans
+    names = {span.id: span.model for span in spans}
+    out = []
+    for name in dict.fromkeys(span.model for span in spans if span.parent and span.model != model):
+        found = server.find(name)
+        own = [span for span in spans if span.model == name and span.parent]
+        if found is None or session is None:
+            continue
+        both = [
+            1
+            for i, first in enumerate(own)
+            for other in own[i + 1 :]
+            if first.instance != other.instance and first.sent < other.ended and other.sent < first.ended
+        ]
+        called_by = {names.get(span.parent, "") for span in own}
+        steps = [m for m in map(server.find, called_by) if m is not None and m.spec.scheduler == "ensemble"]
+        out.append(
+            Callee(
+                name, found, KnownAnswers(recording, name), len(own), bool(both),
+                len(steps) == len(called_by), _sent(session, own[0].source, own[0].line), _gpus(lives, name),
+            )
+        )  # fmt: skip
+    return out
+
+
+def _sent(session: Session, source: int, line: int) -> CodePlace | None:
+    if not source:
+        return None
+    found = session.sources[source - 1]
+    lines = found.text.splitlines()
+    code = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    return CodePlace(found.model, found.name, line, code)
+
+
+def _gpus(lives: Lifetimes, name: str) -> dict[str, int]:
+    """The GPUs that the outputs of a model were on."""
+    out: dict[str, int] = {}
+    for life in lives.lives:
+        if life.maker.model == name and life.device.startswith("gpu:"):
+            for stay in life.stays:
+                if stay.role == "output":
+                    out[stay.tensor] = int(life.device.partition(":")[2].split()[0])
+    return out
+
+
+def named_in_code(server: Server, names: Iterable[str]) -> set[str]:
+    """Return the models that the code of some models names in requests."""
+    return {called for model in filter(None, map(server.find, names)) for called in _named(model)}
+
+
+def _named(model: LoadedModel) -> Iterator[str]:
+    yield from model.calls
+    for lines in sources_of(model):
+        yield from called_models("\n".join(lines))
+
+
+def sources_of(model: LoadedModel) -> list[list[str]]:
+    """Return the files of a model's code, each as its lines."""
+    modules = next((i.modules for i in model.instances if i.modules is not None), None)
+    return [] if modules is None else [[line.rstrip("\n") for line in lines] for lines in modules.sources.values()]

@@ -1,0 +1,306 @@
+"""`drill`: what a model does while what it calls misbehaves, one fault after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from math import isfinite
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.observe.progress import progress
+from bls_notebook.observe.records.errors import FrameRecord
+from bls_notebook.observe.records.testing.drilled import Drilled, DrilledCase, Planted
+from bls_notebook.observe.visible import first_line
+from bls_notebook.repository.current import current_repository
+from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.requests.inputs import tensors_of
+from bls_notebook.testing.recording.record import record
+
+from .acting import Actor
+from .asking import Asker, UnstoppableError
+from .callees import Callee, callees_of, named_in_code, sources_of
+from .faults import IN_PAIRS, Fault, faults_named
+from .holding import Hold
+from .judging import Case, Healthy, judge
+from .leaving import Left, leaks, left_by, unanswered
+from .outcomes import Outcome
+from .saving import TestFile
+
+TIMEOUT = 1.0
+_RANK = {"good": 0, "open": 0, "odd": 1, "bad": 2}
+
+
+def drill(
+    model: str,
+    inputs: Mapping[str, Any],
+    *,
+    faults: Iterable[str] | None = None,
+    pairs: bool = False,
+    timeout: float = TIMEOUT,
+    repo: ModelRepository | None = None,
+    save: str | Path | None = None,
+    **options: Any,
+) -> Drilled:
+    """Find out what a model does while the models that it calls fail, stall, or answer nonsense.
+
+    The request is sent once as it is, and the answers of every model that it reaches are kept. Then each of
+    these in turn is stood in for by its own answers with a fault: an error, none at all, NaN, another shape.
+    Its callers' code runs as it is. Nothing waits: a callee that stalls is let go as soon as it is known that
+    its caller has no time limit, and clocks of event loops are put forward.
+
+    Parameters
+    ----------
+    model : str
+        A model that serves.
+    inputs : mapping of str to array_like
+        Of a request that is answered when all is well.
+    faults : iterable of str, optional
+        Names of faults, such as ``("error", "stall", "nan")``; all that there are by default.
+    pairs : bool
+        Whether to try two models at a time too. Told are the pairs that are worse than each of the two.
+    timeout : float
+        Seconds that an answer may take beside what it takes when all is well, and that a caller with a time
+        limit of its own is given to reach it.
+    repo : ModelRepository, optional
+        By default the current one.
+    save : str or Path, optional
+        A file to write, such as ``tests/test_drill_x.py``: each fault that showed something as a test of its
+        own, by `ModelRepository.stub`, which runs as it is.
+    **options
+        Of the request, as `ModelRepository.infer` takes them: ``parameters``, ``correlation_id``, ...
+
+    Returns
+    -------
+    Drilled
+
+    Raises
+    ------
+    BLSError
+        The model does not serve, the request fails though nothing is wrong, or an argument makes no sense.
+
+    Examples
+    --------
+    >>> found = bls.drill("digit_reader", {"IMAGE": image})
+    >>> [case.said for case in found.of("bad")]
+    """
+    if not isinstance(timeout, (int, float)) or not (isfinite(timeout) and timeout > 0):
+        raise BLSError(f"drill: timeout: got {timeout!r}, expected seconds, more than 0")
+    wanted = faults_named(faults)
+    repository = repo or current_repository()
+    file = None if save is None else TestFile(Path(save))
+    return Driller(Asker(repository, model, inputs, options, float(timeout)), file).run(wanted, pairs)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What is known of a model when all is well."""
+
+    healthy: Healthy
+    callees: list[Callee]
+    usual: Left
+
+
+class Driller:
+    """Drills one model; see `drill`."""
+
+    def __init__(self, asker: Asker, file: TestFile | None = None) -> None:
+        self.asker, self.file = asker, file
+        self.repository = asker.repository
+        self.server = self.repository._server
+        self.model = asker.model
+        self._stopped = ""
+
+    def run(self, wanted: tuple[Fault, ...], pairs: bool) -> Drilled:
+        """Try the faults of every model that the request reaches."""
+        began = perf_counter()
+        before = self.server.last_failure
+        try:
+            found = self.look()
+            single = [((each, fault),) for each in found.callees for fault in wanted if each.can(fault)]
+            double = list(_pairs(found.callees, wanted)) if pairs else []
+            cases = []
+            with progress(f"drilling {self.model}", len(single) + len(double), "fault") as told:
+                for planted in (*single, *double):
+                    if self._stopped:
+                        break
+                    cases.append(self.case(found, planted))
+                    told.step()
+        finally:
+            self.server.last_failure = before  # whatever failed here was meant to
+        callees = [each.name for each in found.callees]
+        named = named_in_code(self.server, [self.model, *callees]) - {self.model, *callees}
+        drilled = Drilled(
+            self.model, self._version(), tuple(callees), tuple(sorted(named)),
+            _telling(cases), tuple(self._notes(found, len(double), cases)), perf_counter() - began,
+            self.asker.timeout,
+        )  # fmt: skip
+        if self.file is not None:
+            asker = self.asker
+            inputs = {t.name(): t for t in tensors_of(self.model, asker.inputs, asker.spec)}
+            self.file.write(drilled, self.repository, found.callees, inputs, asker.options, asker.decoupled)
+        return drilled
+
+    def look(self) -> _Found:
+        """Send the request as it is, and keep what models answer."""
+        with record(tensors="all") as recorder:
+            first = self.asker.ask()
+            recording = recorder.recording
+        if first.state != "answered" or first.error is not None:
+            why = "it is not answered" if first.error is None else first_line(first.error.message)
+            raise BLSError(
+                f"drill: model {self.model!r} fails though nothing is wrong yet: {why}; give a request that is "
+                "answered"
+            )
+        self.asker.usual = first.seconds
+        usual, lives, outcomes = left_by(self.server, self.asker.ask)
+        self.asker.usual = min(outcome.seconds for outcome in outcomes)
+        varying = any(_values(outcome) != _values(first) for outcome in outcomes)
+        callees = callees_of(self.model, recording, self.server, lives)
+        outputs = frozenset(name for each in callees for name in each.model.spec.outputs)
+        batching = self.asker.spec.max_batch_size > 0
+        return _Found(Healthy(outcomes[-1], self.model, varying, batching, outputs), callees, usual)
+
+    def case(self, found: _Found, planted: tuple[tuple[Callee, Fault], ...]) -> DrilledCase:
+        """Have models misbehave, and say what comes of it."""
+        began = perf_counter()
+        faults = tuple(Planted(callee.name, fault.name) for callee, fault in planted)
+        words: list[str] = []
+        try:
+            outcome = self._outcome(found, planted, words)
+        except UnstoppableError as error:
+            self._stopped = str(error)
+            return DrilledCase(faults, "hang", str(error), seconds=perf_counter() - began)
+        case = Case(tuple((callee.name, fault) for callee, fault in planted), tuple(words))
+        verdict, said, at = judge(case, outcome, found.healthy, self._sources)
+        if verdict not in ("hang", "not reached"):
+            verdict, said = self._afterwards(found, verdict, said)
+        error = outcome.error
+        return DrilledCase(
+            faults, verdict, said, "" if error is None else error.message, at, planted[0][0].sent,
+            sum(outcome.calls.values()), perf_counter() - began,
+        )  # fmt: skip
+
+    def _outcome(
+        self, found: _Found, planted: tuple[tuple[Callee, Fault], ...], words: list[str]
+    ) -> Outcome:
+        hold = Hold() if any(fault.kind == "stall" for _, fault in planted) else None
+        stubs: dict[str, Any] = {}
+
+        def calls() -> dict[str, int]:
+            return {name: 1 if stub is None else len(stub.calls) for name, stub in stubs.items()}
+
+        with ExitStack() as stack:
+            for callee, fault in planted:
+                if fault.name == "not ready":
+                    stack.enter_context(self._absent(callee.name))
+                    stubs[callee.name] = None
+                    words.append(f"'{callee.name}' is not ready")
+                    continue
+                gone = stack.enter_context(ExitStack())
+                actor = Actor(
+                    fault, callee.name, callee.answers, callee.model.decoupled, callee.batching,
+                    callee.on_gpu, hold or Hold(),
+                    lambda gone=gone, name=callee.name: gone.enter_context(self._absent(name)),
+                )  # fmt: skip
+                words += [actor.words, "Out of memory allocating"]
+                stubs[callee.name] = stack.enter_context(self.repository.stub(callee.name, actor))
+            outcome = self.asker.ask(hold, calls)
+            left: tuple[str, ...] = ()
+            if outcome.state != "stuck":
+                names = [self.model, *(callee.name for callee in found.callees)]
+                left = unanswered(self.server, names)
+                if hold is None and not left and not any(fault.kind == "timing" for _, fault in planted):
+                    left = leaks(self.server, self.asker.ask, found.usual)
+        return replace(outcome, left=left)
+
+    def _afterwards(self, found: _Found, verdict: str, said: str) -> tuple[str, str]:
+        """Whether the model is as before once all is well again."""
+        after = self.asker.ask()
+        if after.state != "answered":
+            return "spoilt", f"afterwards it does not answer though nothing is wrong any more ({said})"
+        if after.error is not None:
+            why = first_line(after.error.message)
+            return "spoilt", f"afterwards it fails though nothing is wrong any more: {why} ({said})"
+        if not found.healthy.varying and _values(after) != _values(found.healthy.outcome):
+            return "spoilt", f"afterwards its answer is another than before ({said})"
+        return verdict, said
+
+    @contextmanager
+    def _absent(self, name: str) -> Iterator[None]:
+        """Have a model not be ready."""
+        lock, absent = self.repository._catalog.service.lock_of(name), _Absent()
+        with lock:
+            self.server.stand_in(name, absent)
+        try:
+            yield
+        finally:
+            with lock:
+                self.server.step_back(name, absent)
+
+    def _version(self) -> int:
+        found = self.server.find(self.model)
+        return 0 if found is None else found.version
+
+    def _sources(self, frame: FrameRecord) -> list[str]:
+        """The file of a frame, as its lines."""
+        for version in self.server.own(frame.model).values():
+            for lines in sources_of(version):
+                if all(n <= len(lines) and lines[n - 1] == text for n, text in frame.source):
+                    return lines
+        return []
+
+    def _notes(self, found: _Found, pairs: int, cases: list[DrilledCase]) -> Iterator[str]:
+        if not found.callees:
+            yield f"with this request '{self.model}' calls no model: there is nothing to drill"
+        if found.healthy.varying:
+            yield "its answers differ from request to request, so that values cannot be compared"
+        if found.usual.blocks >= 3:
+            each = found.usual.bytes // 3
+            yield f"when all is well, each request leaves {each:,} bytes behind: that is no leak of a fault"
+        if pairs:
+            worse = len(_telling(cases)) - sum(len(case.faults) == 1 for case in cases)
+            yield f"{pairs} pairs of faults were tried; {worse} of them were worse than each of the two"
+        if self._stopped:
+            yield f"the drill ended early: {self._stopped}"
+
+
+class _Absent:
+    """Stands in for a model that is not ready."""
+
+    def serve_for(self, own: dict[int, LoadedModel]) -> dict[int, LoadedModel]:
+        """Return nothing: no version serves."""
+        return {}
+
+    def let_go(self) -> None:
+        """There is nothing to close."""
+
+
+def _values(outcome: Outcome) -> list[Any]:
+    return [answer.tensors for answer in outcome.answers]
+
+
+def _pairs(
+    callees: list[Callee], wanted: tuple[Fault, ...]
+) -> Iterator[tuple[tuple[Callee, Fault], tuple[Callee, Fault]]]:
+    few = [fault for fault in wanted if fault.name in IN_PAIRS]
+    for first, second in combinations(callees, 2):
+        for one, other in product(few, few):
+            if first.can(one) and second.can(other):
+                yield (first, one), (second, other)
+
+
+def _telling(cases: list[DrilledCase]) -> tuple[DrilledCase, ...]:
+    """The cases of one fault, and of the pairs those that are worse than each of their two."""
+    worth = {case.faults[0]: _RANK[case.worth] for case in cases if len(case.faults) == 1}
+    return tuple(
+        case
+        for case in cases
+        if len(case.faults) == 1
+        or _RANK[case.worth] > max((worth.get(each, 0) for each in case.faults), default=0)
+    )

@@ -1,0 +1,212 @@
+"""Verdicts: what an outcome says of a model, held against what it answers when nothing is wrong. Pure.
+
+A verdict claims no more than was seen. What could be meant so, such as an answer made of numbers that were
+made wrong, is told as what it is (``silent``), and what cannot be judged as that.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
+from bls_notebook.observe.records.testing.drilled import CodePlace
+from bls_notebook.observe.visible import first_line
+
+from .faults import Fault
+from .outcomes import Answer, Outcome
+
+Sources = Callable[[FrameRecord], Sequence[str]]  # the lines of a frame's file
+_Verdict = tuple[str, str, "CodePlace | None"]
+_AT = "\n\nAt:\n"
+_FOR_EVER = "(The real server would keep the caller waiting forever"
+
+
+@dataclass(frozen=True)
+class Healthy:
+    """What the model answers when nothing is wrong.
+
+    ``outputs`` are the names of the outputs of the models that misbehave; ``varying`` says that two requests in
+    a row had different answers; ``batching`` that the first dimension of each output counts the request's rows.
+    """
+
+    outcome: Outcome
+    model: str = ""
+    varying: bool = False
+    batching: bool = False
+    outputs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Case:
+    """What was planted: faults, each with the model that has it."""
+
+    planted: tuple[tuple[str, Fault], ...]
+    words: tuple[str, ...] = field(default=())  # of errors that were given on purpose
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Those that misbehave."""
+        return tuple(model for model, _ in self.planted)
+
+    def has(self, kind: str) -> bool:
+        """Whether one of the faults is of that kind."""
+        return any(fault.kind == kind for _, fault in self.planted)
+
+    @property
+    def called(self) -> str:
+        """Their names in a sentence."""
+        return " and ".join(f"'{model}'" for model in self.models)
+
+
+def judge(case: Case, outcome: Outcome, healthy: Healthy, sources: Sources) -> _Verdict:
+    """Return the verdict on a case, why in a line, and the line of code where it went wrong."""
+    if not any(outcome.calls.get(model) for model in case.models):
+        return "not reached", f"the request reached {case.called} no more", None
+    if outcome.state == "stuck":
+        return "hang", f"no answer, though nothing that {case.called} got is open any more", outcome.where
+    if outcome.state == "waited":
+        why = (
+            f"waits as long as {case.called} does: the call has no time limit"
+            if outcome.limitless
+            else f"waited for {case.called} until the drill's timeout was over"
+        )
+        return "waits", why, outcome.where
+    if outcome.error is not None:
+        verdict = _of_error(case, outcome.error, sources, healthy)
+    else:
+        verdict = (*_of_answer(case, outcome, healthy), None)
+    if outcome.left and verdict[0] not in ("crash", "rubbish"):
+        return "leak", outcome.left[0], verdict[2]
+    return verdict
+
+
+# -- errors --------------------------------------------------------------------------------------
+
+
+def _of_error(case: Case, error: ErrorRecord, sources: Sources, healthy: Healthy) -> _Verdict:
+    place = _place(error)
+    message = error.message.partition(_AT)[0]
+    if _FOR_EVER in message:
+        return "hang", f"on the real server its requester would wait for ever: {first_line(_own_words(message))}", place
+    if _by_accident(error, sources):
+        told = first_line(_own_words(message))
+        if error.unchecked and case.has("error"):
+            why = f"the error of {case.called} is lost: {told}"
+            return "crash", why, place
+        if case.has("error") and not _passed_on(case, message):
+            return "crash", f"does not see that {case.called} failed: {told}", place
+        return "stumbles", f"fails by accident: {told}", place
+    if _passed_on(case, message) or any(_names(message, output) for output in healthy.outputs):
+        return "clear", f"an error that tells of {case.called}", place
+    return "vague", f"an error that does not tell of {case.called}: {first_line(_own_words(message))}", place
+
+
+def _own_words(message: str) -> str:
+    return message.rpartition("message: ")[2] or message
+
+
+def _passed_on(case: Case, message: str) -> bool:
+    return any(words in message for words in case.words) or any(_names(message, m) for m in case.models)
+
+
+def _names(message: str, name: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", message) is not None
+
+
+def _place(error: ErrorRecord) -> CodePlace | None:
+    frame = next((each for each in reversed(error.frames) if each.model), None)
+    return None if frame is None else place_of(frame)
+
+
+def place_of(frame: FrameRecord) -> CodePlace:
+    """Return a frame as a place."""
+    code = next((text.strip() for number, text in frame.source if number == frame.line), "")
+    return CodePlace(frame.model, frame.file, frame.line, code)
+
+
+def _by_accident(error: ErrorRecord, sources: Sources) -> bool:
+    """Whether no line of a model raised it: it came out of what the line called, or did."""
+    if not error.kind:
+        return False  # returned, or refused before it ran
+    if error.kind == "ReturnError":
+        return True
+    frame = next((each for each in reversed(error.frames) if each.model), None)
+    if frame is None:
+        return bool(error.frames)
+    if error.stage:
+        return False
+    if error.frames[-1] is not frame:  # a library did, that the model has called
+        return True
+    return not raises_at(sources(frame) or [""], frame)
+
+
+def raises_at(lines: Sequence[str], frame: FrameRecord) -> bool:
+    """Whether the statement of a line is a ``raise`` or an ``assert``."""
+    try:
+        tree = ast.parse("\n".join(lines))
+    except (SyntaxError, ValueError):
+        tree = None
+    found = list(_statements(tree, frame.line)) if tree is not None else []
+    if found:
+        return isinstance(min(found, key=_length), (ast.Raise, ast.Assert))
+    code = next((text.strip() for number, text in frame.source if number == frame.line), "")
+    return code.startswith(("raise ", "assert "))
+
+
+def _statements(tree: ast.AST, line: int) -> Iterator[ast.stmt]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            yield node
+
+
+def _length(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno
+
+
+# -- answers -------------------------------------------------------------------------------------
+
+
+def _of_answer(case: Case, outcome: Outcome, healthy: Healthy) -> tuple[str, str]:
+    before, now = healthy.outcome.answers, outcome.answers
+    if before and not now:
+        return "rubbish", "neither an answer nor an error"
+    wrong = next(filter(None, (_wrong(*pair, healthy) for pair in zip(before, now, strict=False))), "")
+    if wrong:
+        return "rubbish", f"an answer without an error, and {wrong}"
+    if healthy.varying:
+        return "unjudged", "answers without an error; its answers differ from request to request anyway"
+    same = [a.tensors for a in before] == [a.tensors for a in now]
+    if case.has("timing"):
+        if same:
+            return "unharmed", "the same answer as ever"
+        return "rubbish", f"another answer, though only the time at which {case.called} answers is another"
+    if same:
+        return "unaffected", f"the same answer as ever: what {case.called} says makes no difference to it"
+    if case.has("error"):
+        return "fallback", f"an answer without {case.called}"
+    return "silent", f"an answer without an error, made of what {case.called} got wrong"
+
+
+def _wrong(before: Answer, now: Answer, healthy: Healthy) -> str:
+    """What shows that an answer is no good, whatever its values mean."""
+    lost = [name for name in before.tensors if name not in now.tensors]
+    if lost:
+        return f"without its output {lost[0]}"
+    for name, is_now in now.tensors.items():
+        was = before.tensors.get(name)
+        if was is None:
+            continue
+        if is_now.datatype != was.datatype:
+            return f"{name} is {is_now.datatype} instead of {was.datatype}"
+        if is_now.strange and not was.strange:
+            return f"{is_now.strange:,} of the values of {name} are NaN or infinite"
+        if len(is_now.shape) != len(was.shape):
+            return f"{name} has the shape {list(is_now.shape)} instead of {list(was.shape)}"
+        if healthy.batching and is_now.shape and is_now.shape[0] != was.shape[0]:
+            return f"{name} has {is_now.shape[0]} rows for {was.shape[0]}"
+    own = f"model '{healthy.model}', output "
+    new = [each for each in now.warnings if each.startswith(own) and each not in before.warnings]
+    return first_line(new[0]) if new else ""

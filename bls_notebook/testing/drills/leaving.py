@@ -1,0 +1,66 @@
+"""What a request left behind: requests without an answer, threads, memory. Asked with a fault and without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.recording.memory_track import track_memory
+from bls_notebook.observe.records.lifetimes import Lifetimes
+
+from .asking import idle, own_threads
+from .outcomes import Outcome
+
+TIMES = 3  # requests in a row; what each of them leaves is a leak
+_SETTLING = 0.5  # seconds
+
+
+@dataclass(frozen=True)
+class Left:
+    """What so many requests left: blocks of memory, threads."""
+
+    blocks: int = 0
+    bytes: int = 0
+    threads: int = 0
+
+
+def left_by(server: Server, ask: Callable[[], Outcome]) -> tuple[Left, Lifetimes, list[Outcome]]:
+    """Return what `TIMES` requests left behind, with the lives of what passed through them."""
+    before = own_threads()
+    with track_memory(lines=False) as track:
+        outcomes = [ask() for _ in range(TIMES)]
+        server.last_failure = None  # its frames would keep what the last request was made of
+    lives = track.record
+    kept = lives.left_behind()
+    threads = [thread for thread in own_threads() - before if thread.is_alive()]
+    return Left(len(kept), sum(life.bytes for life in kept), len(threads)), lives, outcomes
+
+
+def leaks(server: Server, ask: Callable[[], Outcome], usual: Left) -> tuple[str, ...]:
+    """Say what each request leaves behind that it does not when all is well; a line each."""
+    left, _, _ = left_by(server, ask)
+    if not _more(left, usual):
+        return ()
+    again, _, _ = left_by(server, ask)  # what is made once, such as a pool, is no leak
+    out = []
+    if _grows(left.blocks, again.blocks, usual.blocks):
+        each = again.bytes // TIMES
+        out.append(f"each request leaves memory behind: {again.blocks / TIMES:.0f} blocks, {each:,} bytes")
+    if _grows(left.threads, again.threads, usual.threads):
+        out.append(f"each request leaves a thread behind: {again.threads} after {TIMES} requests")
+    return tuple(out)
+
+
+def _more(left: Left, usual: Left) -> bool:
+    return left.blocks >= usual.blocks + TIMES or left.threads >= usual.threads + TIMES
+
+
+def _grows(first: int, second: int, usual: int) -> bool:
+    return min(first, second) >= usual + TIMES
+
+
+def unanswered(server: Server, names: list[str]) -> tuple[str, ...]:
+    """Say which models still have requests to answer a moment after all should have been; a line each."""
+    models = [model for name in names for model in server.serving(name).values()]
+    return tuple(f"a request to '{name}' is still under way" for name in idle(models, _SETTLING))

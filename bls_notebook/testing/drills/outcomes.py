@@ -1,0 +1,94 @@
+"""What one request came to, as plain facts: what verdicts are made of."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bls_notebook.devices.moves import to_cpu
+from bls_notebook.observe.records.errors import ErrorRecord
+from bls_notebook.observe.records.testing.drilled import CodePlace
+from bls_notebook.pb_utils import Tensor
+from bls_notebook.pb_utils.dtypes import element_bytes
+from bls_notebook.pb_utils.gpu_text import TextOnGPU
+from bls_notebook.repository.requests.response import Response
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    """An output: ``digest`` is equal for equal values, ``strange`` counts what is NaN or infinite."""
+
+    datatype: str
+    shape: tuple[int, ...]
+    digest: str
+    strange: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One response."""
+
+    tensors: Mapping[str, TensorFacts] = field(default_factory=dict)
+    error: ErrorRecord | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one request came to.
+
+    ``state`` is answered; waited, where it was answered once what it waited for had been let go; or stuck,
+    where it was not answered then either. ``where`` is the line of the model that it waited on. ``calls``
+    counts the requests that each model got. ``left`` says what was left behind, a line each.
+    """
+
+    answers: tuple[Answer, ...] = ()
+    state: str = "answered"
+    where: CodePlace | None = None
+    limitless: bool = False  # it waits without a time limit, for certain
+    calls: Mapping[str, int] = field(default_factory=dict)
+    left: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def error(self) -> ErrorRecord | None:
+        """The first error that it was told."""
+        return next((answer.error for answer in self.answers if answer.error is not None), None)
+
+
+def facts_of(response: Response) -> Answer:
+    """Return a response as facts."""
+    record = response.record
+    tensors = {t.name(): facts_of_tensor(t) for t in response.output_tensors()}
+    return Answer(tensors, record.error, record.warnings)
+
+
+def host_array(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """Return a tensor's values in host memory; of BYTES as bytes, of BF16 as whole numbers."""
+    array: Any = tensor._array
+    if isinstance(array, TextOnGPU):
+        array = array.on_cpu()
+    if tensor._datatype != "BYTES":
+        return to_cpu(array)
+    out = np.empty(array.shape, np.object_)
+    out.reshape(-1)[:] = [element_bytes(element) for element in np.asarray(array).reshape(-1).tolist()]
+    return out
+
+
+def facts_of_tensor(tensor: Tensor) -> TensorFacts:
+    """Return a tensor as facts."""
+    array = host_array(tensor)
+    digest = hashlib.sha256()
+    strange = 0
+    if array.dtype.kind == "O":
+        for element in array.reshape(-1).tolist():
+            digest.update(len(element).to_bytes(8, "little") + element)
+    else:
+        digest.update(np.ascontiguousarray(array).tobytes())
+        if array.dtype.kind == "f":
+            strange = int(array.size - np.isfinite(array).sum())
+    return TensorFacts(tensor._datatype, tuple(map(int, array.shape)), digest.hexdigest(), strange)
