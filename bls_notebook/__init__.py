@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .testing.recording.record import record
     from .testing.recording.recording import Recording, load_recording
     from .triton.endpoint.endpoint import Endpoint, endpoint
+    from .testing.drills.drill import drill
     from .triton.proving.prove import prove_equal
     from .triton.serving import LocalServer, serve
 
@@ -73,6 +74,7 @@ __all__ = [
     "cupy",
     "current_repository",
     "endpoint",
+    "drill",
     "inspect",
     "judge",
     "list_devices",
@@ -111,6 +113,7 @@ _LATER = {
     "compare": "repository.profiling.comparing",
     "connect": "repository.connecting",
     "endpoint": "triton.endpoint.endpoint",
+    "drill": "testing.drills.drill",
     "judge": "observe.analysis.claims",
     "inspect": "repository.inspecting.inspection",
     "load_comparison": "observe.records.profiles.comparison",

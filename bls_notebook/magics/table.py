@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import blscheck, blsguess, blsinspect, blsmemory, blsprofile, cell_body, request, tritonmodel
+from . import blscheck, blsdrill, blsguess, blsinspect, blsmemory, blsprofile, cell_body, request, tritonmodel
 from .notebook import Notebook
 from .parsing.arguments import Parser
 from .parsing.expressions import Variables
@@ -37,6 +37,7 @@ MAGICS = (
     Magic(cell_body.PARSER, cell_body.bls_cell),
     Magic(blsprofile.PARSER, blsprofile.blsprofile_line),
     Magic(blsprofile.CELL_PARSER, blsprofile.blsprofile_cell),
+    Magic(blsdrill.PARSER, blsdrill.blsdrill),
     Magic(blsmemory.PARSER, blsmemory.bls_memory),
     Magic(blscheck.PARSER, blscheck.bls_check_line),
     Magic(blscheck.CELL_PARSER, blscheck.bls_check_cell),

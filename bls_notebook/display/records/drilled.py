@@ -83,7 +83,7 @@ def _cell(case: DrilledCase | None) -> doc.Piece:
     if case is None:
         return doc.Piece("", Html())
     words = f"{_MARKS[case.worth]} {case.verdict}"
-    shown = tag("span", case.verdict, cls=f"drill-{case.worth}")
+    shown = tag("span", words, cls=f"drill-{case.worth}")
     where = "" if case.at is None else f"\n{_where(case.at)}  {case.at.code}"
     return doc.Piece(words, shown, title=f"{case.said}{where}")
 

@@ -92,7 +92,7 @@ def suggest(
         return line.fragment, _begin(line.fragment, parser.choices(option))
     if verb is not None:
         return line.fragment, _repository(verb, line, models)
-    if line.magic in ("%bls", "%blsprofile"):
+    if line.magic in ("%bls", "%blsprofile", "%blsdrill"):
         return _request(parser, option, line, models)
     if option:
         return line.fragment, []

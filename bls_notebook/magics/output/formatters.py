@@ -38,6 +38,7 @@ _NAMES = (
     "observe.records.repository.ModelRecord",
     "observe.records.repository.ResponseRecord",
     "observe.records.profiles.session.Session",
+    "observe.records.testing.drilled.Drilled",
     "observe.records.tried.Tried",
     "pb_utils.response.InferenceResponse",
     "pb_utils.tensor.Tensor",

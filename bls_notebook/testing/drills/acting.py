@@ -80,7 +80,7 @@ class Actor:
     def _answer(self, request: InferenceRequest, number: int) -> Iterator[Any]:
         name = self.fault.name
         healthy = self._answers
-        if name in ("error", "cancelled", "raises", "out of memory"):
+        if name in ("error", "cancelled", "raises", "out-of-memory"):
             yield self._failure(name)
         elif name == "unloaded":
             yield from map(self._placed, healthy(request))
@@ -88,14 +88,14 @@ class Actor:
         elif name == "stall":
             self._hold.wait()
             yield TritonError(f"drill: '{self.model}' was let go")
-        elif name == "no final flag":
+        elif name == "no-final-flag":
             yield from map(self._placed, healthy(request))
             self._hold.wait()
         elif name == "slow":
             for response in healthy(request):
                 threading.Event().wait(LATE)
                 yield self._placed(response)
-        elif name == "other order":
+        elif name == "other-order":
             if number == 1:
                 self._second.wait(_PATIENCE)
             yield from map(self._placed, healthy(request))
@@ -110,7 +110,7 @@ class Actor:
     def _failure(self, name: str) -> TritonError:
         if name == "raises":
             raise RuntimeError(f"{self.words}\nwith an exception of two lines")
-        if name == "out of memory":
+        if name == "out-of-memory":
             raise OutOfMemoryError(1 << 30, 0, 1 << 20, "gpu:0")
         return TritonError(self.words, TritonError.CANCELLED if name == "cancelled" else TritonError.INTERNAL)
 
@@ -120,9 +120,9 @@ class Actor:
             for response in responses:
                 yield response
                 yield InferenceResponse(response.output_tensors())
-        elif name in ("early end", "error midway"):
+        elif name in ("early-end", "error-midway"):
             yield from half
-            if name == "error midway":
+            if name == "error-midway":
                 yield InferenceResponse(error=TritonError(self.words))
 
     def _placed(self, response: InferenceResponse) -> InferenceResponse:

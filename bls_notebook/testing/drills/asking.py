@@ -125,7 +125,7 @@ class Asker:
         if box and isinstance(box[-1], BaseException):
             raise box[-1]
         at = None if where is None else place_of(where)
-        outcome = Outcome(tuple(box), state, at, limitless, calls(), (), perf_counter() - began)
+        outcome = Outcome(tuple(box), state, at, limitless, calls(), seconds=perf_counter() - began)
         if state == "stuck":
             outcome = replace(outcome, answers=())
         return outcome

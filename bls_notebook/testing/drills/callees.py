@@ -13,6 +13,7 @@ from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.records.testing.drilled import CodePlace
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError
 from bls_notebook.repository.callers import called_models
+from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.testing.recording.recording import RecordedRequest, Recording
 
 from .faults import STREAMS, Fault
@@ -46,13 +47,13 @@ class Callee:
         """Whether it can misbehave so."""
         if fault.name in STREAMS:
             return self.model.decoupled
-        if fault.name in ("not ready", "unloaded") and self.step:
+        if fault.name in ("not-ready", "unloaded") and self.step:
             return False  # an ensemble keeps its steps in service
         if fault.name == "unloaded":
             return self.asked > 1
-        if fault.name == "other order":
+        if fault.name == "other-order":
             return self.overlapped
-        if fault.name == "out of memory":
+        if fault.name == "out-of-memory":
             return bool(self.on_gpu)
         if fault.kind == "data":
             first = self.answers.first()
@@ -149,7 +150,8 @@ def _sent(session: Session, source: int, line: int) -> CodePlace | None:
     found = session.sources[source - 1]
     lines = found.text.splitlines()
     code = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    return CodePlace(found.model, found.name, line, code)
+    file = f"{found.model}/{found.version}/{found.name}" if found.name.endswith(".py") else found.name
+    return CodePlace(found.model, file, line, code)
 
 
 def _gpus(lives: Lifetimes, name: str) -> dict[str, int]:
@@ -172,6 +174,20 @@ def _named(model: LoadedModel) -> Iterator[str]:
     yield from model.calls
     for lines in sources_of(model):
         yield from called_models("\n".join(lines))
+
+
+def load_with_callees(repository: ModelRepository, model: str) -> None:
+    """Load a model, and what the code of it and of those names in requests, as far as it is there."""
+    todo = [model]
+    repository.load(model)
+    known = {record.name for record in repository.index()}
+    loaded: set[str] = set()
+    while todo:
+        name = todo.pop()
+        loaded.add(name)
+        for called in named_in_code(repository._server, [name]) & known - loaded:
+            repository.load(called)
+            todo.append(called)
 
 
 def sources_of(model: LoadedModel) -> list[list[str]]:

@@ -103,6 +103,7 @@ class _Found:
 
     healthy: Healthy
     callees: list[Callee]
+    named: set[str]  # in the code, and not reached
     usual: Left
 
 
@@ -134,9 +135,8 @@ class Driller:
         finally:
             self.server.last_failure = before  # whatever failed here was meant to
         callees = [each.name for each in found.callees]
-        named = named_in_code(self.server, [self.model, *callees]) - {self.model, *callees}
         drilled = Drilled(
-            self.model, self._version(), tuple(callees), tuple(sorted(named)),
+            self.model, self._version(), tuple(callees), tuple(sorted(found.named)),
             _telling(cases), tuple(self._notes(found, len(double), cases)), perf_counter() - began,
             self.asker.timeout,
         )  # fmt: skip
@@ -164,7 +164,9 @@ class Driller:
         callees = callees_of(self.model, recording, self.server, lives)
         outputs = frozenset(name for each in callees for name in each.model.spec.outputs)
         batching = self.asker.spec.max_batch_size > 0
-        return _Found(Healthy(outcomes[-1], self.model, varying, batching, outputs), callees, usual)
+        healthy = Healthy(outcomes[-1], self.model, varying, batching, outputs)
+        names = {self.model, *(each.name for each in callees)}
+        return _Found(healthy, callees, named_in_code(self.server, names) - names, usual)
 
     def case(self, found: _Found, planted: tuple[tuple[Callee, Fault], ...]) -> DrilledCase:
         """Have models misbehave, and say what comes of it."""
@@ -197,7 +199,7 @@ class Driller:
 
         with ExitStack() as stack:
             for callee, fault in planted:
-                if fault.name == "not ready":
+                if fault.name == "not-ready":
                     stack.enter_context(self._absent(callee.name))
                     stubs[callee.name] = None
                     words.append(f"'{callee.name}' is not ready")
@@ -210,14 +212,29 @@ class Driller:
                 )  # fmt: skip
                 words += [actor.words, "Out of memory allocating"]
                 stubs[callee.name] = stack.enter_context(self.repository.stub(callee.name, actor))
+            before = self._asked(stubs)
             outcome = self.asker.ask(hold, calls)
+            after = self._asked(stubs)
             left: tuple[str, ...] = ()
             if outcome.state != "stuck":
                 names = [self.model, *(callee.name for callee in found.callees)]
                 left = unanswered(self.server, names)
                 if hold is None and not left and not any(fault.kind == "timing" for _, fault in planted):
                     left = leaks(self.server, self.asker.ask, found.usual)
-        return replace(outcome, left=left)
+        usual = {each.name: each.asked for each in found.callees}
+        more = [name for name in after if after[name] - before.get(name, 0) > usual.get(name, 0)]
+        return replace(outcome, left=left, others=tuple(more))
+
+    def _asked(self, stubs: Mapping[str, Any]) -> dict[str, int]:
+        """How many requests the models have had that do not misbehave."""
+        counted = {}
+        for name in self.server.names():
+            if name in stubs or name == self.model:
+                continue
+            model = self.server.find(name)
+            if model is not None:
+                counted[name] = sum(model.statistics.latest(0)[:2])
+        return counted
 
     def _afterwards(self, found: _Found, verdict: str, said: str) -> tuple[str, str]:
         """Whether the model is as before once all is well again."""

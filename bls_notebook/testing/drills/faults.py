@@ -25,29 +25,29 @@ FAULTS = (
     Fault("error", "error", "answers with an error"),
     Fault("cancelled", "error", "answers with an error of the code CANCELLED"),
     Fault("raises", "error", "fails with an exception, so that the error has several lines"),
-    Fault("not ready", "error", "is not loaded"),
+    Fault("not-ready", "error", "is not loaded"),
     Fault("unloaded", "error", "is unloaded after its first answer"),
-    Fault("out of memory", "error", "has no room left on its GPU"),
-    Fault("missing output", "data", "answers without its outputs"),
+    Fault("out-of-memory", "error", "has no room left on its GPU"),
+    Fault("missing-output", "data", "answers without its outputs"),
     Fault("empty", "data", "answers tensors without a value"),
     Fault("shape", "data", "answers tensors with a dimension more"),
-    Fault("data type", "data", "answers tensors of another data type"),
+    Fault("data-type", "data", "answers tensors of another data type"),
     Fault("nan", "data", "answers NaN"),
     Fault("inf", "data", "answers infinity"),
     Fault("huge", "data", "answers the largest numbers that there are, and long texts"),
-    Fault("no response", "stream", "ends its stream without a response"),
-    Fault("early end", "stream", "ends its stream after half of its responses"),
+    Fault("no-response", "stream", "ends its stream without a response"),
+    Fault("early-end", "stream", "ends its stream after half of its responses"),
     Fault("duplicate", "stream", "sends each response twice"),
-    Fault("error midway", "error", "sends an error after half of its responses"),
-    Fault("no final flag", "stall", "sends its responses, and never says that they were all"),
+    Fault("error-midway", "error", "sends an error after half of its responses"),
+    Fault("no-final-flag", "stall", "sends its responses, and never says that they were all"),
     Fault("stall", "stall", "does not answer"),
     Fault("slow", "timing", "answers late"),
-    Fault("other order", "timing", "answers the second of two requests first"),
+    Fault("other-order", "timing", "answers the second of two requests first"),
 )
 _BY_NAME = {fault.name: fault for fault in FAULTS}
-STREAMS = ("no response", "early end", "duplicate", "error midway", "no final flag")
+STREAMS = ("no-response", "early-end", "duplicate", "error-midway", "no-final-flag")
 # Of these, pairs are made: the others would tell the same of two models.
-IN_PAIRS = ("error", "missing output", "nan", "empty")
+IN_PAIRS = ("error", "missing-output", "nan", "empty")
 
 
 def faults_named(names: Iterable[str] | None) -> tuple[Fault, ...]:

@@ -124,7 +124,9 @@ def _place(error: ErrorRecord) -> CodePlace | None:
 def place_of(frame: FrameRecord) -> CodePlace:
     """Return a frame as a place."""
     code = next((text.strip() for number, text in frame.source if number == frame.line), "")
-    return CodePlace(frame.model, frame.file, frame.line, code)
+    file = frame.file.replace("\\", "/")
+    inside = file.rpartition(f"/{frame.model}/")  # in the model's folder, wherever that is
+    return CodePlace(frame.model, f"{frame.model}/{inside[2]}" if inside[1] else file, frame.line, code)
 
 
 def _by_accident(error: ErrorRecord, sources: Sources) -> bool:
@@ -179,6 +181,8 @@ def _of_answer(case: Case, outcome: Outcome, healthy: Healthy) -> tuple[str, str
     if healthy.varying:
         return "unjudged", "answers without an error; its answers differ from request to request anyway"
     same = [a.tensors for a in before] == [a.tensors for a in now]
+    if outcome.others and not same and not case.has("timing"):
+        return "fallback", f"an answer by the help of {', '.join(map(repr, outcome.others))}"
     if case.has("timing"):
         if same:
             return "unharmed", "the same answer as ever"

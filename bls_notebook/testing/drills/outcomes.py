@@ -43,7 +43,8 @@ class Outcome:
 
     ``state`` is answered; waited, where it was answered once what it waited for had been let go; or stuck,
     where it was not answered then either. ``where`` is the line of the model that it waited on. ``calls``
-    counts the requests that each model got. ``left`` says what was left behind, a line each.
+    counts the requests that each model got that misbehaves; ``others`` are models that got more requests than
+    when all is well. ``left`` says what was left behind, a line each.
     """
 
     answers: tuple[Answer, ...] = ()
@@ -51,6 +52,7 @@ class Outcome:
     where: CodePlace | None = None
     limitless: bool = False  # it waits without a time limit, for certain
     calls: Mapping[str, int] = field(default_factory=dict)
+    others: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     seconds: float = 0.0
 

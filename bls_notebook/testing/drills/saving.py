@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +22,12 @@ from .faults import STREAMS
 from .spoiling import spoilt
 
 _MOST = 64  # elements that are written out; more are kept beside the tests
-_BY_DRILL = ("not ready", "unloaded", "stall", "no final flag", "slow", "other order")
+_BY_DRILL = ("not-ready", "unloaded", "stall", "no-final-flag", "slow", "other-order")
 _ERRORS = {
     "error": 'pb_utils.TritonError("{words}")',
     "cancelled": 'pb_utils.TritonError("{words}", pb_utils.TritonError.CANCELLED)',
     "raises": 'RuntimeError("{words}")',
-    "out of memory": 'MemoryError("{words}: out of memory")',
+    "out-of-memory": 'MemoryError("{words}: out of memory")',
 }
 
 
@@ -64,13 +65,12 @@ class TestFile:
             It cannot be written, or a model cannot be exported.
         """
         by_name = {callee.name: callee for callee in callees}
-        given = ", ".join(f'"{name}": {self._tensor_array(tensor)}' for name, tensor in inputs.items())
+        given = ", ".join(f"{json.dumps(name)}: {self._tensor_array(tensor)}" for name, tensor in inputs.items())
         more = "".join(f", {name}={value!r}" for name, value in options.items())
         tests = [
             test
             for case in drilled.cases
-            if case.worth in ("bad", "odd") or case.faults[0].fault in _ERRORS
-            if case.verdict not in ("waits", "not reached")
+            if case.worth == "bad" or case.verdict in ("vague", "stumbles") or case.faults[0].fault in _ERRORS
             for test in self._test(case, by_name, drilled.model)
         ]
         models = self._models(repository, [drilled.model, *drilled.callees])
@@ -78,7 +78,7 @@ class TestFile:
             f'[repo.infer("{drilled.model}", INPUTS{more})]'
         )  # fmt: skip
         text = _HEAD.format(
-            model=drilled.model, models=models, names=[*drilled.callees, drilled.model], inputs=given, ask=ask,
+            model=drilled.model, models=models, names=json.dumps([*drilled.callees, drilled.model]), inputs=given, ask=ask,
             arrays=f'\nARRAYS = np.load(HERE / "{self.path.stem}.npz")' if self._arrays else "",
         ) + "".join(tests)  # fmt: skip
         try:
@@ -98,16 +98,18 @@ class TestFile:
                     way = os.path.relpath(folder.resolve(), self.path.parent.resolve())
                 except ValueError:  # another drive
                     way = str(folder.resolve())
-                return f"HERE / {Path(way).as_posix()!r}"
+                return f"HERE / {json.dumps(Path(way).as_posix())}"
         beside = self.path.with_name(f"{self.path.stem}_models")
         repository.export(beside, *names)
-        return f"HERE / {beside.name!r}"
+        return f"HERE / {json.dumps(beside.name)}"
 
     # -- tests ---------------------------------------------------------------------------------------
 
     def _test(self, case: DrilledCase, callees: Mapping[str, Callee], model: str) -> Iterator[str]:
         name = _name("_and_".join(f"{each.model}_{each.fault}" for each in case.faults))
-        doc = f"{case.verdict}: {first_line(case.said)}".replace("\\", "\\\\").replace('"', "'")
+        at = case.at or case.sent
+        where = f" ({at.model}, line {at.line}: {at.code})" if at is not None and case.worth != "good" else ""
+        doc = f"{case.verdict}: {first_line(case.said)}{where}".replace("\\", "/").replace('"', "'")
         if any(each.fault in _BY_DRILL for each in case.faults):
             if len(case.faults) == 1:
                 fault = case.faults[0]
@@ -135,11 +137,11 @@ class TestFile:
         if fault in STREAMS:
             half = responses[: len(responses) // 2]
             sent = {
-                "no response": [], "early end": half, "error midway": half,
+                "no-response": [], "early-end": half, "error-midway": half,
                 "duplicate": [each for each in responses for _ in range(2)],
             }[fault]  # fmt: skip
             said = [self._response(each) for each in sent]
-            if fault == "error midway":
+            if fault == "error-midway":
                 said.append(_ERRORS["error"].format(words=words))
         else:
             said = []
@@ -154,24 +156,27 @@ class TestFile:
 
     def _response(self, response: InferenceResponse) -> str:
         tensors = (
-            f'pb_utils.Tensor("{tensor._name}", {self._tensor_array(tensor)})'
-            for tensor in response.output_tensors()
+            f"{json.dumps(tensor._name)}: {self._tensor_array(tensor)}" for tensor in response.output_tensors()
         )
-        return f"pb_utils.InferenceResponse([{', '.join(tensors)}])"
+        return f"response({{{', '.join(tensors)}}})"
 
     def _tensor_array(self, tensor: Tensor) -> str:
         array: Any = tensor._array
+        shape = array.shape
         if array.dtype.kind == "O":
-            flat = [element if isinstance(element, bytes) else str(element).encode() for element in array.reshape(-1)]
-            if len(flat) > 1 and len(set(flat)) == 1 or any(len(set(e)) == 1 and len(e) > 80 for e in flat):
-                return f"np.full({array.shape}, {_bytes(flat[0])}, np.object_)"
-            return f"np.array([{', '.join(map(_bytes, flat))}], np.object_).reshape({array.shape})"
-        kind = f"np.{array.dtype.name}".replace("np.bool", "np.bool_")
-        if array.size > 1 and (array == array.reshape(-1)[0]).all() or (array.size and _all_nan(array)):
-            return f"np.full({array.shape}, {_number(array.reshape(-1)[0])}, {kind})"
+            flat = [each if isinstance(each, bytes) else str(each).encode() for each in array.reshape(-1)]
+            if flat and len(set(flat)) == 1:
+                return f"np.full({shape}, {_bytes(flat[0])}, object)"
+            return f"np.array([{', '.join(map(_bytes, flat))}], object).reshape({shape})"
+        kind = f"np.{array.dtype.name}".replace("np.bool", "bool")
+        if not array.size:
+            return f"np.empty({shape}, {kind})"
+        if array.size > 1 and (np.all(array == array.reshape(-1)[0]) or _all_nan(array)):
+            return f"np.full({shape}, {_number(array.reshape(-1)[0])}, {kind})"
+        if array.size <= _MOST and not (array.dtype.kind == "f" and not np.isfinite(array).all()):
+            return f"np.array({array.tolist()}, {kind})"
         if array.size <= _MOST:
-            values = f"[{', '.join(map(_number, array.reshape(-1)))}]"
-            return f"np.array({values}, {kind}).reshape({array.shape})"
+            return f"np.array([{', '.join(map(_number, array.reshape(-1)))}], {kind}).reshape({shape})"
         for key, kept in self._arrays.items():
             if kept.dtype == array.dtype and np.array_equal(kept, array):
                 return f'ARRAYS["{key}"]'
@@ -211,9 +216,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import triton_python_backend_utils as pb_utils
 
 import bls_notebook as bls
+from bls_notebook import pb_utils
 
 HERE = Path(__file__).parent{arrays}
 INPUTS = {{{inputs}}}
@@ -227,6 +232,10 @@ def repo():
         yield repository
 
 
+def response(tensors):
+    return pb_utils.InferenceResponse([pb_utils.Tensor(name, array) for name, array in tensors.items()])
+
+
 def answers(repo):
     return {ask}
 
@@ -237,7 +246,8 @@ def error_in(responses):
 _TEST = '''
 
 def test_{name}(repo):
-    """{doc}"""
+    """{doc}."""
+
 {functions}    with {stubs}:
         responses = answers(repo)
 {check}'''
@@ -250,7 +260,7 @@ _FALLBACK = """    assert error_in(responses) is None
 _BY_DRILL_TEST = '''
 
 def test_{name}(repo):
-    """{doc}"""
+    """{doc}."""
     found = bls.drill("{model}", INPUTS, faults=["{fault}"], repo=repo)
     case = found.case("{callee}", "{fault}")
     assert case.worth != "bad", case.said

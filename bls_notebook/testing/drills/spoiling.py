@@ -58,7 +58,7 @@ def _huge(array: Array, batching: bool) -> Array | None:
 _CHANGES: Mapping[str, Callable[[Array, bool], Array | None]] = {
     "empty": _empty,
     "shape": _another_shape,
-    "data type": _another_type,
+    "data-type": _another_type,
     "nan": _filled(float("nan")),
     "inf": _filled(float("inf")),
     "huge": _huge,
@@ -72,7 +72,7 @@ def spoilt(tensors: Sequence[Tensor], fault: str, batching: bool) -> list[Tensor
     ----------
     tensors : sequence of Tensor
     fault : str
-        ``missing output``, ``empty``, ``shape``, ``data type``, ``nan``, ``inf`` or ``huge``.
+        ``missing-output``, ``empty``, ``shape``, ``data-type``, ``nan``, ``inf`` or ``huge``.
     batching : bool
         Whether the first dimension counts the rows of a batch.
 
@@ -81,7 +81,7 @@ def spoilt(tensors: Sequence[Tensor], fault: str, batching: bool) -> list[Tensor
     list of Tensor or None
         None where none of them can be changed so: whole numbers are never NaN.
     """
-    if fault == "missing output":
+    if fault == "missing-output":
         return [] if tensors else None
     changed = [_changed(tensor, fault, batching) for tensor in tensors]
     if all(tensor is None for tensor in changed):
@@ -94,10 +94,10 @@ def _changed(tensor: Tensor, fault: str, batching: bool) -> Tensor | None:
     if tensor._datatype == "BF16":
         if fault in _BF16:
             return Tensor._of(tensor._name, np.full_like(array, _BF16[fault]), "BF16")
-        if fault == "data type":
+        if fault == "data-type":
             wide = (array.astype(np.uint32) << 16).view(np.float32)
             return Tensor._of(tensor._name, wide, "FP32")
     out = _CHANGES[fault](array, batching)
     if out is None:
         return None
-    return Tensor(tensor._name, out) if fault == "data type" else Tensor._of(tensor._name, out, tensor._datatype)
+    return Tensor(tensor._name, out) if fault == "data-type" else Tensor._of(tensor._name, out, tensor._datatype)

@@ -36,7 +36,7 @@ class TritonPythonModel:
         batch = pb_utils.Tensor("FEATURES", features.as_numpy()[np.newaxis])
         asked = "digit_classifier"
         digit, confidence = self._classify(asked, batch)
-        if confidence < self.threshold:
+        if not confidence >= self.threshold:  # so NaN is not sure either
             asked = "digit_expert"
             digit, confidence = self._classify(asked, batch)
         return pb_utils.InferenceResponse(
