@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .repository.profiling.comparing import compare
     from .repository.profiling.tuning import tune
     from .repository.trying.trial import try_repository
+    from .testing.drills.drill import drill
     from .testing.recording.record import record
     from .testing.recording.recording import Recording, load_recording
     from .triton.endpoint.endpoint import Endpoint, endpoint

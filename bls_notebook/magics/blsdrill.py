@@ -34,10 +34,10 @@ PARSER = Parser(
     "turn misbehaves: error, cancelled, raises, not-ready, unloaded, out-of-memory; missing-output, empty, "
     "shape, data-type, nan, inf, huge; of streams no-response, early-end, duplicate, error-midway, "
     "no-final-flag; stall, slow, other-order. A table says what MODEL did: told of it clearly, answered "
-    "without it, lost the error in another one, passed rubbish on, did not answer, left something behind; and "
-    "where in the code. Nothing waits for long: a callee that stalls is let go once it is known that nobody "
-    "would have given up. INPUT=EXPRESSION is an input by its name, as for %bls. In scripts: bls.drill(); in a "
-    "shell: python -m bls_notebook drill.",
+    "without it, lost the error in another one, passed rubbish on, did not answer, left something behind; "
+    "and where in the code. Nothing waits for long: a callee that stalls is let go once it is known that "
+    "nobody would have given up. INPUT=EXPRESSION is an input by its name, as for %bls. In scripts: "
+    "bls.drill(); in a shell: python -m bls_notebook drill.",
     """\
   %blsdrill digit_reader IMAGE=image
   %blsdrill digit_reader IMAGE=image --faults error,stall,nan --pairs
@@ -47,17 +47,26 @@ PARSER = Parser(
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
 _add = PARSER.add_argument
 _add("model", metavar="MODEL", help="a model that serves")
-_add("--faults", type=_faults, metavar="A,B", help="these faults alone (default: all that each callee can have)")
+_add(
+    "--faults",
+    type=_faults,
+    metavar="A,B",
+    help="these faults alone (default: all that each callee can have)",
+)
 _add(
     "--pairs", action="store_true",
     help="try two models at a time too; pairs are told that are worse than each of the two",
 )  # fmt: skip
 _add(
     "--timeout", type=_seconds, default=1.0, metavar="TIME",
-    help="that an answer may take more than when all is well, and in which a caller reaches a time limit of its "
-    "own (default: 1s); time limits of event loops need none",
+    help="that an answer may take more than when all is well, and in which a caller reaches a time limit of "
+    "its own (default: 1s); time limits of event loops need none",
 )  # fmt: skip
-_add("--parameters", metavar="VALUE", help="parameters of the request: name=value,... or an expression for a dict")
+_add(
+    "--parameters",
+    metavar="VALUE",
+    help="parameters of the request: name=value,... or an expression for a dict",
+)
 _add("--sequence", type=sequence, metavar="ID[:start,end]", help="the sequence that the request belongs to")
 _add("--into", type=identifier, metavar="NAME", help="a variable for what was found")
 _add(

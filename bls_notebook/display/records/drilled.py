@@ -1,4 +1,4 @@
-"""What a drill found: a table of faults and the models that had them, and each thing to look at with its line."""
+"""What a drill found: a table of faults and who had them, and each thing to look at with its line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def drilled_document(drilled: Drilled) -> doc.Document:
 
 def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
     tally = [
-        f"{len(cases)} {_TOLD[worth]}" for worth in ("bad", "odd", "good", "open") if (cases := drilled.of(worth))
+        f"{len(cases)} {_TOLD[worth]}"
+        for worth in ("bad", "odd", "good", "open")
+        if (cases := drilled.of(worth))
     ]
     facts = [count(len(drilled.callees), "callee"), count(len(drilled.cases), "fault"), *tally]
     mark = "✗" if drilled.of("bad") else "!" if drilled.of("odd") or not drilled.cases else "✓"
@@ -61,7 +63,10 @@ def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
         yield doc.Words(parts.quiet(note), gap=not number and not drilled.unreached)
     verdicts = [verdict for verdict in MEANING if any(case.verdict == verdict for case in drilled.cases)]
     if verdicts:
-        rows = [doc.Row([verdict, doc.Piece(MEANING[verdict], Html(MEANING[verdict]), cls="wrap")]) for verdict in verdicts]
+        rows = [
+            doc.Row([verdict, doc.Piece(MEANING[verdict], Html(MEANING[verdict]), cls="wrap")])
+            for verdict in verdicts
+        ]
         table = doc.Table("Verdicts", [doc.Column("verdict"), doc.Column("means")], rows, last="wrap")
         yield doc.Forms([], [doc.Fold("what the words mean", [table])])
 
@@ -146,11 +151,17 @@ def _list(groups: Sequence[Sequence[DrilledCase]]) -> doc.Both:
 def _item(group: Sequence[DrilledCase]) -> Html:
     case = group[0]
     head = join(
-        tag("span", case.verdict, cls=f"drill-{case.worth}"), tag("b", _faults(group), cls="drill-faults"), by=" "
+        tag("span", case.verdict, cls=f"drill-{case.worth}"),
+        tag("b", _faults(group), cls="drill-faults"),
+        by=" ",
     )
     said = [tag("div", sentence) for sentence in _said(group)]
     code = [
-        tag("div", join(tag("span", f"{what} {_where(at)}", cls="dim"), tag("code", at.code), by=" "), cls="drill-at")
+        tag(
+            "div",
+            join(tag("span", f"{what} {_where(at)}", cls="dim"), tag("code", at.code), by=" "),
+            cls="drill-at",
+        )
         for what, at in _places(case)
     ]
     return tag("div", tag("div", head), *said, *code, cls=f"drill-item drill-is-{case.worth}")

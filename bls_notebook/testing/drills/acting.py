@@ -57,7 +57,7 @@ class Actor:
         batching: bool,
         on_gpu: Mapping[str, int],
         hold: Hold,
-        unload: Callable[[], None],
+        unload: Callable[[], object],
     ) -> None:
         self.fault, self.model = fault, model
         self._answers, self._hold, self._unload = answers, hold, unload
@@ -74,7 +74,7 @@ class Actor:
         every = list(answer)  # all of it: what comes after an answer too
         if not self._decoupled:
             return every[0]
-        # An error reaches its requester with the final flag alone. Others come as they came when all was well.
+        # An error reaches its requester with the final flag alone. Others come as they did then.
         return every if self.fault.kind == "error" or not self._answers.flag_alone else iter(every)
 
     def _answer(self, request: InferenceRequest, number: int) -> Iterator[Any]:

@@ -1,7 +1,7 @@
 """`Asker`: sends the request of a drill, as often as it is wanted, and says what came of it.
 
-Guarantees: `ask` returns within its time limits whatever a model does, and what it has started has ended then; where
-it cannot be made to end, `Unstoppable` is raised.
+Guarantees: `ask` returns within its time limits whatever a model does, and what it has started has ended
+then; where it cannot be made to end, `UnstoppableError` is raised.
 """
 
 from __future__ import annotations

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.description import label_of
 from bls_notebook.observe.records.lifetimes import Lifetimes
 from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.records.testing.drilled import CodePlace
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError
 from bls_notebook.repository.callers import called_models
 from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.testing.recording.recording import RecordedRequest, Recording
+from bls_notebook.testing.recording.recording import Recording
+from bls_notebook.testing.recording.requests import RecordedRequest
 
 from .faults import STREAMS, Fault
 from .outcomes import facts_of_tensor
@@ -95,8 +97,10 @@ class KnownAnswers:
         return _responses(self._first)
 
 
-def _keys(tensors: Iterable[Tensor], outputs: Sequence[str]) -> list[Hashable]:
-    values = frozenset((t._name, t._datatype, facts.shape, facts.digest) for t in tensors for facts in [facts_of_tensor(t)])
+def _keys(tensors: Iterable[Tensor], outputs: Iterable[str]) -> list[Hashable]:
+    values = frozenset(
+        (t._name, t._datatype, facts.shape, facts.digest) for t in tensors for facts in [facts_of_tensor(t)]
+    )
     wanted = frozenset(outputs)
     return [(values, wanted), values, wanted]
 
@@ -150,7 +154,9 @@ def _sent(session: Session, source: int, line: int) -> CodePlace | None:
     found = session.sources[source - 1]
     lines = found.text.splitlines()
     code = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    file = f"{found.model}/{found.version}/{found.name}" if found.name.endswith(".py") else found.name
+    file = (
+        f"{found.model}/{found.version}/{found.name}" if found.name.endswith(".py") else label_of(found.name)
+    )
     return CodePlace(found.model, file, line, code)
 
 
@@ -193,4 +199,8 @@ def load_with_callees(repository: ModelRepository, model: str) -> None:
 def sources_of(model: LoadedModel) -> list[list[str]]:
     """Return the files of a model's code, each as its lines."""
     modules = next((i.modules for i in model.instances if i.modules is not None), None)
-    return [] if modules is None else [[line.rstrip("\n") for line in lines] for lines in modules.sources.values()]
+    return (
+        []
+        if modules is None
+        else [[line.rstrip("\n") for line in lines] for lines in modules.sources.values()]
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations, product
 from math import isfinite
 from pathlib import Path
@@ -154,8 +155,8 @@ class Driller:
         if first.state != "answered" or first.error is not None:
             why = "it is not answered" if first.error is None else first_line(first.error.message)
             raise BLSError(
-                f"drill: model {self.model!r} fails though nothing is wrong yet: {why}; give a request that is "
-                "answered"
+                f"drill: model {self.model!r} fails though nothing is wrong yet: {why}; give a request "
+                "that is answered"
             )
         self.asker.usual = first.seconds
         usual, lives, outcomes = left_by(self.server, self.asker.ask)
@@ -182,15 +183,13 @@ class Driller:
         verdict, said, at = judge(case, outcome, found.healthy, self._sources)
         if verdict not in ("hang", "not reached"):
             verdict, said = self._afterwards(found, verdict, said)
-        error = outcome.error
+        told = outcome.error
         return DrilledCase(
-            faults, verdict, said, "" if error is None else error.message, at, planted[0][0].sent,
+            faults, verdict, said, "" if told is None else told.message, at, planted[0][0].sent,
             sum(outcome.calls.values()), perf_counter() - began,
         )  # fmt: skip
 
-    def _outcome(
-        self, found: _Found, planted: tuple[tuple[Callee, Fault], ...], words: list[str]
-    ) -> Outcome:
+    def _outcome(self, found: _Found, planted: tuple[tuple[Callee, Fault], ...], words: list[str]) -> Outcome:
         hold = Hold() if any(fault.kind == "stall" for _, fault in planted) else None
         stubs: dict[str, Any] = {}
 
@@ -208,7 +207,7 @@ class Driller:
                 actor = Actor(
                     fault, callee.name, callee.answers, callee.model.decoupled, callee.batching,
                     callee.on_gpu, hold or Hold(),
-                    lambda gone=gone, name=callee.name: gone.enter_context(self._absent(name)),
+                    partial(gone.enter_context, self._absent(callee.name)),
                 )  # fmt: skip
                 words += [actor.words, "Out of memory allocating"]
                 stubs[callee.name] = stack.enter_context(self.repository.stub(callee.name, actor))

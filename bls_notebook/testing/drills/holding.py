@@ -1,7 +1,7 @@
-"""`Hold`: keeps a request unanswered until it is let go, and tells whether anybody would have given up waiting.
+"""`Hold`: keeps a request unanswered until it is let go, and tells whether anybody would have given up.
 
-Nothing waits for long: who waits in the engine without a time limit is known at once (`limitless`), and the time
-limits of event loops come sooner by their clocks being put forward.
+Nothing waits for long: who waits in the engine without a time limit is known at once (`limitless`), and the
+time limits of event loops come sooner by their clocks being put forward.
 """
 
 from __future__ import annotations

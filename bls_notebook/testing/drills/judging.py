@@ -28,8 +28,8 @@ _FOR_EVER = "(The real server would keep the caller waiting forever"
 class Healthy:
     """What the model answers when nothing is wrong.
 
-    ``outputs`` are the names of the outputs of the models that misbehave; ``varying`` says that two requests in
-    a row had different answers; ``batching`` that the first dimension of each output counts the request's rows.
+    ``outputs`` are the names of the outputs of the models that misbehave; ``varying`` says that two requests
+    in a row had different answers; ``batching`` that the first dimension of outputs counts the request's rows.
     """
 
     outcome: Outcome
@@ -63,7 +63,7 @@ class Case:
 
 def judge(case: Case, outcome: Outcome, healthy: Healthy, sources: Sources) -> _Verdict:
     """Return the verdict on a case, why in a line, and the line of code where it went wrong."""
-    if not any(outcome.calls.get(model) for model in case.models):
+    if not all(outcome.calls.get(model) for model in case.models):
         return "not reached", f"the request reached {case.called} no more", None
     if outcome.state == "stuck":
         return "hang", f"no answer, though nothing that {case.called} got is open any more", outcome.where
@@ -90,7 +90,11 @@ def _of_error(case: Case, error: ErrorRecord, sources: Sources, healthy: Healthy
     place = _place(error)
     message = error.message.partition(_AT)[0]
     if _FOR_EVER in message:
-        return "hang", f"on the real server its requester would wait for ever: {first_line(_own_words(message))}", place
+        return (
+            "hang",
+            f"on the real server its requester would wait for ever: {first_line(_own_words(message))}",
+            place,
+        )
     if _by_accident(error, sources):
         told = first_line(_own_words(message))
         if error.unchecked and case.has("error"):

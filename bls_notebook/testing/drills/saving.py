@@ -65,7 +65,9 @@ class TestFile:
             It cannot be written, or a model cannot be exported.
         """
         by_name = {callee.name: callee for callee in callees}
-        given = ", ".join(f"{json.dumps(name)}: {self._tensor_array(tensor)}" for name, tensor in inputs.items())
+        given = ", ".join(
+            f"{json.dumps(name)}: {self._tensor_array(tensor)}" for name, tensor in inputs.items()
+        )
         more = "".join(f", {name}={value!r}" for name, value in options.items())
         tests = [
             test
@@ -74,11 +76,10 @@ class TestFile:
             for test in self._test(case, by_name, drilled.model)
         ]
         models = self._models(repository, [drilled.model, *drilled.callees])
-        ask = f'list(repo.stream("{drilled.model}", INPUTS{more}))' if decoupled else (
-            f'[repo.infer("{drilled.model}", INPUTS{more})]'
-        )  # fmt: skip
+        sent = f"({json.dumps(drilled.model)}, INPUTS{more})"
         text = _HEAD.format(
-            model=drilled.model, models=models, names=json.dumps([*drilled.callees, drilled.model]), inputs=given, ask=ask,
+            model=drilled.model, models=models, names=json.dumps([*drilled.callees, drilled.model]),
+            inputs=given, ask=f"list(repo.stream{sent})" if decoupled else f"[repo.infer{sent}]",
             arrays=f'\nARRAYS = np.load(HERE / "{self.path.stem}.npz")' if self._arrays else "",
         ) + "".join(tests)  # fmt: skip
         try:
@@ -156,7 +157,8 @@ class TestFile:
 
     def _response(self, response: InferenceResponse) -> str:
         tensors = (
-            f"{json.dumps(tensor._name)}: {self._tensor_array(tensor)}" for tensor in response.output_tensors()
+            f"{json.dumps(tensor._name)}: {self._tensor_array(tensor)}"
+            for tensor in response.output_tensors()
         )
         return f"response({{{', '.join(tensors)}}})"
 
@@ -208,8 +210,8 @@ def _name(text: str) -> str:
 
 _HEAD = '''"""What `{model}` does while a model that it calls misbehaves: kept from a drill by bls_notebook.
 
-Each test says in its first line what the drill saw. One that fails shows what is to be mended, or expects too much:
-then change it.
+Each test says in its first line what the drill saw. One that fails shows what is to be mended, or expects
+too much: then change it.
 """
 
 from pathlib import Path

@@ -100,4 +100,6 @@ def _changed(tensor: Tensor, fault: str, batching: bool) -> Tensor | None:
     out = _CHANGES[fault](array, batching)
     if out is None:
         return None
-    return Tensor(tensor._name, out) if fault == "data-type" else Tensor._of(tensor._name, out, tensor._datatype)
+    return (
+        Tensor(tensor._name, out) if fault == "data-type" else Tensor._of(tensor._name, out, tensor._datatype)
+    )
