@@ -29,7 +29,7 @@ from .callees import Callee, callees_of, named_in_code, sources_of
 from .faults import IN_PAIRS, Fault, faults_named
 from .holding import Hold
 from .judging import Case, Healthy, judge
-from .leaving import Left, leaks, left_by, unanswered
+from .leaving import Left, leaks, left_by, quick_collections, unanswered
 from .outcomes import Outcome
 from .saving import TestFile
 
@@ -122,7 +122,9 @@ class Driller:
         """Try the faults of every model that the request reaches."""
         began = perf_counter()
         before = self.server.last_failure
+        collecting = ExitStack()
         try:
+            collecting.enter_context(quick_collections())
             found = self.look()
             single = [((each, fault),) for each in found.callees for fault in wanted if each.can(fault)]
             double = list(_pairs(found.callees, wanted)) if pairs else []
@@ -135,6 +137,7 @@ class Driller:
                     told.step()
         finally:
             self.server.last_failure = before  # whatever failed here was meant to
+            collecting.close()
         callees = [each.name for each in found.callees]
         drilled = Drilled(
             self.model, self._version(), tuple(callees), tuple(sorted(found.named)),

@@ -29,7 +29,7 @@ class Healthy:
     """What the model answers when nothing is wrong.
 
     ``outputs`` are the names of the outputs of the models that misbehave; ``varying`` says that two requests
-    in a row had different answers; ``batching`` that the first dimension of outputs counts the request's rows.
+    in a row had different answers; ``batching`` that the first dimension of outputs counts rows.
     """
 
     outcome: Outcome
