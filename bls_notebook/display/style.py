@@ -233,16 +233,9 @@ _TRIED = """
 """
 
 _DRILL = """
-.bls-drill-bad,.bls-drill-odd,.bls-drill-good,.bls-drill-open{white-space:nowrap}
-.bls-drill-bad{color:var(--b-red);font-weight:600}
-.bls-drill-odd{color:var(--b-amber)}
-.bls-drill-good{color:var(--b-green)}
-.bls-drill-open{color:var(--b-dim)}
-.bls-drill-list{max-width:1100px;margin:4px 0}
-.bls-drill-item{padding:2px 0 2px 12px;margin:6px 0;border-left:3px solid var(--b-line);white-space:pre-line;overflow-wrap:anywhere}
-.bls-drill-is-bad{border-color:var(--b-red)}
-.bls-drill-is-odd{border-color:var(--b-amber)}
-.bls-drill-faults{font-weight:600}
+.bls-drill-item{max-width:1100px;padding:2px 0 2px 12px;margin:6px 0;border-left:3px solid var(--b-line);white-space:pre-line;overflow-wrap:anywhere}
+.bls-drill-bad{border-color:var(--b-red)}
+.bls-drill-odd{border-color:var(--b-amber)}
 .bls-drill-at code{margin-left:8px}
 """
 

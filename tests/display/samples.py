@@ -37,6 +37,7 @@ from bls_notebook.observe.records.shipping.served import ServedModel, ServerReco
 from bls_notebook.observe.records.statistics import BatchSeen, StatisticsRecord, Times
 from bls_notebook.observe.records.streams import StreamRecord
 from bls_notebook.observe.records.tensors import Figures, Media, TextSeen
+from bls_notebook.observe.records.testing.drilled import CodePlace, Drilled, DrilledCase, Planted
 from bls_notebook.observe.records.testing.recorded import Recorded, RequestKept, ResponseKept, TensorKept
 from bls_notebook.observe.records.tried import Tried, TriedModel
 
@@ -210,6 +211,24 @@ def tried(**changes: Any) -> Tried:
     return Tried(**{**given, **changes})
 
 
+def drilled(**changes: Any) -> Drilled:
+    """Return a drill with a case of each worth, and a pair."""
+    at = CodePlace("a", "a/1/model.py", 7, "print(error.text)")
+    cases = (
+        DrilledCase((Planted("b", "error"),), "crash", "the error of 'b' is lost", "m", at, at, 1, 0.1),
+        DrilledCase((Planted("b", "raises"),), "crash", "the error of 'b' is lost", "m", at, at, 1, 0.1),
+        DrilledCase((Planted("b", "stall"),), "waits", "no time limit", "", None, at, 1, 0.1),
+        DrilledCase((Planted("c", "error"),), "clear", "an error that tells of 'c'", "m", at, at, 1, 0.1),
+        DrilledCase((Planted("c", "nan"),), "unaffected", "the same answer", "", None, None, 1, 0.1),
+        DrilledCase((Planted("b", "nan"), Planted("c", "nan")), "rubbish", "NaN", "", None, at, 1, 0.1),
+    )
+    given = {
+        "model": "a", "version": 1, "callees": ("b", "c"), "unreached": ("d",), "cases": cases,
+        "notes": ("its answers vary",), "seconds": 0.5, "timeout": 1.0,
+    }  # fmt: skip
+    return Drilled(**{**given, **changes})
+
+
 def certificate(**changes: Any) -> Certificate:
     """Return one of two requests, of which one is answered differently."""
     given = {
@@ -308,8 +327,19 @@ def hostile() -> list[Any]:
     kept = TensorKept(h, h, (1,), 1, h, True, h)
     answers = (ResponseKept((kept,), final=False), ResponseKept((kept,), h, h, h))
     asked = RequestKept(1, h, inputs=(kept,), correlation_id=h, parameters=h, responses=answers)
+    bad_at = CodePlace(h, h, 1, h)
+    bad_case = DrilledCase((Planted(h, h), Planted(h, h)), "crash", h, h, bad_at, bad_at, 1, 0.1)
+    bad_drill = drilled(
+        model=h, callees=(h,), unreached=(h,), notes=(h,),
+        cases=(
+            bad_case,
+            replace(bad_case, faults=(Planted(h, h),)),
+            replace(bad_case, verdict=h, faults=(Planted(h, "nan"),)),
+        ),
+    )  # fmt: skip
     views = [
         ConnectionRecord(h, "LOST", h, h, (model(name=h, remote=h, source=h),), ((h, h),), (h,)),
+        bad_drill,
         recorded(name=h, source=h, requests=(asked, replace(asked, id=2, parent=1))),
         ServerRecord("READY", h, h, h, h, h, (ServedModel(h, (1,), h, h, h, (h,)),) * 2, h, (h,), 1.0, (h,)),
         EndpointRecord("READY", h, h, h, (EndpointModel(h, 1, h, h),), 2),

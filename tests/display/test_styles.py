@@ -34,6 +34,7 @@ from tests.display.page import Page
 from tests.display.samples import (
     certificate,
     compared,
+    drilled,
     error,
     family,
     findings,
@@ -81,6 +82,7 @@ ONE: list[Any] = [
     tried(requests=("%bls a",) * 5), Exported("ship", (ExportedModel("a"),), ("b==1",), ("c",), 1),
     *(ConnectionRecord("a", s, "t", "r", (model(remote="a"),), (("a", "b"),)) for s in ("CONNECTED", "LOST")),
     *(EndpointRecord(s, models=(EndpointModel("a", state=s),)) for s in ("READY", "CLOSED")),
+    tried(requests=("%bls a",) * 5), drilled(), Exported("ship", (ExportedModel("a"),), ("b==1",), ("c",), 1),
     *(ServerRecord(s, models=(ServedModel("a", state=s),), log=("l",)) for s in ("READY", "ENDED")),
     DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),
     Session((), (), 1), pipeline(), pipeline().statistics(), difference(pipeline(), pipeline(2)),

@@ -11,6 +11,7 @@ from bls_notebook.display.units import count
 from bls_notebook.observe.records.testing.drilled import CodePlace, Drilled, DrilledCase
 
 _MARKS = {"bad": "✗", "odd": "!", "good": "✓", "open": "·"}
+_COLOURS = {"bad": "unavailable", "odd": "loading", "good": "ready", "open": "dim"}
 _TOLD = {"bad": "bad", "odd": "to look at", "good": "good", "open": "open"}
 MEANING = {
     "crash": "the callee's error is lost in another one, raised by accident",
@@ -88,7 +89,7 @@ def _cell(case: DrilledCase | None) -> doc.Piece:
     if case is None:
         return doc.Piece("", Html())
     words = f"{_MARKS[case.worth]} {case.verdict}"
-    shown = tag("span", words, cls=f"drill-{case.worth}")
+    shown = tag("span", words, cls=_COLOURS[case.worth])
     where = "" if case.at is None else f"\n{_where(case.at)}  {case.at.code}"
     return doc.Piece(words, shown, title=f"{case.said}{where}")
 
@@ -145,14 +146,14 @@ def _places(case: DrilledCase) -> Iterator[tuple[str, CodePlace]]:
 
 
 def _list(groups: Sequence[Sequence[DrilledCase]]) -> doc.Both:
-    return doc.Both(lambda _: [], tag("div", *map(_item, groups), cls="drill-list"))
+    return doc.Both(lambda _: [], tag("div", *map(_item, groups)))
 
 
 def _item(group: Sequence[DrilledCase]) -> Html:
     case = group[0]
     head = join(
-        tag("span", case.verdict, cls=f"drill-{case.worth}"),
-        tag("b", _faults(group), cls="drill-faults"),
+        tag("b", case.verdict, cls=_COLOURS[case.worth]),
+        tag("b", _faults(group)),
         by=" ",
     )
     said = [tag("div", sentence) for sentence in _said(group)]
@@ -164,4 +165,4 @@ def _item(group: Sequence[DrilledCase]) -> Html:
         )
         for what, at in _places(case)
     ]
-    return tag("div", tag("div", head), *said, *code, cls=f"drill-item drill-is-{case.worth}")
+    return tag("div", tag("div", head), *said, *code, cls=f"drill-item drill-{case.worth}")

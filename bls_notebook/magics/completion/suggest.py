@@ -108,6 +108,11 @@ def _request(
     model = next((m for m in models if m.name == name and m.state == "READY"), None)
     if option == "--device":
         return fragment, _begin(fragment, dict.fromkeys([*(d.name for d in bls.list_devices()), "gpu:0"]))
+    if option == "--faults":
+        from bls_notebook.testing.drills.faults import FAULTS  # first needed here
+
+        begun = fragment.rpartition(",")[2]
+        return begun, _begin(begun, (fault.name for fault in FAULTS))
     if option == "--outputs" and model is not None:
         begun = fragment.rpartition(",")[2]
         return begun, _begin(begun, (tensor.name for tensor in model.outputs))

@@ -84,7 +84,8 @@ class Actor:
             yield self._failure(name)
         elif name == "unloaded":
             yield from map(self._placed, healthy(request))
-            self._unload()
+            if number == 1:  # a second may be under way already
+                self._unload()
         elif name == "stall":
             self._hold.wait()
             yield TritonError(f"drill: '{self.model}' was let go")

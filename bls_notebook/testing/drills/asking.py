@@ -10,7 +10,6 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -122,13 +121,11 @@ class Asker:
                 if not done.wait(_STOPPING):
                     raise UnstoppableError(f"drill: model {self.model!r} runs on, and cannot be stopped")
         thread.join()
-        if box and isinstance(box[-1], BaseException):
-            raise box[-1]
+        if state != "stuck" and box and isinstance(box[-1], BaseException):
+            raise box[-1]  # else it is what has stopped it
         at = None if where is None else place_of(where)
-        outcome = Outcome(tuple(box), state, at, limitless, calls(), seconds=perf_counter() - began)
-        if state == "stuck":
-            outcome = replace(outcome, answers=())
-        return outcome
+        answers = () if state == "stuck" else tuple(box)
+        return Outcome(answers, state, at, limitless, calls(), seconds=perf_counter() - began)
 
     def _send(self) -> Iterable[Any]:
         options = dict(self.options)

@@ -7,6 +7,7 @@ made wrong, is told as what it is (``silent``), and what cannot be judged as tha
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -146,20 +147,27 @@ def _by_accident(error: ErrorRecord, sources: Sources) -> bool:
         return False
     if error.frames[-1] is not frame:  # a library did, that the model has called
         return True
-    return not raises_at(sources(frame) or [""], frame)
+    return not raises_at(sources(frame), frame, error.kind)
 
 
-def raises_at(lines: Sequence[str], frame: FrameRecord) -> bool:
-    """Whether the statement of a line is a ``raise`` or an ``assert``."""
+def raises_at(lines: Sequence[str], frame: FrameRecord, kind: str) -> bool:
+    """Whether the statement of a line raises an exception of that kind on purpose.
+
+    ``raise RuntimeError(error.text)`` may fail by itself: then it raises another one than it names.
+    """
     try:
-        tree = ast.parse("\n".join(lines))
+        tree: ast.AST = ast.parse("\n".join(lines))
     except (SyntaxError, ValueError):
-        tree = None
-    found = list(_statements(tree, frame.line)) if tree is not None else []
-    if found:
-        return isinstance(min(found, key=_length), (ast.Raise, ast.Assert))
-    code = next((text.strip() for number, text in frame.source if number == frame.line), "")
-    return code.startswith(("raise ", "assert "))
+        return False
+    found = list(_statements(tree, frame.line))
+    statement = min(found, key=_length) if found else None
+    if isinstance(statement, ast.Assert):
+        return kind == "AssertionError"
+    if not isinstance(statement, ast.Raise):
+        return False
+    called = statement.exc.func if isinstance(statement.exc, ast.Call) else None
+    named = ast.unparse(called).rpartition(".")[2] if called is not None else kind
+    return named == kind or not hasattr(builtins, kind)
 
 
 def _statements(tree: ast.AST, line: int) -> Iterator[ast.stmt]:

@@ -1,0 +1,106 @@
+"""``%blsdrill``: a drill from a cell, its display, and the tests that it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.magics.completion.suggest import magic_line, suggest
+from tests.magics.conftest import Cells
+from tests.testing.drills.models import define
+
+
+@pytest.fixture
+def drilled(cells: Cells) -> Cells:
+    define(bls.current_repository(), "twice", "crashes")
+    return cells
+
+
+def test_a_table_says_what_came_of_each_fault(drilled: Cells) -> None:
+    out = drilled("%blsdrill crashes IN=[1.0] --faults error,slow --into found")
+    assert out.success
+    found = out.value
+    assert drilled.shell.user_ns["found"] is found
+    assert [(case.name, case.verdict) for case in found.cases] == [
+        ("twice: error", "crash"),
+        ("twice: slow", "unharmed"),
+    ]
+    text, _ = drilled.shell.display_formatter.format(found)
+    for form in ("text/plain", "text/html"):
+        assert "✗ crash" in text[form]
+        assert "✓ unharmed" in text[form]
+        assert "raise RuntimeError(response.error().text)" in text[form]
+    assert "the error of" in text["text/plain"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("%blsdrill", "MODEL"),
+        ("%blsdrill nobody IN=[1.0]", "model 'nobody' is not loaded"),
+        ("%blsdrill crashes", "fails though nothing is wrong yet"),
+        ("%blsdrill crashes IN=[1.0] --faults eror", "no fault 'eror'"),
+        ("%blsdrill crashes IN=[1.0] --timeout soon", "expected a time such as 500ms"),
+        ("%blsdrill crashes IN=[1.0] --save drill.txt", "expected a name such as tests/test_drill_x.py"),
+        ("%blsdrill crashes IN=[1.0] --save nowhere/test_x.py", "a folder that exists"),
+    ],
+)
+def test_a_wrong_line_gets_one_clear_line(drilled: Cells, line: str, words: str) -> None:
+    out = drilled(line)
+    assert not out.success
+    assert words in out.stderr + out.stdout + out.text
+    assert "Traceback" not in out.stderr + out.stdout
+
+
+def test_the_tests_that_it_writes_run_as_they_are(drilled: Cells, tmp_path: Path) -> None:
+    file = tmp_path / "test_drill_crashes.py"
+    line = f"%blsdrill crashes IN=[1.0] --faults error,nan,shape,not-ready,stall,huge --save {file} -q"
+    out = drilled(line)
+    assert out.success, out.stderr
+    assert "saved to" in out.text
+    assert "bls_notebook" in file.read_text(encoding="utf-8")
+    assert (tmp_path / "test_drill_crashes_models" / "twice" / "1" / "model.py").is_file()
+    seen: dict[str, str] = {}
+
+    class Watcher:
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            if report.when == "call" or report.failed:
+                seen[report.nodeid.rpartition("::")[2]] = report.outcome
+
+    options = [
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:asyncio",
+        "--rootdir",
+        str(tmp_path),
+        "-c",
+        "/dev/null",
+    ]
+    pytest.main([*options, str(file)], plugins=[Watcher()])
+    assert seen == {
+        "test_twice_error": "failed",
+        "test_twice_nan": "failed",
+        "test_twice_shape": "failed",
+        "test_twice_not_ready": "failed",
+    }
+
+
+def test_names_complete(drilled: Cells) -> None:
+    models = list(bls.current_repository().index())
+    line = magic_line("%blsdrill cra", True)
+    assert line is not None
+    assert suggest(line, models, {}) == ("cra", ["crashes"])
+    line = magic_line("%blsdrill crashes ", True)
+    assert line is not None
+    found = suggest(line, models, {})
+    assert found is not None
+    assert "IN=" in found[1]
+    line = magic_line("%blsdrill crashes IN=x --faults error,mi", True)
+    assert line is not None
+    assert suggest(line, models, {}) == ("mi", ["missing-output"])

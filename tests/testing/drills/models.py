@@ -1,0 +1,208 @@
+"""Callers that do each thing which a drill tells apart, and what they call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import bls_notebook as bls
+
+_HEAD = """
+import asyncio, threading, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+def call(name, x, output="OUT"):
+    return pb_utils.InferenceRequest(
+        model_name=name, requested_output_names=[output], inputs=[pb_utils.Tensor("IN", x)])
+
+def out(x):
+    return pb_utils.InferenceResponse([pb_utils.Tensor("OUT", np.asarray(x))])
+
+def given(request):
+    return pb_utils.get_input_tensor_by_name(request, "IN").as_numpy()
+
+def value(response):
+    return pb_utils.get_output_tensor_by_name(response, "OUT").as_numpy()
+
+class TritonPythonModel:
+    kept = []
+    broken = False
+    def execute(self, requests):
+        return [self.one(given(request)) for request in requests]
+"""
+_ASYNC = (
+    "    async def execute(self, requests):\n        return [await self.one(given(r)) for r in requests]\n"
+)
+_STREAM = "    def execute(self, requests):\n        for r in requests:\n            self.one(r)\n"
+CALLERS = {
+    "tells": """
+    def one(self, x):
+        response = call("twice", x).exec()
+        if response.has_error():
+            raise pb_utils.TritonModelException(response.error().message())
+        y = value(response)
+        if not np.isfinite(y).all() or y.dtype != np.float32 or y.shape != x.shape:
+            raise ValueError(
+                "twice answered what is no good"
+            )
+        return out(y)
+""",
+    "returns": """
+    def one(self, x):
+        response = call("twice", x).exec()
+        if response.has_error():
+            return pb_utils.InferenceResponse(error=response.error())
+        return out(value(response))
+""",
+    "vague": """
+    def one(self, x):
+        response = call("twice", x).exec()
+        if response.has_error():
+            raise pb_utils.TritonModelException("something failed")
+        return out(value(response))
+""",
+    "crashes": """
+    def one(self, x):
+        response = call("twice", x).exec()
+        if response.has_error():
+            raise RuntimeError(response.error().text)
+        return out(value(response))
+""",
+    "blind": """
+    def one(self, x):
+        return out(value(call("twice", x).exec()))
+""",
+    "falls_back": """
+    def one(self, x):
+        response = call("twice", x).exec()
+        return out(x if response.has_error() else value(response))
+""",
+    "asks_another": """
+    def one(self, x):
+        y = value(call("twice", x).exec())
+        return out(y if np.isfinite(y).all() else value(call("other", x).exec()))
+""",
+    "ignores": """
+    def one(self, x):
+        call("twice", x).exec()
+        return out(x)
+""",
+    "swallows_nan": """
+    def one(self, x):
+        return out(np.nan_to_num(value(call("twice", x).exec()), nan=7.0).astype(np.float32))
+""",
+    "hangs": """
+    def one(self, x):
+        response = call("twice", x).exec()
+        if response.has_error():
+            while True:
+                time.sleep(0.01)
+        return out(value(response))
+""",
+    "keeps_errors": """
+    def one(self, x):
+        response = call("twice", x).exec()
+        if response.has_error():
+            self.kept.append(pb_utils.Tensor("IN", x))
+            raise pb_utils.TritonModelException(response.error().message())
+        return out(value(response))
+""",
+    "keeps_threads": """
+    def one(self, x):
+        response = call("twice", x).exec()
+        if response.has_error():
+            threading.Thread(target=self.stopped.wait).start()
+            return pb_utils.InferenceResponse(error=response.error())
+        return out(value(response))
+    stopped = threading.Event()
+    def finalize(self):
+        self.stopped.set()
+""",
+    "stays_broken": """
+    def one(self, x):
+        response = call("twice", x).exec()
+        self.broken = self.broken or response.has_error()
+        if self.broken:
+            raise pb_utils.TritonModelException("twice has failed once")
+        return out(value(response))
+""",
+    "limited": _ASYNC
+    + """
+    async def one(self, x):
+        try:
+            response = await asyncio.wait_for(call("twice", x).async_exec(), 1000)
+        except asyncio.TimeoutError:
+            raise pb_utils.TritonModelException("twice takes too long") from None
+        return out(value(response))
+""",
+    "awaits": _ASYNC
+    + """
+    async def one(self, x):
+        return out(value(await call("twice", x).async_exec()))
+""",
+    "races": _ASYNC
+    + """
+    async def one(self, x):
+        calls = [call(name, x + i).async_exec() for i, name in enumerate(("twice", "other"))]
+        for first in asyncio.as_completed(calls):
+            return out(value(await first))
+""",
+    "two": """
+    def one(self, x):
+        first, second = call("twice", x).exec(), call("other", x).exec()
+        if first.has_error() and second.has_error():
+            return [][0]
+        return out(value(second if first.has_error() else first))
+""",
+    "adds": """
+    def one(self, x):
+        total = np.zeros(1, np.float32)
+        for response in call("counts", x).exec(decoupled=True):
+            if response.has_error():
+                raise pb_utils.TritonModelException(response.error().message())
+            if response.output_tensors():
+                total += value(response)
+        return out(total)
+""",
+    "forgets_flag": _STREAM
+    + """
+    def one(self, request):
+        sender = request.get_response_sender()
+        response = call("twice", given(request)).exec()
+        if response.has_error():
+            return
+        sender.send(out(value(response)), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""",
+    "varies": """
+    def one(self, x):
+        return out(value(call("twice", x).exec()) + np.random.rand(*x.shape).astype(np.float32))
+""",
+}
+CALLEES = {
+    "twice": "    def one(self, x):\n        return out(x * 2)\n",
+    "other": "    def one(self, x):\n        return out(x * 3)\n",
+    "counts": _STREAM
+    + """
+    def one(self, request):
+        sender = request.get_response_sender()
+        for i in range(4):
+            sender.send(out(given(request) + i))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""",
+}
+DECOUPLED = ("counts", "forgets_flag")
+REQUEST: Mapping[str, Any] = {"IN": [1.0]}
+
+
+def define(repository: bls.ModelRepository, *names: str) -> None:
+    """Define some of the models."""
+    for name in names:
+        tensor = {"data_type": "TYPE_FP32", "dims": [-1]}
+        config: dict[str, Any] = {
+            "max_batch_size": 0,
+            "input": [{"name": "IN", **tensor}],
+            "output": [{"name": "OUT", **tensor}],
+            "model_transaction_policy": {"decoupled": name in DECOUPLED},
+        }
+        repository.define(name, _HEAD + {**CALLERS, **CALLEES}[name], config)

@@ -1,0 +1,136 @@
+"""What a drill says of callers that are known to be good, or bad, in one way each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.observe.records.testing.drilled import VERDICTS, Drilled
+from bls_notebook.testing.drills.faults import FAULTS
+from tests.testing.drills.models import CALLEES, CALLERS, REQUEST, define
+
+
+@pytest.fixture(scope="module")
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository() as repository:
+        define(repository, *CALLEES, *CALLERS)
+        yield repository
+
+
+def drilled(repo: bls.ModelRepository, model: str, *faults: str, timeout: float = 0.2) -> Drilled:
+    found = bls.drill(model, REQUEST, faults=faults or None, repo=repo, timeout=timeout)
+    for case in found.cases:
+        assert case.verdict in VERDICTS
+        assert case.said
+    return found
+
+
+@pytest.mark.parametrize(
+    ("model", "callee", "fault", "verdict", "says", "code"),
+    [
+        ("tells", "twice", "error", "clear", "tells of 'twice'", "raise pb_utils.TritonModelException"),
+        ("tells", "twice", "raises", "clear", "tells of 'twice'", "raise pb_utils.TritonModelException"),
+        ("tells", "twice", "cancelled", "clear", "tells of 'twice'", "raise pb_utils.TritonModelException"),
+        ("tells", "twice", "not-ready", "clear", "tells of 'twice'", "raise pb_utils.TritonModelException"),
+        ("tells", "twice", "nan", "clear", "tells of 'twice'", "raise ValueError("),
+        ("tells", "twice", "stall", "waits", "no time limit", 'response = call("twice", x).exec()'),
+        ("tells", "twice", "slow", "unharmed", "the same answer", None),
+        ("returns", "twice", "error", "clear", "tells of 'twice'", None),
+        ("returns", "twice", "shape", "rubbish", "OUT has the shape [1, 1] instead of [1]", None),
+        ("returns", "twice", "data-type", "rubbish", "OUT is FP64 instead of FP32", None),
+        ("returns", "twice", "inf", "rubbish", "1 of the values of OUT are NaN or infinite", None),
+        ("returns", "twice", "huge", "silent", "'twice' got wrong", None),
+        ("returns", "twice", "missing-output", "stumbles", "'NoneType' object has no attribute 'as_numpy'", "return pb_utils"),
+        ("vague", "twice", "error", "vague", "something failed", 'raise pb_utils.TritonModelException("something'),
+        ("crashes", "twice", "error", "crash", "the error of 'twice' is lost", "raise RuntimeError(response.error().text)"),
+        ("blind", "twice", "error", "crash", "'NoneType' object has no attribute 'as_numpy'", "return pb_utils"),
+        ("falls_back", "twice", "error", "fallback", "an answer without 'twice'", None),
+        ("asks_another", "twice", "nan", "fallback", "by the help of 'other'", None),
+        ("ignores", "twice", "error", "unaffected", "makes no difference", None),
+        ("swallows_nan", "twice", "nan", "silent", "'twice' got wrong", None),
+        ("hangs", "twice", "error", "hang", "no answer", "time.sleep(0.01)"),
+        ("keeps_errors", "twice", "error", "leak", "each request leaves memory behind", "raise pb_utils"),
+        ("keeps_threads", "twice", "error", "leak", "each request leaves a thread behind", None),
+        ("stays_broken", "twice", "error", "spoilt", "afterwards it fails", "raise pb_utils"),
+        ("limited", "twice", "stall", "clear", "tells of 'twice'", "raise pb_utils.TritonModelException"),
+        ("awaits", "twice", "stall", "waits", "no time limit", "return out(value(await"),
+        ("races", "twice", "slow", "rubbish", "only the time", None),
+        ("adds", "counts", "error", "clear", "tells of 'counts'", "raise pb_utils"),
+        ("adds", "counts", "error-midway", "clear", "tells of 'counts'", "raise pb_utils"),
+        ("adds", "counts", "no-response", "silent", "'counts' got wrong", None),
+        ("adds", "counts", "early-end", "silent", "'counts' got wrong", None),
+        ("adds", "counts", "duplicate", "silent", "'counts' got wrong", None),
+        ("adds", "counts", "no-final-flag", "waits", "no time limit", "for response in call("),
+        ("adds", "counts", "slow", "unharmed", "the same answer", None),
+        ("forgets_flag", "twice", "error", "hang", "on the real server its requester would wait for ever", None),
+        ("varies", "twice", "error", "crash", "'NoneType'", "return pb_utils"),
+        ("varies", "twice", "huge", "unjudged", "differ from request to request", None),
+    ],
+)  # fmt: skip
+def test_a_verdict(
+    repo: bls.ModelRepository, model: str, callee: str, fault: str, verdict: str, says: str, code: str | None
+) -> None:
+    case = drilled(repo, model, fault).case(callee, fault)
+    assert (case.verdict, says in case.said) == (verdict, True), case.said
+    assert case.calls or fault == "not-ready"
+    assert case.sent is not None
+    assert "call(" in case.sent.code or "exec" in case.sent.code
+    if code is None:
+        assert case.at is None
+    else:
+        assert case.at is not None
+        assert code in case.at.code
+
+
+def test_a_drill_of_everything_leaves_the_models_as_they_were(repo: bls.ModelRepository) -> None:
+    before = {record.name: record for record in repo.index()}
+    models = {name: repo._server.find(name) for name in before}
+    found = drilled(repo, "adds")
+    streams = [
+        fault.name for fault in FAULTS if fault.name not in ("unloaded", "out-of-memory", "other-order")
+    ]
+    assert [case.faults[0].fault for case in found.cases] == streams
+    assert found.callees == ("counts",)
+    assert {record.name: record for record in repo.index()} == before
+    assert all(repo._server.find(name) is model for name, model in models.items())
+    assert repo.infer("adds", REQUEST)["OUT"].as_numpy().tolist() == [10.0]
+
+
+def test_pairs_are_told_where_they_are_worse_than_each_of_the_two(repo: bls.ModelRepository) -> None:
+    found = bls.drill("two", REQUEST, faults=["error"], pairs=True, repo=repo)
+    assert [(case.name, case.verdict) for case in found.cases] == [
+        ("twice: error", "fallback"),
+        ("other: error", "unaffected"),
+        ("twice: error and other: error", "crash"),
+    ]
+    assert found.notes == ("1 pairs of faults were tried; 1 of them were worse than each of the two",)
+
+
+def test_what_a_request_does_not_reach_is_named(repo: bls.ModelRepository) -> None:
+    drilled(repo, "asks_another", "nan")  # then it is known whom it asks
+    found = drilled(repo, "asks_another", "error")
+    assert (found.callees, found.unreached) == (("twice",), ("other",))
+    assert drilled(repo, "twice").notes == (
+        "with this request 'twice' calls no model: there is nothing to drill",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"model": "nobody"}, "model 'nobody' is not loaded"),
+        ({"inputs": {}}, "fails though nothing is wrong yet"),
+        ({"faults": ["eror"]}, "no fault 'eror'; there are: error, cancelled"),
+        ({"timeout": 0}, "timeout: got 0, expected seconds, more than 0"),
+        ({"save": "drill.txt"}, "expected a name such as tests/test_drill_x.py"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(
+    repo: bls.ModelRepository, given: dict[str, object], words: str
+) -> None:
+    arguments: dict[str, object] = {"model": "tells", "inputs": REQUEST, "repo": repo, **given}
+    with pytest.raises(bls.BLSError, match=words.replace("(", r"\(")) as raised:
+        bls.drill(**arguments)  # type: ignore[arg-type]
+    assert "\n" not in str(raised.value)
