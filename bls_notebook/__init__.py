@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from .testing.recording.record import record
     from .testing.recording.recording import Recording, load_recording
     from .triton.endpoint.endpoint import Endpoint, endpoint
-    from .testing.drills.drill import drill
     from .triton.proving.prove import prove_equal
     from .triton.serving import LocalServer, serve
 
@@ -74,8 +73,8 @@ __all__ = [
     "connect",
     "cupy",
     "current_repository",
-    "endpoint",
     "drill",
+    "endpoint",
     "inspect",
     "judge",
     "list_devices",

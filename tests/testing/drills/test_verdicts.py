@@ -11,7 +11,6 @@ from bls_notebook.observe.records.testing.drilled import VERDICTS, Drilled
 from bls_notebook.testing.drills.faults import FAULTS
 from tests.testing.drills.models import CALLEES, CALLERS, REQUEST, define
 
-
 NONE = "'NoneType' object has no attribute 'as_numpy'"
 
 
