@@ -24,7 +24,7 @@ _ONE = {
     "ConnectionRecord": "records.connected.connection_document",
     "Certificate": "records.certificate.certificate_document",
     "EndpointRecord": "records.endpoint.endpoint_document",
-    "Drilled": "records.drilled.drilled_document",
+    "Drilled": "testing.drilled.drilled_document",
     "Exported": "records.exported.exported_document",
     "Findings": "records.findings.findings_document",
     "Judgement": "records.messages.judgement_document",
