@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+import bls_notebook as bls
 from bls_notebook.triton.tritonserver import TritonServer
 
 pytest.importorskip("tritonclient.grpc", reason="tritonclient's clients are not installed (extra: network)")
@@ -41,9 +42,16 @@ class Target(NamedTuple):
     grpc: str
 
 
-@pytest.fixture(scope="module", params=[pytest.param("tritonserver", marks=pytest.mark.triton)])
+@pytest.fixture(scope="module", params=["endpoint", pytest.param("tritonserver", marks=pytest.mark.triton)])
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     models = Path(shutil.copytree(MODELS, tmp_path_factory.mktemp("clients") / "models"))
+    if request.param == "endpoint":
+        with bls.ModelRepository(models) as repo:
+            for model in models.iterdir():
+                repo.load(model.name)
+            with bls.endpoint(repo, token="") as made:
+                yield Target(made.url.removeprefix("http://"), made.grpc_url)
+        return
     environment = request.getfixturevalue("real_environment")
     server = TritonServer(models, environment=environment, load=["*"]).start()
     yield Target(f"127.0.0.1:{server.http_port}", f"127.0.0.1:{server.grpc_port}")
@@ -225,19 +233,23 @@ def test_a_stream_can_say_where_it_ends(client: Client) -> None:
 
 @only("grpc", "grpc-aio")
 def test_an_error_does_not_end_a_stream(client: Client) -> None:
-    (first, none), (nothing, error), (after, _) = stream(client, count(-2), count(1))
-    assert (none, nothing) == (None, None)
-    assert int(first.as_numpy("AT")[0]) == int(after.as_numpy("AT")[0]) == 0
+    answers = stream(client, count(-2), count(1))
+    assert [int(result.as_numpy("AT")[0]) for result, error in answers if not error] == [0, 0]
+    (error,) = [error for _, error in answers if error]
     assert "below zero" in error.message()
 
 
 @only("grpc", "grpc-aio")
-def test_ordinary_models_answer_in_streams(client: Client) -> None:
+def test_ordinary_models_answer_in_streams_in_the_order_of_requests(client: Client) -> None:
     asked = [{"model_name": "echo", "inputs": {"INT64": np.array([number])}} for number in range(5)]
+    asked[0]["parameters"] = {"wait": 0.05}
+    quick = {"model_name": "total", "inputs": {"ADD": np.array([[7]], np.int32)}}
+    quick |= {"sequence_id": 1, "sequence_start": True, "sequence_end": True}
     unknown = {"model_name": "nowhere", "inputs": {}}
-    answers = stream(client, *asked, unknown)
-    assert [int(result.as_numpy("INT64")[0]) for result, error in answers[:5] if not error] == [0, 1, 2, 3, 4]
-    assert "unknown model" in answers[5][1].message()
+    answers = stream(client, *asked, quick, unknown)
+    assert [int(result.as_numpy("INT64")[0]) for result, _ in answers[:5]] == [0, 1, 2, 3, 4]
+    assert int(answers[5][0].as_numpy("SUM")[0, 0]) == 7
+    assert "unknown model" in answers[6][1].message()
 
 
 @only("grpc", "grpc-aio")
