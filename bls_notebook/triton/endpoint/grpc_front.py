@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, cast
 
 import grpc
 from google.protobuf import json_format
+from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
@@ -195,19 +197,35 @@ class _Door(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         given = next((value for key, value in details.invocation_metadata if key == "authorization"), None)
         if not self._admission.authorized(given):
             return _refusing(handler)
+        parse = handler.request_deserializer or bytes
         if handler.request_streaming:
             return grpc.stream_stream_rpc_method_handler(
-                _told(handler.stream_stream), handler.request_deserializer, handler.response_serializer
+                _told(handler.stream_stream, partial(_every, parse)), None, handler.response_serializer
             )
         return grpc.unary_unary_rpc_method_handler(
-            _told(handler.unary_unary), handler.request_deserializer, handler.response_serializer
+            _told(handler.unary_unary, partial(_message, parse)), None, handler.response_serializer
         )
 
 
-def _told(behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def _message(parse: Callable[[bytes], Any], data: bytes) -> Any:
+    """A message of its bytes; gRPC itself would answer UNKNOWN where they are none, and log a traceback."""
+    try:
+        return parse(data)
+    except DecodeError:
+        refuse(f"the {len(data)} bytes that came are no message of this call")
+
+
+async def _every(parse: Callable[[bytes], Any], requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    async for data in requests:
+        yield _message(parse, data)
+
+
+def _told(
+    behaviour: Callable[..., Awaitable[Any]], read: Callable[[Any], Any]
+) -> Callable[..., Awaitable[Any]]:
     async def answer(request: Any, context: Any) -> Any:
         try:
-            return await behaviour(request, context)
+            return await behaviour(read(request), context)
         except RefusedError as error:
             status, message = getattr(grpc.StatusCode, GRPC_STATUS[error.code]), error.message
         except Exception as error:
