@@ -20,6 +20,7 @@ from bls_notebook.repository.requests.bfloat16 import to_bits
 from bls_notebook.repository.requests.inputs import tensors_of
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.triton.proving.answers import Answer
+from bls_notebook.triton.proving.asked import Request
 from bls_notebook.triton.proving.places import There
 from bls_notebook.triton.proving.prove import Prover, proving
 
@@ -74,7 +75,8 @@ class Servers:
             skipping(f"{', '.join(sorted(unknown))} cannot be asked of a server")
         tensors = {t.name(): t for t in tensors_of(spec.name, inputs, spec)}
         more = {key: value for key, value in options.items() if value is not None}
-        answers, nanoseconds = there.ask(tensors, more)
+        request = Request(tensors, more.pop("parameters", {}))
+        answers, nanoseconds = there.ask(request, more)
         last = len(answers) - 1
         return [
             _response(answer, spec.name, nanoseconds / 1e9, number, number == last)
@@ -97,7 +99,7 @@ class Servers:
             stack = ExitStack()
             self._kept[key] = stack, stack.enter_context(proving(repository, repository._server.names()))
         self._kept.move_to_end(key)
-        return There(self._kept[key][1].server, found.spec), found.spec
+        return There(self._kept[key][1].server, found.spec, (name,)), found.spec
 
 
 def _response(

@@ -134,7 +134,8 @@ def _of_sequence(more: Mapping[str, Any]) -> dict[str, Any]:
     """Where a request stands in a sequence, as KServe's protocol says it."""
     if "correlation_id" not in more:
         return {}
-    start, end = bool(more["flags"] & START), bool(more["flags"] & END)
+    flags = more.get("flags", 0)
+    start, end = bool(flags & START), bool(flags & END)
     return {"sequence_id": more["correlation_id"], "sequence_start": start, "sequence_end": end}
 
 
