@@ -14,8 +14,39 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from .admission import Limits
 
 _IDLE = 3600  # seconds that a connection without requests is kept; clients pool them
+_TOGETHER = 1 << 16  # bytes that are copied rather than sent by themselves
 _quiet = logging.getLogger(__name__)
 _quiet.setLevel(logging.CRITICAL)  # what clients do wrong they are told, not the notebook
+
+
+class _Gathered:
+    """A transport that sends what is written in one turn of the loop together: head and body of an answer."""
+
+    def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._waiting: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        """Send, soon."""
+        if not self._waiting:
+            self._loop.call_soon(self._send)
+        self._waiting.append(data)
+
+    def close(self) -> None:
+        """Send what waits, and close."""
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        parts, self._waiting = self._waiting, []
+        if sum(map(len, parts)) <= _TOGETHER:
+            parts = [b"".join(parts)]
+        for part in parts:
+            if part and not self._transport.is_closing():
+                self._transport.write(part)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 class HttpServer:
@@ -31,7 +62,7 @@ class HttpServer:
 
             def connection_made(self, transport: Any) -> None:
                 self.logger = self.access_logger = _quiet
-                super().connection_made(transport)
+                super().connection_made(_Gathered(transport, self.loop))  # type: ignore[arg-type]
                 self._late = self.loop.call_later(patience, transport.close)
 
             def data_received(self, data: bytes) -> None:

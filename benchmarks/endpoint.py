@@ -1,0 +1,200 @@
+"""Requests to the endpoint of the kernel beside the same requests to a real tritonserver, in one run.
+
+    python benchmarks/endpoint.py [--quick] [--json PATH] [--triton-env DIR] [--no-server]
+
+One client, tritonclient in a process of its own, sends them to both sides by turns. See README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import json
+import os
+import platform
+import random
+import subprocess
+import sys
+import threading
+import time
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results" / "endpoint.json"
+MODELS = HERE.parent / "model_repository"
+MODEL = "add_sub"
+# Protocol, connections at once, floats of each of two inputs, requests of a measurement.
+CASES = (
+    ("grpc", 1, 16, 400),
+    ("http", 1, 16, 400),
+    ("grpc", 32, 16, 1600),
+    ("http", 32, 16, 1600),
+    ("grpc", 1, 1 << 18, 60),
+    ("http", 1, 1 << 18, 60),
+)
+
+
+def client() -> None:
+    """Send what each line of the input says; answer with a line of seconds: each request's, and all."""
+    for line in sys.stdin:
+        kind, url, headers, connections, floats, requests = json.loads(line)
+        triton = import_module(f"tritonclient.{kind}")
+        array = np.ones(floats, np.float32)
+        inputs = [triton.InferInput(f"INPUT{i}", [floats], "FP32") for i in range(2)]
+        for each in inputs:
+            each.set_data_from_numpy(array)
+        times: list[float] = []
+        ready = threading.Barrier(connections + 1)
+
+        def send() -> None:
+            with triton.InferenceServerClient(url) as asking:
+                asking.infer(MODEL, inputs, headers=headers)  # noqa: B023 - ends within the turn
+                ready.wait()  # noqa: B023
+                for _ in range(requests // connections):  # noqa: B023
+                    began = time.perf_counter()
+                    answer = asking.infer(MODEL, inputs, headers=headers)  # noqa: B023
+                    times.append(time.perf_counter() - began)  # noqa: B023
+                if answer.as_numpy("OUTPUT0")[-1] != 2:
+                    raise SystemExit("endpoint.py: a wrong answer")
+
+        threads = [threading.Thread(target=send) for _ in range(connections)]
+        for thread in threads:
+            thread.start()
+        ready.wait()
+        began = time.perf_counter()
+        for thread in threads:
+            thread.join()
+        print(json.dumps([times, time.perf_counter() - began]), flush=True)
+
+
+class Client:
+    """The process that sends the requests."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, str(Path(__file__).resolve()), "--client"]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+
+    def measure(self, *what: Any) -> tuple[list[float], float]:
+        """Send requests; return how long each took, and all of them."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        if not answer:
+            raise SystemExit("endpoint.py: the client has ended")
+        times, took = json.loads(answer)
+        return times, took
+
+    def close(self) -> None:
+        """End it."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def sides(stack: contextlib.ExitStack, options: argparse.Namespace) -> dict[str, tuple[str, str, dict]]:
+    """Where each side is asked: HTTP, gRPC and headers."""
+    import bls_notebook as bls
+    from bls_notebook.triton import tritonserver
+
+    repo = stack.enter_context(bls.ModelRepository(MODELS))
+    repo.load(MODEL)
+    made = stack.enter_context(bls.endpoint(repo))
+    found = {"endpoint": (made.url.removeprefix("http://"), made.grpc_url, made.headers)}
+    if not options.no_server and tritonserver.is_supported():
+        try:
+            environment = tritonserver.make_environment(options.triton_env)
+            server = tritonserver.TritonServer(MODELS, environment=environment, load=[MODEL])
+            stack.enter_context(server)
+        except tritonserver.TritonServerError as error:
+            raise SystemExit(f"endpoint.py: {error}\n(--no-server measures without it)") from None
+        found["tritonserver"] = (
+            f"127.0.0.1:{server.http_port}", f"127.0.0.1:{server.grpc_port}", {},
+        )  # fmt: skip
+    return found
+
+
+def measured(asked: dict[str, tuple[str, str, dict]], quick: bool) -> list[dict[str, Any]]:
+    """Every case on both sides by turns: medians of the rounds."""
+    rows = []
+    with contextlib.closing(Client()) as process:
+        for kind, connections, floats, requests in CASES:
+            found: dict[str, list[tuple[float, float, float]]] = {side: [] for side in asked}
+            for _ in range(2 if quick else 15):
+                for side in random.sample(sorted(asked), len(asked)):
+                    http, grpc, headers = asked[side]
+                    url = http if kind == "http" else grpc
+                    number = max(connections, requests // 10) if quick else requests
+                    times, took = process.measure(kind, url, headers, connections, floats, number)
+                    times.sort()
+                    late = times[len(times) * 99 // 100]
+                    found[side].append((median(times), late, len(times) / took))
+            row: dict[str, Any] = {"protocol": kind, "connections": connections, "bytes": 8 * floats}
+            for side, rounds in found.items():
+                p50, p99, rate = (median(column) for column in zip(*rounds, strict=True))
+                row[side] = {"p50_ms": p50 * 1e3, "p99_ms": p99 * 1e3, "requests_a_second": rate}
+            if len(found) == 2:
+                pairs = zip(found["endpoint"], found["tritonserver"], strict=True)
+                ratios = [(ours[0] / theirs[0], ours[2] / theirs[2]) for ours, theirs in pairs]
+                row["latency_ratio"], row["throughput_ratio"] = (
+                    median(column) for column in zip(*ratios, strict=True)
+                )
+            rows.append(row)
+    return rows
+
+
+def told(rows: list[dict[str, Any]]) -> str:
+    """The figures as a table."""
+    lines = [f"{'':26}{'side':>14}{'p50':>10}{'p99':>10}{'a second':>11}   ratios"]
+    for row in rows:
+        name = f"{row['protocol']}, {row['connections']} at once, {row['bytes']:,} B"
+        for side in ("endpoint", "tritonserver"):
+            if side in row:
+                one = row[side]
+                lines.append(
+                    f"{name:26}{side:>14}{one['p50_ms']:7.2f} ms{one['p99_ms']:7.2f} ms"
+                    f"{one['requests_a_second']:11,.0f}"
+                )
+                name = ""
+        if "latency_ratio" in row:
+            lines[-1] += f"   latency {row['latency_ratio']:.2f}, throughput {row['throughput_ratio']:.2f}"
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The endpoint beside a real tritonserver.")
+    parser.add_argument("--client", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
+    parser.add_argument("--json", type=Path, help=f"where the figures go (default: {RESULTS.name}, none if quick)")
+    parser.add_argument("--triton-env", metavar="DIR", help="the server's environment; made where there is none")
+    parser.add_argument("--no-server", action="store_true", help="leave the real server out")
+    options = parser.parse_args()
+    if options.client:
+        client()
+        return 0
+    with contextlib.ExitStack() as stack:
+        rows = measured(sides(stack, options), options.quick)
+    print(told(rows))
+    path = options.json or (None if options.quick or options.no_server else RESULTS)
+    if path is not None:
+        about = {
+            "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+            "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+            "python": platform.python_version(),
+        }
+        path.write_text(json.dumps({"about": about, "cases": rows}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
