@@ -43,34 +43,40 @@ CASES = (
 def client() -> None:
     """Send what each line of the input says; answer with a line of seconds: each request's, and all."""
     for line in sys.stdin:
-        kind, url, headers, connections, floats, requests = json.loads(line)
-        triton = import_module(f"tritonclient.{kind}")
-        array = np.ones(floats, np.float32)
-        inputs = [triton.InferInput(f"INPUT{i}", [floats], "FP32") for i in range(2)]
-        for each in inputs:
-            each.set_data_from_numpy(array)
-        times: list[float] = []
-        ready = threading.Barrier(connections + 1)
+        print(json.dumps(sent(*json.loads(line))), flush=True)
 
-        def send() -> None:
-            with triton.InferenceServerClient(url) as asking:
-                asking.infer(MODEL, inputs, headers=headers)  # noqa: B023 - ends within the turn
-                ready.wait()  # noqa: B023
-                for _ in range(requests // connections):  # noqa: B023
-                    began = time.perf_counter()
-                    answer = asking.infer(MODEL, inputs, headers=headers)  # noqa: B023
-                    times.append(time.perf_counter() - began)  # noqa: B023
-                if answer.as_numpy("OUTPUT0")[-1] != 2:
-                    raise SystemExit("endpoint.py: a wrong answer")
 
-        threads = [threading.Thread(target=send) for _ in range(connections)]
-        for thread in threads:
-            thread.start()
-        ready.wait()
-        began = time.perf_counter()
-        for thread in threads:
-            thread.join()
-        print(json.dumps([times, time.perf_counter() - began]), flush=True)
+def sent(
+    kind: str, url: str, headers: dict[str, str], connections: int, floats: int, requests: int
+) -> tuple[list[float], float]:
+    """Send requests over so many connections at once; return how long each took, and all of them."""
+    triton = import_module(f"tritonclient.{kind}")
+    array = np.ones(floats, np.float32)
+    inputs = [triton.InferInput(f"INPUT{i}", [floats], "FP32") for i in range(2)]
+    for each in inputs:
+        each.set_data_from_numpy(array)
+    times: list[float] = []
+    ready = threading.Barrier(connections + 1)
+
+    def send() -> None:
+        with triton.InferenceServerClient(url) as asking:
+            asking.infer(MODEL, inputs, headers=headers)
+            ready.wait()
+            for _ in range(requests // connections):
+                began = time.perf_counter()
+                answer = asking.infer(MODEL, inputs, headers=headers)
+                times.append(time.perf_counter() - began)
+            if answer.as_numpy("OUTPUT0")[-1] != 2:
+                raise SystemExit("endpoint.py: a wrong answer")
+
+    threads = [threading.Thread(target=send) for _ in range(connections)]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    began = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    return times, time.perf_counter() - began
 
 
 class Client:
@@ -175,8 +181,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The endpoint beside a real tritonserver.")
     parser.add_argument("--client", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--quick", action="store_true", help="a look, not a measurement")
-    parser.add_argument("--json", type=Path, help=f"where the figures go (default: {RESULTS.name}, none if quick)")
-    parser.add_argument("--triton-env", metavar="DIR", help="the server's environment; made where there is none")
+    parser.add_argument("--json", type=Path, help=f"default: {RESULTS.name} in results, none if quick")
+    parser.add_argument(
+        "--triton-env", metavar="DIR", help="the server's environment; made where there is none"
+    )
     parser.add_argument("--no-server", action="store_true", help="leave the real server out")
     options = parser.parse_args()
     if options.client:

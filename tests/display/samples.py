@@ -342,7 +342,7 @@ def hostile() -> list[Any]:
         bad_drill,
         recorded(name=h, source=h, requests=(asked, replace(asked, id=2, parent=1))),
         ServerRecord("READY", h, h, h, h, h, (ServedModel(h, (1,), h, h, h, (h,)),) * 2, h, (h,), 1.0, (h,)),
-        EndpointRecord("READY", h, h, h, (EndpointModel(h, 1, h, h),), 2),
+        EndpointRecord("READY", h, h, h, (EndpointModel(h, 1, h, h),), 2, bad_error),
         EndpointRecord("CLOSED", h, h, "", (EndpointModel(h, 1, "READY", h),)),
         ServerRecord("ENDED", h, h, h, h, h, (ServedModel(h),), h, (h,), 1.0, (h,)),
         Exported(h, (shipped, shipped), (h,), (h,), 1, h),

@@ -18,6 +18,7 @@ from bls_notebook.observe.analysis.difference import difference
 from bls_notebook.observe.analysis.judging import Judgement
 from bls_notebook.observe.records.changes import Change
 from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.inspection import ResponseView
 from bls_notebook.observe.records.metrics import MetricRecord
 from bls_notebook.observe.records.profiles.session import Session, SideBySide
@@ -81,8 +82,11 @@ ONE: list[Any] = [
     certificate(), certificate(unequal=(), generated=0),
     tried(requests=("%bls a",) * 5), Exported("ship", (ExportedModel("a"),), ("b==1",), ("c",), 1),
     *(ConnectionRecord("a", s, "t", "r", (model(remote="a"),), (("a", "b"),)) for s in ("CONNECTED", "LOST")),
-    *(EndpointRecord(s, models=(EndpointModel("a", state=s),)) for s in ("READY", "CLOSED")),
     tried(requests=("%bls a",) * 5), drilled(), Exported("ship", (ExportedModel("a"),), ("b==1",), ("c",), 1),
+    *(
+        EndpointRecord(s, models=(EndpointModel("a", state=s),), error=ErrorRecord("m"))
+        for s in ("READY", "CLOSED")
+    ),
     *(ServerRecord(s, models=(ServedModel("a", state=s),), log=("l",)) for s in ("READY", "ENDED")),
     DeviceTable((DeviceRecord("gpu:0", "h", True, 100, 20, 3, 1), DeviceRecord("cpu", "h"))),
     Session((), (), 1), pipeline(), pipeline().statistics(), difference(pipeline(), pipeline(2)),

@@ -44,6 +44,15 @@ class TritonPythonModel:
 """
 
 
+BY_HTTP = """\
+import bls_notebook as b, json, urllib.request as u
+with b.endpoint() as e:
+    inputs = [{"name": "IN", "datatype": "FP32", "shape": [2], "data": [1, 2]}]
+    asked = u.Request(f"{e.url}/v2/models/plain/infer", json.dumps({"inputs": inputs}).encode(), e.headers)
+    print(json.load(u.urlopen(asked))["outputs"][0]["data"])
+"""
+
+
 def as_async(cell: str) -> str:
     return cell.replace("def execute", "async def execute")
 
@@ -84,6 +93,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DebuggedKernel]
         ("decoupled", "%bls decoupled IN=[1, 2] --stream"),
         ("overlapping", "%bls overlapping IN=[1, 2] --stream"),
         ("plain", "%bls relay IN=[1, 2]"),
+        ("plain", BY_HTTP),
     ],
 )
 def test_a_model_stops_at_its_line(kernel: DebuggedKernel, stops_in: str, call: str) -> None:

@@ -6,12 +6,24 @@ import json
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
+
+import pytest
 
 import bls_notebook as bls
 
 SAMPLES = Path(__file__).parents[2] / "model_repository"
+
+
+BROKEN = """\
+%%tritonmodel broken --input "IN INT32 [1]" --output "OUT INT32 [1]"
+class TritonPythonModel:
+    def execute(self, requests):
+        return 1 // 0
+"""
+BODY = b'{"inputs": [{"name": "IN", "datatype": "INT32", "shape": [1], "data": [1]}]}'
 
 
 def ready(url: str, headers: dict[str, str]) -> bool:
@@ -26,9 +38,17 @@ def test_the_magic(cells) -> None:
     try:
         first = cells("%tritonrepo endpoint").value
         assert ready(first.url, first.headers)
+        cells(BROKEN)
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(
+                urllib.request.Request(f"{first.url}/v2/models/broken/infer", BODY, first.headers)
+            )
         again = cells("%tritonrepo endpoint")
         assert again.value is first
         assert first.token in again.text
+        assert "ZeroDivisionError" in again.text
+        assert "%debug opens here" in again.text
+        assert isinstance(sys.last_value, ZeroDivisionError)
         second = cells("%tritonrepo endpoint --token mine").value
         assert not first.running
         assert second.headers == {"authorization": "Bearer mine"}

@@ -12,6 +12,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing import shared_memory
 from typing import Any
 
@@ -25,6 +26,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 import bls_notebook as bls
 from bls_notebook.display import render
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.shipping.endpoint import EndpointModel, EndpointRecord
 from tests.triton.processes import linux
 
@@ -348,5 +350,7 @@ def test_what_is_shown() -> None:
     for told in ("READY", "1,200", "4 under way", "127.0.0.1:2", "Bearer secret", "perf_analyzer"):
         assert told in shown.text
         assert told in shown.html
+    failed = render(replace(record, error=ErrorRecord("it broke", "INTERNAL", ("a",))))
+    assert "it broke" in failed.text
     stopped = render(EndpointRecord("STOPPED", "http://127.0.0.1:1", "127.0.0.1:2", "secret"))
     assert "secret" not in stopped.text + stopped.html

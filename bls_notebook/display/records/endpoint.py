@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import prose, tag
+from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.units import count
 from bls_notebook.observe.records.shipping.endpoint import EndpointModel, EndpointRecord
 from bls_notebook.observe.visible import visible
@@ -25,7 +26,7 @@ _CLOSED = "its repository has been closed: no model can be asked; make another e
 
 def endpoint_document(record: EndpointRecord) -> doc.Document:
     """Describe an endpoint."""
-    return doc.Document(list(_blocks(record)), styles="tried")
+    return doc.Document(list(_blocks(record)), styles="tried error")
 
 
 def _blocks(record: EndpointRecord) -> Iterator[doc.Block]:
@@ -52,10 +53,13 @@ def _blocks(record: EndpointRecord) -> Iterator[doc.Block]:
         columns = (doc.Column("protocol"), doc.Column("address"))
         yield doc.Table("Where it listens, on this machine alone", columns, rows, heads=False)
         yield from _clients(record)
-    if shown:
+    if shown and (up or any(asked.values())):
         yield doc.Table("Models and what clients asked", _COLUMNS, list(map(_row, shown)))
-    if rest:
-        yield doc.Words(parts.quiet(f"{count(rest, 'more model')} of the repository not loaded; clients may"))
+    if rest and up:
+        yield doc.Words(parts.quiet(f"{count(rest, 'other')} not loaded, which clients may load"))
+    if record.error is not None:
+        yield doc.Words("what was answered last to a request that failed:")
+        yield error_box(record.error)
     notes = [_OPEN] if up and not record.token else []
     yield doc.Warnings([*notes, _CLOSED] if record.state == "CLOSED" else notes)
 

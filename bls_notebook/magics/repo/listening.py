@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import weakref
 from typing import TYPE_CHECKING
 
 from IPython.core.error import UsageError
 
 import bls_notebook as bls
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.shell.failing import reported
+from bls_notebook.magics.shell.failing import debug_later, reported
 
 from .verb import Verb
 
@@ -29,6 +30,10 @@ def _endpoint(notebook: Notebook, arguments: argparse.Namespace) -> Endpoint:
     token = "" if arguments.no_token else arguments.token
     asked = arguments.http_port or arguments.grpc_port or token is not None
     if before is not None and before.running and not asked and before.repository is repository:
+        failure, told = repository.last_failure, before.record.error
+        if failure is not None and told is not None and told.kind == type(failure).__name__:
+            debug_later(notebook, failure)
+            notebook.debugged = weakref.ref(before)
         return before
     with reported(notebook):
         if before is not None:  # first: it may have the ports
@@ -47,9 +52,10 @@ ENDPOINT = Verb(
     "The models stay cells: run one again while clients ask, stop at its breakpoints, watch it. Unmodified "
     "clients (tritonclient, perf_analyzer, curl) ask them over HTTP and gRPC on 127.0.0.1 alone, with the "
     "token that is shown. It needs pip install 'bls_notebook[network]', runs beside the notebook's own cells "
-    "and ends with the kernel. Where one runs already, it is shown, with what was asked so far. The value is "
-    "the endpoint: endpoint.url, endpoint.grpc_url, endpoint.headers, endpoint.stop(). In scripts: "
-    "bls.endpoint(); in a shell: python -m bls_notebook endpoint REPOSITORY.",
+    "and ends with the kernel. Where one runs already, it is shown, with what was asked so far; %debug then "
+    "opens where a model failed last. The value is the endpoint: endpoint.url, endpoint.grpc_url, "
+    "endpoint.headers, endpoint.stop(). In scripts: bls.endpoint(); in a shell: python -m bls_notebook "
+    "endpoint REPOSITORY.",
     "  %tritonrepo endpoint\n  endpoint = %tritonrepo endpoint --http-port 8000 --grpc-port 8001\n"
     "  %tritonrepo endpoint --stop\n",
 )  # fmt: skip

@@ -8,7 +8,9 @@ import threading
 from collections import Counter
 from dataclasses import dataclass
 
-from .failures import UNAVAILABLE, refuse
+from bls_notebook.observe.records.errors import ErrorRecord
+
+from .failures import UNAVAILABLE, RefusedError, refuse
 
 UNAUTHORIZED = (
     "Unauthorized: send the header 'authorization: Bearer <token>' with the token that the notebook shows"
@@ -50,6 +52,7 @@ class Admission:
         self._under_way = 0
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()  # (model, "requests" or "failed")
+        self.last_error: ErrorRecord | None = None
 
     def authorized(self, authorization: str | bytes | None) -> bool:
         """Whether a request that has this header may be answered."""
@@ -89,11 +92,14 @@ class Admission:
 
     # -- counts ------------------------------------------------------------------------------------
 
-    def count(self, model: str, failed: bool) -> None:
-        """Count a request to a model that is there."""
+    def count(self, model: str, error: BaseException | None) -> None:
+        """Count a request to a model that is there, with what it failed of."""
         with self._lock:
             self._counts[model, "requests"] += 1
-            self._counts[model, "failed"] += failed
+            self._counts[model, "failed"] += error is not None
+        if isinstance(error, RefusedError):
+            refused = ErrorRecord(error.message, error.code.name, (model,), stage="refused")
+            self.last_error = error.origin or refused
 
     def counted(self, model: str) -> tuple[int, int]:
         """Return how many requests a model had, and how many of them failed."""
@@ -106,10 +112,12 @@ class Counted:
 
     def __init__(self, admission: Admission, model: str) -> None:
         self._admission, self._model = admission, model
+        self.error: BaseException | None = None  # of one that ends well all the same
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Counted:
         self._admission.enter()
+        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._admission.leave()
-        self._admission.count(self._model, error is not None)
+        self._admission.count(self._model, error or self.error)

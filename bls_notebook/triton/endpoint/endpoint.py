@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.shipping.endpoint import EndpointModel, EndpointRecord
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
@@ -115,7 +116,15 @@ class Endpoint:
             token=self.token,
             models=tuple(models),
             under_way=self._admission.under_way if up else 0,
+            error=self._error(),
         )
+
+    def _error(self) -> ErrorRecord | None:
+        """What the last request that failed was answered, with what to do about it."""
+        from bls_notebook.observe.advice.errors import advised  # first needed here
+
+        error = self._admission.last_error
+        return None if error is None else advised(error, self.repository._catalog.known)
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.record.state} {self.url}>"

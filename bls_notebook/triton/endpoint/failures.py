@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from bls_notebook.engine.messages import without_running
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.pb_utils import TritonError
 from bls_notebook.pb_utils.errors import ErrorCode
 
@@ -36,11 +37,13 @@ class RefusedError(Exception):
     code : ErrorCode
     message : str
         In Triton's words, where it has some.
+    origin : ErrorRecord or None
+        Where a model's error came from.
     """
 
-    def __init__(self, message: str, code: ErrorCode = INVALID) -> None:
+    def __init__(self, message: str, code: ErrorCode = INVALID, origin: ErrorRecord | None = None) -> None:
         super().__init__(message)
-        self.message, self.code = message, code
+        self.message, self.code, self.origin = message, code, origin
 
     @property
     def status(self) -> int:
@@ -59,4 +62,5 @@ def of_model(error: TritonError) -> RefusedError:
     asked = without_running(message)
     # Within BLS Triton calls all that it refuses internal; to a client it says whose mistake it was.
     mistaken = asked is not message and error.code() == INTERNAL
-    return RefusedError(asked, INVALID if mistaken else error.code())
+    code = INVALID if mistaken else error.code()
+    return RefusedError(asked, code, error._origin)

@@ -172,9 +172,9 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         try:
             call = call_of(model, version_of(request.model_version), request, self._regions)
             return call, self._sending.several(call)
-        except BaseException:
+        except BaseException as error:
             self._admission.leave()
-            self._admission.count(model.name, True)
+            self._admission.count(model.name, error)
             raise
 
 

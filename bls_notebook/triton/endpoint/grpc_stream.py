@@ -31,7 +31,7 @@ class _Asked:
     def __init__(self, request_id: str, call: Call | None = None, ticket: Any = None) -> None:
         self.request_id, self.call, self.ticket = request_id, call, ticket
         self.answer: InferenceResponse | RefusedError | None = None  # of one that has a turn
-        self.failed = False
+        self.failed: BaseException | None = None
 
 
 class Answers:
@@ -75,7 +75,7 @@ class Answers:
         for asked in list(self._open):
             asked.ticket.on_response = None
             asked.ticket.abandon()
-            asked.failed = True
+            asked.failed = asyncio.CancelledError()
             self._over(asked)
 
     async def write(self) -> None:
@@ -94,7 +94,10 @@ class Answers:
             self._put(asked, *taken)
 
     def _put(self, asked: _Asked, answer: InferenceResponse | RefusedError, final: bool) -> None:
-        asked.failed = asked.failed or isinstance(answer, RefusedError) or answer._error is not None
+        if isinstance(answer, RefusedError):
+            asked.failed = answer
+        elif answer._error is not None:
+            asked.failed = of_model(answer._error)
         if final:
             self._over(asked)
         if asked.call is not None and asked.call.model.decoupled:

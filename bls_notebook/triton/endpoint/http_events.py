@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request
@@ -31,30 +32,30 @@ class Events(Response):
         self._call, self._sending, self._admission = call, sending, admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with Counted(self._admission, self._call.model.name):
-            stream = await self._sending.several(self._call)
-            work = asyncio.ensure_future(self._send_all(stream, send))
-            try:
-                await while_there(Request(scope, receive), work)
-            finally:
-                stream.cancel()
+        with Counted(self._admission, self._call.model.name) as counted:
+            work = asyncio.ensure_future(self._send_all(send))
+            counted.error = await while_there(Request(scope, receive), work)
 
-    async def _send_all(self, stream: Any, send: Send) -> None:
-        began = False
-        async for response in responses(stream):
-            try:
-                said: Any = generated(self._call, answered(response))
-                status = 200
-            except RefusedError as error:
-                said, status = {"error": error.message}, 400
-            if not began:
-                await _start(send, status)
-            began = True
-            text = b"data: " + written(said) + b"\n\n"
-            await send({"type": "http.response.body", "body": text, "more_body": True})
+    async def _send_all(self, send: Send) -> RefusedError | None:
+        """Send the answers as they come; return the last error among them."""
+        began, failed = False, None
+        async with aclosing(responses(self._sending.several(self._call))) as found:
+            async for response in found:
+                try:
+                    said: Any = generated(self._call, answered(response))
+                    status = 200
+                except RefusedError as error:
+                    said, status = {"error": error.message}, 400
+                    failed = error
+                if not began:
+                    await _start(send, status)
+                began = True
+                text = b"data: " + written(said) + b"\n\n"
+                await send({"type": "http.response.body", "body": text, "more_body": True})
         if not began:
             await _start(send, 200)
         await send({"type": "http.response.body", "body": b""})
+        return failed
 
 
 async def _start(send: Send, status: int) -> None:
@@ -62,13 +63,17 @@ async def _start(send: Send, status: int) -> None:
     await send({"type": "http.response.start", "status": status, "headers": headers})
 
 
-async def responses(stream: Any) -> AsyncIterator[InferenceResponse]:
-    """The responses of a stream; a final flag alone is none."""
+async def responses(opening: Any) -> AsyncGenerator[InferenceResponse]:
+    """The responses to a request that was sent; a final flag alone is none. Closing it early cancels."""
+    stream = await opening
     final = False
-    while not final:
-        try:
+    try:
+        while not final:
             response, final = await stream.next_response_async()
-        except StreamEnded:
-            return
-        if not (final and is_empty(response)):
-            yield response
+            if not (final and is_empty(response)):
+                yield response
+    except StreamEnded:
+        final = True
+    finally:
+        if not final:
+            stream.cancel()

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request
@@ -142,21 +143,21 @@ class HttpFront:
     async def _generate(self, request: Request) -> Response:
         call = await self._generating(request)
         with Counted(self._admission, call.model.name):
-            stream = await while_there(request, self._sending.several(call))
-            found: list[InferenceResponse] = []
+            work = asyncio.ensure_future(self._one_of(call))
             try:
-                async for response in responses(stream):
-                    found.append(response)
-                    if len(found) > 1:
-                        break
-            finally:
-                stream.cancel()
-            if len(found) != 1:
-                refuse(ONE_RESPONSE)
-            try:
-                return _json(generated(call, answered(found[0])))
+                return _json(generated(call, answered(await while_there(request, work))))
             except RefusedError as error:  # whatever a model says here is 400
-                raise RefusedError(error.message) from None
+                raise RefusedError(error.message, origin=error.origin) from None
+
+    async def _one_of(self, call: Call) -> InferenceResponse:
+        """The response to a call, which has to be the only one."""
+        found = []
+        async with aclosing(responses(self._sending.several(call))) as each:
+            async for response in each:
+                found.append(response)
+                if len(found) > 1:
+                    break
+        return found[0] if len(found) == 1 else refuse(ONE_RESPONSE)
 
     async def _generate_stream(self, request: Request) -> Response:
         call = await self._generating(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.plain import Record
 
 
@@ -26,7 +27,7 @@ class EndpointRecord(Record):
 
     ``state`` is ``READY``, ``STOPPED``, or ``CLOSED`` where it runs but its repository has been closed.
     ``http`` and ``grpc`` are addresses (host and port); ``token`` is what clients send, empty where they need
-    none. ``under_way`` counts requests.
+    none. ``under_way`` counts requests, ``error`` is what the last one that failed was answered.
     """
 
     state: str
@@ -35,3 +36,4 @@ class EndpointRecord(Record):
     token: str = ""
     models: tuple[EndpointModel, ...] = ()
     under_way: int = 0
+    error: ErrorRecord | None = None
