@@ -139,6 +139,8 @@ def _made(
         repository = RepositoryUnderTest(*paths, servers=_servers_of(config), **options)
         if scope == "session":
             config.stash[_shared][key] = repository
+    else:
+        repository.forget()
     repository.here = here
     repository.update_snapshots = config.getoption("--bls-update-snapshots")
     return repository

@@ -59,6 +59,8 @@ class SendingExecution(Execution):
         """Serve a request on this thread, or wait for it."""
         model = self.server.find(request._model_name, request._model_version)
         if model is None:
+            model = self.server.missed(request._model_name, request._model_version)
+        if model is None:
             return self._refused(request, messages.not_ready(request._model_name), decoupled)
         caller = self.model
         if caller is not None and model.name not in caller.calls:
@@ -93,6 +95,8 @@ class SendingExecution(Execution):
         if (self.task is None or self.thread != _get_ident()) and (self.model is not None or self.bare):
             watch_loop(loop, self)
         model = self.server.find(request._model_name, request._model_version)
+        if model is None:
+            model = self.server.missed(request._model_name, request._model_version)
         problem = messages.not_ready(request._model_name) if model is None else model.check.problem(request)
         if model is None or (problem is not None and not model.decoupled):
             return self._refused_later(loop, request, problem, decoupled)

@@ -10,19 +10,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bls_notebook.pb_utils.request import responses_of
+
     from .cases import TritonTestCase
     from .clock import FakeClock
     from .under_test import RepositoryUnderTest
 
-__all__ = ["FakeClock", "RepositoryUnderTest", "TritonTestCase"]
+__all__ = ["FakeClock", "RepositoryUnderTest", "TritonTestCase", "responses_of"]
 
-_LATER = {"FakeClock": "clock", "RepositoryUnderTest": "under_test", "TritonTestCase": "cases"}
+_LATER = {
+    "FakeClock": "testing.clock",
+    "RepositoryUnderTest": "testing.under_test",
+    "TritonTestCase": "testing.cases",
+    "responses_of": "pb_utils.request",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"bls_notebook.{_LATER[name]}"), name)
     return value
 
 

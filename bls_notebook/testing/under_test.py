@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -30,8 +31,8 @@ _MOST_ERRORS = 20
 class RepositoryUnderTest(Assertions, ModelRepository):
     """A model repository for a test: a `ModelRepository` with assertions on what happened in it.
 
-    A request to a model of the folders that does not serve yet loads it, after those that its source names in
-    requests of its own; a model that a stub stands in for is not loaded. Everything that is sent is recorded.
+    A request to a model of the folders that does not serve yet loads it, be it the test that sends it or a
+    model; a model that a stub stands in for is not loaded. Everything that is sent is recorded.
 
     Parameters
     ----------
@@ -76,6 +77,8 @@ class RepositoryUnderTest(Assertions, ModelRepository):
             self._folder.cleanup()
             raise
         self._calls = Calls(self._server)
+        mine = weakref.ref(self)
+        self._server.on_demand = lambda name: _have(mine(), name)
         self.forget()
 
     # -- models --------------------------------------------------------------------------------------
@@ -201,7 +204,7 @@ class RepositoryUnderTest(Assertions, ModelRepository):
         for name in list(self._catalog._definitions):
             service.folder.discard(self._catalog._definitions.pop(name).folder)
         self._catalog._configs.clear()
-        self.forget()
+        self._end_profile()
 
     def _end_profile(self) -> None:
         profile, self._profile = self._profile, None
@@ -223,3 +226,8 @@ class RepositoryUnderTest(Assertions, ModelRepository):
             super().close(seconds)
         finally:
             self._folder.cleanup()
+
+
+def _have(repository: RepositoryUnderTest | None, name: str) -> None:
+    if repository is not None:
+        repository._need(name)

@@ -427,25 +427,6 @@ def test_a_model_loads_others_as_in_the_bls_guide(tmp_path: Path) -> None:
 # -- the sample --------------------------------------------------------------------------------------
 
 
-def test_the_digits_are_read_as_by_the_python_model() -> None:
-    from sklearn.datasets import load_digits
-
-    digits = load_digits().data
-    features = (digits / digits.max(axis=1, keepdims=True)).astype(np.float32)
-    with bls.ModelRepository(ROOT / "model_repository") as repo:
-        repo.load("digit_classifier")
-        record = repo.load("digit_classifier_onnx")
-        assert [(t.name, t.datatype, t.dims) for t in record.inputs] == [("FEATURES", "FP32", (64,))]
-        assert record.max_batch_size == 32
-        for start in range(0, len(features), 32):
-            batch = {"FEATURES": features[start : start + 32]}
-            python, onnx = repo.infer("digit_classifier", batch), repo.infer("digit_classifier_onnx", batch)
-            for name in ("PROBABILITIES", "LABEL"):
-                ours, theirs = onnx[name].as_numpy(), python[name].as_numpy()
-                assert ours.dtype == theirs.dtype
-                np.testing.assert_allclose(ours, theirs, atol=1e-5)
-
-
 def test_the_samples_file_is_what_its_script_makes() -> None:
     import runpy
 

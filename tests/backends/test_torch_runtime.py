@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 import bls_notebook as bls
 from bls_notebook.pb_utils import InferenceRequest, Tensor
@@ -351,25 +350,6 @@ def test_every_argument_is_needed(repo: bls.ModelRepository) -> None:
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "model_repository" / "digit_classifier_torch"
-
-
-def test_the_digits_are_read_as_by_the_onnx_model() -> None:
-    """Which reads them as the Python model does; that one learns for two seconds."""
-    digits = load_digits().data
-    features = (digits / digits.max(axis=1, keepdims=True)).astype(np.float32)
-    with bls.ModelRepository(ROOT / "model_repository") as repo:
-        repo.load("digit_classifier_onnx")
-        assert repo.load("digit_classifier_torch").warnings == ()
-        for start in range(0, len(features), 32):
-            batch = {"FEATURES": features[start : start + 32]}
-            ours, theirs = (
-                repo.infer("digit_classifier_torch", batch),
-                repo.infer("digit_classifier_onnx", batch),
-            )
-            assert ours.warnings == ()
-            for name in ("PROBABILITIES", "LABEL"):
-                assert ours[name].as_numpy().dtype == theirs[name].as_numpy().dtype
-                np.testing.assert_allclose(ours[name].as_numpy(), theirs[name].as_numpy(), atol=1e-5)
 
 
 def test_the_samples_file_is_what_its_script_makes(tmp_path: Path) -> None:

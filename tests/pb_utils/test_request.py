@@ -21,7 +21,7 @@ from bls_notebook.pb_utils import (
     Tensor,
     TritonModelException,
 )
-from bls_notebook.pb_utils.request import responses_of
+from bls_notebook.testing import responses_of
 
 T = Tensor("IN", np.zeros(1, np.float32))
 NEEDED: dict[str, Any] = {"inputs": [T], "requested_output_names": ["OUT"], "model_name": "m"}

@@ -74,6 +74,7 @@ class Server:
         self._stand_ins: dict[str, list[StandIn]] = {}
         self.entering: list[Callable[[dict[int, LoadedModel]], None]] = []  # told before versions serve
         self._lock = threading.Lock()
+        self.on_demand: Callable[[str], None] | None = None  # loads a model that a model asks for
         self.last_failure: BaseException | None = None
         servers.add(self)
         self._families: dict[tuple[str, str], WeakSet[_Family]] = {}  # by who made them
@@ -93,6 +94,13 @@ class Server:
         if version == -1:
             return self._newest.get(name)
         return self._versions.get(name, {}).get(version)
+
+    def missed(self, name: str, version: int = -1) -> LoadedModel | None:
+        """Return what serves a request of a model after all, where what it asks for is loaded on demand."""
+        if self.on_demand is None:
+            return None
+        self.on_demand(name)
+        return self.find(name, version)
 
     def note_failure(self, error: BaseException) -> None:
         """Keep the exception that a model raised, for post-mortem debugging."""
@@ -197,7 +205,7 @@ class Server:
                     "version should be an integral value > 0",
                 )
             number = int(version)
-        model = self.find(name, number)
+        model = self.find(name, number) or self.missed(name, number)
         try:
             return model is not None and model.ready()
         except Exception as error:

@@ -1,0 +1,68 @@
+"""The pipeline: alone with its callees replaced, and whole."""
+
+from threading import Barrier
+
+import numpy as np
+import pytest
+
+DOCUMENTS = [
+    "The weather is fine today. We walk along the river and watch the boats on the water.",
+    "Das Wetter ist heute schön. Wir gehen am Fluss entlang und sehen den Booten zu.",
+    "Il fait très beau aujourd'hui. Nous marchons le long de la rivière et nous regardons les bateaux.",
+    "El sol brilla sobre la ciudad. Los niños juegan en la calle.",
+    "Solen skiner över staden. Barnen leker på gatan i dag.",
+]
+
+
+def document(text):
+    return {"DOCUMENT": np.array([text.encode()], dtype=np.object_)}
+
+
+def probabilities(*five):
+    return {"PROBABILITIES": np.array([five], dtype=np.float32)}
+
+
+def test_five_languages(triton_repository):
+    answers = [triton_repository.infer("detect", document(text)) for text in DOCUMENTS]
+    triton_repository.assert_same_answers("snapshots/documents.json", *answers)
+    triton_repository.assert_no_warnings()
+
+
+def test_sentences_are_judged_at_the_same_time(triton_repository):
+    together = Barrier(3, timeout=60)
+
+    def counts(request):
+        together.wait()  # until all three are here: one after the other, none would be answered
+        return {"COUNTS": np.ones((1, 36), np.float32)}
+
+    with triton_repository.stub("letters", counts):
+        triton_repository.infer("detect", document("One. Two. Three."))
+    triton_repository.assert_overlapped(3, "letters")
+    triton_repository.assert_called("language", 3, caller="detect")
+
+
+def test_unsure_says_nothing(triton_repository):
+    said = [probabilities(0.4, 0.6, 0, 0, 0), probabilities(0, 0.1, 0.9, 0, 0)]
+    with triton_repository.stub("language", lambda request: said.pop(0)):
+        answer = triton_repository.infer("detect", document("First. Second."))
+    triton_repository.assert_answer(answer, {"LANGUAGE": ["German"], "SENTENCES": ["unknown", "German"]})
+
+
+@pytest.mark.parametrize("text", ["", " \n. ! ?"])
+def test_a_document_without_sentences_asks_nobody(triton_repository, text):
+    answer = triton_repository.infer("detect", document(text))
+    triton_repository.assert_answer(answer, {"LANGUAGE": ["unknown"]})
+    triton_repository.assert_not_called("letters")
+
+
+def test_the_error_of_a_callee_names_it(triton_repository):
+    with triton_repository.stub("language", "out of memory"):
+        answer = triton_repository.infer("detect", document("A sentence."))
+    assert "language: out of memory" in answer.error.message()
+
+
+def test_nothing_is_kept(triton_repository):
+    triton_repository.infer("detect", document(DOCUMENTS[0]))
+    with triton_repository.assert_nothing_left():
+        for text in DOCUMENTS:
+            triton_repository.infer("detect", document(text))

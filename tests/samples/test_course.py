@@ -1,0 +1,165 @@
+"""The pipelines that the notebooks of the course build, cell by cell, with what they call replaced."""
+
+from __future__ import annotations
+
+from threading import Barrier
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bls_notebook.testing import RepositoryUnderTest
+
+from .conftest import Define
+
+pytestmark = pytest.mark.triton_repository("../../model_repository")
+ONE = np.zeros((8, 8), np.uint8)
+ONE[:, 4] = 16
+FEATURES = {"FEATURES": np.zeros(64, np.float32)}
+CONFIG = """\
+backend: "python"
+max_batch_size: 0
+input {{ name: "{}" data_type: TYPE_UINT8 dims: [ 8, 8 ] }}
+output {{ name: "{}" data_type: {} dims: [ {} ] }}
+"""
+
+
+def sure(digit: int, confidence: float = 1.0) -> dict[str, Any]:
+    odds = np.full((1, 10), (1 - confidence) / 9, np.float32)
+    odds[0, digit] = confidence
+    return {"PROBABILITIES": odds, "LABEL": np.int32([[digit]])}
+
+
+def labels_of(request: Any) -> dict[str, Any]:
+    """Stands for the classifier: the brightest column of each picture."""
+    features = request.inputs()[0].as_numpy().reshape(-1, 8, 8)
+    labels = features.sum(axis=1).argmax(axis=1).astype(np.int32)
+    return {"LABEL": labels[:, np.newaxis], "PROBABILITIES": np.zeros((len(labels), 10), np.float32)}
+
+
+# -- 00 Quickstart -----------------------------------------------------------------------------------
+
+
+def test_a_negative(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
+    from_notebook("00_quickstart.ipynb", "negative")
+    answer = triton_repository.infer("negative", {"IMAGE": np.uint8([[0, 16], [1, 17]])})
+    triton_repository.assert_answer(answer, {"NEGATIVE": [[255, 15], [240, 0]]})
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.4])
+def test_the_reader_asks_the_expert_when_unsure(
+    triton_repository: RepositoryUnderTest, from_notebook: Define, confidence: float
+) -> None:
+    from_notebook("00_quickstart.ipynb", "reader")
+    with (
+        triton_repository.stub("digit_preprocess", FEATURES),
+        triton_repository.stub("digit_classifier", sure(1, confidence)),
+        triton_repository.stub("digit_expert", sure(7)) as expert,
+    ):
+        answer = triton_repository.infer("reader", {"IMAGE": ONE})
+    triton_repository.assert_answer(answer, {"DIGIT": [1 if confidence > 0.6 else 7]})
+    assert len(expert.calls) == (confidence < 0.6)
+
+
+def test_the_reader_asks_nobody_about_a_blank(
+    triton_repository: RepositoryUnderTest, from_notebook: Define
+) -> None:
+    from_notebook("00_quickstart.ipynb", "reader")
+    answer = triton_repository.infer("reader", {"IMAGE": np.zeros((8, 8), np.uint8)})
+    triton_repository.assert_answer(answer, {"DIGIT": [-1], "CONFIDENCE": [1.0]})
+    triton_repository.assert_not_called("digit_preprocess")
+
+
+def test_a_strip_goes_on_after_an_error(
+    triton_repository: RepositoryUnderTest, from_notebook: Define
+) -> None:
+    from_notebook("00_quickstart.ipynb", "strip_reader")
+    reader = CONFIG.format("IMAGE", "DIGIT", "TYPE_INT32", 1)
+    said: list[Any] = [{"DIGIT": np.int32([4])}, "smudged", {"DIGIT": np.int32([2])}]
+    with triton_repository.stub("reader", said, config=reader):
+        answers = list(triton_repository.stream("strip_reader", {"IMAGES": np.stack([ONE] * 3)}))
+    told = [a.error.message() if a.error else a.as_numpy()["DIGIT"].tolist() for a in answers[:3]]
+    assert told[::2] == [[4], [2]]
+    assert "smudged" in told[1]
+
+
+# -- 01 Sync and async -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("model", "nth", "together"), [("page", 0, 1), ("page", 1, 3), ("postcode", 0, 1)])
+def test_scans_side_by_side_or_not(
+    triton_repository: RepositoryUnderTest, from_notebook: Define, model: str, nth: int, together: int
+) -> None:
+    """Gathered `async_exec` scans at once, where the scanner has the instances; `exec` one by one."""
+    from_notebook("01_sync_and_async.ipynb", model, nth)
+    images = np.stack([np.roll(ONE, shift, axis=1) for shift in (0, 1, 2)])
+    scanner = CONFIG.format("IMAGE", "SCAN", "TYPE_UINT8", "8, 8")
+    scanner += "instance_group { count: 3 kind: KIND_CPU }\n"
+    here = Barrier(together, timeout=60)
+
+    def scan(request: Any) -> dict[str, Any]:
+        here.wait()  # until as many are at work
+        return {"SCAN": request.inputs()[0].as_numpy()}
+
+    with (
+        triton_repository.stub("scanner", scan, config=scanner),
+        triton_repository.stub("digit_classifier", labels_of),
+    ):
+        answer = triton_repository.infer(model, {"IMAGES": images})
+    triton_repository.assert_answer(answer, {"DIGITS": [4, 5, 6]})
+    triton_repository.assert_called("scanner", 3, caller=model)
+    if together > 1:
+        triton_repository.assert_overlapped(together, "scanner")
+    else:
+        triton_repository.assert_not_overlapped("scanner")
+
+
+# -- 02 Streams --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nth", [0, 1])
+def test_a_strip_is_read_picture_by_picture(
+    triton_repository: RepositoryUnderTest, from_notebook: Define, nth: int
+) -> None:
+    from_notebook("02_decoupled_streams.ipynb", "strip_reader", nth)
+    images = np.stack([np.roll(ONE, shift, axis=1) for shift in (0, 3)])
+    with triton_repository.stub("digit_classifier", labels_of):
+        answers = [a.as_numpy() for a in triton_repository.stream("strip_reader", {"IMAGES": images})]
+    assert [int(a["LABEL"].item()) for a in answers if a] == [4, 7]
+
+
+def test_a_countdown(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
+    from_notebook("02_decoupled_streams.ipynb", "countdown")
+    answers = [a.as_numpy() for a in triton_repository.stream("countdown", {"N": np.int32([3])})]
+    assert [int(a["LEFT"].item()) for a in answers if a] == [3, 2, 1, 0]
+
+
+# -- 03 Devices --------------------------------------------------------------------------------------
+
+
+def test_a_vector_is_scaled(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
+    from_notebook("03_devices.ipynb", "scale")
+    answer = triton_repository.infer("scale", {"IN": np.float32([1, 2, 4])})
+    triton_repository.assert_answer(answer, {"OUT": [0.25, 0.5, 1]})
+
+
+# -- 05 Somebody else's pipeline ---------------------------------------------------------------------
+
+
+@pytest.mark.triton_repository(
+    "../../notebooks/meter_reading/models", fill={"wheels": "3", "meter_instances": "1"}
+)
+@pytest.mark.parametrize(("yesterday", "plausible"), [(100, True), (10, False), (200, False)])
+def test_a_meter_is_read(triton_repository: RepositoryUnderTest, yesterday: int, plausible: bool) -> None:
+    """Its engine and its network are not here: replaced by what they would find."""
+    edges = np.linspace(0, 1, 6, dtype=np.float32)
+    boxes = np.stack([edges[:-1], 0 * edges[1:], edges[1:], 0 * edges[1:] + 1], axis=1)
+    wheels = iter((1, 2, 3))
+    with (
+        triton_repository.stub("find_wheels", {"BOXES": boxes}),
+        triton_repository.stub("read_wheel", lambda request: {"DIGIT": np.int32([[next(wheels)]])}),
+    ):
+        photo = np.zeros((40, 200), np.uint8)
+        answer = triton_repository.infer("meter", {"PHOTO": photo, "YESTERDAY": np.int32([yesterday])})
+    triton_repository.assert_answer(answer, {"READING": [123], "PLAUSIBLE": [plausible]})
+    triton_repository.assert_called("read_wheel", 3, caller="meter")
