@@ -89,6 +89,9 @@ def _export(arguments: argparse.Namespace) -> int:
 def _serve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
     parser.add_argument("models", nargs="*", metavar="MODEL", help="names of models (default: all)")
+    parser.add_argument(
+        "--container", nargs="?", const=True, default=False, metavar="IMAGE", help="in a container, by docker"
+    )
     parser.add_argument("--json", action="store_true", help="print the addresses and models as JSON")
 
 
@@ -96,7 +99,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr), bls.ModelRepository(arguments.repository) as repository:
         for name in arguments.models or [record.name for record in repository.index()]:
             repository.load(name)
-        server = bls.serve(*arguments.models, repo=repository)
+        server = bls.serve(*arguments.models, repo=repository, container=arguments.container)
     with server:
         _print(server.record, arguments.json)
         sys.stdout.flush()  # whoever waits for the addresses may read from a pipe

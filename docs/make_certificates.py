@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+
+from google.protobuf.json_format import MessageToDict
 
 import bls_notebook as bls
 from bls_notebook.display import render
@@ -62,6 +65,7 @@ class Subject:
 
 def main() -> None:
     """Prove all of them, or those that are named."""
+    warnings.simplefilter("ignore")  # of NumPy, about NaN and zeros among what is generated
     rows = []
     with tempfile.TemporaryDirectory(prefix="bls-notebook-certificates-") as temporary:
         for subject in subjects(Path(temporary), sys.argv[1:]):
@@ -172,6 +176,15 @@ def row(subject: Subject) -> str:
     return f"{said} {found.requests} | {found.failed} | {outcome} | {times} |"
 
 
+def on_cpu(repository: bls.ModelRepository, name: str) -> None:
+    """Have a model that asks for a GPU, simulated here, run on the CPU, as it has to on the server."""
+    config = MessageToDict(repository.config(name), preserving_proto_field_name=True)
+    groups = config.get("instance_group", [])
+    if any(group.get("kind") == "KIND_GPU" for group in groups):
+        config["instance_group"] = [{"count": groups[0].get("count", 1), "kind": "KIND_CPU"}]
+        repository.load(name, config=config)
+
+
 def prove(subject: Subject) -> Certificate:
     """Compare a model: bit by bit, and where floats differ within what other versions of NumPy explain."""
     if subject.folder is None or subject.why_not:
@@ -182,6 +195,7 @@ def prove(subject: Subject) -> Certificate:
             names = [name for name in names if name == subject.model or name not in ELSEWHERE]
         for name in names:
             repository.load(name)
+            on_cpu(repository, name)
         served = [subject.model, *SAMPLES.get(subject.model, {}).get("MODEL_NAME", ())]
         with proving(repository, served) as prover:
             found = prover.prove(subject.model, *subject.asked, generate=GENERATED)

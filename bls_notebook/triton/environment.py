@@ -79,13 +79,19 @@ class ServerEnvironment:
         variables["VIRTUAL_ENV"] = str(self.folder)
         return variables
 
-    def command(self) -> list[str]:
-        """How to start the server, before its other options."""
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """How to start the server with these options of its own."""
         return [
             str(self.server / "bin" / "tritonserver"),
             f"--backend-directory={self.server / 'backends'}",
             f"--cache-directory={self.server / 'caches'}",
+            *arguments,
         ]
+
+    @property
+    def cleanup(self) -> list[str]:
+        """What else is to be run when it has ended; nothing."""
+        return []
 
     @property
     def description(self) -> str:
@@ -105,9 +111,14 @@ class InstalledServer:
 
     program: Path
 
-    def command(self) -> list[str]:
-        """How to start the server, before its other options."""
-        return [str(self.program)]
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """How to start the server with these options of its own."""
+        return [str(self.program), *arguments]
+
+    @property
+    def cleanup(self) -> list[str]:
+        """What else is to be run when it has ended; nothing."""
+        return []
 
     def variables(self) -> dict[str, str]:
         """The environment variables to run the server with."""

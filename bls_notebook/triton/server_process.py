@@ -15,14 +15,16 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from .environment import InstalledServer, ServerEnvironment, TritonServerError
+from .environment import TritonServerError
 
 HOST = "127.0.0.1"
 NOISE = re.compile(r"NVML|CudaDriverHelper|DCGM|pinned")  # what a machine without a GPU always says
 TROUBLE = re.compile(r"E\d{4} |error|\w*(Error|Exception): ")
 # Waits for the end of its input, which is the end of the process that started it, however it ended.
-WATCHDOG = 'cat >/dev/null; kill -s KILL -- "-$1"; rm -rf -- "$2" "/dev/shm/$3"*'
+WATCHDOG = 'cat >/dev/null; kill -s KILL -- "-$1"; rm -rf -- "$2" "/dev/shm/$3"*; shift 3; "$@"'
+_CLEANUP_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -46,19 +48,35 @@ class ModelProcess:
     proportional: int
 
 
+class Program(Protocol):
+    """What can be run as a tritonserver: that of an environment, an installed one, one in a container."""
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """How to start it with these options."""
+
+    def variables(self) -> dict[str, str]:
+        """The environment variables to run it with."""
+
+    @property
+    def cleanup(self) -> list[str]:
+        """What else is to be run when it has ended; may be nothing."""
+
+    @property
+    def description(self) -> str:
+        """Which server it is, in words."""
+
+
 class ServerRun:
     """One run of the server: its processes, log, shared memory and private folder."""
 
-    def __init__(self, environment: ServerEnvironment | InstalledServer, arguments: Sequence[str]) -> None:
+    def __init__(self, environment: Program, arguments: Sequence[str]) -> None:
         self.owner = os.getpid()
         self.kept_log: str | None = None
         self.folder = Path(tempfile.mkdtemp(prefix="bls-tritonserver-"))
         self.shared_memory = f"bls_{secrets.token_hex(6)}_"
-        command = [
-            *environment.command(),
-            f"--backend-config=python,shm-region-prefix-name={self.shared_memory}",
-            *arguments,
-        ]
+        shared = f"--backend-config=python,shm-region-prefix-name={self.shared_memory}"
+        command = environment.command([shared, *arguments])
+        self.cleanup = environment.cleanup
         try:
             with open(self.folder / "log", "wb") as log:
                 self.process = subprocess.Popen(
@@ -75,7 +93,7 @@ class ServerRun:
             raise TritonServerError(f"cannot start {command[0]}: {error.strerror}") from None
         ends = [str(self.process.pid), str(self.folder), self.shared_memory]
         self.watchdog = subprocess.Popen(
-            ["/bin/sh", "-c", WATCHDOG, "sh", *ends],
+            ["/bin/sh", "-c", WATCHDOG, "sh", *ends, *self.cleanup],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -98,6 +116,9 @@ class ServerRun:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        if self.cleanup:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                subprocess.run(self.cleanup, capture_output=True, timeout=_CLEANUP_SECONDS, check=False)
         self.watchdog.kill()
         self.watchdog.communicate()
         for leftover in glob.glob(f"/dev/shm/{self.shared_memory}*"):
@@ -111,7 +132,10 @@ class ServerRun:
         """All that the server and its models have written so far."""
         if self.kept_log is not None:
             return self.kept_log
-        return (self.folder / "log").read_text(errors="replace")
+        try:
+            return (self.folder / "log").read_text(errors="replace")
+        except OSError:  # whoever keeps temporary folders clean has taken it
+            return ""
 
     def last_lines(self, count: int = 6) -> str:
         """The last lines of the log that say what went wrong; failing those, the last lines."""

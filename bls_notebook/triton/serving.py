@@ -19,9 +19,10 @@ from bls_notebook.observe.records.shipping.served import ServedModel, ServerReco
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 
+from .container import container_for, has_docker
 from .environment import InstalledServer, ServerEnvironment, TritonServerError, is_supported, make_environment
 from .private_folder import PrivateFolder
-from .server_process import HOST
+from .server_process import HOST, Program
 from .tritonserver import TritonServer
 
 _LOG_LINES = 12
@@ -45,7 +46,7 @@ class LocalServer(TritonServer):
         self,
         copy: PrivateFolder,
         exported: Exported,
-        environment: ServerEnvironment | InstalledServer,
+        environment: Program,
         options: Sequence[str],
         start_timeout: float,
         notes: Sequence[str],
@@ -186,7 +187,8 @@ class LocalServer(TritonServer):
 def serve(
     *models: str,
     repo: ModelRepository | None = None,
-    environment: ServerEnvironment | InstalledServer | None = None,
+    environment: Program | None = None,
+    container: bool | str = False,
     requirements: Sequence[str] | None = None,
     options: Sequence[str] = (),
     start_timeout: float = 120.0,
@@ -194,8 +196,9 @@ def serve(
     """Serve models, with all that they call, by the real tritonserver, on a copy of what they are now.
 
     The server is the ``tritonserver`` on PATH; without one, that of the wheel ``nvidia-pytriton``, which is
-    installed once into an environment of its own (see `make_environment`), with what the models import.
-    It listens on free ports of 127.0.0.1 alone.
+    installed once into an environment of its own (see `make_environment`), with what the models import; and
+    where that does not run, NVIDIA's image in a container, if there is docker. It listens on free ports of
+    127.0.0.1 alone.
 
     Parameters
     ----------
@@ -203,8 +206,10 @@ def serve(
         Of models that serve; by default all.
     repo : ModelRepository, optional
         Where they serve; default: `current_repository`.
-    environment : ServerEnvironment or InstalledServer, optional
+    environment : ServerEnvironment, InstalledServer or Container, optional
         What to serve them with; nothing is installed into it.
+    container : bool or str
+        Whether to serve them in a container, or the image to do so with.
     requirements : sequence of str, optional
         What the models import, as pip requirements; default: what they import here, in the versions that are
         here, or in others where those cannot be had beside NumPy 1.
@@ -230,14 +235,19 @@ def serve(
     >>> with bls.serve("add_sub") as server:  # doctest: +SKIP
     ...     server.infer("add_sub", {"INPUT0": a, "INPUT1": b})["OUTPUT0"]
     """
-    found = environment or _on_path()
-    if found is None and not is_supported():
-        make_environment()  # which says so
+    found = environment or (None if container else _on_path())
+    if found is None and not container and not is_supported():
+        container = has_docker()
+        if not container:
+            make_environment()  # which says so
     copy = PrivateFolder("bls-serve-")
     try:
         exported = (repo or current_repository()).export(copy.path / "models", *models)
         notes: list[str] = []
-        if found is None:
+        if found is None and container:
+            image = container if isinstance(container, str) else ""
+            found = container_for(exported, copy.path / "models", image, requirements)
+        elif found is None:
             found, notes = _with_packages(exported.requirements if requirements is None else requirements)
         elif needs := [each for each in exported.requirements if not each.startswith("numpy")]:
             notes = [f"its own Python has to have what the models import: {', '.join(needs)}"]
@@ -274,7 +284,7 @@ def _with_packages(wanted: Sequence[str]) -> tuple[ServerEnvironment, list[str]]
     return made, [f"{there}: the server has the versions that fit its Python and NumPy 1"]
 
 
-def _refuse_backends(exported: Exported, environment: ServerEnvironment | InstalledServer) -> None:
+def _refuse_backends(exported: Exported, environment: Program) -> None:
     """Refuse what the wheel's server has no backend for; of another one, it says so itself."""
     if not isinstance(environment, ServerEnvironment):
         return

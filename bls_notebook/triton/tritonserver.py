@@ -33,7 +33,6 @@ from bls_notebook.observe.progress import progress
 from bls_notebook.pb_utils import Tensor
 
 from .environment import (
-    InstalledServer,
     ServerEnvironment,
     TritonServerError,
     default_environment_folder,
@@ -41,7 +40,7 @@ from .environment import (
     make_environment,
 )
 from .kserve import InferResult, decode_response, encode_request
-from .server_process import HOST, ModelProcess, ServerRun, free_ports, model_processes
+from .server_process import HOST, ModelProcess, Program, ServerRun, free_ports, model_processes
 
 __all__ = [
     "InferResult",
@@ -80,8 +79,8 @@ class TritonServer:
     ----------
     *repositories : path
         Model repositories. The server writes ``__pycache__`` folders into them.
-    environment : ServerEnvironment or InstalledServer, optional
-        Default: ``make_environment()``.
+    environment : Program, optional
+        A ServerEnvironment, InstalledServer or Container. Default: ``make_environment()``.
     load : sequence of str
         Models to load at the start (``model_control="explicit"``); ``"*"`` means all.
     model_control : str
@@ -105,7 +104,7 @@ class TritonServer:
     def __init__(
         self,
         *repositories: str | os.PathLike[str],
-        environment: ServerEnvironment | InstalledServer | None = None,
+        environment: Program | None = None,
         load: Sequence[str] = (),
         model_control: str = "explicit",
         options: Sequence[str] = (),
