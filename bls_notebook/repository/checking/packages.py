@@ -6,13 +6,14 @@ counts as being there, as does everything once a packed environment is set, or `
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from bls_notebook.observe.records.findings import Finding
+from bls_notebook.repository.source.imported import imported_modules
+from bls_notebook.repository.source.packages import installed_as, package_of
 
 from .code import Code
 from .material import Material
@@ -29,12 +30,6 @@ _IN_IMAGE = frozenset({
 })  # fmt: skip
 # Images of other kinds have more in them than can be told.
 _OTHER_IMAGES = frozenset({"vllm", "tensorrtllm"})
-# How a package is called by pip, where that is not how it is imported.
-_CALLED = {
-    "cv2": "opencv", "PIL": "pillow", "sklearn": "scikit-learn", "skimage": "scikit-image", "yaml": "pyyaml",
-    "bs4": "beautifulsoup4", "dotenv": "python-dotenv", "attr": "attrs", "cupy": "cupy", "faiss": "faiss",
-    "fitz": "pymupdf", "Crypto": "pycryptodome", "nvidia": "nvidia-", "pynvml": "nvidia-ml-py",
-}  # fmt: skip
 _BUILDS = re.compile(
     r"(?i)dockerfile|requirements|environment|conda|pyproject|setup\.|pipfile|readme|compose|\.sh$"
 )
@@ -56,19 +51,18 @@ def package_findings(
     beside = model.folder.parent if model.place is None else Path.cwd()
     if beside not in built:
         built[beside] = _build_texts(beside)
-    for name, line in imports(code).items():
+    for name, line in imported_modules(code.tree, needed=True).items():
         own = any(
             (folder / name).exists() or (folder / f"{name}.py").exists() for folder in _folders(code, model)
         )
         if own or name in _IN_IMAGE or name in sys.stdlib_module_names:
             continue
-        called = _CALLED.get(name, name).lower()
-        if not re.search(rf"\b{re.escape(called).replace('_', '[-_]')}", built[beside]):
+        if not re.search(rf"\b{re.escape(installed_as(name)).replace('_', '[-_]')}", built[beside]):
             lacking[name] = line
     if not lacking:
         return
     names = ", ".join(lacking)
-    install = " ".join(_CALLED.get(name, name) for name in lacking)
+    install = " ".join(map(package_of, lacking))
     them = "it" if len(lacking) == 1 else "them"
     yield model.in_code(
         "warning", "package-missing", code, next(iter(lacking.values())),
@@ -80,36 +74,6 @@ def package_findings(
 
 def _folders(code: Code, model: Material) -> tuple[Path, ...]:
     return code.path.parent, model.folder
-
-
-def imports(code: Code) -> dict[str, int]:
-    """Return the packages that a source needs, with the lines; those that it can do without are left out."""
-    out: dict[str, int] = {}
-    todo: list[ast.AST] = [code.tree]
-    while todo:
-        node = todo.pop(0)
-        if isinstance(node, ast.Try) and any(map(_catches_imports, node.handlers)):
-            todo += [*node.orelse, *node.finalbody]
-            continue
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            todo += node.orelse
-            continue
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            names = [node.module or ""]
-        for name in names:
-            top = name.partition(".")[0]
-            out[top] = min(node.lineno, out.get(top, node.lineno))  # type: ignore[attr-defined]
-        todo += ast.iter_child_nodes(node)
-    return out
-
-
-def _catches_imports(handler: ast.ExceptHandler) -> bool:
-    return handler.type is None or any(
-        name in ast.unparse(handler.type) for name in ("ImportError", "ModuleNotFoundError", "Exception")
-    )
 
 
 def _build_texts(folder: Path) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import metadata
 
+from bls_notebook.repository.source.imported import imported_modules
 from bls_notebook.repository.source.syntax import syntax_tree
 
 _OF_TRITON = frozenset({"triton_python_backend_utils", "c_python_backend_utils"})
@@ -26,11 +26,7 @@ def imported_names(sources: Iterable[tuple[str, str]]) -> set[str]:
     found: set[str] = set()
     for text in texts.values():
         tree = syntax_tree(text)
-        for node in ast.walk(tree) if tree is not None else ():
-            if isinstance(node, ast.Import):
-                found.update(alias.name.partition(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-                found.add(node.module.partition(".")[0])
+        found.update(imported_modules(tree) if tree is not None else ())
     return found - own - _OF_TRITON - sys.stdlib_module_names
 
 

@@ -6,7 +6,6 @@ static look at the source: nothing is run or imported.
 
 from __future__ import annotations
 
-import ast
 import importlib.machinery
 import os
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from bls_notebook.repository.modules.imports import FINDER, SHARED
 
+from .imported import imported_modules
 from .syntax import syntax_tree
 
 
@@ -31,17 +31,7 @@ def stray_imports(source: str) -> dict[str, int]:
     tree = syntax_tree(source)
     if tree is None:
         return {}  # it has worse problems
-    lines: dict[str, int] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            names = [node.module or ""]
-        else:
-            continue
-        for name in names:
-            top = name.partition(".")[0]
-            lines[top] = min(node.lineno, lines.get(top, node.lineno))
+    lines = imported_modules(tree)
     try:
         here = Path.cwd()
     except OSError:  # it has gone, and nobody finds anything there

@@ -13,8 +13,7 @@ from bls_notebook.engine.description import describe, traceback_of
 from bls_notebook.observe.visible import first_line
 from bls_notebook.repository.config.templates import find_templates
 from bls_notebook.repository.source.layout import shown_path
-
-from .packages import needs_gpu, package_of
+from bls_notebook.repository.source.packages import needs_gpu, package_of
 
 _LONGEST = 240
 _GPU = re.compile(
