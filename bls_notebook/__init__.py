@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .testing.drills.drill import drill
     from .testing.recording.record import record
     from .testing.recording.recording import Recording, load_recording
+    from .testing.recording.replaying import replay
     from .triton.endpoint.endpoint import Endpoint, endpoint
     from .triton.proving.prove import prove_equal
     from .triton.serving import LocalServer, serve
@@ -89,6 +90,7 @@ __all__ = [
     "profile",
     "prove_equal",
     "record",
+    "replay",
     "serve",
     "set_current_repository",
     "simulate_gpus",
@@ -125,6 +127,7 @@ _LATER = {
     "profile": "engine.recording.profile",
     "prove_equal": "triton.proving.prove",
     "record": "testing.recording.record",
+    "replay": "testing.recording.replaying",
     "serve": "triton.serving",
     "track_memory": "engine.recording.memory_track",
     "try_repository": "repository.trying.trial",

@@ -264,7 +264,37 @@ def _input(pair: str) -> tuple[str, object]:
         ) from error
 
 
+def _replay_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="what bls.record wrote, or requests as JSON (with --model)")
+    parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
+    parser.add_argument("--model", metavar="MODEL", help="send the requests to this model")
+    parser.add_argument("--only", metavar="MODEL", help="run this one alone, answer for others as recorded")
+    parser.add_argument("--server", action="store_true", help="send them to a real tritonserver")
+    parser.add_argument("--tolerance", type=float, default=0.0, metavar="X", help="that floats may differ by")
+    parser.add_argument("--ulps", type=int, default=0, metavar="N", help="floats between two that may differ")
+    parser.add_argument("--json", action="store_true", help="print what came of it as JSON")
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    with bls.ModelRepository(arguments.repository) as repository, redirect_stdout(sys.stderr):
+        bls.set_current_repository(repository)
+        there = [record.name for record in repository.index()]
+        for name in [arguments.model] if arguments.model in there else []:
+            repository.load(name)
+        recording = bls.load_recording(arguments.file, arguments.model)
+        for name in recording.models:
+            if name in there and not repository.ready(name):
+                repository.load(name)
+        found = bls.replay(
+            recording, arguments.model, only=arguments.only, repository=repository, server=arguments.server,
+            tolerance=arguments.tolerance, ulps=arguments.ulps,
+        )  # fmt: skip
+    _print(found, arguments.json)
+    return int(not found.equal)
+
+
 COMMANDS = (
+    Command("replay", "send recorded requests again, and compare the answers", _replay_arguments, _replay),
     Command("prove", "compare models with copies of them on a real tritonserver", _prove_arguments, _prove),
     Command("drill", "have what a model calls misbehave, and say what it does", _drill_arguments, _drill),
     Command("export", "write models as a model repository for a server", _export_arguments, _export),

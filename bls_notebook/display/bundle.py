@@ -30,6 +30,7 @@ _ONE = {
     "Judgement": "records.messages.judgement_document",
     "Lifetimes": "lifetimes.report.lifetimes_document",
     "Recorded": "testing.recording.recording_document",
+    "Replay": "testing.replay.replay_document",
     "ServerRecord": "records.served.served_document",
     "Session": "session.summary.session_document",
     "SessionStatistics": "session.summary.figures_document",

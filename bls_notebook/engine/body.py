@@ -36,10 +36,12 @@ def run_body(server: Server, function: Callable[[], Any], errors: list[ErrorReco
     BaseException
         Whatever the function raises.
     """
+    __tracebackhide__ = True
     execution = SendingExecution(server, None, None)
     execution.thread = threading.get_ident()
 
     def run() -> Any:
+        __tracebackhide__ = True
         try:
             result = function()
             if inspect.iscoroutine(result):

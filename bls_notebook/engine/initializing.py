@@ -57,6 +57,7 @@ def as_model(caller: Caller, call: Callable[[], _Result]) -> _Result:
     Whatever strikes and wherever, the thread's caller and its running loop are what they were before: without
     them the kernel of a notebook is lost.
     """
+    __tracebackhide__ = True
     loop, before = _get_running_loop(), caller_var.get()
     try:
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 
@@ -125,6 +126,10 @@ _add(
     help="see, too, which calls of models need each other, and draw where the others could have begun; each "
     "call takes a little longer for it",
 )  # fmt: skip
+_add(
+    "--record", metavar="FILE",
+    help="a file for the requests with their tensors at every hop, for %%blsreplay and bls.load_recording",
+)  # fmt: skip
 _add("-q", "--quiet", action="store_true", help="show nothing")
 
 
@@ -208,8 +213,12 @@ def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variabl
     limit = {} if arguments.limit is None else {"limit": arguments.limit}
     name = f"In [{notebook.cell_number}]"
     profile = bls.profile(name=name, overlap=arguments.overlap, **limit)
+    recorder: Any = nullcontext()
+    if arguments.record is not None:
+        with reported(notebook):
+            recorder = bls.record(arguments.record, tensors="all")
     try:
-        with profile:
+        with recorder, profile:
             value = body()
     finally:
         notebook.assign(arguments.into, profile)

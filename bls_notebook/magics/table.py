@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import blscheck, blsdrill, blsguess, blsinspect, blsmemory, blsprofile, cell_body, request, tritonmodel
+from . import (
+    blscheck,
+    blsdrill,
+    blsguess,
+    blsinspect,
+    blsmemory,
+    blsprofile,
+    blsreplay,
+    cell_body,
+    request,
+    tritonmodel,
+)
 from .notebook import Notebook
 from .parsing.arguments import Parser
 from .parsing.expressions import Variables
@@ -42,5 +53,6 @@ MAGICS = (
     Magic(blscheck.PARSER, blscheck.bls_check_line),
     Magic(blscheck.CELL_PARSER, blscheck.bls_check_cell),
     Magic(blsguess.PARSER, blsguess.bls_guess),
+    Magic(blsreplay.PARSER, blsreplay.blsreplay),
     Magic(blsinspect.PARSER, blsinspect.blsinspect),
 )

@@ -39,6 +39,7 @@ from bls_notebook.observe.records.streams import StreamRecord
 from bls_notebook.observe.records.tensors import Figures, Media, TextSeen
 from bls_notebook.observe.records.testing.drilled import CodePlace, Drilled, DrilledCase, Planted
 from bls_notebook.observe.records.testing.recorded import Recorded, RequestKept, ResponseKept, TensorKept
+from bls_notebook.observe.records.testing.replayed import Replay, Resent
 from bls_notebook.observe.records.tried import Tried, TriedModel
 
 HOSTILE = (
@@ -194,6 +195,25 @@ def recorded(**changes: Any) -> Recorded:
     return Recorded(**{**given, **changes})
 
 
+def replayed(**changes: Any) -> Replay:
+    inputs = (tensor(),)
+    requests = (
+        Resent(
+            1,
+            "page",
+            ("output 'Y': 1 of 4 elements differ",),
+            compared().tensors,
+            inputs,
+            2_000_000,
+            1_900_000,
+        ),
+        Resent(2, "page", then_ns=2_000_000, now_ns=1_900_000),
+        Resent(3, "page", then_ns=0, now_ns=1_900_000, error="ValueError: below zero"),
+    )
+    given: dict[str, Any] = {"recording": "run.blsrec", "place": "here", "requests": requests}
+    return Replay(**{**given, **changes})
+
+
 def tried(**changes: Any) -> Tried:
     models = (
         TriedModel(
@@ -340,6 +360,16 @@ def hostile() -> list[Any]:
     views = [
         ConnectionRecord(h, "LOST", h, h, (model(name=h, remote=h, source=h),), ((h, h),), (h,)),
         bad_drill,
+        replayed(
+            recording=h,
+            place=h,
+            to=h,
+            only=h,
+            stubbed=(h,),
+            skipped=(h,),
+            requests=(Resent(1, h, (h,), (beside,), (bad_tensor,), 1, 1), Resent(2, h, error=h)),
+        ),
+        replayed(recording=h, place=h, to=h, requests=(Resent(1, h),)),
         recorded(name=h, source=h, requests=(asked, replace(asked, id=2, parent=1))),
         ServerRecord("READY", h, h, h, h, h, (ServedModel(h, (1,), h, h, h, (h,)),) * 2, h, (h,), 1.0, (h,)),
         EndpointRecord("READY", h, h, h, (EndpointModel(h, 1, h, h),), 2, bad_error),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import bls_notebook as bls
 
-_HEAD = "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n"
+HEAD = (
+    "import json\n"
+    + "import numpy as np\nimport triton_python_backend_utils as pb_utils\n\nclass TritonPythonModel:\n"
+)
 
 
 def _io(kind: str, names: str, datatype: str, dims: str = "-1") -> str:
@@ -117,7 +120,7 @@ def pipeline() -> bls.ModelRepository:
     """The models, loaded: page calls double and stream; twice is an ensemble, last has sequences."""
     repo = bls.ModelRepository()
     for name, (source, config) in MODELS.items():
-        repo.define(name, f"import json\n{_HEAD}{source}", config=config)
-    repo.define("bits", _HEAD + BF16_SOURCE, config=BF16)
+        repo.define(name, HEAD + source, config=config)
+    repo.define("bits", HEAD + BF16_SOURCE, config=BF16)
     repo.set_config("twice", ENSEMBLE)
     return repo

@@ -23,7 +23,14 @@ from .triton_names import Code, names_of
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
 
-_FILES = ("load_session", "load_comparison", "load_lifetimes", "load_server_trace")
+_FILES = (
+    "load_session",
+    "load_comparison",
+    "load_lifetimes",
+    "load_server_trace",
+    "load_recording",
+    "replay",
+)
 _FUNCTIONS = ("compare", "inspect")  # of the package, of a model each
 _REQUESTS = ("infer", "infer_async", "stream", "stream_async")
 _BY_NAME = ("load", "reload", "unload", "config", "record", "ready", "statistics", "statistics_records")

@@ -88,6 +88,8 @@ def suggest(
         from .claims import after
 
         return line.fragment, _begin(line.fragment, after(line.words, models))
+    if option and expected == "MODEL":
+        return line.fragment, _names(models, line.fragment)
     if option and parser.choices(option):
         return line.fragment, _begin(line.fragment, parser.choices(option))
     if verb is not None:

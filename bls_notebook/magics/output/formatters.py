@@ -39,6 +39,7 @@ _NAMES = (
     "observe.records.repository.ResponseRecord",
     "observe.records.profiles.session.Session",
     "observe.records.testing.drilled.Drilled",
+    "observe.records.testing.replayed.Replay",
     "observe.records.tried.Tried",
     "pb_utils.response.InferenceResponse",
     "pb_utils.tensor.Tensor",

@@ -129,6 +129,14 @@ def whole_number(least: int, unit: str = "") -> Callable[[str], int]:
     return convert
 
 
+def number(text: str) -> float:
+    """Read a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number such as 1e-6") from None
+
+
 def identifier(text: str) -> str:
     """Return the name of a variable."""
     if not text.isidentifier():

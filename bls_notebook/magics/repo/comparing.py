@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import bls_notebook as bls
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.parsing.arguments import whole_number
+from bls_notebook.magics.parsing.arguments import number, whole_number
 from bls_notebook.magics.shell.failing import reported
 
 from .verb import Verb, serves
@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from bls_notebook.observe.records.shipping.certificate import Certificate
 
 _GENERATED = 100
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number such as 1e-6") from None
 
 
 def _counts(text: str) -> list[int]:
@@ -67,7 +60,7 @@ _add("model", metavar="MODEL", help="a model that serves")
 _add("--generate", type=whole_number(0), metavar="N", help="make N requests from the model's config")
 _add("--seed", type=whole_number(0), default=0, metavar="N", help="the same makes the same requests")
 _add(
-    "--tolerance", type=_number, default=0.0, metavar="X",
+    "--tolerance", type=number, default=0.0, metavar="X",
     help="floats may differ by X, absolutely or in proportion (default: not at all)",
 )  # fmt: skip
 _add("--ulps", type=whole_number(0), default=0, metavar="N", help="or by N neighbouring floats")

@@ -28,27 +28,36 @@ _Key = tuple[Any, ...]
 class Answers:
     """Answers requests to one model from a recording; see `Recording.answer_of`.
 
-    May be called from any thread.
+    May be called from any thread. `never` has what was said to requests that were never recorded: their
+    senders may say nothing of it.
     """
 
     def __init__(self, called: str, model: str, requests: list[RecordedRequest]) -> None:
         self._called = called
         self._model = model
         self._requests = requests
+        self.never: list[str] = []  # what was said of requests that were never recorded
         self._lock = threading.Lock()
         self._asked: dict[_Key, int] = defaultdict(int)
+        self._names = {name for request in requests for name in request.inputs}
         self._known: dict[_Key, list[RecordedRequest]] = defaultdict(list)
         for request in requests:
-            self._known[_key(_tensors(request), request.parameters)].append(request)
+            key = _key(_tensors(request), request.parameters)
+            self._known[key].append(request)
+            # What a model with `reshape` receives is of another shape than what was sent to it.
+            self._known[_flat(key)].append(request)
 
     def __call__(self, request: InferenceRequest) -> Any:
         """Return the response to a request; of a decoupled model the list of them."""
         given = {tensor._name: tensor for tensor in request.inputs()}
+        if request.correlation_id():  # with controls, and states, that its sender knew nothing of
+            given = {name: tensor for name, tensor in given.items() if name in self._names}
         parameters = json.loads(request.parameters())
         key = _key(given, parameters)
-        found = self._known.get(key)
+        found = self._known.get(key) or self._known.get(_flat(key))
         if found is None:
-            raise TritonModelException(self._never(given, parameters))
+            self.never.append(self._never(given, parameters))
+            raise TritonModelException(self.never[-1])
         with self._lock:
             number = self._asked[key]
             self._asked[key] += 1
@@ -84,6 +93,11 @@ def _key(tensors: Mapping[str, Tensor], parameters: Mapping[str, Any]) -> _Key:
         array = _on_cpu(tensor)
         inputs.append((name, tensor._datatype, tuple(array.shape), digest(array, tensor._datatype)))
     return (tuple(inputs), json.dumps(parameters, sort_keys=True))
+
+
+def _flat(key: _Key) -> _Key:
+    inputs, parameters = key
+    return (tuple((name, datatype, values) for name, datatype, _, values in inputs), parameters)
 
 
 def _on_cpu(tensor: Tensor) -> Any:

@@ -36,8 +36,6 @@ class Recorder:
         self._base = 0
 
     def __enter__(self) -> Recorder:
-        if self._path is not None:
-            file.writeable(self._path)
         log = self._profile.__enter__()._log
         self._base = 0 if log is None else log.base  # of the ids
         return self
@@ -125,6 +123,8 @@ def record(
             raise BLSError(f"record: {what}: got {number!r}, expected a whole number from 1 on")
     if path is not None and not isinstance(path, (str, Path)):
         raise BLSError(f"record: expected the path of a file such as 'run.blsrec', got {type(path).__name__}")
+    if path is not None:
+        file.writeable(Path(path))
     return Recorder(None if path is None else Path(path), tensors, limit, requests)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from bls_notebook.observe.errors import BLSError, FileError
 from bls_notebook.observe.record_file import told
 from bls_notebook.observe.records.testing.recorded import Recorded, RequestKept, ResponseKept, TensorKept
-from bls_notebook.pb_utils import InferenceRequest, Tensor
+from bls_notebook.pb_utils import Tensor
 
 from . import file
 from .answering import Answers
@@ -94,7 +94,7 @@ class Recording:
         self._check_whole(found)
         return self.with_values(found)
 
-    def answer_of(self, model: str) -> Callable[[InferenceRequest], Any]:
+    def answer_of(self, model: str) -> Answers:
         """Return a function that answers as the model did, for `ModelRepository.stub`.
 
         Requests are told apart by what they carry: inputs (names, data types, shapes, values) and parameters.

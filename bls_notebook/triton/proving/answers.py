@@ -52,65 +52,73 @@ class Allowed:
 
 
 EXACT = Allowed()
+Sides = tuple[str, str]
+PLACES: Sides = ("here", "on the server")
 Differences = tuple[tuple[str, ...], tuple[TensorsCompared, ...]]
 
 
-def differences(here: Sequence[Answer], there: Sequence[Answer], allowed: Allowed = EXACT) -> Differences:
+def differences(
+    here: Sequence[Answer], there: Sequence[Answer], allowed: Allowed = EXACT, sides: Sides = PLACES
+) -> Differences:
     """Return what differs between the responses to one request, in words and by tensor; both empty if equal.
 
-    Any NaN equals any other; zeros of different signs differ.
+    Any NaN equals any other; zeros of different signs differ. `sides` is what the two are called.
     """
     said: list[str] = []
     tensors: list[TensorsCompared] = []
     if any(answer.lost for answer in there):
         return (*(f"no answer of the server: {a.error}" for a in there if a.lost),), ()
     if len(here) != len(there):
-        said.append(f"{len(here)} responses here, {len(there)} on the server")
+        said.append(f"{len(here)} responses {sides[0]}, {len(there)} {sides[1]}")
     for number, (first, second) in enumerate(zip(here, there, strict=False)):
-        words, unlike = _pair(first, second, allowed)
+        words, unlike = _pair(first, second, allowed, sides)
         at = f"response {number}: " if len(here) > 1 or len(there) > 1 else ""
         said += [at + each for each in words]
         tensors += unlike
     return tuple(said), tuple(tensors)
 
 
-def _pair(here: Answer, there: Answer, allowed: Allowed) -> tuple[list[str], list[TensorsCompared]]:
+def _pair(
+    here: Answer, there: Answer, allowed: Allowed, sides: Sides
+) -> tuple[list[str], list[TensorsCompared]]:
     if here.error is not None or there.error is not None:
-        return _errors(here, there), []
+        return _errors(here, there, sides), []
     said, tensors = [], []
+    one, other = sides
     if here.version != there.version:
-        said.append(f"version {here.version} answered here, {there.version} on the server")
+        said.append(f"version {here.version} answered {one}, {there.version} {other}")
     if dict(here.parameters) != dict(there.parameters):
-        said.append(f"parameters: {dict(here.parameters)} here, {dict(there.parameters)} on the server")
+        said.append(f"parameters: {dict(here.parameters)} {one}, {dict(there.parameters)} {other}")
     for name in dict.fromkeys([*here.outputs, *there.outputs]):
         first, second = here.outputs.get(name), there.outputs.get(name)
         if first is None or second is None:
-            said.append(f"output {name!r} is only {'on the server' if first is None else 'here'}")
-        elif words := _outputs(first, second, allowed):
+            said.append(f"output {name!r} is only {other if first is None else one}")
+        elif words := _outputs(first, second, allowed, sides):
             said.append(f"output {name!r}: {words}")
             tensors.append(compared(Tensor(name, first.values), Tensor(name, second.values)))
     return said, tensors
 
 
-def _errors(here: Answer, there: Answer) -> list[str]:
+def _errors(here: Answer, there: Answer, sides: Sides) -> list[str]:
+    one, other = sides
     if here.error is None or there.error is None:
-        where, answer = ("here", here) if here.error is not None else ("on the server", there)
+        where, answer = (one, here) if here.error is not None else (other, there)
         return [f"only {where} an error: {first_line(answer.error or '')}"]
     said = []
     if normal(here.error) != normal(there.error):
-        said.append(f"errors: {first_line(here.error)!r} here, {first_line(there.error)!r} on the server")
+        said.append(f"errors: {first_line(here.error)!r} {one}, {first_line(there.error)!r} {other}")
     if here.status and there.status and here.status != there.status:
-        said.append(f"error code: HTTP status {here.status} here, {there.status} on the server")
+        said.append(f"error code: HTTP status {here.status} {one}, {there.status} {other}")
     return said
 
 
-def _outputs(here: Output, there: Output, allowed: Allowed) -> str:
+def _outputs(here: Output, there: Output, allowed: Allowed, sides: Sides) -> str:
     """What differs between two outputs, empty where nothing does."""
     if here.datatype != there.datatype:
-        return f"{here.datatype} here, {there.datatype} on the server"
+        return f"{here.datatype} {sides[0]}, {there.datatype} {sides[1]}"
     first, second = here.values, there.values
     if first.shape != second.shape:
-        return f"shape {list(first.shape)} here, {list(second.shape)} on the server"
+        return f"shape {list(first.shape)} {sides[0]}, {list(second.shape)} {sides[1]}"
     if first.dtype.kind == "O":
         unlike = sum(a != b for a, b in zip(first.ravel().tolist(), second.ravel().tolist(), strict=True))
         return f"{unlike:,} of {first.size:,} elements differ" if unlike else ""

@@ -1,0 +1,95 @@
+"""A replay: whether the answers were as recorded, what differs and where, and how long they took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+
+from bls_notebook.display import document as doc
+from bls_notebook.display import parts
+from bls_notebook.display.html import join, tag
+from bls_notebook.display.inspection.differences import differences_table
+from bls_notebook.display.units import count, ns, shape
+from bls_notebook.observe.records.testing.replayed import Replay, Resent
+
+_MOST = 8  # requests that differ, and are told whole
+_ROWS = 200
+_INPUTS = [doc.Column("input"), doc.Column("dtype"), doc.Column("shape"), doc.Column("values")]
+_EACH = [
+    doc.Column("#", "r"), doc.Column("model"), doc.Column("answer"), doc.Column("recorded", "t"),
+    doc.Column("now", "t"),
+]  # fmt: skip
+
+
+def replay_document(record: Replay) -> doc.Document:
+    """Describe what came of sending recorded requests again."""
+    return doc.Document(list(_blocks(record)), styles="seen findings session")
+
+
+def _blocks(record: Replay) -> Iterator[doc.Block]:
+    yield doc.Words(_verdict(record))
+    if record.only:
+        around = ", ".join(record.stubbed)
+        alone = f"{record.only} alone" + (
+            f"; from the recording: {around}" if around else ", which called nothing"
+        )
+        yield doc.Words(parts.quiet(alone))
+    yield doc.Warnings(record.skipped, "left out")
+    for each in record.unequal[:_MOST]:
+        yield from _unequal(each)
+    if len(record.unequal) > _MOST:
+        yield doc.Words(parts.quiet(f"{len(record.unequal) - _MOST:,} more that differ"), gap=True)
+    if record.requests:
+        yield doc.Tiles(list(_figures(record)))
+        rows = [_row(each) for each in record.requests[:_ROWS]]
+        title = count(len(record.requests), "request") + ", one by one"
+        yield doc.Forms([], [doc.Fold(title, [doc.Table(title, _EACH, rows)])])
+
+
+def _verdict(record: Replay) -> doc.Piece:
+    what = record.recording or "recording"
+    number = count(len(record.requests), "request")
+    to = f" sent to {record.to}" if record.to else ""
+    if record.equal:
+        within = [f"{record.tolerance:g}"] if record.tolerance else []
+        within += [f"{record.ulps} ULP"] if record.ulps else []
+        how = f"equal within {' or '.join(within)}" if within else "equal bit by bit"
+        mark, cls, words = "✓", "findings-good", f"{number}{to} answered as recorded, {how}"
+    else:
+        few = f"{len(record.unequal):,} of {number}"
+        mark, cls, words = "✗", "findings-tally-error", f"{few}{to} answered differently"
+    if record.place != "here":
+        words += f" · {record.place}"
+    html = join(tag("span", mark, cls=cls), parts.name(what).html, words, by=" ")
+    return doc.Piece(f"{mark} {what}: {words}", html)
+
+
+def _figures(record: Replay) -> Iterator[tuple[str, str, str]]:
+    alike = len(record.requests) - len(record.unequal)
+    yield "as recorded", f"{alike:,}", f"of {len(record.requests):,}"
+    errors = sum(bool(each.error) for each in record.requests)
+    if errors:
+        yield "errors", f"{errors:,}", "the same as recorded"
+    then = [each.then_ns for each in record.requests if each.then_ns]
+    if then:
+        yield "recorded", ns(median(then)), "median of an answer"
+    yield "now", ns(median(each.now_ns for each in record.requests)), "median of an answer"
+
+
+def _unequal(each: Resent) -> Iterator[doc.Block]:
+    yield doc.Line([parts.name(f"request {each.id}"), parts.quiet(f"to {each.model}")], mark="≠")
+    yield doc.Warnings(each.what, "differs")
+    if each.tensors:
+        yield differences_table(each.tensors, ("recorded", "now"))
+    rows = [
+        doc.Row([parts.name(t.name), parts.datatype(t.datatype), shape(t.shape), parts.values(t.preview)])
+        for t in each.inputs
+    ]
+    if rows:
+        yield doc.Table("Inputs", _INPUTS, rows)
+
+
+def _row(each: Resent) -> doc.Row:
+    answer = "differs" if each.what else "equal, an error" if each.error else "equal"
+    then = ns(each.then_ns) if each.then_ns else ""
+    return doc.Row([str(each.id), parts.name(each.model), answer, then, ns(each.now_ns)])

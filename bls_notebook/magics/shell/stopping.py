@@ -1,0 +1,63 @@
+"""Running something until it comes to a function; there a debugger opens, the shell's or the frontend's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any, TypeVar
+
+import bls_notebook as bls
+from bls_notebook.magics.notebook import Notebook
+
+_Result = TypeVar("_Result")
+_BETWEEN = ["bls_notebook.*", "asyncio.*", "concurrent.*", "contextlib", "numpy.*"]  # no place to step to
+
+
+def stopped_in(notebook: Notebook, code: CodeType, run: Callable[[], _Result]) -> _Result:
+    """Call `run`, and open the debugger where that enters a function, by its `code`, for the first time.
+
+    Where the frontend's own debugger is on, it stops there as at a breakpoint; else it is that of ``%debug``.
+    """
+    __tracebackhide__ = True
+    kernel: Any = getattr(notebook.shell, "kernel", None)
+    if getattr(getattr(kernel, "debugger", None), "is_started", False):
+        return _traced(code, run, _stop_in_frontend)
+    if kernel is not None and not getattr(kernel, "_allow_stdin", True):
+        raise bls.BLSError("--at opens a debugger, and whoever runs this notebook cannot be asked anything")
+    debugger: Any = notebook.shell.InteractiveTB.debugger_cls(skip=_BETWEEN)
+
+    def stop(frame: FrameType) -> Any:
+        debugger.set_trace(frame)
+        return debugger.trace_dispatch
+
+    return _traced(code, run, stop)
+
+
+def _traced(code: CodeType, run: Callable[[], _Result], stop: Callable[[FrameType], Any]) -> _Result:
+    __tracebackhide__ = True  # what is between the cell and the model is no part of the stack
+    before = sys.gettrace()
+    came = False
+
+    def entered(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal came
+        if came or event != "call" or frame.f_code is not code:
+            return None
+        came = True
+        sys.settrace(before)
+        return stop(frame)  # who is told of the lines from here on
+
+    sys.settrace(entered)
+    try:
+        return run()
+    finally:
+        sys.settrace(before)
+
+
+def _stop_in_frontend(frame: FrameType) -> Any:
+    """Have pydevd, debugpy's heart, stop at the next line of a frame."""
+    pydevd: Any = sys.modules["pydevd"]
+    pydevd.settrace(
+        suspend=True, trace_only_current_thread=True, patch_multiprocessing=False, stop_at_frame=frame
+    )
+    return frame.f_trace

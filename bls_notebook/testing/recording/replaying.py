@@ -1,0 +1,281 @@
+"""`replay`: recorded requests sent again, and their answers compared with the recorded ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from bls_notebook.engine.errors import BLSError
+from bls_notebook.observe.preview import tensor_record
+from bls_notebook.observe.progress import progress
+from bls_notebook.observe.record_file import told
+from bls_notebook.observe.records.testing.recorded import RequestKept
+from bls_notebook.observe.records.testing.replayed import Replay, Resent
+from bls_notebook.pb_utils import Tensor
+from bls_notebook.repository.current import current_repository
+from bls_notebook.repository.repository import ModelRepository
+from bls_notebook.repository.requests.bfloat16 import from_bits
+from bls_notebook.repository.requests.response import Response
+from bls_notebook.triton.proving.answers import Allowed, Answer, Output, differences
+from bls_notebook.triton.serving import LocalServer, serve
+from bls_notebook.triton.tritonserver import TritonRequestError, TritonServerError
+
+from .recording import Recording, load_recording
+from .requests import RecordedRequest, RecordedResponse
+
+_SIDES = ("recorded", "now")
+_Ask = Callable[[RecordedRequest], list[Answer]]
+
+
+def replay(
+    recording: Recording | str | Path,
+    model: str | None = None,
+    *,
+    only: str | None = None,
+    repository: ModelRepository | None = None,
+    server: LocalServer | bool = False,
+    tolerance: float = 0.0,
+    ulps: int = 0,
+) -> Replay:
+    """Send recorded requests again, one after the other, and compare the answers with the recorded ones.
+
+    Compared are outputs (names, data types, shapes, values), errors, parameters, and of decoupled models the
+    whole stream. Requests whose inputs were not kept are told of, and left out.
+
+    Parameters
+    ----------
+    recording : Recording, str or Path
+        What `record` gave, or a file of it.
+    model : str, optional
+        The model to send to: of a recording with requests to it, those alone; else requests to the one model
+        that was asked from outside, which it may take the place of.
+    only : str, optional
+        A model that runs alone: all requests that it got, also from models, are sent to it, and the models
+        that it called are answered for from the recording, which has to have been made with
+        ``tensors="all"``.
+    repository : ModelRepository, optional
+        By default the one that magics use.
+    server : LocalServer or bool
+        Send them to a real tritonserver instead: one of `serve`, or with True one that serves a copy of the
+        models meanwhile.
+    tolerance : float
+        Floats may differ by so much, absolutely or in proportion.
+    ulps : int
+        Or by so many floats that lie between the two.
+
+    Returns
+    -------
+    Replay
+        ``equal`` is true where every answer was as recorded.
+
+    Raises
+    ------
+    BLSError
+        There is nothing to send, a model does not serve, or the arguments do not go together.
+    """
+    repository = repository or current_repository()
+    recording = recording if isinstance(recording, Recording) else load_recording(recording, model)
+    if not (isfinite(tolerance) and tolerance >= 0 and ulps >= 0):
+        raise BLSError(f"replay: got tolerance {tolerance!r} and ulps {ulps!r}, expected numbers from 0 on")
+    if only is not None and server:
+        raise BLSError(
+            "replay: only=: what is around a model can be stood in for here alone, not on a server"
+        )
+    chosen, to = _chosen(recording, model, only)
+    skipped = tuple(_skipped(chosen))
+    requests = [recording.with_values(each) for each in chosen if each.whole and each.responses]
+    if not requests:
+        raise BLSError(f"replay: no request can be sent again: {'; '.join(skipped) or 'there is none'}")
+    names = list(dict.fromkeys(to or request.model for request in requests))
+    for name in names:
+        if not repository.ready(name) and any(r.kept.version for r in requests if (to or r.model) == name):
+            raise BLSError(f"replay: model {name!r} is not loaded; load it first")
+    sent: list[Resent] = []
+    allowed = Allowed(tolerance, ulps)
+    with ExitStack() as on:
+        stubbed = dict(around(recording, only, to or only, repository, on)) if only else {}
+        ask, place = on.enter_context(_place(repository, server, names, to))
+        with progress(
+            f"sending {told(recording.record.name or 'a recording')} again", len(requests), "request"
+        ) as bar:
+            for request in requests:
+                sent.append(_resent(request, to, ask, allowed, list(stubbed.values())))
+                bar.step()
+    return Replay(
+        recording.record.name,
+        place,
+        to or "",
+        only or "",
+        tuple(stubbed),
+        tolerance,
+        ulps,
+        tuple(sent),
+        skipped,
+    )
+
+
+def _chosen(
+    recording: Recording, model: str | None, only: str | None
+) -> tuple[list[RequestKept], str | None]:
+    """The requests to send, and the model to send them to where that is another."""
+    of = recording.record.requests
+    if only is not None:
+        found = [request for request in of if request.model == only]
+        if not found:
+            recording.requests(only, hops=True)  # which says that there are none
+        return found, None if model == only else model
+    outside = [request for request in of if request.outside]
+    if model is None:
+        return outside, None
+    asked = dict.fromkeys(request.model for request in outside)
+    if model in asked:
+        return [request for request in outside if request.model == model], None
+    if len(asked) != 1:
+        raise BLSError(
+            f"replay: model {told(model)!r}: the recording has requests to "
+            f"{', '.join(map(told, asked)) or 'none'}; say which by only= to send those of one "
+            "to another model"
+        )
+    return outside, model
+
+
+def _skipped(requests: list[RequestKept]) -> Iterator[str]:
+    open_, cut = [], []
+    for request in requests:
+        if not request.whole:
+            cut.append(str(request.id))
+        elif not request.responses:
+            open_.append(str(request.id))
+    if cut:
+        yield f"request {', '.join(cut[:8])}{'…' * (len(cut) > 8)}: the values of its inputs were not kept"
+    if open_:
+        yield f"request {', '.join(open_[:8])}{'…' * (len(open_) > 8)}: no answer was recorded"
+
+
+def around(
+    recording: Recording, only: str, target: str | None, repository: ModelRepository, on: ExitStack
+) -> Iterator[tuple[str, list[str]]]:
+    """Answer from the recording for what a model called: names, and where is told what was never asked."""
+    ids = {request.id for request in recording.record.requests if request.model == only}
+    called = (r for r in recording.record.requests if r.parent in ids and r.version)  # which served then
+    for name in dict.fromkeys(r.model for r in called):
+        if name not in (only, target):
+            answers = recording.answer_of(name)
+            on.enter_context(repository.stub(name, answers))
+            yield name, answers.never
+
+
+# -- places ------------------------------------------------------------------------------------------------
+
+
+def _place(
+    repository: ModelRepository, server: LocalServer | bool, names: list[str], to: str | None
+) -> AbstractContextManager[tuple[_Ask, str]]:
+    if server is False:
+        return nullcontext((lambda request: _here(repository, request, to), "here"))
+    return _server(repository, server, names, to)
+
+
+@contextmanager
+def _server(
+    repository: ModelRepository, server: LocalServer | bool, names: list[str], to: str | None
+) -> Iterator[tuple[_Ask, str]]:
+    streams = [name for name in names if (model := repository._server.find(name)) is None or model.decoupled]
+    if streams:
+        raise BLSError(f"replay: {', '.join(streams)}: streams are sent again here alone; leave out server=")
+    with nullcontext(server) if isinstance(server, LocalServer) else serve(*names, repo=repository) as there:
+        yield lambda request: _there(there, request, to), f"tritonserver {there.metadata()['version']}"
+
+
+def _here(repository: ModelRepository, request: RecordedRequest, to: str | None) -> list[Answer]:
+    name, more = to or request.model, _arguments(request, to)
+    model = repository._server.find(name)
+    inputs = dict(request.inputs)
+    if model is not None and model.decoupled:
+        return [_answer(each) for each in repository.stream(name, inputs, **more)]
+    return [_answer(repository.infer(name, inputs, preferred_memory="cpu", **more))]
+
+
+def _there(server: LocalServer, request: RecordedRequest, to: str | None) -> list[Answer]:
+    try:
+        result = server.infer(to or request.model, request.inputs, **_arguments(request, to))
+    except TritonRequestError as error:
+        return [Answer(error=str(error))]
+    except TritonServerError as error:
+        return [Answer(error=str(error).partition("\n")[0], lost=True)]
+    outputs = {key: Output(result.datatypes[key], array) for key, array in result.outputs.items()}
+    return [Answer(outputs, parameters=result.parameters)]
+
+
+def _arguments(request: RecordedRequest, to: str | None) -> dict[str, Any]:
+    more = request.arguments()
+    if to is not None:
+        more.pop("version", None)  # of the other model
+    return more
+
+
+def _answer(response: Response) -> Answer:
+    if response.error is not None:
+        return Answer(error=response.error.message())
+    arrays = response.as_numpy()
+    outputs = {t.name(): Output(t._datatype, arrays[t.name()]) for t in response.output_tensors()}
+    return Answer(outputs, parameters=response.parameters())
+
+
+# -- comparing ---------------------------------------------------------------------------------------------
+
+
+def _resent(
+    request: RecordedRequest, to: str | None, ask: _Ask, allowed: Allowed, never: list[list[str]]
+) -> Resent:
+    began = time.perf_counter_ns()
+    now = ask(request)
+    took = time.perf_counter_ns() - began
+    then = list(_recorded(request))
+    unkept = {t.name for each in request.kept.responses for t in each.tensors if not t.values}
+    if unkept:
+        now = [_without(each, unkept) for each in now]
+    what, tensors = differences(then, now, allowed, _SIDES)
+    what += tuple(dict.fromkeys(each for said in never for each in said))
+    for said in never:
+        said.clear()
+    inputs = ()
+    if what:
+        inputs = tuple(_seen(name, value) for name, value in request.inputs.items())
+    error = (then[-1].error or "") if then and not what else ""
+    return Resent(
+        request.id, to or request.model, what, tensors, inputs, request.kept.took_ns or 0, took, error
+    )
+
+
+def _recorded(request: RecordedRequest) -> Iterator[Answer]:
+    for kept, response in zip(request.kept.responses, request.responses, strict=True):
+        flag_alone = request.kept.decoupled and kept.final and not kept.tensors and kept.error is None
+        if not flag_alone:
+            yield _as_answer(response)
+
+
+def _as_answer(response: RecordedResponse) -> Answer:
+    if response.error is not None:
+        return Answer(error=response.error)
+    outputs = {}
+    for tensor in response.tensors:
+        array: Any = tensor._array
+        values = from_bits(array) if tensor._datatype == "BF16" else array
+        outputs[tensor._name] = Output(tensor._datatype, values)
+    return Answer(outputs, parameters=response.parameters)
+
+
+def _without(answer: Answer, names: set[str]) -> Answer:
+    outputs = {name: output for name, output in answer.outputs.items() if name not in names}
+    return Answer(outputs, answer.error, parameters=answer.parameters, lost=answer.lost)
+
+
+def _seen(name: str, value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return tensor_record(name, value._datatype, value._array)
+    return tensor_record(name, Tensor(name, value)._datatype, value)

@@ -1,0 +1,214 @@
+"""Recorded requests sent again: to the same models, changed ones, one alone, by the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.__main__ import main
+from bls_notebook.display import render
+from bls_notebook.testing.recording.again import again
+from tests.testing.models import HEAD, MODELS, pipeline
+
+
+@pytest.fixture
+def repo() -> Iterator[bls.ModelRepository]:
+    with pipeline() as repo:
+        yield repo
+
+
+def floats(*values: float) -> np.ndarray[Any, Any]:
+    return np.array(values, np.float32)
+
+
+def recorded(repo: bls.ModelRepository, tensors: str = "all") -> bls.Recording:
+    with bls.record(tensors=tensors) as recorder:
+        repo.infer("page", {"X": floats(0, 1, 2)})
+        repo.infer("page", {"X": floats(-1, -1)})
+        repo.infer("words", {"T": ["a", "ü\0"]}, request_id="w")
+        list(repo.stream("stream", {"X": floats(3, 4)}))
+        repo.infer("twice", {"X": floats(1, 2)})
+        repo.infer("bits", {"X": [1.5, -2]})
+        for number in range(3):
+            flags = (number == 0) | 2 * (number == 2)
+            repo.infer("last", {"X": np.full((1, 2), number, np.float32)}, correlation_id=9, flags=flags)
+        repo.infer("nobody", {"X": floats(1)})
+    return recorder.recording
+
+
+def change(repo: bls.ModelRepository, name: str, before: str, after: str, to: str = "") -> None:
+    source, config = MODELS[name]
+    assert before in source
+    repo.define(to or name, HEAD + source.replace(before, after), config=config)
+
+
+def test_the_same_models_answer_the_same(repo: bls.ModelRepository, tmp_path: Path) -> None:
+    path = recorded(repo).save(tmp_path / "run.blsrec")
+    again = bls.replay(path, repository=repo)
+    assert again.equal
+    assert len(again.requests) == 10
+    assert "ValueError: below zero" in again.requests[1].error
+    assert all(each.then_ns > 0 and each.now_ns > 0 for each in again.requests)
+    assert "✓ run.blsrec: 10 requests answered as recorded, equal bit by bit" in render(again).text
+
+
+def test_it_is_equal_bit_for_bit(repo: bls.ModelRepository) -> None:
+    """What was recorded of a replay is what was recorded at first, hop by hop."""
+    first = recorded(repo)
+    with bls.record(tensors="all") as recorder:
+        bls.replay(first, repository=repo)
+    hops = first.requests(hops=True), recorder.recording.requests(hops=True)
+    for then, now in zip(*hops, strict=True):
+        assert [t.values for t in then.kept.tensors] == [t.values for t in now.kept.tensors]
+        assert then.model == now.model
+
+
+def test_what_a_change_makes_of_it(repo: bls.ModelRepository) -> None:
+    recording = recorded(repo)
+    change(repo, "double", "x *= 2", "x *= 3")
+    change(repo, "stream", "for each in x:", "for each in x[:-1]:")
+    again = bls.replay(recording, repository=repo)
+    assert not again.equal
+    said = {each.id: each.what for each in again.unequal}
+    ids = {request.model: request.id for request in reversed(recording.record.requests) if request.outside}
+    assert said[ids["twice"]] == ("output 'Z': 2 of 2 elements differ",)
+    assert said[ids["stream"]] == ("2 responses recorded, 1 now",)
+    assert said[ids["page"]] == ("output 'Y': 1 of 1 elements differ",)
+    shown = render(again)
+    assert "4 of 10 requests answered differently" in shown.text or "3 of 10" in shown.text
+    assert "[0] 4.0 and 9.0" in shown.text or "[1] 8.0 and 18.0" in shown.text
+    assert bls.replay(recording, "words", repository=repo).equal
+
+
+def test_within_what_floats_may_differ_by(repo: bls.ModelRepository) -> None:
+    recording = recorded(repo)
+    change(repo, "double", "x *= 2", "x *= np.float32(2.000001)")
+    assert not bls.replay(recording, "twice", repository=repo).equal
+    assert bls.replay(recording, "twice", repository=repo, tolerance=1e-5).equal
+    assert bls.replay(recording, "twice", repository=repo, ulps=20).equal
+
+
+def test_one_model_alone(repo: bls.ModelRepository) -> None:
+    recording = recorded(repo)
+    change(repo, "double", "x *= 2", "x *= 3")
+    alone = bls.replay(recording, only="page", repository=repo)
+    assert alone.equal
+    assert (alone.only, alone.stubbed) == ("page", ("double", "stream"))
+    assert "page alone; from the recording: double, stream" in render(alone).text
+    # What was answered for serves again, as it was.
+    assert repo.infer("double", {"X": floats(1)})["Y"].as_numpy().tolist() == [3]
+    assert not bls.replay(recording, only="double", repository=repo).equal
+    # An ensemble is a model like others.
+    assert bls.replay(recording, only="twice", repository=repo).equal
+
+
+def test_a_model_that_asks_what_was_never_asked(repo: bls.ModelRepository) -> None:
+    recording = recorded(repo)
+    change(repo, "page", 'parameters={"a": 1}', 'parameters={"a": 2}')
+    found = bls.replay(recording, only="page", repository=repo)
+    assert any(
+        "never asked this; nearest is request 2, where the parameters are {'a': 1}" in w
+        for e in found.unequal
+        for w in e.what
+    )
+
+
+def test_another_model_in_its_place(repo: bls.ModelRepository) -> None:
+    recording = recorded(repo)
+    change(repo, "double", "x *= 2", "x += x", to="double_v2")
+    found = bls.replay(recording, "double_v2", only="double", repository=repo)
+    assert found.equal
+    assert {each.model for each in found.requests} == {"double_v2"}
+    assert "sent to double_v2" in render(found).text
+    with bls.record() as recorder:
+        repo.infer("double", {"X": floats(1)})
+    assert bls.replay(recorder.recording, "double_v2", repository=repo).to == "double_v2"
+
+
+def test_what_cannot_be_sent_is_told(repo: bls.ModelRepository) -> None:
+    with bls.record(limit=30) as recorder:
+        repo.infer("double", {"X": floats(1, 2, 3, 4, 5, 6, 7, 8)})
+        repo.infer("double", {"X": floats(1)})
+    found = bls.replay(recorder.recording, repository=repo)
+    assert found.equal
+    assert found.skipped == ("request 1: the values of its inputs were not kept",)
+    assert "left out" in render(found).text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            {"model": "words_v2"},
+            "the recording has requests to page, words, stream, twice, bits, last, nobody",
+        ),
+        ({"only": "none"}, "no request to model 'none'"),
+        ({"only": "page", "server": True}, "here alone, not on a server"),
+        ({"tolerance": -1}, "got tolerance -1"),
+        ({"model": "double_v3", "only": "double"}, "model 'double_v3' is not loaded"),
+    ],
+)
+def test_what_makes_no_sense(arguments: dict[str, Any], said: str, repo: bls.ModelRepository) -> None:
+    with pytest.raises(bls.BLSError, match=said) as caught:
+        bls.replay(recorded(repo), **arguments, repository=repo)
+    assert "\n" not in str(caught.value)
+
+
+def test_hops_need_their_tensors(repo: bls.ModelRepository) -> None:
+    recording = recorded(repo, "outside")
+    with pytest.raises(bls.BLSError, match="values of 'X' were not kept"):
+        bls.replay(recording, only="page", repository=repo)
+
+
+def test_one_execution_again(repo: bls.ModelRepository) -> None:
+    recording = recorded(repo)
+    page, stream = (again(recording, number, repository=repo) for number in (1, 3))
+    assert page.code.co_name == "execute"
+    assert page.run()[0].output_tensors()[0].as_numpy().tolist() == [6]
+    assert [r.output_tensors()[0].as_numpy().tolist() for r in stream.run()] == [[0], [2], [4]]
+    change(repo, "double", "x *= 2", "x *= 3")
+    assert again(recording, 1, repository=repo).run()[0].output_tensors()[0].as_numpy().tolist() == [9]
+    assert again(recording, 1, alone=True, repository=repo).run()[0].output_tensors()[
+        0
+    ].as_numpy().tolist() == [6]
+    twice = next(each.id for each in recording.record.requests if each.model == "twice")
+    with pytest.raises(
+        bls.BLSError, match=f"'twice' has no code .* it led to the requests {twice + 1}, {twice + 2}"
+    ):
+        again(recording, twice, repository=repo)
+    with pytest.raises(bls.BLSError, match="there is no request 99; they go from 1 to 16"):
+        again(recording, 99, repository=repo)
+
+
+def command(*words: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(["replay", *words])
+    return status, out.getvalue(), err.getvalue()
+
+
+def test_by_the_command_line(tmp_path: Path) -> None:
+    models = Path(__file__).parents[2] / "model_repository"
+    path = tmp_path / "run.blsrec"
+    with bls.ModelRepository(models) as repo:
+        repo.load("bls_sync")
+        repo.load("add_sub")
+        pair = {"INPUT0": floats(1, 2, 3, 4), "INPUT1": floats(4, 3, 2, 1)}
+        with bls.record(path, tensors="all"):
+            response = repo.infer("bls_sync", {"MODEL_NAME": ["add_sub"], **pair})
+            assert response.error is None
+    status, out, _ = command(str(path), str(models))
+    assert (status, "✓ run.blsrec: 1 request answered as recorded" in out) == (0, True)
+    status, out, _ = command(str(path), str(models), "--only", "add_sub", "--json")
+    assert (status, json.loads(out)["only"]) == (0, "add_sub")
+    status, _, err = command(str(path), str(models), "--only", "none")
+    assert status == 2
+    assert "no request to model 'none'" in err
