@@ -322,7 +322,6 @@ class ModelRepository(Asking):
         errors : list, optional
             To which the last errors are added that requests of the function were answered with.
         """
-        __tracebackhide__ = True
         return run_body(self._server, function, errors)
 
     def stub(

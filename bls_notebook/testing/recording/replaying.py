@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,9 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.bfloat16 import from_bits
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.triton.proving.answers import Allowed, Answer, Output, differences
+from bls_notebook.triton.proving.asked import Request
+from bls_notebook.triton.proving.places import There
 from bls_notebook.triton.serving import LocalServer, serve
-from bls_notebook.triton.tritonserver import TritonRequestError, TritonServerError
 
 from .recording import Recording, load_recording
 from .requests import RecordedRequest, RecordedResponse
@@ -184,11 +186,11 @@ def _place(
 def _server(
     repository: ModelRepository, server: LocalServer | bool, names: list[str], to: str | None
 ) -> Iterator[tuple[_Ask, str]]:
-    streams = [name for name in names if (model := repository._server.find(name)) is None or model.decoupled]
-    if streams:
-        raise BLSError(f"replay: {', '.join(streams)}: streams are sent again here alone; leave out server=")
     with nullcontext(server) if isinstance(server, LocalServer) else serve(*names, repo=repository) as there:
-        yield lambda request: _there(there, request, to), f"tritonserver {there.metadata()['version']}"
+        yield (
+            lambda request: _there(repository, there, request, to),
+            f"tritonserver {there.metadata()['version']}",
+        )
 
 
 def _here(repository: ModelRepository, request: RecordedRequest, to: str | None) -> list[Answer]:
@@ -200,15 +202,20 @@ def _here(repository: ModelRepository, request: RecordedRequest, to: str | None)
     return [_answer(repository.infer(name, inputs, preferred_memory="cpu", **more))]
 
 
-def _there(server: LocalServer, request: RecordedRequest, to: str | None) -> list[Answer]:
-    try:
-        result = server.infer(to or request.model, request.inputs, **_arguments(request, to))
-    except TritonRequestError as error:
-        return [Answer(error=str(error))]
-    except TritonServerError as error:
-        return [Answer(error=str(error).partition("\n")[0], lost=True)]
-    outputs = {key: Output(result.datatypes[key], array) for key, array in result.outputs.items()}
-    return [Answer(outputs, parameters=result.parameters)]
+def _there(
+    repository: ModelRepository, server: LocalServer, request: RecordedRequest, to: str | None
+) -> list[Answer]:
+    name, more = to or request.model, _arguments(request, to)
+    parameters = more.pop("parameters", {})
+    if "correlation_id" in more:
+        more.setdefault("flags", 0)
+    model = repository._server.find(name)
+    if model is None:
+        raise BLSError(f"replay: model {told(name)!r} is not loaded; load it first")
+    inputs = {n: v if isinstance(v, Tensor) else Tensor(n, v) for n, v in request.inputs.items()}
+    answers, _ = There(server, model.spec, ()).ask(Request(inputs, parameters), more)
+    # Which version, and which status, is not recorded.
+    return [replace(each, version=0, status=0) for each in answers]
 
 
 def _arguments(request: RecordedRequest, to: str | None) -> dict[str, Any]:
