@@ -205,6 +205,30 @@ def test_a_client_that_sends_nothing_more_is_let_go() -> None:
             assert slow.recv(12) == b"HTTP/1.1 400"
 
 
+@pytest.mark.parametrize("way", ["infer", "generate", "grpc"])
+def test_a_client_that_gives_up_cancels_its_request(endpoint: bls.Endpoint, gate: Gate, way: str) -> None:
+    """Before the first response, of models that answer once too."""
+    once = WAITS.replace('config.set_model_transaction_policy({"decoupled": True})', "")
+    once = once.replace("sender.send(pb_utils.InferenceResponse([", "answer = (pb_utils.InferenceResponse([")
+    once = once.replace("sender.send(flags=", "sender.send(answer, flags=")
+    endpoint.repository.define("once", once)
+    if way == "grpc":
+        client = tritonclient.grpc.InferenceServerClient(endpoint.grpc_url)
+        given = tritonclient.grpc.InferInput("X", [1], "INT32")
+        given.set_data_from_numpy(np.zeros(1, np.int32))
+        with pytest.raises(tritonclient.utils.InferenceServerException, match="Deadline"):
+            client.infer("once", [given], headers=endpoint.headers, client_timeout=0.3)
+        client.close()
+    else:
+        connection = http.client.HTTPConnection("127.0.0.1", endpoint.http_port, timeout=20)
+        body = json.dumps(number() if way == "infer" else {"X": 1}).encode()
+        connection.request("POST", f"/v2/models/once/{way}", body, endpoint.headers)
+        assert gate.running.wait(20)
+        connection.close()
+    assert gate.ended.wait(20)
+    assert gate.cancelled == [True]
+
+
 @pytest.mark.parametrize("way", ["http", "grpc"])
 def test_a_client_that_goes_away_cancels_its_request(endpoint: bls.Endpoint, gate: Gate, way: str) -> None:
     if way == "http":

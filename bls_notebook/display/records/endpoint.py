@@ -20,7 +20,7 @@ _COLUMNS = (
     doc.Column("failed", "r"),
 )
 _NOT_LOADED = "not loaded"  # what the index says of a model that nobody has asked for
-_OPEN = "no token: any program of this machine may ask these models, and load and unload them"
+_OPEN = "no token: any program of this machine may ask these models, and load models with code of its own"
 _CLOSED = "its repository has been closed: no model can be asked; make another endpoint"
 
 

@@ -171,7 +171,6 @@ class _Running:
             self._http.close()
             with contextlib.suppress(Exception):
                 self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-                self._loop.run_until_complete(self._loop.shutdown_default_executor())
             asyncio.set_event_loop(None)
             self._loop.close()
 
@@ -221,7 +220,7 @@ def endpoint(
         0 for free ones.
     token : str, optional
         What each request has to send, as the header ``Authorization: Bearer <token>``. Default: one made at
-        random. Empty: none, so that any program of this machine may ask, and load and unload models.
+        random. Empty: none, so that any program here may ask, and load models with code of its own.
     body_limit : int
         Bytes of a request, unpacked.
     max_requests : int

@@ -19,6 +19,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 from .admission import UNAUTHORIZED, Admission, Counted
 from .calls import Call, Sending, answered
+from .elsewhere import elsewhere
 from .failures import GRPC_STATUS, NOT_FOUND, UNSUPPORTED, RefusedError, refuse
 from .grpc_messages import answer_of, call_of
 from .grpc_stream import Answers
@@ -45,7 +46,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         return pb.ServerReadyResponse(ready=self._models.ready())
 
     async def ModelReady(self, request: Any, context: Any) -> Any:  # noqa: N802
-        ready = await asyncio.to_thread(self._models.model_ready, request.name, request.version)
+        ready = await elsewhere(self._models.model_ready, request.name, request.version)
         return pb.ModelReadyResponse(ready=ready)
 
     async def ServerMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -78,7 +79,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
             if request.parameters[name].WhichOneof("parameter_choice") != kind:
                 refuse(f"invalid value type for load parameter '{name}', expected {kind}.")
             parameters[name] = getattr(request.parameters[name], kind)
-        await asyncio.to_thread(self._models.load, request.model_name, parameters)
+        await elsewhere(self._models.load, request.model_name, parameters)
         return pb.RepositoryModelLoadResponse()
 
     async def RepositoryModelUnload(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -86,7 +87,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         dependents = "unload_dependents" in request.parameters and (
             request.parameters["unload_dependents"].bool_param
         )
-        await asyncio.to_thread(self._models.unload, request.model_name, dependents)
+        await elsewhere(self._models.unload, request.model_name, dependents)
         return pb.RepositoryModelUnloadResponse()
 
     # -- shared memory -----------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """The HTTP half: the KServe v2 protocol with Triton's extensions, an ASGI application.
 
-Guarantees: whatever a client sends gets an answer of one JSON object, and no more is read or unpacked of it
-than the limits allow; a client that goes away takes its request with it.
+Guarantees: whatever a client sends gets an answer, and no more is read or unpacked of it than the limits
+allow; a client that goes away takes its request with it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from bls_notebook.pb_utils import InferenceResponse
 
 from .admission import UNAUTHORIZED, Admission, Counted
 from .calls import Call, Sending, answered
+from .elsewhere import elsewhere
 from .failures import NOT_FOUND, UNSUPPORTED, RefusedError, refuse
 from .generate import ONE_RESPONSE, generated, generating
 from .http_bodies import LENGTH, answer_of, call_of
@@ -177,7 +178,7 @@ class HttpFront:
 
     async def _model_ready(self, request: Request) -> Response:
         name, version = _named(request)
-        ready = await asyncio.to_thread(self._models.model_ready, name, version)  # which may ask the model
+        ready = await elsewhere(self._models.model_ready, name, version)  # which may ask the model
         return Response() if ready else _failed("Model version not ready", 400)
 
     async def _about(self, request: Request) -> Response:
@@ -196,7 +197,7 @@ class HttpFront:
         )
 
     async def _metrics(self, request: Request) -> Response:
-        text = await asyncio.to_thread(self._models.repository.metrics.text)
+        text = await elsewhere(self._models.repository.metrics.text)
         return Response(text, media_type="text/plain; charset=utf-8")
 
     # -- the repository ----------------------------------------------------------------------------
@@ -220,13 +221,13 @@ class HttpFront:
                     refuse(f"parameter '{name}': the content is not base64")
             else:
                 refuse(f"unexpected parameter '{name}'; a model is loaded with config and file:<path> alone")
-        await asyncio.to_thread(self._models.load, request.path_params["name"], parameters)
+        await elsewhere(self._models.load, request.path_params["name"], parameters)
         return _json(None)
 
     async def _unload(self, request: Request) -> Response:
         given = _parameters(await self._object(request))
         dependents = given.get("unload_dependents") is True
-        await asyncio.to_thread(self._models.unload, request.path_params["name"], dependents)
+        await elsewhere(self._models.unload, request.path_params["name"], dependents)
         return _json(None)
 
     # -- shared memory -----------------------------------------------------------------------------
