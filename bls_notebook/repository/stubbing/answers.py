@@ -21,6 +21,7 @@ from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 from bls_notebook.engine.waiting.interrupt import Interrupted
 from bls_notebook.observe.advice.known import nearest
+from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
@@ -164,6 +165,7 @@ class GivenAnswers:
             return answer
         if isinstance(answer, str):
             answer = TritonError(answer)
+            answer._origin = ErrorRecord(answer._message, "INTERNAL", (self.model,), stage="returned")
         if isinstance(answer, TritonError):
             return InferenceResponse([], answer)
         if _is_error_class(answer):

@@ -1,0 +1,187 @@
+"""`RepositoryUnderTest`: what it loads, what it knows of requests, and its assertions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.testing import FakeClock, RepositoryUnderTest
+from tests.engine.harness import Caller, until
+from tests.testing.conftest import CONFIG, DOUBLE
+
+X = {"X": np.arange(3, dtype=np.float32)}
+
+
+@pytest.fixture
+def repo(models: Path) -> Iterator[RepositoryUnderTest]:
+    with RepositoryUnderTest(models) as repository:
+        yield repository
+
+
+def test_calls_with_their_tensors(repo: RepositoryUnderTest) -> None:
+    repo.infer("front", X)
+    repo.infer("front", {"X": np.array([np.nan], np.float32)}, parameters={"who": "me"})
+    front, double, *_ = repo.calls()
+    assert (front.model, front.caller, double.model, double.caller) == ("front", "", "double", "front")
+    assert repo.assert_called("front", 1, parameters={"who": "me"}, caller="")[0].inputs["X"].shape == (1,)
+    repo.assert_called("double", 1, inputs={"X": [np.nan]})
+    repo.assert_called("double", 1, inputs={"X": [0.001, 1, 2]}, atol=0.01)
+    repo.assert_called("double", 2, caller="front")
+    repo.assert_called_in_order("front", "double", "front", "double")
+    repo.assert_called_in_order("double", "double")
+    repo.assert_not_called("other")
+    repo.assert_not_overlapped("front", "double")
+    repo.assert_that("called double 2")
+    for told, claim in (
+        ("double: 2 such requests, expected 1 request", lambda: repo.assert_called("double", 1)),
+        ("double: 0 such requests.*from the test", lambda: repo.assert_called("double", caller="")),
+        ("with parameters {'who': 'you'}", lambda: repo.assert_called("front", parameters={"who": "you"})),
+        ("with inputs X and Z as given", lambda: repo.assert_called("front", inputs={"X": [1], "Z": [1]})),
+        ("double: 2 requests, from front; expected none", lambda: repo.assert_not_called("double")),
+        ("called in the order: front front; expected front", lambda: repo.assert_called_in_order("front")),
+        ("double: at most 1 request in a batch, expected 2", lambda: repo.assert_batched("double")),
+        ("overlapped 2", lambda: repo.assert_overlapped(2)),
+        ("called double 3", lambda: repo.assert_that("called double 3")),
+    ):
+        with pytest.raises(AssertionError, match=f"(?s){told}"):
+            claim()
+    repo.forget()
+    assert repo.calls() == ()
+    repo.assert_not_called("double")
+
+
+def test_side_by_side_and_in_batches(repo: RepositoryUnderTest) -> None:
+    clock = FakeClock()
+    batching = f"max_batch_size: 4 dynamic_batching {{ }} {CONFIG}"
+    rows = {"X": np.ones((1, 1), np.float32)}
+    with repo.stub("slow", delay=5, clock=clock, config=batching):
+        asked = [Caller(repo.infer, "slow", rows)]
+        clock.wait_for(1)
+        asked += [Caller(repo.infer, "slow", rows) for _ in range(2)]
+        until(lambda: repo._server.find("slow").scheduler.pending == 2)  # type: ignore[union-attr]
+        clock.advance(5)
+        until(lambda: len(repo.calls("slow")) == 3)
+        clock.wait_for(1)
+        clock.advance(5)
+        assert all(each.result().error is None for each in asked)
+    repo.assert_batched("slow", 2)
+    with pytest.raises(AssertionError, match="expected one after the other"):
+        repo.assert_not_overlapped("slow")
+    repo.forget()
+    together = threading.Barrier(2)
+    with repo.stub(
+        "pair", lambda r: together.wait(60) and None, config=f"{CONFIG} instance_group {{ count: 2 }}"
+    ):
+        for each in [Caller(repo.infer, "pair", X) for _ in range(2)]:
+            each.result()
+    repo.assert_overlapped(2, "pair")
+
+
+def test_errors_and_warnings(repo: RepositoryUnderTest) -> None:
+    repo.infer("front", X)
+    repo.assert_no_errors()
+    repo.assert_no_warnings()
+    repo.infer("front", {"X": np.zeros(9, np.float32)})
+    with pytest.raises(AssertionError, match=r"(?s)2 requests failed.*double: .*too long.*through front"):
+        repo.assert_no_errors()
+    with repo.stub("double", lambda request: {"Y": np.zeros(1)}):
+        repo.infer("front", X)
+    with pytest.raises(AssertionError, match="FP64, the configuration says FP32"):
+        repo.assert_no_warnings()
+    repo.forget()
+    repo.assert_no_errors()
+    repo.assert_no_warnings()
+
+
+def test_answers(repo: RepositoryUnderTest) -> None:
+    good, bad = repo.infer("front", X), repo.infer("front", {"X": np.zeros(9, np.float32)})
+    repo.assert_answer(good, {"Y": [0, 2, 4]})
+    repo.assert_answer(good, {"Y": np.array([0, 2, 4.1], np.float32)}, rtol=0.1)
+    for response, expected, told in (
+        (good, {"Y": [0, 2, 5]}, r"front: Y differ(?s:.*)\[2\] 5.0 and 4.0"),
+        (good, {"Y": [0, 2]}, r"shapes differ: \[2\] and \[3\]"),
+        (good, {"Y": np.array([0, 2, 4])}, "data types differ: int64 and float32"),
+        (good, {"Z": [0]}, "there is none; there are: Y"),
+        (bad, {"Y": [0]}, "front answered with an error(?s:.*)too long"),
+    ):
+        with pytest.raises(AssertionError, match=told):
+            repo.assert_answer(response, expected)
+    texts = CONFIG.replace("FP32", "STRING")
+    with repo.stub("words", {"Y": ["a", "ä"]}, config=texts):
+        answer = repo.infer("words", {"X": ["x"]})
+        repo.assert_answer(answer, {"Y": ["a", "ä"]})
+        repo.assert_answer(answer, {"Y": [b"a", "ä".encode()]})
+        with pytest.raises(AssertionError, match="Y differ"):
+            repo.assert_answer(answer, {"Y": ["a", "b"]})
+
+
+def test_memory(repo: RepositoryUnderTest) -> None:
+    repo.infer("front", X)
+    with repo.assert_nothing_left(), repo.stub("double", {"Y": [1]}):
+        repo.infer("front", X)
+    with repo.assert_peak("1 MB"):
+        repo.infer("front", X)
+    with pytest.raises(AssertionError, match="peak <= 10 B"), repo.assert_peak(10):
+        repo.infer("front", X)
+    with pytest.raises(AssertionError, match="held by kept"), repo.assert_nothing_left():
+        kept = repo.infer("front", X)
+    with pytest.raises(KeyError), repo.assert_peak(10):  # and not what is asserted of memory
+        raise KeyError(kept)
+    with pytest.raises(bls.BLSError, match="expected bytes, or a size"):
+        repo.assert_peak("5 ms")
+
+
+def test_tensors_that_do_not_fit_are_not_kept_and_told(repo: RepositoryUnderTest) -> None:
+    repo._calls._most = 20
+    repo.infer("double", X)
+    repo.infer("double", X)
+    first, second = repo.calls("double")
+    assert set(first.inputs) == {"X"}
+    assert not second.inputs
+    with pytest.raises(AssertionError, match="the tensors of 1 request did not fit"):
+        repo.assert_called("double", 2, inputs=X)
+
+
+def test_circles_and_broken_models_are_told_by_the_load(models: Path) -> None:
+    for name in ("double", "front"):
+        file = models / name / "1" / "model.py"
+        other = {"double": "front", "front": "double"}[name]
+        file.write_text(file.read_text() + f"\n# pb_utils.InferenceRequest(model_name={other!r})\n")
+    (models / "double" / "1" / "helper.py").write_text(
+        'def times(x): return x\ndef never(pb): return pb.InferenceRequest(model_name="front")\n'
+    )
+    (models / "broken" / "1").mkdir(parents=True)
+    (models / "broken" / "1" / "model.py").write_text("1 / 0")
+    with RepositoryUnderTest(models) as repo:
+        assert repo.infer("front", X).error is None
+        with pytest.raises(bls.ModelLoadError, match="division by zero"):
+            repo.infer("broken", X)
+        assert "nowhere" in str(repo.infer("nowhere", X).error)
+
+
+def test_files_by_their_paths(tmp_path: Path) -> None:
+    folder = tmp_path / "lonely"
+    folder.mkdir()
+    (folder / "model.py").write_text(DOUBLE)
+    (folder / "helper.py").write_text("def times(x): return x * 3")
+    with RepositoryUnderTest() as repo:
+        with pytest.raises(bls.BLSError, match="is no file"):
+            repo.load_file(folder / "nothing.py")
+        repo.load_file(folder / "model.py", CONFIG)
+        repo.assert_answer(repo.infer("lonely", X), {"Y": [0, 3, 6]})
+        repo.load_file(folder / "model.py", CONFIG, name="again")
+        assert {row.name for row in repo.index()} == {"lonely", "again"}
+
+
+def test_a_clock_that_is_not_waited_for() -> None:
+    clock = FakeClock()
+    with pytest.raises(AssertionError, match="0 requests wait for the clock after 0 s, expected 2"):
+        clock.wait_for(2, timeout=0)
+    ended: list[Any] = []
+    clock.wait(5, lambda: ended.append(1) or len(ended) > 1)
