@@ -221,3 +221,34 @@ def test_stops(triton_repository):
     result = project.run(sys.executable, "-m", "pytest", "-pno:nbval", stdin=b"p x.shape\nc\n", timeout=60)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(["*models/double/1/model.py*", "*(3,)*"])
+
+
+def test_coverage_counts_models_under_their_own_paths(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        START
+        + """
+@pytest.mark.parametrize("number", range(2))
+def test_front(triton_repository, number):
+    triton_repository.load_file("models/double/1/model.py", name="other")
+    assert triton_repository.infer("other", X).error is None
+    assert triton_repository.infer("front", X).error is None
+"""
+    )
+    arguments = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-pno:nbval",
+        "-n1",
+        "--cov=models",
+        "--cov-report=term-missing",
+    ]
+    result = project.run(*arguments, timeout=120)
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "models/double/1/helper.py * 75% * 4",
+            "models/double/1/model.py * 11 * 1 * 91% * 11",
+            "models/front/1/model.py * 10 * 1 * 90% * 12",
+        ]
+    )

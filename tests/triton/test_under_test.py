@@ -1,0 +1,52 @@
+"""Tests of a user's models, sent to a real tritonserver in place of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import unittest
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bls_notebook as bls
+from bls_notebook.testing import RepositoryUnderTest
+from bls_notebook.testing.served import Servers
+from bls_notebook.triton.tritonserver import ServerEnvironment
+from tests.testing.conftest import write_models
+
+pytestmark = pytest.mark.triton
+X = {"X": np.arange(3, dtype=np.float32)}
+
+
+def test_requests_go_to_one_server_for_all_tests_of_the_same_models(
+    tmp_path: Path, real_environment: ServerEnvironment
+) -> None:
+    write_models(tmp_path / "models")
+    servers, answers, processes = Servers(), [], set()
+    try:
+        for _ in range(2):
+            with RepositoryUnderTest(tmp_path / "models", here=tmp_path, servers=servers) as repo:
+                answers.append(repo.infer("double", X))
+                answers.append(asyncio.run(repo.infer_async("double", X)))
+                repo.assert_same_answers("a.json", *answers[-2:])
+                failed = repo.infer("double", {"X": np.zeros(9, np.float32)})
+                assert failed.error is not None
+                assert "too long" in failed.error.message()
+                for told, ask in (
+                    ("cannot be stubbed", lambda repo=repo: repo.stub("double")),
+                    ("a server does not tell", lambda repo=repo: repo.assert_called("double")),
+                    ("a server does not tell", lambda repo=repo: repo.assert_peak("1 MB")),
+                    ("cannot be asked of", lambda repo=repo: repo.infer("double", X, trace=True)),
+                ):
+                    with pytest.raises(unittest.SkipTest, match=told):
+                        ask()
+                processes |= {prover.server.pid for _, prover in servers._kept.values()}
+                assert not repo.session.spans
+        assert len(processes) == 1
+    finally:
+        servers.close()
+    with RepositoryUnderTest(tmp_path / "models", here=tmp_path) as repo:
+        repo.assert_same_answers("a.json", repo.infer("double", X), answers[-1])
+        assert isinstance(answers[0], bls.Response)
+        repo.assert_answer(answers[0], {"Y": [0, 2, 4]})
