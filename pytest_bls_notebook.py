@@ -166,12 +166,10 @@ def _fill(config: pytest.Config) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in lines}
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+@pytest.hookimpl(hookwrapper=True)  # as older versions of pytest know it too
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
     """Tell of the errors and calls of models where a test failed."""
-    report = yield
+    report: pytest.TestReport = (yield).get_result()
     repository = item.stash.get(_repository, None)
     if repository is not None and report.when == "call" and report.failed:
         told = repository.failure_text(str(call.excinfo.value) if call.excinfo else "")
@@ -179,4 +177,3 @@ def pytest_runtest_makereport(
             report.sections.append(("Triton models", told))
     if report.when == "teardown" and repository is not None:
         del item.stash[_repository]
-    return report

@@ -17,6 +17,7 @@ from .source.model_source import ModelSource
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
 
+_UNLOADED = "unloaded"  # as `Service` says it
 STUBBED = "by `stub`, for the time being"
 
 
@@ -133,6 +134,15 @@ class Index:
         """Forget a model that does not serve."""
         if not self._server.serving(name):
             self._records.pop(name, None)
+
+    def was_unloaded(self, name: str) -> bool:
+        """Whether somebody unloaded a model, so that none of it serves."""
+        return any(record.reason == _UNLOADED for record in list(self._records.get(name, {}).values()))
+
+    def forget_unloaded(self) -> None:
+        """Forget models that were unloaded."""
+        for name in [name for name in list(self._records) if self.was_unloaded(name)]:
+            del self._records[name]
 
     def clear(self) -> None:
         """Forget all."""

@@ -7,6 +7,7 @@ at most two run at a time, and none after `close`.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import unittest
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.bfloat16 import to_bits
 from bls_notebook.repository.requests.inputs import tensors_of
 from bls_notebook.repository.requests.response import Response
+from bls_notebook.repository.requests.sender import Sender
 from bls_notebook.triton.proving.answers import Answer
 from bls_notebook.triton.proving.asked import Request
 from bls_notebook.triton.proving.places import There
@@ -40,10 +42,9 @@ class Servers:
     def __init__(self) -> None:
         self._kept: OrderedDict[object, tuple[ExitStack, Prover]] = OrderedDict()
 
-    def infer(
-        self, repository: ModelRepository, name: str, inputs: Mapping[str, Any], **options: Any
-    ) -> Response:
+    def infer(self, repository: ModelRepository, *arguments: Any, **options: Any) -> Response:
         """Send a request and return the answer; as `ModelRepository.infer`."""
+        name, inputs, options = _given(arguments, options)
         there, spec = self._of(repository, name)
         if spec.decoupled:
             return _response(
@@ -55,10 +56,9 @@ class Servers:
         """The same, awaited."""
         return await asyncio.to_thread(self.infer, *arguments, **options)
 
-    def stream(
-        self, repository: ModelRepository, name: str, inputs: Mapping[str, Any], **options: Any
-    ) -> Iterator[Response]:
+    def stream(self, repository: ModelRepository, *arguments: Any, **options: Any) -> Iterator[Response]:
         """Send a request to a decoupled model and return its responses, once all are there."""
+        name, inputs, options = _given(arguments, options)
         there, spec = self._of(repository, name)
         yield from self._ask(there, spec, inputs, options)
 
@@ -100,6 +100,12 @@ class Servers:
             self._kept[key] = stack, stack.enter_context(proving(repository, repository._server.names()))
         self._kept.move_to_end(key)
         return There(self._kept[key][1].server, found.spec, (name,)), found.spec
+
+
+def _given(arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:
+    """The name, the inputs and the rest of what `ModelRepository.infer` was given, as it takes them."""
+    given = inspect.signature(Sender.request).bind(None, *arguments, **options).arguments
+    return given.pop("name"), given.pop("inputs"), {k: v for k, v in given.items() if k != "self"}
 
 
 def _response(

@@ -136,7 +136,9 @@ class RepositoryUnderTest(Assertions, ModelRepository):
         """Have a model that lies in the folders serve, after those that it calls."""
         if not isinstance(name, str) or self.ready(name) or self._server.own(name) or name in needed:
             return
-        if not any((path / name).is_dir() for path in self.paths):
+        if self._catalog.service.index.was_unloaded(name) or not any(
+            (path / name).is_dir() for path in self.paths
+        ):
             return  # the request says what is to be done
         source = self._catalog._source(name, None)
         called = set(members_of_source(source))
@@ -150,37 +152,40 @@ class RepositoryUnderTest(Assertions, ModelRepository):
 
     def infer(self, *arguments: Any, **options: Any) -> Response:
         """Send a request and wait for the answer; as `ModelRepository.infer`."""
-        self._before(arguments, options)
-        if self._servers is not None:
-            return self._noted(self._servers.infer(self, *arguments, **options))
+        there = self._before(arguments, options)
+        if there is not None:
+            return self._noted(there.infer(self, *arguments, **options))
         return self._noted(super().infer(*arguments, **options))
 
     async def infer_async(self, *arguments: Any, **options: Any) -> Response:
         """Send a request and await the answer; as `infer`."""
-        self._before(arguments, options)
-        if self._servers is not None:
-            return self._noted(await self._servers.infer_async(self, *arguments, **options))
+        there = self._before(arguments, options)
+        if there is not None:
+            return self._noted(await there.infer_async(self, *arguments, **options))
         return self._noted(await super().infer_async(*arguments, **options))
 
     def stream(self, *arguments: Any, **options: Any) -> Iterator[Response]:
         """Send a request to a decoupled model and walk its responses; as `ModelRepository.stream`."""
-        self._before(arguments, options)
-        if self._servers is not None:
-            return map(self._noted, self._servers.stream(self, *arguments, **options))
+        there = self._before(arguments, options)
+        if there is not None:
+            return map(self._noted, there.stream(self, *arguments, **options))
         return map(self._noted, super().stream(*arguments, **options))
 
     async def stream_async(self, *arguments: Any, **options: Any) -> AsyncIterator[Response]:
         """Send a request to a decoupled model and await its responses; as `stream`."""
-        self._before(arguments, options)
-        if self._servers is not None:
-            for each in self._servers.stream(self, *arguments, **options):
+        there = self._before(arguments, options)
+        if there is not None:
+            for each in there.stream(self, *arguments, **options):
                 yield self._noted(each)
             return
         async for each in super().stream_async(*arguments, **options):
             yield self._noted(each)
 
-    def _before(self, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> None:
-        self._need(arguments[0] if arguments else options.get("name"))
+    def _before(self, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Servers | None:
+        """Have the model there; return where to send its request, None for here."""
+        name = arguments[0] if arguments else options.get("name")
+        self._need(name)
+        return self._servers if isinstance(name, str) and self.ready(name) else None
 
     def _noted(self, response: Response) -> Response:
         if response.error is not None and len(self._errors) < _MOST_ERRORS:
@@ -214,6 +219,7 @@ class RepositoryUnderTest(Assertions, ModelRepository):
             source = service.sources[name]
             if source.config_is_json or source.stub is not None or name in self._catalog._definitions:
                 self.unload(name)
+        service.index.forget_unloaded()
         for name in list(self._catalog._definitions):
             service.folder.discard(self._catalog._definitions.pop(name).folder)
         self._catalog._configs.clear()

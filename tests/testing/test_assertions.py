@@ -165,6 +165,36 @@ def test_circles_and_broken_models_are_told_by_the_load(models: Path) -> None:
         assert "nowhere" in str(repo.infer("nowhere", X).error)
 
 
+UNLOADS = """
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        pb_utils.unload_model("double")
+        answer = pb_utils.InferenceRequest(
+            model_name="double", requested_output_names=["Y"], inputs=requests[0].inputs()
+        ).exec()
+        return [pb_utils.InferenceResponse([], answer.error())]
+"""
+
+
+def test_what_was_unloaded_stays_so(repo: RepositoryUnderTest) -> None:
+    repo.infer("double", X)
+    repo.unload("double")
+    assert "is not ready" in str(repo.infer("front", X).error)
+    assert "'double'" in str(repo.infer("double", X).error)
+    repo.load("double")
+    repo.assert_answer(repo.infer("front", X), {"Y": [0, 2, 4]})
+    repo.define("unloads", UNLOADS, CONFIG)
+    assert "is not ready" in str(repo.infer("unloads", X).error)
+    with repo.stub("double", {"Y": [1]}):
+        repo.assert_answer(repo.infer("front", X), {"Y": [1]})
+        assert "is not ready" in str(repo.infer("unloads", X).error)
+    repo.reset()
+    repo.forget()
+    repo.assert_answer(repo.infer("front", X), {"Y": [0, 2, 4]})
+
+
 def test_files_by_their_paths(tmp_path: Path) -> None:
     folder = tmp_path / "lonely"
     folder.mkdir()
