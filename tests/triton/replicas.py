@@ -30,9 +30,8 @@ class Topology:
 
 
 @contextlib.contextmanager
-def topology(export: Path, replicas: int, environment: ServerEnvironment) -> Iterator[Topology]:
-    """Run what was exported to a folder with so many replicas; ready when it is given."""
-    assert HAPROXY is not None
+def serving(export: Path, replicas: int, environment: ServerEnvironment) -> Iterator[list[TritonServer]]:
+    """Run so many servers on what was exported to a folder."""
     models = [path.parent.name for path in export.glob("*/config.pbtxt")]
     servers = [TritonServer(export, environment=environment, load=models) for _ in range(replicas)]
     with contextlib.ExitStack() as ends:
@@ -40,20 +39,29 @@ def topology(export: Path, replicas: int, environment: ServerEnvironment) -> Ite
             ends.callback(server.stop, graceful=False)
         with ThreadPoolExecutor(replicas) as pool:
             list(pool.map(TritonServer.start, servers))
-        http, grpc = (f"{HOST}:{port}" for port in free_ports(2))
-        places = {"HTTP": http, "GRPC": grpc}
-        for number, server in enumerate(servers, 1):
-            places[f"TRITON_{number}_HTTP"] = f"{HOST}:{server.http_port}"
-            places[f"TRITON_{number}_GRPC"] = f"{HOST}:{server.grpc_port}"
-        haproxy = subprocess.Popen(
-            [HAPROXY, "-db", "-f", "haproxy.cfg"], cwd=export, env={**os.environ, **places},
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        ends.callback(haproxy.wait)
-        ends.callback(haproxy.kill)
+        yield servers
+
+
+@contextlib.contextmanager
+def shared_out(export: Path, servers: list[TritonServer]) -> Iterator[Topology]:
+    """Run HAProxy before servers, with the file of an export for as many replicas."""
+    assert HAPROXY is not None
+    http, grpc = (f"{HOST}:{port}" for port in free_ports(2))
+    places = {"HTTP": http, "GRPC": grpc}
+    for number, server in enumerate(servers, 1):
+        places[f"TRITON_{number}_HTTP"] = f"{HOST}:{server.http_port}"
+        places[f"TRITON_{number}_GRPC"] = f"{HOST}:{server.grpc_port}"
+    haproxy = subprocess.Popen(
+        [HAPROXY, "-db", "-f", "haproxy.cfg"], cwd=export, env={**os.environ, **places},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
         for place in (http, grpc):
             until(lambda place=place: listens(place))
         yield Topology(servers, http, grpc)
+    finally:
+        haproxy.kill()
+        haproxy.wait()
 
 
 def listens(place: str) -> bool:

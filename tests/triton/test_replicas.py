@@ -27,7 +27,7 @@ from geventhttpclient.response import HTTPConnectionClosed
 from tritonclient.utils import InferenceServerException
 
 from tests.engine.harness import until
-from tests.triton.replicas import HAPROXY, Topology, topology
+from tests.triton.replicas import HAPROXY, Topology, serving, shared_out
 
 pytestmark = [
     pytest.mark.triton,
@@ -109,7 +109,8 @@ def running(
     with bls.ModelRepository() as repo:
         repo.define("twice", TWICE, config)
         repo.export(folder / "ship", target="compose", replicas=3, requests={"twice": [{"X": X}, {"X": [0]}]})
-    with topology(folder / "ship", 3, real_environment) as found:
+    ship = folder / "ship"
+    with serving(ship, 3, real_environment) as servers, shared_out(ship, servers) as found:
         yield Running(found, folder / "ship", book)
 
 
