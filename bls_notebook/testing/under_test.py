@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import weakref
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -10,12 +11,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.profile import Profile
 from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.records.repository import ModelRecord
-from bls_notebook.repository.callers import called_models
+from bls_notebook.pb_utils import Tensor
 from bls_notebook.repository.config import parse_config, to_pbtxt
 from bls_notebook.repository.loading.ensembles import members_of_source
 from bls_notebook.repository.repository import ModelRepository
@@ -142,11 +145,17 @@ class RepositoryUnderTest(Assertions, ModelRepository):
             return  # the request says what is to be done
         source = self._catalog._source(name, None)
         called = set(members_of_source(source))
-        for file in sorted(source.folder.rglob("*.py")):
-            called |= called_models(file.read_text(encoding="utf-8", errors="replace"))
+        if self._servers is not None:  # a server is given all; here they are loaded when they are asked for
+            files = [*source.folder.rglob("*.py"), *source.folder.glob("config.pbtxt")]
+            called |= self._named("".join(f.read_text(encoding="utf-8", errors="replace") for f in files))
         for each in sorted(called):
             self._need(each, needed | {name})
         self.load(name)
+
+    def _named(self, text: str) -> set[str]:
+        """Return the models of the folders whose names stand in a text, in quotes."""
+        folders = {folder.name for path in self.paths for folder in path.iterdir() if folder.is_dir()}
+        return folders.intersection(re.findall(r"""["']([^"'\n]+)["']""", text))
 
     # -- requests ------------------------------------------------------------------------------------
 
@@ -185,6 +194,11 @@ class RepositoryUnderTest(Assertions, ModelRepository):
         """Have the model there; return where to send its request, None for here."""
         name = arguments[0] if arguments else options.get("name")
         self._need(name)
+        if self._servers is not None:  # an input may say which model to call
+            inputs = arguments[1] if len(arguments) > 1 else options.get("inputs") or {}
+            texts = [np.asarray(value) for value in inputs.values() if not isinstance(value, Tensor)]
+            for each in self._named(" ".join(repr(a.tolist()) for a in texts if a.dtype.kind in "OSU")):
+                self._need(each)
         return self._servers if isinstance(name, str) and self.ready(name) else None
 
     def _noted(self, response: Response) -> Response:
