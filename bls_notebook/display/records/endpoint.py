@@ -57,7 +57,7 @@ def _blocks(record: EndpointRecord) -> Iterator[doc.Block]:
         yield doc.Table("Models and what clients asked", _COLUMNS, list(map(_row, shown)))
     if rest and up:
         yield doc.Words(parts.quiet(f"{count(rest, 'other')} not loaded, which clients may load"))
-    if record.error is not None:
+    if record.error is not None and up:
         yield doc.Words("what was answered last to a request that failed:")
         yield error_box(record.error)
     notes = [_OPEN] if up and not record.token else []

@@ -7,7 +7,7 @@ the order in which they came; a client that goes away takes its requests with it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -184,28 +184,42 @@ def _no_repository(request: Any) -> None:
         refuse("'repository_name' specification is not supported", UNSUPPORTED)
 
 
-class _Door(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Asks each call for the token, and turns what is refused into a status."""
+class _Door(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """The calls there are; each is asked for the token, and what is refused becomes a status.
+
+    It is where the generated code registers its handlers, as it would with a server.
+    """
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
+        self._open: dict[str, Any] = {}  # by the path of a call
+        self._closed: dict[str, Any] = {}  # for those without the token
 
-    async def intercept_service(self, continuation: Callable[..., Awaitable[Any]], details: Any) -> Any:
-        """Return the handler of a call."""
-        handler = await continuation(details)
-        if handler is None:
-            return None
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        """The same handlers again, in a form without names."""
+
+    def add_registered_method_handlers(self, service: str, handlers: Mapping[str, Any]) -> None:
+        """Take the handlers of a service, by the names of its calls."""
+        for name, handler in handlers.items():
+            parse = handler.request_deserializer or bytes
+            if handler.request_streaming:
+                answer = _told(handler.stream_stream, partial(_every, parse))
+                made = grpc.stream_stream_rpc_method_handler
+            else:
+                answer = _told(handler.unary_unary, partial(_message, parse))
+                made = grpc.unary_unary_rpc_method_handler
+            self._open[f"/{service}/{name}"] = made(answer, None, handler.response_serializer)
+            self._closed[f"/{service}/{name}"] = made(_unauthorized)
+
+    def service(self, details: Any) -> Any:
+        """Return the handler of a call, None where there is no such call."""
         given = next((value for key, value in details.invocation_metadata if key == "authorization"), None)
-        if not self._admission.authorized(given):
-            return _refusing(handler)
-        parse = handler.request_deserializer or bytes
-        if handler.request_streaming:
-            return grpc.stream_stream_rpc_method_handler(
-                _told(handler.stream_stream, partial(_every, parse)), None, handler.response_serializer
-            )
-        return grpc.unary_unary_rpc_method_handler(
-            _told(handler.unary_unary, partial(_message, parse)), None, handler.response_serializer
-        )
+        known = self._open if self._admission.authorized(given) else self._closed
+        return known.get(details.method)
+
+
+async def _unauthorized(request: Any, context: Any) -> None:
+    await context.abort(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORIZED)
 
 
 def _message(parse: Callable[[bytes], Any], data: bytes) -> Any:
@@ -239,15 +253,6 @@ def _told(
     return answer
 
 
-def _refusing(handler: Any) -> Any:
-    async def answer(request: Any, context: Any) -> None:
-        await context.abort(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORIZED)
-
-    if handler.request_streaming:
-        return grpc.stream_stream_rpc_method_handler(answer)
-    return grpc.unary_unary_rpc_method_handler(answer)
-
-
 async def _healthy(request: bytes, context: Any) -> bytes:
     return b"\x08\x01"  # HealthCheckResponse: SERVING
 
@@ -256,7 +261,6 @@ def grpc_server(service: Service, admission: Admission) -> Any:
     """Return a server of a running event loop, which listens nowhere yet."""
     limits = admission.limits
     server = grpc.aio.server(
-        interceptors=[_Door(admission)],
         options=[
             ("grpc.so_reuseport", 0),  # a port that is taken is an error
             ("grpc.max_receive_message_length", min(limits.body, (1 << 31) - 1)),
@@ -266,9 +270,9 @@ def grpc_server(service: Service, admission: Admission) -> Any:
         ],
         maximum_concurrent_rpcs=limits.requests,
     )
-    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
+    door = _Door(admission)
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, door)
     health = grpc.unary_unary_rpc_method_handler(_healthy)
-    server.add_generic_rpc_handlers(
-        (grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": health}),)
-    )
+    door.add_registered_method_handlers("grpc.health.v1.Health", {"Check": health})
+    server.add_generic_rpc_handlers((door,))
     return cast(Any, server)
