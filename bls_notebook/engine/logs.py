@@ -9,7 +9,8 @@ requests have been answered: nobody can be told but by the log.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 
 from bls_notebook.observe.records.seen import LogLine
@@ -26,6 +27,7 @@ _LEVELS = {
     "error": logging.ERROR,
 }
 _displays: list[Callable[[LogLine], None]] = []
+_silences: list[None] = []
 
 
 def add_display(show: Callable[[LogLine], None]) -> None:
@@ -40,8 +42,20 @@ def remove_display(show: Callable[[LogLine], None]) -> None:
         _displays.remove(show)
 
 
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Have messages go nowhere: models fail on purpose, time and again."""
+    _silences.append(None)
+    try:
+        yield
+    finally:
+        _silences.pop()
+
+
 def write(line: LogLine) -> None:
     """Log a message with the logger of its model, and have it shown."""
+    if _silences:
+        return
     logger = logging.getLogger(f"{LOGGER}.{line.model}")
     number = _LEVELS[line.level]
     if logger.isEnabledFor(number):

@@ -15,7 +15,8 @@ from .faults import Fault
 from .holding import Hold
 from .spoiling import spoilt
 
-LATE = 0.02  # seconds
+_LATE = 0.02  # seconds that an answer is late, or
+_LATE_IN_ALL = 0.2  # so many for all the answers to one request
 _PATIENCE = 0.25  # seconds that the first of two requests waits for the second
 
 
@@ -42,6 +43,8 @@ class Actor:
         Of the model.
     on_gpu : mapping of str to int
         The GPUs of its outputs, those that are on one.
+    responses : int
+        How many answers it gives to the requests of a drill.
     hold : Hold
         Keeps what is not to be answered.
     unload : callable
@@ -56,12 +59,14 @@ class Actor:
         decoupled: bool,
         batching: bool,
         on_gpu: Mapping[str, int],
+        responses: int,
         hold: Hold,
         unload: Callable[[], object],
     ) -> None:
         self.fault, self.model = fault, model
         self._answers, self._hold, self._unload = answers, hold, unload
         self._decoupled, self._batching, self._on_gpu = decoupled, batching, on_gpu
+        self._late = min(_LATE, _LATE_IN_ALL / max(1, responses))
         self._numbers = itertools.count(1)
         self._second = threading.Event()
         self.words = f"drill: '{model}' fails on purpose"
@@ -94,7 +99,7 @@ class Actor:
             self._hold.wait()
         elif name == "slow":
             for response in healthy(request):
-                threading.Event().wait(LATE)
+                threading.Event().wait(self._late)
                 yield self._placed(response)
         elif name == "other-order":
             if number == 1:

@@ -26,6 +26,7 @@ from .outcomes import Outcome, facts_of
 
 _SLICE = 0.005
 _STOPPING = 2.0  # seconds
+_FIRST = 60.0  # seconds: models import what they need with their first request
 _START, _END = 1, 2  # of a sequence
 _correlations = itertools.count(1_000_000)
 
@@ -63,7 +64,7 @@ class Asker:
         self.repository, self.model = repository, model
         self.decoupled, self.spec = found.decoupled, found.spec
         self.timeout = timeout
-        self.usual = 0.0  # seconds that an answer takes when all is well
+        self.usual = _FIRST  # seconds that an answer takes when all is well
         self.inputs, self.options = inputs, options
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine.core.model import LoadedModel
@@ -11,6 +12,7 @@ from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.description import label_of
 from bls_notebook.observe.records.lifetimes import Lifetimes
 from bls_notebook.observe.records.profiles.session import Session
+from bls_notebook.observe.records.profiles.spans import Span
 from bls_notebook.observe.records.testing.drilled import CodePlace
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError
 from bls_notebook.repository.callers import called_models
@@ -27,14 +29,16 @@ from .spoiling import spoilt
 class Callee:
     """A model that a request reached.
 
-    ``asked`` is how often; ``overlapped`` whether two of its requests were in flight together, on two
-    instances; ``step`` whether only ensembles asked it. ``on_gpu`` has the GPUs of its outputs.
+    ``asked`` is how often, ``responses`` how many answers it gave; ``overlapped`` whether two of its requests
+    were in flight together, on two instances; ``step`` whether only ensembles asked it; ``on_gpu`` the GPUs
+    of its outputs.
     """
 
     name: str
     model: LoadedModel
     answers: KnownAnswers
     asked: int
+    responses: int
     overlapped: bool
     step: bool
     sent: CodePlace | None
@@ -141,23 +145,26 @@ def callees_of(model: str, recording: Recording, server: Server, lives: Lifetime
         steps = [m for m in map(server.find, called_by) if m is not None and m.spec.scheduler == "ensemble"]
         out.append(
             Callee(
-                name, found, KnownAnswers(recording, name), len(own), bool(both),
-                len(steps) == len(called_by), _sent(session, own[0].source, own[0].line), _gpus(lives, name),
+                name, found, KnownAnswers(recording, name), len(own), sum(span.responses for span in own),
+                bool(both),
+                len(steps) == len(called_by), _sent(server, session, own[0]), _gpus(lives, name),
             )
         )  # fmt: skip
     return out
 
 
-def _sent(session: Session, source: int, line: int) -> CodePlace | None:
-    if not source:
+def _sent(server: Server, session: Session, span: Span) -> CodePlace | None:
+    """The line that sent a request."""
+    if not span.source:
         return None
-    found = session.sources[source - 1]
+    found = session.sources[span.source - 1]
     lines = found.text.splitlines()
-    code = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    file = (
-        f"{found.model}/{found.version}/{found.name}" if found.name.endswith(".py") else label_of(found.name)
-    )
-    return CodePlace(found.model, file, line, code)
+    code = lines[span.line - 1].strip() if 0 < span.line <= len(lines) else ""
+    model = server.find(found.model)
+    files = [] if model is None else [file for file in _files(model) if Path(file).name == found.name]
+    label = label_of(files[0]) if files else found.name  # of a cell it is the cell's
+    file = f"{found.model}/{found.version}/{found.name}" if label in (*files, found.name) else label
+    return CodePlace(found.model, file, span.line, code)
 
 
 def _gpus(lives: Lifetimes, name: str) -> dict[str, int]:
@@ -198,9 +205,9 @@ def load_with_callees(repository: ModelRepository, model: str) -> None:
 
 def sources_of(model: LoadedModel) -> list[list[str]]:
     """Return the files of a model's code, each as its lines."""
+    return [[line.rstrip("\n") for line in lines] for lines in _files(model).values()]
+
+
+def _files(model: LoadedModel) -> dict[str, list[str]]:
     modules = next((i.modules for i in model.instances if i.modules is not None), None)
-    return (
-        []
-        if modules is None
-        else [[line.rstrip("\n") for line in lines] for lines in modules.sources.values()]
-    )
+    return {} if modules is None else dict(modules.sources)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, product
@@ -14,6 +15,7 @@ from typing import Any
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.engine.logs import silenced
 from bls_notebook.observe.progress import progress
 from bls_notebook.observe.records.errors import FrameRecord
 from bls_notebook.observe.records.testing.drilled import Drilled, DrilledCase, Planted
@@ -122,9 +124,11 @@ class Driller:
         """Try the faults of every model that the request reaches."""
         began = perf_counter()
         before = self.server.last_failure
-        collecting = ExitStack()
+        quiet = ExitStack()
         try:
-            collecting.enter_context(quick_collections())
+            quiet.enter_context(quick_collections())
+            quiet.enter_context(silenced())
+            quiet.enter_context(redirect_stdout(io.StringIO()))  # what models print, time and again
             found = self.look()
             single = [((each, fault),) for each in found.callees for fault in wanted if each.can(fault)]
             double = list(_pairs(found.callees, wanted)) if pairs else []
@@ -137,7 +141,7 @@ class Driller:
                     told.step()
         finally:
             self.server.last_failure = before  # whatever failed here was meant to
-            collecting.close()
+            quiet.close()
         callees = [each.name for each in found.callees]
         drilled = Drilled(
             self.model, self._version(), tuple(callees), tuple(sorted(found.named)),
@@ -209,7 +213,7 @@ class Driller:
                 gone = stack.enter_context(ExitStack())
                 actor = Actor(
                     fault, callee.name, callee.answers, callee.model.decoupled, callee.batching,
-                    callee.on_gpu, hold or Hold(),
+                    callee.on_gpu, callee.responses, hold or Hold(),
                     partial(gone.enter_context, self._absent(callee.name)),
                 )  # fmt: skip
                 words += [actor.words, "Out of memory allocating"]

@@ -8,6 +8,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook.observe.records.testing.drilled import VERDICTS, Drilled
+from bls_notebook.testing.drills.asserting import assert_survives
 from bls_notebook.testing.drills.faults import FAULTS
 from tests.testing.drills.models import CALLEES, CALLERS, REQUEST, define
 
@@ -136,3 +137,15 @@ def test_what_makes_no_sense_is_one_line(
     with pytest.raises(bls.BLSError, match=words.replace("(", r"\(")) as raised:
         bls.drill(**arguments)  # type: ignore[arg-type]
     assert "\n" not in str(raised.value)
+
+
+def test_a_drill_as_a_test(repo: bls.ModelRepository) -> None:
+    good = assert_survives("tells", REQUEST, repo=repo, faults=["error", "nan", "stall"])
+    assert [case.verdict for case in good.cases] == ["clear", "clear", "waits"]
+    with pytest.raises(AssertionError, match="crashes does not survive 1 of 2 faults") as raised:
+        assert_survives("crashes", REQUEST, repo=repo, faults=["error", "slow"])
+    assert "twice: error: crash: the error of 'twice' is lost" in str(raised.value)
+    assert "crashes/1/model.py:28: raise RuntimeError(response.error().text)" in str(raised.value)
+    assert_survives("crashes", REQUEST, repo=repo, faults=["error"], refuse=["hang"])
+    with pytest.raises(ValueError, match="got 'crush', expected verdicts: clear"):
+        assert_survives("tells", REQUEST, repo=repo, refuse=["crush"])
