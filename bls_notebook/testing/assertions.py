@@ -24,6 +24,8 @@ from .telling import calls_text, differences_text, error_text, input_text
 from .tensors import unlike
 
 if TYPE_CHECKING:
+    from bls_notebook.observe.records.testing.drilled import Drilled
+
     from .calls import Calls
 
 
@@ -42,6 +44,11 @@ class Assertions:
         @property
         def session(self) -> Session:
             """What happened, as a profile has it."""
+
+        def forget(self) -> None:
+            """Begin anew."""
+
+        def _need(self, name: object) -> None: ...
 
     # -- calls ---------------------------------------------------------------------------------------
 
@@ -191,6 +198,23 @@ class Assertions:
         if limit is None or limit[1] not in ("bytes", ""):
             raise BLSError(f"assert_peak: got {most!r}, expected bytes, or a size such as '2 MB'")
         return _Tracked(lambda lifetimes: self._judge(judging.peak(lifetimes, "<=", limit[0], device)))
+
+    # -- failures ------------------------------------------------------------------------------------
+
+    def assert_survives(self, model: str, inputs: Mapping[str, Any], **options: Any) -> Drilled:
+        """Assert that a model does nothing bad while what it calls misbehaves; as `drills.asserting` has it.
+
+        What happened in the test before, and in the drill, is forgotten then: see `forget`.
+        """
+        __tracebackhide__ = True
+        from .drills.asserting import assert_survives  # first needed here
+
+        self._here_alone("what a model does while others misbehave")
+        self._need(model)
+        try:
+            return assert_survives(model, inputs, repo=self, **options)
+        finally:
+            self.forget()
 
     # -- answers -------------------------------------------------------------------------------------
 
