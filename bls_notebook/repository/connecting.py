@@ -289,21 +289,16 @@ def _put_in_service(connection: Connection, repository: ModelRepository) -> None
 
 
 def _refuse_taken(connection: Connection, repository: ModelRepository) -> None:
-    """Refuse names that models of this repository have, those of the same server apart."""
-    sources = repository._catalog.service.sources
+    """Refuse names of models that serve here, those of the same server apart."""
     taken = []
-    for record in repository.index():
-        if record.name not in connection.models:
-            continue
-        source = sources.get(record.name)
-        ours = source is not None and source.remote is not None
-        gone = record.source == "cell" and record.state == "UNAVAILABLE"
-        if not (ours and source is not None and source.origin == str(connection.address)) and not gone:
-            taken.append(record.name)
+    for name in connection.models:
+        serving = repository._server.find(name)
+        if serving is not None and serving.seen.remote != str(connection.address):
+            taken.append(name)
     if taken:
         first, address = taken[0], connection.address
         raise ModelLoadError(
-            f"connect: {', '.join(dict.fromkeys(taken))}: a model here has this name already; take another "
+            f"connect: {', '.join(taken)}: a model that serves here has this name; take another "
             f"name here: bls.connect({str(address)!r}, names={{{first!r}: 'there_{first}'}}) or "
             f"prefix='there_' (%tritonrepo connect {address} --prefix there_)",
             first,

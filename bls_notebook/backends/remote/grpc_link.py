@@ -1,13 +1,14 @@
 """gRPC: a `Link` by grpcio and tritonclient's messages.
 
-A request that is waited for runs on its caller's own thread: it is sent as a stream of one answer, which
-grpcio lets another thread cancel. The others are futures, and streams have a worker thread each while they
-last.
+A request that is waited for runs on its caller's own thread. The main thread's is a plain call, which Ctrl-C
+gets through to; that of another thread is sent as a stream of one answer, which grpcio lets any thread cancel.
+The others are futures, and streams have a worker thread each while they last.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -26,6 +27,7 @@ from .link import ASK_SECONDS, RETRIES, Deliver, InThread, Link, RemoteError
 from .messages import read_response, read_streamed, request_bytes
 from .tensors import AnswerError
 
+_main, get_ident = threading.main_thread().ident, threading.get_ident
 _MOST = (1 << 31) - 1
 _SERVICE = "/inference.GRPCInferenceService/"
 _OPTIONS = (
@@ -64,22 +66,34 @@ class GrpcLink(Link):
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
-        options = list(_OPTIONS)
-        if address.host in ("127.0.0.1", "localhost", "::1"):
-            options.append(("grpc.enable_http_proxy", 0))
+        self._credentials: Any = None
         if address.encrypted:
             tls = address.tls
             files = (tls.root_certificates, tls.private_key, tls.certificate_chain)
-            credentials = grpc.ssl_channel_credentials(*(f and f.read_bytes() for f in files))
-            self._channel = grpc.secure_channel(address.target, credentials, options)
+            self._credentials = grpc.ssl_channel_credentials(*(f and f.read_bytes() for f in files))
+        self.metadata_of_all = tuple((name.lower(), value) for name, value in address.headers.items())
+        self._open()
+
+    def _open(self) -> None:
+        where, options = self.address, list(_OPTIONS)
+        if where.host in ("127.0.0.1", "localhost", "::1"):
+            options.append(("grpc.enable_http_proxy", 0))
+        if self._credentials is not None:
+            self._channel = grpc.secure_channel(where.target, self._credentials, options)
         else:
-            self._channel = grpc.insecure_channel(address.target, options)
+            self._channel = grpc.insecure_channel(where.target, options)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         # Without serializers: bytes go through as they are.
+        self.infer_plainly = self._channel.unary_unary(_SERVICE + "ModelInfer")
         self.infer = self._channel.unary_stream(_SERVICE + "ModelInfer")
-        self.infer_later = self._channel.unary_unary(_SERVICE + "ModelInfer")
         self.stream = self._channel.unary_stream(_SERVICE + "ModelStreamInfer")
-        self.metadata_of_all = tuple((name.lower(), value) for name, value in address.headers.items())
+
+    def _begin_anew(self) -> None:
+        before = self._channel
+        self._open()
+        before.close()
+        if self.closed:  # meanwhile
+            self._channel.close()
 
     def exchange(self, name: str, version: str, request: InferenceRequest, all_outputs: bool) -> GrpcExchange:
         """Return a request to a model, ready to be sent."""
@@ -234,6 +248,8 @@ class GrpcExchange:
             link.over(self)
 
     def _sent_and_read(self) -> InferenceResponse:
+        if get_ident() == _main:
+            return read_response(self._send(self._link.infer_plainly))[0]
         self._call = call = self._send(self._link.infer)
         if self._cancelled:
             call.cancel()
@@ -279,7 +295,7 @@ class GrpcExchange:
 
         def send() -> None:
             try:
-                self._call = call = self._send(link.infer_later.future)
+                self._call = call = self._send(link.infer_plainly.future)
             except ValueError as error:
                 link.over(self)
                 deliver(link.failed(_refused(link, error)), True)

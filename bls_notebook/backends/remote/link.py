@@ -85,6 +85,7 @@ class Link:
         self._lock = threading.Lock()
         self._news = threading.Event()  # wakes the watcher
         self._suspect = False  # an error may mean that it is lost
+        self._woken = False
         self._idle = True  # the watcher has nothing to watch, or there is none yet
         self._watcher: threading.Thread | None = None
         weakref.finalize(self, self._news.set)
@@ -122,6 +123,9 @@ class Link:
     def statistics(self, name: str, version: str, seconds: float) -> dict[str, Any]:
         """Return a model's statistics, as Triton's JSON has them."""
         raise NotImplementedError
+
+    def _begin_anew(self) -> None:
+        """Let go of a connection that nothing comes over, with what is still waited for there."""
 
     def _hang_up(self) -> None:
         """Close what is open."""
@@ -222,7 +226,7 @@ class Link:
         with self._lock:
             if self.closed:
                 return
-            self._idle = False
+            self._woken, self._idle = self._idle, False
             self._news.set()
             if self._watcher is None:
                 self._watcher = threading.Thread(
@@ -231,8 +235,7 @@ class Link:
                 self._watcher.start()
 
     def _look(self, silent: list[float]) -> float | None:
-        """Look whether the server answers; how long to wait until the next look, None for until there is
-        news.
+        """Look whether the server answers; how long to wait until the next look, None for until news.
 
         `silent` has the moments of the looks in a row that had no answer.
         """
@@ -245,6 +248,9 @@ class Link:
             self._note("")
             return PROBE_SECONDS
         suspect, self._suspect = self._suspect, False
+        if self._woken and not suspect:  # by a request: one a while, not one each
+            self._woken = False
+            return PROBE_SECONDS
         with self._lock:
             oldest = min(self._under_way.copy().values(), default=None)
             if oldest is None and not suspect:
@@ -265,6 +271,7 @@ class Link:
                 self._note(why)
                 for exchange in self._under_way.copy():
                     exchange.cancel(why)
+                self._begin_anew()
                 return SEEK_SECONDS
         return PROBE_SECONDS
 

@@ -5,7 +5,7 @@ A message is written and read without the copies of large fields that protobuf m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tritonclient.grpc import service_pb2
@@ -20,6 +20,7 @@ from .tensors import AnswerError, raw_of, tensor_of, tensor_of_list
 _RAW_INPUT = b"\x3a"  # field 7 of ModelInferRequest, with its length
 _RAW_OUTPUT = 6  # of ModelInferResponse
 _ERROR, _RESPONSE = 1, 2  # of ModelStreamInferResponse
+_SMALL = 1 << 15  # bytes of a message up to which protobuf's copies cost less than doing without
 _LENGTHS = {0: None, 1: 8, 5: 4}  # of a field's value, by wire type; 2 says its length itself
 _SEVEN, _MORE = 0x7F, 0x80
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -70,7 +71,7 @@ def read_response(data: bytes) -> tuple[InferenceResponse, bool, str]:
     AnswerError
         It is not what the protocol says.
     """
-    return _response(memoryview(data))
+    return _response(data if len(data) < _SMALL else memoryview(data))
 
 
 def read_streamed(data: bytes) -> tuple[InferenceResponse, bool, str, str]:
@@ -81,19 +82,22 @@ def read_streamed(data: bytes) -> tuple[InferenceResponse, bool, str, str]:
             error = bytes(value).decode("utf-8", "replace")
         elif number == _RESPONSE:
             found = value
-    return (*_response(found), error)
+    return (*_response(bytes(found) if len(found) < _SMALL else found), error)
 
 
-def _response(data: memoryview) -> tuple[InferenceResponse, bool, str]:
-    raws: list[memoryview] = []
-    small: list[memoryview] = []
-    for number, whole, value in _fields(data):
-        if number == _RAW_OUTPUT:
-            raws.append(value)
-        else:
-            small.append(whole)
+def _response(data: bytes | memoryview) -> tuple[InferenceResponse, bool, str]:
+    raws: Sequence[bytes | memoryview] = []
     try:
-        message = service_pb2.ModelInferResponse.FromString(b"".join(small))
+        if len(data) < _SMALL:
+            message = service_pb2.ModelInferResponse.FromString(data)
+            raws = message.raw_output_contents
+        else:
+            fields = list(_fields(memoryview(data)))
+            raws = [value for number, _, value in fields if number == _RAW_OUTPUT]
+            rest = b"".join(whole for number, whole, _ in fields if number != _RAW_OUTPUT)
+            message = service_pb2.ModelInferResponse.FromString(rest)
+    except AnswerError:
+        raise
     except Exception as error:  # protobuf's own differs by implementation
         raise AnswerError(f"the answer is no ModelInferResponse: {error}") from error
     outputs = message.outputs

@@ -52,10 +52,8 @@ def tensor_of(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -> Te
             f"output '{name}': {len(raw)} bytes, expected {prod(sizes) * dtype.itemsize} for "
             f"{datatype}{sizes}"
         )
-    array = np.empty(sizes, dtype)
-    if array.size:
-        array.reshape(-1).view(np.uint8)[:] = np.frombuffer(raw, np.uint8)
-    return Tensor._of(name, array, datatype)
+    array = np.frombuffer(raw, dtype).copy() if len(raw) else np.empty(0, dtype)
+    return Tensor._of(name, array if array.shape == (*sizes,) else array.reshape(sizes), datatype)
 
 
 def listed(tensor: Tensor) -> list[Any]:

@@ -222,7 +222,7 @@ def test_a_name_that_a_model_here_has(service: Service, repo: bls.ModelRepositor
     repo.define("echo", CALLER)
     with serving(service) as port:
         url = f"grpc://127.0.0.1:{port}"
-        with pytest.raises(bls.BLSError, match="echo: a model here has this name already"):
+        with pytest.raises(bls.BLSError, match="echo: a model that serves here has this name"):
             bls.connect(url, "other", "echo", repo=repo)
         assert [row.name for row in repo.index()] == ["echo"]
         with bls.connect(url, "echo", "other", repo=repo, names={"echo": "far"}, prefix="x_") as connection:
