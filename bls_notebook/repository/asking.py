@@ -48,7 +48,8 @@ class Asking:
         """Return what a model has done, by version, in the shape of Triton's statistics.
 
         Times (``ns``) are in nanoseconds. Of an ensemble, ``compute_infer`` is the time of its steps, added
-        up. Where none of this name serves, it is a ModelNotFoundError.
+        up. Of a remote model they are its server's, of all who ask it. Where none of this name serves, it is
+        a ModelNotFoundError.
         """
         self._catalog.ready_model(name)
         return {"model_stats": [statistics_of(model) for model in self._versions(name)]}

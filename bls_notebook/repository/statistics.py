@@ -32,7 +32,15 @@ _DURATIONS = (
 
 
 def statistics_of(model: LoadedModel) -> dict[str, Any]:
-    """Return the statistics of a version in Triton's shape."""
+    """Return the statistics of a version in Triton's shape.
+
+    Of a remote model they are its server's, of all who ask it; where that gives none, what was counted here.
+    """
+    if model.seen.remote:
+        backend: Any = model.instances[0].backend
+        for row in backend.statistics():
+            if str(row.get("version")) == str(model.version):
+                return {**row, "name": model.name}
     return {"name": model.name, "version": str(model.version), **model.statistics.as_dict()}
 
 

@@ -45,6 +45,20 @@ def test_every_kind_of_request(far: Sides) -> None:
     assert not wrong
 
 
+def test_a_profile_tells_the_server_from_the_network(far: Sides) -> None:
+    inputs = {"INPUT0": np.ones(4, np.float32), "INPUT1": np.ones(4, np.float32)}
+    count = far.here.statistics("add_sub")["model_stats"][0]["inference_stats"]["success"]["count"]
+    with bls.profile() as session:
+        for _ in range(3):
+            far.here.infer("add_sub", inputs)
+    spans = session.record.spans
+    assert all(0 < span.device_ns <= span.inferred - span.started for span in spans)
+    assert "network and protocol (means, by the server's statistics)" in session.record.notes[0]
+    stats = far.here.statistics("add_sub")["model_stats"][0]
+    assert stats["inference_stats"]["success"]["count"] == count + 3
+    assert far.here.statistics_records("add_sub")[0].success.count == count + 3
+
+
 @pytest.mark.parametrize("values", [[], [1.0, -2.5, float("inf"), -0.0]])
 def test_bfloat16(far: Sides, values: list[float]) -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes")

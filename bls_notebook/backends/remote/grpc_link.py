@@ -1,8 +1,8 @@
 """gRPC: a `Link` by grpcio and tritonclient's messages.
 
 A request that is waited for runs on its caller's own thread. The main thread's is a plain call, which Ctrl-C
-gets through to; that of another thread is sent as a stream of one answer, which grpcio lets any thread cancel.
-The others are futures, and streams have a worker thread each while they last.
+gets through to; that of another thread is sent as a stream of one answer, which grpcio lets any thread
+cancel. The others are futures, and streams have a worker thread each while they last.
 """
 
 from __future__ import annotations

@@ -125,7 +125,8 @@ class HttpLink(Link):
 
     def statistics(self, name: str, version: str, seconds: float) -> dict[str, Any]:
         """Return a model's statistics, as Triton's JSON has them."""
-        said: dict[str, Any] = self._ask("GET", f"{_model(name, version)}/stats", seconds=seconds)
+        path = _model(name, version) if name else "/v2/models"
+        said: dict[str, Any] = self._ask("GET", f"{path}/stats", seconds=seconds)
         return said
 
     def _ask(self, method: str, path: str, body: bytes = b"", seconds: float = ASK_SECONDS) -> Any:

@@ -71,9 +71,14 @@ class RemoteInstance:
             f"gRPC port: grpc://{host}:8001"
         )
 
-    def statistics(self, seconds: float) -> dict[str, Any]:
-        """Return the server's statistics of it; RemoteError where there are none."""
-        return self.link.statistics(self.name, self.version, seconds)
+    def statistics(self) -> list[dict[str, Any]]:
+        """Return the server's statistics of its versions; nothing where it gives none."""
+        if self.link.lost:
+            return []
+        try:
+            return list(self.link.statistics(self.name, self.version, READY_SECONDS).get("model_stats", ()))
+        except (RemoteError, AttributeError, TypeError):  # or what answers is no Triton
+            return []
 
     def execute(self, requests: list[InferenceRequest]) -> Any:
         """Never called: requests go through `send`."""

@@ -121,7 +121,7 @@ class Link:
         raise NotImplementedError
 
     def statistics(self, name: str, version: str, seconds: float) -> dict[str, Any]:
-        """Return a model's statistics, as Triton's JSON has them."""
+        """Return a model's statistics, as Triton's JSON has them; those of all models for no name."""
         raise NotImplementedError
 
     def _begin_anew(self) -> None:

@@ -31,8 +31,11 @@ def _blocks(record: Exported) -> Iterator[doc.Block]:
     facts = [f"requirements.txt: {', '.join(record.requirements)}"] if record.requirements else []
     facts += [f"at least {size(record.shm_bytes)} of /dev/shm on a server"] if record.shm_bytes else []
     yield doc.Words(parts.quiet(" · ".join([*facts, "README.md there: how to serve, test and measure it"])))
+    there = dict(record.elsewhere)
     absent = [
-        f"{model.name} calls {name}, which does not serve here and was left out"
+        f"{model.name} calls {name}, which is at {there[name]} and was left out: a server has to have both"
+        if name in there
+        else f"{model.name} calls {name}, which does not serve here and was left out"
         for model in record.models
         for name in model.absent
     ]

@@ -30,7 +30,8 @@ def call_graph_text(graph: CallGraph, *, width: int = 100) -> str:
                 split += [f"queued {ns(edge.queued)}"] if edge.queued else []
                 mark = "↻" if edge.cycle else "→"
                 callee = nodes.get(edge.callee)
-                named = f"{edge.callee} (a stub)" if callee is not None and callee.stub else edge.callee
+                mark_of = "" if callee is None else _mark(callee)
+                named = f"{edge.callee} ({mark_of})" if mark_of else edge.callee
                 rows.append([f"  {mark} {named}", _how(edge), ", ".join(split), _data(edge)])
     lines = text.table(rows, width=width, indent="", last="wrap", most=52)
     if any(e.cycle for e in graph.edges):
@@ -71,12 +72,16 @@ def call_graph_mermaid(graph: CallGraph) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _mark(node: Node) -> str:
+    return "a stub" if node.stub else "remote" if node.remote else ""
+
+
 def _facts(node: Node) -> list[str]:
     """What there is to say of a model, a line each."""
     calls = count(node.calls, "call")
     if 0 < node.executions < node.calls and not node.errors:
         calls += f" in {node.executions:,} executions"
-    out = ["a stub", calls] if node.stub else [calls]
+    out = [*filter(None, [_mark(node)]), calls]
     if node.executions:
         out.append(f"own {ns(node.self_time)}")
     if node.waiting:

@@ -173,13 +173,13 @@ def _cells(model: ModelStatistics, figures: SessionStatistics) -> list[str]:
 
 
 def _remarks(model: ModelStatistics) -> list[str]:
-    out = ["a stub"] if model.stub else []
+    out = ["a stub"] if model.stub else ["remote"] if model.remote else []
     if model.instances > 1:
         out.append(count(model.instances, "instance"))
     if 0 < model.executions < model.requests - model.cached - model.failed - model.cancelled:
         out.append(f"in {count(model.executions, 'batch').replace('batchs', 'batches')}")
     if model.device_ns >= 0:
-        out.append(f"{ns(model.device_ns)} on the GPU")
+        out.append(f"{ns(model.device_ns)} {'there' if model.remote else 'on the GPU'}")
     for number, noun in (
         (model.failed, "error"),
         (model.cancelled, "cancelled"),

@@ -28,7 +28,8 @@ class Lane:
 
     ``kind`` is notebook, instance, idle (all instances of a model that did nothing), refused (requests of a
     model that never ran) or gpu; ``name`` is the instance's, says which are idle, or is the device's;
-    ``rows`` and ``waits`` count its rows of blocks and of queued requests. A ``stub`` answers in its place.
+    ``rows`` and ``waits`` count its rows of blocks and of queued requests. A ``stub`` answers in its place,
+    or a ``remote`` server.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Lane:
     rows: int = 1
     waits: int = 0
     stub: bool = False
+    remote: bool = False
 
     @property
     def label(self) -> str:
@@ -49,7 +51,9 @@ class Lane:
         if self.kind == "notebook":
             return ""
         if self.kind != "instance":
-            return "device"
+            return "server's time" if "://" in self.name else "device"
+        if self.remote:
+            return "remote"
         return " ".join(filter(None, (_short(self.name, self.model), "stub" * self.stub)))
 
     @property
@@ -128,8 +132,18 @@ def lay_out(session: Session) -> Layout:
         if members:
             rows[which] = places.on_device(members)
     stubs = {(model.name, model.version) for model in session.models if model.stub}
+    remote = {(model.name, model.version) for model in session.models if model.remote}
     lanes = tuple(
-        Lane(kind, name, model, version, rows[i], waits[i], (model, version) in stubs)
+        Lane(
+            kind,
+            name,
+            model,
+            version,
+            rows[i],
+            waits[i],
+            (model, version) in stubs,
+            (model, version) in remote,
+        )
         for i, (kind, name, model, version) in enumerate(keys)
     )
     row, wait, first, part, parts = places.row, places.wait, places.first, places.part, places.parts

@@ -2,7 +2,8 @@
 
 Guarantees: profiles may nest and overlap, in any threads, and each has all that happened while it was on; a
 request that was under way before it is not in it, one that is under way at its end is, as open. Leaving the
-`with` waits for nothing. Ctrl-C at any byte code leaves none on that nobody can leave.
+`with` waits for nothing but, a second at most, what servers of remote models have counted. Ctrl-C at any byte
+code leaves none on that nobody can leave.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ from bls_notebook.engine.overlap.ahead import Ahead, running_ahead
 from bls_notebook.engine.waiting.ctrl_c import CtrlC, would_be_lost_in
 from bls_notebook.observe import recording
 from bls_notebook.observe.analysis.overlap import ghosts
+from bls_notebook.observe.analysis.server_times import with_server_times
 from bls_notebook.observe.freezing import session_of
 from bls_notebook.observe.records.profiles.session import Session, SessionAnalysis
+from bls_notebook.observe.records.statistics import StatisticsRecord
 
 from .batches import Counted, counted, unbatched
 from .gpu_time import device_timer
 from .kept import profiles
 from .lock_probe import LockProbe
 from .processor_time import Processors, cores
+from .server_counts import server_counts
 from .spans import record_begun
 
 DEFAULT_LIMIT = 100_000
@@ -84,6 +88,7 @@ class Profile(SessionAnalysis):
         self._sender = 0
         self._before: dict[LoadedModel, Counted] = {}
         self._unbatched: tuple[str, ...] = ()
+        self._servers: list[dict[tuple[str, int], StatisticsRecord]] = []  # counted when it began, and ended
         self._probe = LockProbe()
         self._processors: Processors | None = None
         self._used = self._waited = 0
@@ -105,6 +110,7 @@ class Profile(SessionAnalysis):
                 )
                 self._dropped = self._log.dropped
                 self._before = counted()
+                self._servers = [server_counts()]
                 if self._programs is not None:
                     models = [model for model in list(in_memory) if not model.decoupled]
                     self._watched.enter_context(running_ahead(models, self._programs))
@@ -132,6 +138,7 @@ class Profile(SessionAnalysis):
                 _record_running(log)
                 self._dropped = log.dropped - self._dropped
                 self._unbatched = unbatched(self._before)
+                self._servers.append(server_counts())
             finally:
                 self._before = {}
                 self._sentinel = None
@@ -173,6 +180,7 @@ class Profile(SessionAnalysis):
                 session = replace(session, ghosts=ghosts(session, {i: p for i, p in pairs if i in known}))
             session = replace(session, unbatched=self._unbatched if self._end else unbatched(self._before))
             if self._end:
+                session = with_server_times(session, *self._servers)
                 self._record, self._log = session, None
             return session
 

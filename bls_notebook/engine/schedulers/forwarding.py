@@ -116,6 +116,8 @@ class ForwardingScheduler(Lifecycle):
             problem = running(self._model.name, str(error))
             ticket.finish(error_response(problem, ErrorCode.UNSUPPORTED))
             return None
+        ticket.serving = self._model.instances[0].serving
+        ticket.serving.add(ticket)
         log = recording.active
         if log is not None and ticket.span:
             log.place(ticket.span, self._model.instances[0].place, sent.rows, sent.started)
@@ -193,6 +195,8 @@ class ForwardingScheduler(Lifecycle):
                 self._open.add(following)
             elif line is not None:
                 del self._sequences[sequence]
+        if ticket.serving is not None:
+            ticket.serving.discard(ticket)
         if self._watch:
             self._tell()
         return None if following is None else partial(self._start, following)

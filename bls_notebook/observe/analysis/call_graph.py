@@ -10,7 +10,7 @@ from typing import ClassVar
 from bls_notebook.observe.analysis.intervals import gaps, overlapping, total
 from bls_notebook.observe.analysis.span_tree import SpanTree, serving
 from bls_notebook.observe.records.plain import Record
-from bls_notebook.observe.records.profiles.spans import NOTEBOOK, SessionData, Span
+from bls_notebook.observe.records.profiles.spans import NOTEBOOK, ModelSeen, SessionData, Span
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -19,7 +19,7 @@ class Node(Record):
 
     Of its time in `execute`, ``self_time`` is its own work and ``waiting`` was spent while a callee was under
     way (an execution counts once, whatever its batch); ``queued`` is the time that requests to it waited. ns.
-    A ``stub`` answered in its place.
+    A ``stub`` answered in its place, or it is at a ``remote`` server.
     """
 
     FORMER_NAMES: ClassVar[Mapping[str, str]] = {"own": "self_time"}
@@ -34,6 +34,7 @@ class Node(Record):
     ensemble: bool = False
     cycle: bool = False
     stub: bool = False
+    remote: bool = False
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -101,13 +102,13 @@ def call_graph(session: SessionData) -> CallGraph:
         for child in children:
             edges[caller, label(child, several)].append(child)
     cycles = _on_cycles(edges)
-    stubs = {(model.name, model.version) for model in session.models if model.stub}
+    seen = {(model.name, model.version): model for model in session.models}
     nodes: defaultdict[str, list[Span]] = defaultdict(list)
     for span in session.spans:
         nodes[label(span, several)].append(span)
     return CallGraph(
         tuple(
-            _node(n, spans, tree, n in cycles, (spans[0].model, spans[0].version) in stubs)
+            _node(n, spans, tree, n in cycles, seen.get((spans[0].model, spans[0].version)))
             for n, spans in sorted(nodes.items())
         ),
         tuple(
@@ -118,7 +119,7 @@ def call_graph(session: SessionData) -> CallGraph:
     )
 
 
-def _node(name: str, spans: list[Span], tree: SpanTree, cycle: bool, stub: bool) -> Node:
+def _node(name: str, spans: list[Span], tree: SpanTree, cycle: bool, seen: ModelSeen | None) -> Node:
     executions = {tree.execution(s.id) for s in spans if s.ran}
     served = sum(total([serving(tree.members[e][0])]) for e in executions)
     self_time = sum(total(tree.self_time(e)) for e in executions)
@@ -132,7 +133,8 @@ def _node(name: str, spans: list[Span], tree: SpanTree, cycle: bool, stub: bool)
         sum(s.state == "error" for s in spans),
         tree.is_ensemble(spans[0]),
         cycle,
-        stub,
+        seen is not None and seen.stub,
+        seen is not None and bool(seen.remote),
     )
 
 

@@ -81,6 +81,7 @@ class ModelStatistics(Record):
     critical: int = 0
     blocked: int = 0
     stub: bool = False  # a stub answered in its place
+    remote: str = ""  # address of the server that it is at
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -248,4 +249,5 @@ def _model(
         critical=critical,
         blocked=blocked,
         stub=seen is not None and seen.stub,
+        remote="" if seen is None else seen.remote,
     )

@@ -32,7 +32,7 @@ def check_models(
     sources: Iterable[tuple[ModelSource, LoadedModel | None]], names: Collection[str] = ()
 ) -> Findings:
     """Return what is found in models; `names` are those that are asked about, all by default."""
-    given = list(sources)
+    given = [each for each in sources if each[0].remote is None]  # what a server elsewhere runs is its own
     read = [material(*each) for each in stepped(given, "models", len(given))]
     models = {model.name: model for model in read if is_model(model)}
     asked = [model for model in read if not names or model.name in names]

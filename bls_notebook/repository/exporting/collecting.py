@@ -57,7 +57,7 @@ def collect(service: Service, names: Iterable[str], completed: bool) -> dict[str
     while todo:
         name = todo.pop()
         loaded, source = service.server.find(name), service.sources.get(name)
-        if name in out or loaded is None or source is None:
+        if name in out or loaded is None or source is None or source.remote is not None:
             continue
         files = dict(_files(loaded, source, completed))
         steps = (step.model_name for step in loaded.spec.config.ensemble_scheduling.step)
@@ -65,6 +65,28 @@ def collect(service: Service, names: Iterable[str], completed: bool) -> dict[str
         out[name] = Model(loaded, source, files, tuple(sorted(called)))
         todo += called
     return dict(sorted(out.items()))
+
+
+def remote_models(service: Service) -> dict[str, str]:
+    """Return the models that servers elsewhere run, each with the address of its server."""
+    found = filter(None, map(service.server.find, service.server.names()))
+    return {model.name: model.seen.remote for model in found if model.seen.remote}
+
+
+def elsewhere(models: Mapping[str, Model], remote: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the remote models that models call, each with the address of its server."""
+    called = {name for model in models.values() for name in model.calls}
+    return tuple((name, remote[name]) for name in sorted(called.intersection(remote)))
+
+
+def refuse_remote(names: Iterable[str], remote: Mapping[str, str]) -> None:
+    """Raise for models that a server elsewhere runs: there is nothing of them here to be written."""
+    told = [f"'{name}' ({remote[name]})" for name in names if name in remote]
+    if told:
+        raise BLSError(
+            f"export: {', '.join(told)}: a remote model is served already, and its files are there; export "
+            "the others, and have a server with both"
+        )
 
 
 def _named(files: Mapping[str, Content], known: Collection[str]) -> Iterator[str]:

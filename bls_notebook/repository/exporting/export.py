@@ -21,7 +21,16 @@ from bls_notebook.repository.checking.material import Material, material
 from bls_notebook.repository.checking.memory import shared_memory
 from bls_notebook.repository.source.layout import shown_path
 
-from .collecting import Model, collect, python_files, refuse_unfit, total_bytes
+from .collecting import (
+    Model,
+    collect,
+    elsewhere,
+    python_files,
+    refuse_remote,
+    refuse_unfit,
+    remote_models,
+    total_bytes,
+)
 from .guide import guide
 from .proof import Asked, proof_files
 from .requirements import imported_names, requirements
@@ -48,7 +57,9 @@ def export_models(
     for name in names:
         if service.server.find(name) is None:
             raise BLSError(f"export: model {name!r} is not loaded; {missing_model(name, catalog.known)}")
-    asked = list(names) or service.server.names()
+    remote = remote_models(service)
+    refuse_remote(names, remote)
+    asked = list(names) or [name for name in service.server.names() if name not in remote]
     if not asked:
         raise BLSError("export: no model is loaded; load or define one first")
     if not isinstance(place, (str, Path)) or not str(place).strip():
@@ -59,7 +70,7 @@ def export_models(
     with progress(f"exporting to {shown_path(folder)}"):
         models = collect(service, asked, completed)
         refuse_unfit(models)
-        record = describe(models, asked, folder)
+        record = replace(describe(models, asked, folder), elsewhere=elsewhere(models, remote))
         refuse_replicas(target, replicas, record)
         more = files_for(target, record, replicas) if target else {}
         if requests is not None and asked_here is not None:

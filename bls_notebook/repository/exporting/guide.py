@@ -29,7 +29,14 @@ def guide(record: Exported) -> str:
     )
     rows = [f"| {m.name} | {m.backend or 'ensemble'} | {', '.join(m.calls)} |" for m in record.models]
     absent = sorted({(name, m.name) for m in record.models for name in m.absent})
-    missing = [f"- `{caller}` calls `{name}`, which is not in here: add it." for name, caller in absent]
+    there = dict(record.elsewhere)
+    missing = [
+        f"- `{caller}` calls `{name}`, which is served at {there[name]}: have it served there, by the same "
+        "server as its callers, for a BLS request does not leave its server."
+        if name in there
+        else f"- `{caller}` calls `{name}`, which is not in here: add it."
+        for name, caller in absent
+    ]
     unknown = [f"- `{name}` is imported, and its package is not known: add it." for name in record.unknown]
     shared = [
         f"- `compose.yaml` runs {record.replicas} servers behind HAProxy, at the same ports; a request goes "

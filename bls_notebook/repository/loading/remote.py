@@ -98,6 +98,7 @@ def _loaded(
     backend = RemoteInstance(link, there, asked, spec.decoupled, tuple(spec.outputs))
     made = Instance(address, backend, DEVICE, spec=instance)
     model = LoadedModel(server, spec, number, "", [made], remote=address)
+    model.be(replace(model.seen, instances=()))  # it takes any number at a time
     model.cpu_only = True
     model.check = _ServerChecks(spec)
     model.scheduler = scheduler_for(model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -190,6 +191,9 @@ def test_a_profile_has_its_requests(service: Service, repo: bls.ModelRepository)
     assert (inner.instance, inner.parent) == (f"grpc://127.0.0.1:{port}", 1)
     assert inner.sent <= inner.queued <= inner.started < inner.inferred <= inner.ended
     assert next(m for m in session.record.models if m.name == "echo").remote == inner.instance
+    assert session.record.notes == (
+        f"echo: how long {inner.instance} took itself is not known: it gave no statistics",
+    )
 
 
 def test_a_server_that_speaks_json_alone(repo: bls.ModelRepository) -> None:
@@ -229,6 +233,21 @@ def test_a_name_that_a_model_here_has(service: Service, repo: bls.ModelRepositor
             assert connection.models == {"far": "echo", "x_other": "other"}
             assert repo.infer("far", {"X": X}).error is None
         assert [row.name for row in repo.index()] == ["echo"]
+
+
+def test_an_export_leaves_remote_models_where_they_are(
+    service: Service, repo: bls.ModelRepository, tmp_path: Path
+) -> None:
+    with serving(service) as port:
+        url = f"grpc://127.0.0.1:{port}"
+        bls.connect(url, "echo", repo=repo)
+        repo.define("caller", CALLER)
+        exported = repo.export(tmp_path / "all")
+        assert (exported.names, exported.elsewhere) == (("caller",), (("echo", url),))
+        assert f"`echo`, which is served at {url}" in (tmp_path / "all" / "README.md").read_text()
+        with pytest.raises(bls.BLSError, match=r"'echo' \(grpc://.*served already"):
+            repo.export(tmp_path / "one", "echo")
+        assert "echo" not in repo.check().models
 
 
 def test_a_model_that_is_not_there(service: Service, repo: bls.ModelRepository) -> None:

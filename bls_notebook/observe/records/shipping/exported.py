@@ -36,6 +36,7 @@ class Exported(Record):
     ``requirements`` are pip's, with the versions that are installed here; ``unknown`` are modules that the
     models import and that are not installed here. ``shm_bytes`` is what the models' processes need of
     ``/dev/shm``, at least. ``python`` is the version that they ran with.
+    ``elsewhere`` are remote models that they call, each with the address of its server.
     ``files`` are those for the ``target`` that the export is for, with so many ``replicas`` of the server.
     """
 
@@ -48,6 +49,7 @@ class Exported(Record):
     target: str = ""
     files: tuple[str, ...] = ()
     replicas: int = 1
+    elsewhere: tuple[tuple[str, str], ...] = ()
 
     @property
     def entries(self) -> tuple[str, ...]:
