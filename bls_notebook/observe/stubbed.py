@@ -23,4 +23,4 @@ def without_stubs(warnings: Iterable[str]) -> tuple[str, ...]:
 
 def went_through(stubs: Iterable[str]) -> str:
     """Say in a line what an answer went through."""
-    return f"went through a stub: {', '.join(stubs)}; its values are made up from the configuration"
+    return f"went through a stub: {', '.join(stubs)}; its values are made up"
