@@ -82,10 +82,34 @@ def test_what_a_change_makes_of_it(repo: bls.ModelRepository) -> None:
     assert said[ids["twice"]] == ("output 'Z': 2 of 2 elements differ",)
     assert said[ids["stream"]] == ("2 responses recorded, 1 now",)
     assert said[ids["page"]] == ("output 'Y': 1 of 1 elements differ",)
+    begins = {each.id: each.begins for each in again.unequal}
+    step = ids["twice"] + 1
+    assert begins[ids["twice"]] == f"begins in double, request {step}: the same inputs, another answer"
+    assert (
+        begins[ids["stream"]] == f"begins in stream, request {ids['stream']}: the same inputs, another answer"
+    )
+    assert "where: begins in double: the same inputs, another answer (requests 1, 9)" in render(again).text
     shown = render(again)
-    assert "4 of 10 requests answered differently" in shown.text or "3 of 10" in shown.text
-    assert "[0] 4.0 and 9.0" in shown.text or "[1] 8.0 and 18.0" in shown.text
+    assert "3 of 10 requests answered differently" in shown.text
+    assert "[0] 6.0 and 3.0" in shown.text
     assert bls.replay(recording, "words", repository=repo).equal
+
+
+def test_a_model_that_calls_otherwise(repo: bls.ModelRepository) -> None:
+    recording = recorded(repo)
+    change(repo, "page", 'parameters={"a": 1}', 'parameters={"a": 1, "b": 2}')
+    found = bls.replay(recording, "page", repository=repo)
+    assert found.equal  # its answers do not depend on it
+    change(repo, "page", "total = sum(", "total = 1 + sum(")
+    found = bls.replay(recording, "page", repository=repo)
+    said = "begins in page, request 1: the same inputs, another answer; what it calls answers as it did"
+    assert found.unequal[0].begins == said
+    change(repo, "page", '"X", y)', '"X", y + 1)')
+    found = bls.replay(recording, "page", repository=repo)
+    assert found.unequal[0].begins == "begins in page: it asks stream something else than in request 3"
+    change(repo, "page", "again.exec(decoupled=True)", "()")
+    found = bls.replay(recording, "page", repository=repo)
+    assert found.unequal[0].begins == "begins in page: it does not ask stream any more, as in request 3"
 
 
 def test_within_what_floats_may_differ_by(repo: bls.ModelRepository) -> None:

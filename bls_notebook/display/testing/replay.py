@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from statistics import median
 
@@ -12,7 +13,7 @@ from bls_notebook.display.inspection.differences import differences_table
 from bls_notebook.display.units import count, ns, shape
 from bls_notebook.observe.records.testing.replayed import Replay, Resent
 
-_MOST = 8  # requests that differ, and are told whole
+_WHOLE, _MOST = 2, 20  # requests that differ and are told whole, or in a line
 _ROWS = 200
 _INPUTS = [doc.Column("input"), doc.Column("dtype"), doc.Column("shape"), doc.Column("values")]
 _EACH = [
@@ -35,12 +36,20 @@ def _blocks(record: Replay) -> Iterator[doc.Block]:
         )
         yield doc.Words(parts.quiet(alone))
     yield doc.Warnings(record.skipped, "left out")
-    for each in record.unequal[:_MOST]:
-        yield from _unequal(each)
-    if len(record.unequal) > _MOST:
-        yield doc.Words(parts.quiet(f"{len(record.unequal) - _MOST:,} more that differ"), gap=True)
+    yield doc.Warnings(list(_beginnings(record)), "where")
     if record.requests:
         yield doc.Tiles(list(_figures(record)))
+    for each in record.unequal[:_WHOLE]:
+        yield from _unequal(each)
+    if len(record.unequal) > _WHOLE:
+        rows = [
+            doc.Row([f"{each.id}", parts.name(each.model), parts.values("; ".join(each.what))])
+            for each in record.unequal[_WHOLE:_MOST]
+        ]
+        more = f"{len(record.unequal) - _WHOLE:,} more that differ"
+        yield doc.Words(parts.quiet(more), gap=True)
+        yield doc.Table(more, [doc.Column("#", "r"), doc.Column("model"), doc.Column("differs")], rows)
+    if record.requests:
         rows = [_row(each) for each in record.requests[:_ROWS]]
         title = count(len(record.requests), "request") + ", one by one"
         yield doc.Forms([], [doc.Fold(title, [doc.Table(title, _EACH, rows)])])
@@ -64,6 +73,18 @@ def _verdict(record: Replay) -> doc.Piece:
     return doc.Piece(f"{mark} {what}: {words}", html)
 
 
+def _beginnings(record: Replay) -> Iterator[str]:
+    """Where the differences begin, each place once."""
+    found: dict[str, list[str]] = {}
+    for each in record.unequal:
+        if each.begins:
+            found.setdefault(re.sub(r",? ?(as )?(than )?(in )?request \d+", "", each.begins), []).append(
+                str(each.id)
+            )
+    for words, ids in found.items():
+        yield f"{words} (request{'s' * (len(ids) > 1)} {', '.join(ids[:6])}{', …' if len(ids) > 6 else ''})"
+
+
 def _figures(record: Replay) -> Iterator[tuple[str, str, str]]:
     alike = len(record.requests) - len(record.unequal)
     yield "as recorded", f"{alike:,}", f"of {len(record.requests):,}"
@@ -78,7 +99,7 @@ def _figures(record: Replay) -> Iterator[tuple[str, str, str]]:
 
 def _unequal(each: Resent) -> Iterator[doc.Block]:
     yield doc.Line([parts.name(f"request {each.id}"), parts.quiet(f"to {each.model}")], mark="≠")
-    yield doc.Warnings(each.what, "differs")
+    yield doc.Warnings([*each.what, *[each.begins] * bool(each.begins)], "differs")
     if each.tensors:
         yield differences_table(each.tensors, ("recorded", "now"))
     rows = [

@@ -29,11 +29,19 @@ ALL = "record(..., tensors='all') keeps the tensors of every request"
 
 
 class Recording:
-    """Requests that were kept, with the tensors that were kept of them; see `record` and `load_recording`."""
+    """Requests that were kept, with the tensors that were kept of them; see `record` and `load_recording`.
+
+    Attributes
+    ----------
+    record : Recorded
+        All but the values.
+    arrays : mapping of str to numpy.ndarray
+        The values by what the record calls them, read-only; BYTES as bytes, BF16 as its bits in uint16.
+    """
 
     def __init__(self, record: Recorded, arrays: Mapping[str, Array]) -> None:
         self.record = record
-        self._arrays = arrays
+        self.arrays = arrays
 
     def __repr__(self) -> str:
         name = f" {told(self.record.name)!r}" if self.record.name else ""
@@ -118,7 +126,7 @@ class Recording:
         """Write it to a file, which is replaced when all of it has been written."""
         where = Path(path)
         file.writeable(where)
-        return file.save(where, self.record, self._arrays)
+        return file.save(where, self.record, self.arrays)
 
     def with_values(self, request: RequestKept) -> RecordedRequest:
         """Return a request with what was kept of its values."""
@@ -141,7 +149,7 @@ class Recording:
         return tensor if kept.datatype == "BF16" else tensor._array
 
     def _tensor(self, kept: TensorKept) -> Tensor:
-        return Tensor._of(kept.name, np.array(self._arrays[kept.values]), kept.datatype)
+        return Tensor._of(kept.name, np.array(self.arrays[kept.values]), kept.datatype)
 
     @property
     def _called(self) -> str:

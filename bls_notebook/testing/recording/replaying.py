@@ -26,6 +26,8 @@ from bls_notebook.triton.proving.asked import Request
 from bls_notebook.triton.proving.places import There
 from bls_notebook.triton.serving import LocalServer, serve
 
+from .beginning import Beginning
+from .record import LIMIT, record
 from .recording import Recording, load_recording
 from .requests import RecordedRequest, RecordedResponse
 
@@ -101,12 +103,17 @@ def replay(
     with ExitStack() as on:
         stubbed = dict(around(recording, only, to or only, repository, on)) if only else {}
         ask, place = on.enter_context(_place(repository, server, names, to))
+        hops = recording.record.tensors == "all" and not server
+        recorder = record(tensors="all", limit=recording.record.limit or LIMIT) if hops else None
+        on.enter_context(recorder or nullcontext())
         with progress(
             f"sending {told(recording.record.name or 'a recording')} again", len(requests), "request"
         ) as bar:
             for request in requests:
                 sent.append(_resent(request, to, ask, allowed, list(stubbed.values())))
                 bar.step()
+    if recorder is not None and any(each.what for each in sent):
+        sent = list(_begun(recording, recorder.recording, requests, sent))
     return Replay(
         recording.record.name,
         place,
@@ -234,6 +241,16 @@ def _answer(response: Response) -> Answer:
 
 
 # -- comparing ---------------------------------------------------------------------------------------------
+
+
+def _begun(
+    then: Recording, now: Recording, requests: list[RecordedRequest], sent: list[Resent]
+) -> Iterator[Resent]:
+    """The same, with where the differences begin."""
+    beginning = Beginning(then, now)
+    again = [request for request in now.record.requests if request.outside]
+    for request, resent, after in zip(requests, sent, again, strict=False):
+        yield replace(resent, begins=beginning.of(request.kept, after)) if resent.what else resent
 
 
 def _resent(

@@ -15,7 +15,8 @@ class Resent(Record):
 
     ``what`` says what differs, a line each, empty where the answers are equal; ``tensors`` are the outputs of
     one name that do, and ``inputs`` what it was sent with, where something differs. ``then_ns`` and
-    ``now_ns`` are how long the answer took. ``error`` is the one that both were answered with.
+    ``now_ns`` are how long the answer took. ``begins`` says which hop is the first that is other than
+    recorded, where all were kept. ``error`` is the one that both were answered with.
     """
 
     id: int
@@ -26,6 +27,7 @@ class Resent(Record):
     then_ns: int = 0
     now_ns: int = 0
     error: str = ""
+    begins: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
