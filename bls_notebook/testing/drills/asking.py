@@ -25,6 +25,7 @@ from .judging import place_of
 from .outcomes import Outcome, facts_of
 
 _SLICE = 0.005
+_PATIENCE = 3
 _STOPPING = 2.0  # seconds
 _FIRST = 60.0  # seconds: models import what they need with their first request
 _START, _END = 1, 2  # of a sequence
@@ -105,14 +106,16 @@ class Asker:
         thread.start()
         state, where, limitless = "answered", None, False
         try:
-            if not _either(done, None if hold is None else hold.entered, self.limit):
+            entered = None if hold is None else hold.entered
+            # A machine that is busy gets a second chance, before it is said that there is no answer.
+            if not (_either(done, entered, self.limit) or _either(done, entered, _PATIENCE * self.limit)):
                 state, where = "stuck", self._where(root)
             elif hold is not None and not done.is_set():
                 limitless = self._waits(hold, done)
                 if not done.is_set():
                     state, where = "waited", hold.place()
                     hold.let_go()
-                    if not done.wait(self.limit):
+                    if not done.wait((1 + _PATIENCE) * self.limit):
                         state, where = "stuck", self._where(root) or where
         finally:
             if hold is not None:

@@ -218,7 +218,7 @@ def _wrong(before: Answer, now: Answer, healthy: Healthy) -> str:
         if is_now.datatype != was.datatype:
             return f"{name} is {is_now.datatype} instead of {was.datatype}"
         if is_now.strange and not was.strange:
-            return f"{is_now.strange:,} of the values of {name} are NaN or infinite"
+            return f"{name} has NaN or infinity in {is_now.strange:,} of its places"
         if len(is_now.shape) != len(was.shape):
             return f"{name} has the shape {list(is_now.shape)} instead of {list(was.shape)}"
         if healthy.batching and is_now.shape and is_now.shape[0] != was.shape[0]:

@@ -43,7 +43,7 @@ def drilled(repo: bls.ModelRepository, model: str, *faults: str, timeout: float 
         ("returns", "twice", "error", "clear", "tells of 'twice'", None),
         ("returns", "twice", "shape", "rubbish", "OUT has the shape [1, 1] instead of [1]", None),
         ("returns", "twice", "data-type", "rubbish", "OUT is FP64 instead of FP32", None),
-        ("returns", "twice", "inf", "rubbish", "1 of the values of OUT are NaN or infinite", None),
+        ("returns", "twice", "inf", "rubbish", "OUT has NaN or infinity in 1 of its places", None),
         ("returns", "twice", "huge", "silent", "'twice' got wrong", None),
         ("returns", "twice", "missing-output", "stumbles", NONE, "return pb_utils"),
         ("vague", "twice", "error", "vague", "something failed", 'raise pb_utils'),
@@ -108,7 +108,7 @@ def test_pairs_are_told_where_they_are_worse_than_each_of_the_two(repo: bls.Mode
         ("other: error", "unaffected"),
         ("twice: error and other: error", "crash"),
     ]
-    assert found.notes == ("1 pairs of faults were tried; 1 of them were worse than each of the two",)
+    assert found.notes == ("of 1 pairs of faults that were tried, 1 told more than each of the two alone",)
 
 
 def test_what_a_request_does_not_reach_is_named(repo: bls.ModelRepository) -> None:
