@@ -10,6 +10,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,25 @@ def test_messages_with_other_bytes(
     for at, value in changes.items():
         message[at] = value
     assert status(channel, bytes(message[:kept] if not changes else message), way) in MISTAKES
+
+
+def test_a_client_that_does_not_read_is_not_listened_to(channel: grpc.Channel) -> None:
+    """Its answers would pile up. What it has sent is answered when it reads."""
+    message = pb.ModelInferRequest(model_name="nowhere" * 9000).SerializeToString()
+    total, sent, seen = 600, 0, -1
+
+    def requests() -> Iterator[bytes]:
+        nonlocal sent
+        while sent < total:
+            sent += 1
+            yield message
+
+    answers = channel.stream_stream(STREAM)(requests(), timeout=120)
+    while seen != sent:
+        seen = sent
+        time.sleep(0.3)
+    assert 0 < sent < total
+    assert sum(1 for _ in answers) == total == sent
 
 
 @linux

@@ -160,6 +160,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
                     answers.sent(*self._begun(request))
                 except RefusedError as error:
                     answers.refused(request.id, error)
+                await answers.room()
             answers.end()
             await writing
         finally:  # also where the client has gone

@@ -1,7 +1,8 @@
 """One stream of gRPC: its requests as they are sent to models, and their answers as they are written back.
 
 Guarantees: answers are written in the order in which models gave them; of models that answer once, in the
-order of their requests, as on Triton. `close` cancels what is still under way.
+order of their requests, as on Triton. `close` cancels what is still under way. A client that does not read
+its answers is asked for no more requests, by `room`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from .calls import Call, is_empty
 from .failures import RefusedError, of_model
 from .grpc_messages import FINAL, answer_of, last_one
 from .shared_memory import Regions
+
+_UNREAD = 64  # answers that may wait for their client
 
 
 class _Asked:
@@ -44,7 +47,15 @@ class Answers:
         self._queue = asyncio.Queue()
         self._turns: deque[_Asked] = deque()  # of models that answer once
         self._open: set[_Asked] = set()
+        self._room = asyncio.Event()
+        self._room.set()
         self._ended = False
+
+    async def room(self) -> None:
+        """Wait until most of the answers are written."""
+        if self._queue.qsize() > _UNREAD and not self._ended:
+            self._room.clear()
+            await self._room.wait()
 
     def refused(self, request_id: str, error: RefusedError) -> None:
         """A request that was sent to no model."""
@@ -80,11 +91,17 @@ class Answers:
 
     async def write(self) -> None:
         """Write answers until the last."""
-        while self._open or not self._ended or not self._queue.empty():
-            item = await self._queue.get()
-            message = None if item is None else self._encoded(*item)
-            if message is not None:
-                await self._context.write(message)
+        try:
+            while self._open or not self._ended or not self._queue.empty():
+                item = await self._queue.get()
+                message = None if item is None else self._encoded(*item)
+                if message is not None:
+                    await self._context.write(message)
+                if self._queue.qsize() <= _UNREAD:
+                    self._room.set()
+        finally:
+            self._ended = True
+            self._room.set()
 
     def _look(self, asked: _Asked) -> None:
         while asked in self._open:
