@@ -172,7 +172,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report: pytest.TestReport = (yield).get_result()
     repository = item.stash.get(_repository, None)
     if repository is not None and report.when == "call" and report.failed:
-        told = repository.failure_text(str(call.excinfo.value) if call.excinfo else "")
+        try:
+            told = repository.failure_text(str(call.excinfo.value) if call.excinfo else "")
+        except Exception as error:  # the test's own failure is what counts
+            told = f"what models did cannot be told: {error!r}"
         if told:
             report.sections.append(("Triton models", told))
     if report.when == "teardown" and repository is not None:

@@ -215,8 +215,8 @@ class RepositoryUnderTest(Assertions, ModelRepository):
     @property
     def session(self) -> Session:
         """What happened until now, as a profile has it: spans, models, waits."""
-        assert self._profile is not None
-        return replace(self._profile.record, sender="the test")
+        record = Session() if self._profile is None else self._profile.record
+        return replace(record, sender="the test")
 
     def forget(self) -> None:
         """Begin anew: what has happened is not asserted on any more."""
@@ -240,9 +240,8 @@ class RepositoryUnderTest(Assertions, ModelRepository):
         self._end_profile()
 
     def _end_profile(self) -> None:
-        profile, self._profile = self._profile, None
-        if profile is not None and profile.running:
-            profile.__exit__(None, None, None)
+        if self._profile is not None and self._profile.running:
+            self._profile.__exit__(None, None, None)
 
     # -- what a server cannot do ---------------------------------------------------------------------
 

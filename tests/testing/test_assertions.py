@@ -209,6 +209,14 @@ def test_files_by_their_paths(tmp_path: Path) -> None:
         assert {row.name for row in repo.index()} == {"lonely", "again"}
 
 
+def test_what_happened_is_known_after_the_end(models: Path) -> None:
+    with RepositoryUnderTest(models) as repo:
+        repo.infer("front", X)
+    repo.assert_called("double", 1, inputs=X)
+    repo.assert_that("requests == 2")
+    assert "→ double" in repo.failure_text()
+
+
 def test_a_clock_that_is_not_waited_for() -> None:
     clock = FakeClock()
     with pytest.raises(AssertionError, match="0 requests wait for the clock after 0 s, expected 2"):
