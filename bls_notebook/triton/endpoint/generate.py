@@ -57,16 +57,16 @@ def generated(call: Call, response: InferenceResponse) -> dict[str, Any]:
 
 def _input(wanted: TensorSpec, value: Any) -> Tensor:
     """An input of a value or a list of them: the innermost size that may vary takes them all."""
-    values = flattened(value if isinstance(value, list) else [value])
+    given = value if isinstance(value, list) else [value]
     fixed = prod(size for size in wanted.shape if size != -1)
-    left, rest = divmod(len(values), fixed) if fixed else (0, len(values))
+    left, rest = divmod(len(given), fixed) if fixed else (0, len(given))
     shape = []
     for size in reversed(wanted.shape):
         shape.append(left if size == -1 else size)
         left = 1 if size == -1 else left
     if rest or left != 1:
         refuse(f"The schema can not convert input '{wanted.name}' to tensor with proper shape")
-    return tensor_of_values(wanted.name, wanted.datatype, shape[::-1], values)
+    return tensor_of_values(wanted.name, wanted.datatype, shape[::-1], flattened(given))
 
 
 def _output(tensor: Tensor) -> Any:
