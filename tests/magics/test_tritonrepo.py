@@ -254,6 +254,8 @@ def test_export(cells, folder: Path, tmp_path: Path) -> None:
     assert shown.value.names == ("disk",)
     assert "1 model" in shown.text
     assert (tmp_path / "ship" / "Dockerfile").exists()
+    refused = cells(f"%tritonrepo export {tmp_path / 'many'} disk --for docker --replicas 3")
+    assert "replicas: got 3 for 'docker', expected 1: compose takes more" in str(refused.error)
     assert "invalid choice: 'mars'" in str(cells(f"%tritonrepo export {tmp_path} --for mars").error)
 
 

@@ -39,8 +39,9 @@ def guide(record: Exported) -> str:
     ]
     unknown = [f"- `{name}` is imported, and its package is not known: add it." for name in record.unknown]
     shared = [
-        f"- `compose.yaml` runs {record.replicas} servers behind HAProxy, at the same ports; a request goes "
-        "to one that is ready. Statistics, metrics and the control of models are each server's own."
+        f"- `docker compose up --build` runs {record.replicas} servers behind HAProxy, at the same "
+        "ports; a request goes to one that is ready. Statistics, metrics and the control of models are each "
+        "server's own."
     ]
     notes = [
         *(shared if record.replicas > 1 else ()),

@@ -209,6 +209,10 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["export", str(SAMPLES), str(tmp_path / "out"), "add_sub", "--for", "docker", "--json"]) == 0
     assert (tmp_path / "out" / "Dockerfile").is_file()
     assert json.loads(capsys.readouterr().out)["models"][0]["name"] == "add_sub"
+    several = ["add_sub", "--for", "compose", "--replicas", "2"]
+    assert main(["export", str(SAMPLES), str(tmp_path / "out"), *several]) == 0
+    assert "server triton-2" in (tmp_path / "out" / "haproxy.cfg").read_text()
+    assert "runs 2 servers behind HAProxy" in (tmp_path / "out" / "README.md").read_text()
     assert main(["export", str(SAMPLES), str(tmp_path), "add_sub"]) == 2
     assert "which no export wrote there" in capsys.readouterr().err
 
