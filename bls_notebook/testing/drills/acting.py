@@ -106,6 +106,8 @@ class Actor:
                 self._second.wait(_PATIENCE)
             yield from map(self._placed, healthy(request))
             self._second.set()
+        elif self.fault.kind == "none":
+            yield from map(self._placed, healthy(request))
         elif self.fault.kind == "data":
             for response in healthy(request):
                 changed = spoilt(response.output_tensors(), name, self._batching)

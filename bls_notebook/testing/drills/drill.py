@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +28,7 @@ from bls_notebook.testing.recording.record import record
 from .acting import Actor
 from .asking import Asker, UnstoppableError
 from .callees import Callee, callees_of, named_in_code, sources_of
-from .faults import IN_PAIRS, Fault, faults_named
+from .faults import IN_PAIRS, WELL, Fault, faults_named
 from .holding import Hold
 from .judging import Case, Healthy, judge
 from .leaving import Left, leaks, left_by, quick_collections, unanswered
@@ -212,11 +212,8 @@ class Driller:
                     words.append(f"'{callee.name}' is not ready")
                     continue
                 gone = stack.enter_context(ExitStack())
-                actor = Actor(
-                    fault, callee.name, callee.answers, callee.model.decoupled, callee.batching,
-                    callee.on_gpu, callee.responses, hold or Hold(),
-                    partial(gone.enter_context, self._absent(callee.name)),
-                )  # fmt: skip
+                unload = partial(gone.enter_context, self._absent(callee.name))
+                actor = _actor(callee, fault, hold or Hold(), unload)
                 words += [actor.words, "Out of memory allocating"]
                 stubs[callee.name] = stack.enter_context(self.repository.stub(callee.name, actor))
             before = self._asked(stubs)
@@ -246,7 +243,11 @@ class Driller:
 
     def _afterwards(self, found: _Found, verdict: str, said: str) -> tuple[str, str]:
         """Whether the model is as before once all is well again."""
-        after = self.asker.ask()
+        with ExitStack() as stack:
+            for callee in found.callees if self.asker.usual >= SLOW else ():  # what they take is left out
+                answers = _actor(callee, WELL, Hold(), lambda: None)
+                stack.enter_context(self.repository.stub(callee.name, answers))
+            after = self.asker.ask()
         if after.state != "answered":
             return "spoilt", f"afterwards it does not answer though nothing is wrong any more ({said})"
         if after.error is not None:
@@ -309,6 +310,13 @@ class _Absent:
 
     def let_go(self) -> None:
         """There is nothing to close."""
+
+
+def _actor(callee: Callee, fault: Fault, hold: Hold, unload: Callable[[], object]) -> Actor:
+    return Actor(
+        fault, callee.name, callee.answers, callee.model.decoupled, callee.batching, callee.on_gpu,
+        callee.responses, hold, unload,
+    )  # fmt: skip
 
 
 def _values(outcome: Outcome) -> list[Any]:

@@ -44,6 +44,7 @@ FAULTS = (
     Fault("slow", "timing", "answers late"),
     Fault("other-order", "timing", "answers the second of two requests first"),
 )
+WELL = Fault("well", "none", "answers as ever")
 _BY_NAME = {fault.name: fault for fault in FAULTS}
 STREAMS = ("no-response", "early-end", "duplicate", "error-midway", "no-final-flag")
 # Of these, pairs are made: the others would tell the same of two models.

@@ -176,8 +176,9 @@ def _statements(tree: ast.AST, line: int) -> Iterator[ast.stmt]:
             yield node
 
 
-def _length(node: ast.stmt) -> int:
-    return (node.end_lineno or node.lineno) - node.lineno
+def _length(node: ast.stmt) -> tuple[int, int]:
+    """The innermost has the least: of those on one line, the one that begins last."""
+    return (node.end_lineno or node.lineno) - node.lineno, -node.col_offset
 
 
 # -- answers -------------------------------------------------------------------------------------

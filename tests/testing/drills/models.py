@@ -55,6 +55,12 @@ CALLERS = {
             return pb_utils.InferenceResponse(error=response.error())
         return out(value(response))
 """,
+    "in_a_line": """
+    def one(self, x):
+        response = call("twice", x).exec()
+        if response.has_error(): raise pb_utils.TritonModelException(response.error().message())
+        return out(value(response))
+""",
     "vague": """
     def one(self, x):
         response = call("twice", x).exec()

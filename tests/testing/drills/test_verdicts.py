@@ -46,6 +46,7 @@ def drilled(repo: bls.ModelRepository, model: str, *faults: str, timeout: float 
         ("returns", "twice", "inf", "rubbish", "OUT has NaN or infinity in 1 of its places", None),
         ("returns", "twice", "huge", "silent", "'twice' got wrong", None),
         ("returns", "twice", "missing-output", "stumbles", NONE, "return pb_utils"),
+        ("in_a_line", "twice", "raises", "clear", "tells of 'twice'", "if response.has_error(): raise"),
         ("vague", "twice", "error", "vague", "something failed", 'raise pb_utils'),
         ("crashes", "twice", "error", "crash", "the error of 'twice' is lost", "raise RuntimeError("),
         ("blind", "twice", "error", "crash", NONE, "return pb_utils"),
@@ -149,3 +150,20 @@ def test_a_drill_as_a_test(repo: bls.ModelRepository) -> None:
     assert_survives("crashes", REQUEST, repo=repo, faults=["error"], refuse=["hang"])
     with pytest.raises(ValueError, match="got 'crush', expected verdicts: clear"):
         assert_survives("tells", REQUEST, repo=repo, refuse=["crush"])
+
+
+def test_what_takes_long_is_not_asked_time_and_again(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bls_notebook.testing.drills.drill.SLOW", 0.0)
+    twice = repo._server.find("twice")
+    assert twice is not None
+    asked = sum(twice.statistics.latest(0)[:2])
+    for model, verdict in (("stays_broken", "spoilt"), ("tells", "clear")):
+        repo.reload(model)
+        found = bls.drill(model, REQUEST, faults=["error", "nan"], repo=repo)
+        assert found.case("twice", "error").verdict == verdict
+        assert "was not looked for" in found.notes[0]
+        if model == "stays_broken":
+            repo.reload(model)
+    assert sum(twice.statistics.latest(0)[:2]) - asked == 2 * 4  # when all is well
