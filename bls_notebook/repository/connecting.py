@@ -244,7 +244,8 @@ def _look(
 
 def _no_answer(error: RemoteError, address: Address) -> str:
     if not error.lost:
-        return str(error)
+        hint = "; give it by headers= (--header authorization=...)" if "nauthor" in str(error) else ""
+        return f"{error}{hint}"
     kind, other = ("HTTP", "gRPC") if address.scheme.startswith("http") else ("gRPC", "HTTP")
     return (
         f"no answer ({error.lost}); is a server running there, and is {address.port} its port for {kind}, "

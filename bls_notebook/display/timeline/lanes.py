@@ -51,14 +51,16 @@ class Lane:
         if self.kind == "notebook":
             return ""
         if self.kind != "instance":
-            return "server's time" if "://" in self.name else "device"
+            return self.name.partition("://")[2] or "device"
         if self.remote:
             return "remote"
         return " ".join(filter(None, (_short(self.name, self.model), "stub" * self.stub)))
 
     @property
     def title(self) -> str:
-        """Whose lane it is: its model's, else the notebook's or a GPU's."""
+        """Whose lane it is: its model's, else the notebook's, a GPU's, or that of servers elsewhere."""
+        if self.kind == "gpu" and "://" in self.name:
+            return "at the server"
         return self.model or self.name
 
 

@@ -70,6 +70,8 @@ def _source(model: LoadedModel) -> tuple[str, str]:
 
 
 def _settings(catalog: Any, model: LoadedModel) -> tuple[Setting, ...]:
+    if model.seen.remote:  # as its server has it
+        return settings(model.spec.config, model.spec.config, model.spec.config)
     try:
         source = catalog._source(model.name, None)
         written = source.parsed_config()
