@@ -69,7 +69,7 @@ def load_versions(
     if source.remote is not None:
         from .remote import load_remote  # first needed here
 
-        return load_remote(server, name, source.remote)
+        return load_remote(server, source, source.remote)
     try:
         config = read_config(source)
         if config.platform == "ensemble":

@@ -28,6 +28,7 @@ from bls_notebook.repository.config import (
     model_spec,
     parse_json,
 )
+from bls_notebook.repository.source.model_source import ModelSource
 
 DEVICE = "remote"
 
@@ -42,14 +43,21 @@ class _ServerChecks(RequestCheck):
         return None
 
 
-def load_remote(server: Server, name: str, remote: RemoteModel) -> dict[int, LoadedModel]:
-    """Return the versions of a model that its server has ready, by number, as `name` here.
+def load_remote(server: Server, source: ModelSource, remote: RemoteModel) -> dict[int, LoadedModel]:
+    """Return the versions of a model that its server has ready, by number.
 
     Raises
     ------
     ModelLoadError
-        The server has no such model, or does not answer.
+        The server has no such model, or does not answer; or the model was given another configuration here.
     """
+    name = source.name
+    if source.config is not None:
+        raise ModelLoadError(
+            f"model {name!r} is remote, and its configuration is its server's ({remote.server.address}); "
+            "change it there",
+            name,
+        )
     try:
         link = taken(remote.server)
     except BackendError as error:

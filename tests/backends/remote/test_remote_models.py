@@ -250,6 +250,21 @@ def test_an_export_leaves_remote_models_where_they_are(
         assert "echo" not in repo.check().models
 
 
+def test_its_configuration_is_its_servers(service: Service, repo: bls.ModelRepository) -> None:
+    with serving(service) as port:
+        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
+        with pytest.raises(bls.BLSError, match="its configuration is its server's"):
+            repo.set_config("echo", "max_batch_size: 4")
+        assert asked(repo) == X.tolist()
+        repo.unload("echo")
+        assert "not ready" in asked(repo)
+        repo.load("echo")
+        assert asked(repo) == X.tolist()
+        with repo.stub("echo", {"X": -X}):
+            assert asked(repo) == (-X).tolist()
+        assert asked(repo) == X.tolist()
+
+
 def test_a_model_that_is_not_there(service: Service, repo: bls.ModelRepository) -> None:
     with serving(service) as port:
         with pytest.raises(bls.BLSError, match="no model nope"):
