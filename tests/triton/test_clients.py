@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.triton.tritonserver import TritonServer
+from bls_notebook.triton.tritonserver import ServerEnvironment, TritonServer
 
 pytest.importorskip("tritonclient.grpc", reason="tritonclient's clients are not installed (extra: network)")
 pytest.importorskip("tritonclient.http", reason="tritonclient's clients are not installed (extra: network)")
@@ -42,20 +42,32 @@ class Target(NamedTuple):
     grpc: str
 
 
-@pytest.fixture(scope="module", params=["endpoint", pytest.param("tritonserver", marks=pytest.mark.triton)])
-def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    models = Path(shutil.copytree(MODELS, tmp_path_factory.mktemp("clients") / "models"))
-    if request.param == "endpoint":
-        with bls.ModelRepository(models) as repo:
-            for model in models.iterdir():
-                repo.load(model.name)
-            with bls.endpoint(repo, token="") as made:
-                yield Target(made.url.removeprefix("http://"), made.grpc_url)
-        return
-    environment = request.getfixturevalue("real_environment")
-    server = TritonServer(models, environment=environment, load=["*"]).start()
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(shutil.copytree(MODELS, tmp_path_factory.mktemp("clients") / "models"))
+
+
+@pytest.fixture(scope="module")
+def endpoint(models: Path) -> Iterator[Target]:
+    with bls.ModelRepository(models) as repo:
+        for model in models.iterdir():
+            repo.load(model.name)
+        with bls.endpoint(repo, token="") as made:
+            yield Target(made.url.removeprefix("http://"), made.grpc_url)
+
+
+@pytest.fixture(scope="module")
+def tritonserver(models: Path, real_environment: ServerEnvironment) -> Iterator[Target]:
+    server = TritonServer(models, environment=real_environment, load=["*"]).start()
     yield Target(f"127.0.0.1:{server.http_port}", f"127.0.0.1:{server.grpc_port}")
     server.stop(graceful=False)
+
+
+@pytest.fixture(scope="module", params=["endpoint", pytest.param("tritonserver", marks=pytest.mark.triton)])
+def target(request: pytest.FixtureRequest) -> Target:
+    """Either of them, which both last as long as the file."""
+    found: Target = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture(scope="module")
