@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import secrets
 import socket
 import threading
@@ -134,7 +135,8 @@ class _Running:
     """The thread of an endpoint, with its event loop and both servers."""
 
     def __init__(self, made: Endpoint, http: socket.socket, grpc_port: int) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._owner = os.getpid()
+        self._loop = asyncio.SelectorEventLoop()  # which gRPC works with on every system
         self._stopping = asyncio.Event()
         self._ready: threading.Event = threading.Event()
         self._failure: BaseException | None = None
@@ -154,7 +156,9 @@ class _Running:
         return self._grpc_port
 
     def stop(self) -> None:
-        """Stop both servers and the thread."""
+        """Stop both servers and the thread; a forked child leaves them alone."""
+        if os.getpid() != self._owner:
+            return
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._stopping.set)
         if threading.current_thread() is not self.thread:

@@ -7,8 +7,8 @@ of files that a model is loaded from instead of its own.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any, NoReturn
 
 from bls_notebook.engine.core.model import LoadedModel
@@ -64,7 +64,9 @@ class Models:
 
     def about(self) -> dict[str, Any]:
         """Return the server's metadata."""
-        return {"name": NAME, "version": version(NAME), "extensions": list(EXTENSIONS)}
+        # By what is imported already: the package itself imports what stands above this module.
+        version = str(sys.modules[NAME].__version__)
+        return {"name": NAME, "version": version, "extensions": list(EXTENSIONS)}
 
     def metadata(self, name: str, version: str = "") -> dict[str, Any]:
         """Return a model's metadata."""
