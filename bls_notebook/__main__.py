@@ -10,14 +10,16 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import bls_notebook as bls
 
 from .observe.quantities import seconds_in
 from .observe.records.plain import Record
+from .observe.records.shipping.certificate import Certificate
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -189,6 +191,7 @@ def _prove_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--instances", type=int, nargs="+", default=(), metavar="N", help="instance counts to try as well"
     )
+    parser.add_argument("--server", default="", metavar="URL", help="one that runs: grpc://host:port")
     parser.add_argument("--json", action="store_true", help="print the certificates as JSON, one a line")
 
 
@@ -200,12 +203,18 @@ def _prove(arguments: argparse.Namespace) -> int:
         names = arguments.models or [record.name for record in repository.index()]
         for name in names:
             repository.load(name)
-        with proving(repository, names) as prover:
+        options = {
+            "generate": arguments.generate, "seed": arguments.seed, "tolerance": arguments.tolerance,
+            "ulps": arguments.ulps, "instances": arguments.instances,
+        }  # fmt: skip
+        with ExitStack() as stack:
+            prove: Callable[..., Certificate]
+            if arguments.server:
+                prove = partial(bls.prove_equal, repository=repository, server=arguments.server)
+            else:
+                prove = stack.enter_context(proving(repository, names)).prove
             for name in names:
-                proven = prover.prove(
-                    name, generate=arguments.generate, seed=arguments.seed,
-                    tolerance=arguments.tolerance, ulps=arguments.ulps, instances=arguments.instances,
-                )  # fmt: skip
+                proven = prove(name, **options)
                 all_equal = all_equal and proven.equal
                 with redirect_stdout(sys.__stdout__ or messages):
                     print(json.dumps(proven.to_dict())) if arguments.json else _print(proven, False)

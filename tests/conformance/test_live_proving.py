@@ -142,6 +142,22 @@ def test_recorded_requests_have_parameters_of_their_own(prover: Prover) -> None:
         prover.prove("scaled", 3)
 
 
+def test_a_server_that_runs_already(prover: Prover) -> None:
+    for scheme, port in (("grpc", prover.server.grpc_port), ("http", prover.server.http_port)):
+        url = f"{scheme}://127.0.0.1:{port}"
+        found = bls.prove_equal("add_sub", generate=10, repository=prover.repository, server=url)
+        assert found.equal, render(found).text
+        assert (found.files, found.counted) == ((), ())
+        assert url in found.server
+    found = bls.prove_equal("scaled", {"IN": [1.0, 6.0]}, repository=prover.repository, server=url)
+    assert not found.equal
+    stream = f"grpc://127.0.0.1:{prover.server.grpc_port}"
+    asked = {"IN": [3]}, {"IN": [0]}, {"IN": [-2]}
+    assert bls.prove_equal("square_int32", *asked, repository=prover.repository, server=stream).equal
+    with pytest.raises(bls.BLSError, match="instance counts are tried on a server of one's own"):
+        bls.prove_equal("add_sub", generate=1, instances=(2,), repository=prover.repository, server=url)
+
+
 def test_the_script_of_an_export_proves_the_same(
     prover: Prover, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook.magics.notebook import Notebook
@@ -26,7 +26,10 @@ def _counts(text: str) -> list[int]:
 
 
 def _compare(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
-    given = [arguments.inputs] if arguments.inputs else []
+    given: list[Any] = [arguments.inputs] if arguments.inputs else []
+    if arguments.requests:
+        with reported(notebook):
+            given.append(bls.load_recording(arguments.requests))
     number = arguments.generate
     if number is None:
         number = 0 if given else _GENERATED
@@ -34,6 +37,7 @@ def _compare(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
         return bls.prove_equal(
             arguments.model, *given, generate=number, seed=arguments.seed,
             tolerance=arguments.tolerance, ulps=arguments.ulps, instances=arguments.instances,
+            server=arguments.server,
         )  # fmt: skip
 
 
@@ -43,7 +47,7 @@ COMPARE = Verb(
     "it is installed, in an environment of its own). Outputs are compared bit by bit, errors by text and "
     "code, of decoupled models the whole stream, rows of batches once more alone; then Triton's counts of "
     "requests and executions, those of the models that it calls included. Requests are given "
-    "(INPUT=EXPRESSION, as in %bls), or "
+    "(INPUT=EXPRESSION, as in %bls), recorded (--requests), or "
     f"generated from the model's config ({_GENERATED} where nothing is given); generated ones take given "
     "inputs over at times. The smallest request that shows a difference is told. In scripts: "
     "bls.prove_equal(); in a shell: python -m bls_notebook prove REPOSITORY.",
@@ -67,4 +71,9 @@ _add("--ulps", type=whole_number(0), default=0, metavar="N", help="or by N neigh
 _add(
     "--instances", type=_counts, default=(), metavar="N,N",
     help="send requests once more, side by side, to so many instances here and there",
+)  # fmt: skip
+_add("--requests", default="", metavar="FILE", help="a recording (bls.record), whose requests are sent")
+_add(
+    "--server", default="", metavar="URL",
+    help="compare with a server that runs: grpc://host:port or http://host:port",
 )  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.error import UsageError
 
 import bls_notebook as bls
 from bls_notebook.magics.notebook import Notebook
@@ -18,10 +20,18 @@ if TYPE_CHECKING:
 
 
 def _export(notebook: Notebook, arguments: argparse.Namespace) -> Exported:
+    names = arguments.names
+    if arguments.inputs and len(names) != 1:
+        raise UsageError("%tritonrepo export: inputs are of one model; name it before them.")
+    if arguments.inputs and arguments.requests:
+        raise UsageError("%tritonrepo export: give inputs or --requests, and not both.")
     with reported(notebook):
+        requests: Any = {names[0]: [arguments.inputs]} if arguments.inputs else None
+        if arguments.requests:
+            requests = bls.load_recording(arguments.requests)
         return bls.current_repository().export(
-            arguments.place, *arguments.names,
-            target=arguments.target, replicas=arguments.replicas, completed=arguments.completed,
+            arguments.place, *names, target=arguments.target, replicas=arguments.replicas,
+            completed=arguments.completed, requests=requests,
         )  # fmt: skip
 
 
@@ -30,13 +40,19 @@ EXPORT = Verb(
     "Each model as it serves here: its code and files, its config.pbtxt, the models that it calls, and "
     "beside them requirements.txt and a README.md with the commands to serve, test and measure it. A model "
     "that reads a notebook variable, or cannot ship for another reason, is refused, and nothing is written. "
-    "A folder is replaced only where an export wrote all that is in it. In scripts: repo.export(); in a "
-    "shell: python -m bls_notebook export REPOSITORY FOLDER.",
+    "A folder is replaced only where an export wrote all that is in it. With requests (INPUT=EXPRESSION, as "
+    "in %bls, or --requests) it has their answers, too: prove.py proves them on a machine with a server, and "
+    "there is input data for perf_analyzer and a configuration for Model Analyzer. In scripts: "
+    "repo.export(); in a shell: python -m bls_notebook export REPOSITORY FOLDER.",
     "  %tritonrepo export ../ship\n  %tritonrepo export ship.zip digit_reader\n"
     "  %tritonrepo export ../ship --for kubernetes\n"
-    "  %tritonrepo export ../ship --for compose --replicas 3\n",
+    "  %tritonrepo export ../ship --for compose --replicas 3\n"
+    "  %tritonrepo export ../ship digit_reader IMAGE=image\n"
+    "  %tritonrepo export ../ship digit_reader --requests run.blsrec\n",
     suggests=serves,
+    takes_inputs=True,
 )  # fmt: skip
+EXPORT.parser.usage = "%(prog)s FOLDER [MODEL ...] [INPUT=EXPRESSION ...] [options]"
 EXPORT.parser.add_argument("place", metavar="FOLDER", help="a folder, or a file that ends with .zip")
 EXPORT.parser.add_argument("names", nargs="*", metavar="MODEL", help="models that serve (default: all)")
 EXPORT.parser.add_argument(
@@ -51,3 +67,6 @@ EXPORT.parser.add_argument(
     "--completed", action="store_true",
     help="write each config.pbtxt with everything that is filled in (default: as it was given)",
 )  # fmt: skip
+EXPORT.parser.add_argument(
+    "--requests", default="", metavar="FILE", help="a recording (bls.record), of which the requests are taken"
+)

@@ -22,7 +22,7 @@ from .answers import Allowed, Answer, Differences, differences
 from .asked import Request, Steps
 from .counts import grown
 from .generating import Different, NotSteady, generate
-from .places import Here, There, flags_of, shown
+from .places import Elsewhere, Here, There, flags_of, shown
 
 _CORRELATIONS = itertools.count(1)
 _KEPT = 64  # cases that are sent again, with other instance counts
@@ -34,7 +34,9 @@ Answered = tuple[list[list[Answer]], list[list[Answer]]]  # of each step of a ca
 class Comparing:
     """What is found out about one model."""
 
-    def __init__(self, here: Here, there: There, spec: ModelSpec, allowed: Allowed, told: Progress) -> None:
+    def __init__(
+        self, here: Here, there: There | Elsewhere, spec: ModelSpec, allowed: Allowed, told: Progress
+    ) -> None:
         self.spec = spec
         self.allowed = allowed
         self.told = told

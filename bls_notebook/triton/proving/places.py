@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from bls_notebook.engine.core.spec import ModelSpec
+from bls_notebook.engine.errors import BLSError
 from bls_notebook.pb_utils import Tensor, TritonError
 from bls_notebook.repository.exporting.proof_script import PREFIX
 from bls_notebook.repository.instance_counts import with_instances
@@ -81,6 +83,28 @@ class Here:
         """Have so many instances of the model, for a while."""
         with with_instances(self.repository, [self.spec.name], count):
             yield
+
+
+class Elsewhere(Here):
+    """The same model on a server that runs already: a remote model of a repository.
+
+    Others may ask it too, so that its statistics say nothing, and it is left as it is.
+    """
+
+    lost = False
+
+    def _answer(self, response: Response) -> Answer:
+        return replace(super()._answer(response), status=0)  # codes come as its protocol has them
+
+    def counts(self) -> Counts:
+        """Return nothing."""
+        return {}
+
+    @contextmanager
+    def with_instances(self, count: int) -> Iterator[None]:
+        """Refuse."""
+        raise BLSError("compare: instance counts are tried on a server of one's own; leave out the address")
+        yield
 
 
 class There:

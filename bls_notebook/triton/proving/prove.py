@@ -6,6 +6,7 @@ import hashlib
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import distributions
 from math import isfinite
 from typing import Any
@@ -14,6 +15,7 @@ from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.progress import progress
 from bls_notebook.observe.records.shipping.certificate import Certificate, Package
+from bls_notebook.repository.connecting import connect
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.exporting.writing import is_cache
 from bls_notebook.repository.repository import ModelRepository
@@ -23,7 +25,7 @@ from bls_notebook.triton.serving import LocalServer, serve
 from .answers import Allowed
 from .asked import cases_of
 from .comparing import Comparing
-from .places import Here, There
+from .places import Elsewhere, Here, There
 
 
 def prove_equal(
@@ -37,6 +39,7 @@ def prove_equal(
     parameters: Mapping[str, Any] | None = None,
     repository: ModelRepository | None = None,
     environment: ServerEnvironment | None = None,
+    server: str = "",
 ) -> Certificate:
     """Send the same requests to a model in this process and on a real tritonserver, and compare the answers.
 
@@ -69,6 +72,9 @@ def prove_equal(
         By default the one that magics use.
     environment : ServerEnvironment, optional
         Of the server; by default one is made, once, with the packages that the models import.
+    server : str
+        The address of one that runs already and has the model, such as ``grpc://host:8001``; its copy of the
+        files, packages and statistics are not known then.
 
     Returns
     -------
@@ -87,11 +93,48 @@ def prove_equal(
     # What it calls by names that are not in its source is known then, and served.
     for steps in cases_of(spec, requests, parameters or {}) if spec.scheduler != "sequence" else ():
         Here(repository, spec).ask(steps[0], {})
+    options: dict[str, Any] = {
+        "generate": generate, "seed": seed, "tolerance": tolerance, "ulps": ulps, "instances": instances,
+        "parameters": parameters,
+    }  # fmt: skip
+    if server:
+        with ModelRepository() as there, connect(server, model, repo=there) as connection:
+            place = Elsewhere(there, spec)
+            begun = Certificate(model, server=f"{connection.server}, {connection.address}")
+            return compare(repository, place, begun, requests, **options)
     with proving(repository, [model], environment) as prover:
-        return prover.prove(
-            model, *requests, generate=generate, seed=seed, tolerance=tolerance, ulps=ulps,
-            instances=instances, parameters=parameters,
-        )  # fmt: skip
+        return prover.prove(model, *requests, **options)
+
+
+def compare(
+    repository: ModelRepository,
+    there: There | Elsewhere,
+    begun: Certificate,
+    requests: Sequence[Any],
+    generate: int = 0,
+    seed: int = 0,
+    tolerance: float = 0.0,
+    ulps: int = 0,
+    instances: Sequence[int] = (),
+    parameters: Mapping[str, Any] | None = None,
+) -> Certificate:
+    """Compare the model of a certificate with what it is there; see `prove_equal`."""
+    model, spec = begun.model, there.spec
+    if not requests and generate < 1:
+        raise BLSError(f"compare: no request for model {model!r}: give inputs, or how many to generate")
+    if not (isfinite(tolerance) and tolerance >= 0 and ulps >= 0):
+        raise BLSError(f"compare: got tolerance {tolerance!r} and ulps {ulps!r}, expected numbers from 0 on")
+    if any(count < 1 for count in instances):
+        raise BLSError(f"compare: instances: got {list(instances)}, expected counts from 1 on")
+    cases = cases_of(spec, requests, parameters or {})
+    begun = replace(
+        begun, version=repository.record(model).version, seed=seed, tolerance=tolerance, ulps=ulps,
+        here=f"bls_notebook {_packages().get('bls-notebook', '')}, Python {platform.python_version()}",
+    )  # fmt: skip
+    with progress(f"comparing {model} with a server", len(cases) + generate, "request") as told:
+        here = Here(repository, spec, there.names)
+        comparing = Comparing(here, there, spec, Allowed(tolerance, ulps), told)
+        return comparing.run(begun, cases, generate, sorted(there.names) or [model], instances)
 
 
 @contextmanager
@@ -129,28 +172,8 @@ class Prover:
         self.specs = specs
         self.files = files
 
-    def prove(
-        self,
-        model: str,
-        *requests: Any,
-        generate: int = 0,
-        seed: int = 0,
-        tolerance: float = 0.0,
-        ulps: int = 0,
-        instances: Sequence[int] = (),
-        parameters: Mapping[str, Any] | None = None,
-    ) -> Certificate:
+    def prove(self, model: str, *requests: Any, **options: Any) -> Certificate:
         """Compare one of the models; see `prove_equal`."""
-        if not requests and generate < 1:
-            raise BLSError(f"compare: no request for model {model!r}: give inputs, or how many to generate")
-        if not (isfinite(tolerance) and tolerance >= 0 and ulps >= 0):
-            raise BLSError(
-                f"compare: got tolerance {tolerance!r} and ulps {ulps!r}, expected numbers from 0 on"
-            )
-        if any(count < 1 for count in instances):
-            raise BLSError(f"compare: instances: got {list(instances)}, expected counts from 1 on")
-        spec = self.specs[model]
-        cases = cases_of(spec, requests, parameters or {})
         exported = self.server.exported
         reached = _reached(model, {each.name: each.calls for each in exported.models})
         site = self.server.site_packages
@@ -158,19 +181,15 @@ class Prover:
         wanted = sorted({_name(each) for each in exported.requirements} | {"numpy"})
         python = self.server.python
         begun = Certificate(
-            model, version=self.repository.record(model).version, seed=seed, tolerance=tolerance, ulps=ulps,
-            here=f"bls_notebook {here.get('bls-notebook', '')}, Python {platform.python_version()}",
+            model,
             server=f"tritonserver {self.server.metadata()['version']}{python and f', Python {python}'}",
             packages=tuple(
                 Package(name, here.get(name, ""), there.get(name, "")) for name in wanted if there
             ),
             files=tuple(each for each in self.files.items() if each[0].partition("/")[0] in reached),
-        )  # fmt: skip
-        with progress(f"comparing {model} with tritonserver", len(cases) + generate, "request") as told:
-            names = sorted(reached & self.specs.keys())
-            places = Here(self.repository, spec, names), There(self.server, spec, names)
-            comparing = Comparing(*places, spec, Allowed(tolerance, ulps), told)
-            return comparing.run(begun, cases, generate, sorted(self.specs), instances)
+        )
+        place = There(self.server, self.specs[model], sorted(reached & self.specs.keys()))
+        return compare(self.repository, place, begun, requests, **options)
 
 
 def _spec(repository: ModelRepository, name: str) -> ModelSpec:
