@@ -30,6 +30,8 @@ def _blocks(record: Exported) -> Iterator[doc.Block]:
     yield doc.Table(f"Models exported to {record.place}", _COLUMNS, rows)
     facts = [f"requirements.txt: {', '.join(record.requirements)}"] if record.requirements else []
     facts += [f"at least {size(record.shm_bytes)} of /dev/shm on a server"] if record.shm_bytes else []
+    if "prove.py" in record.files:
+        facts.append("prove.py there proves the answers on a machine with a server")
     yield doc.Words(parts.quiet(" · ".join([*facts, "README.md there: how to serve, test and measure it"])))
     there = dict(record.elsewhere)
     absent = [

@@ -55,6 +55,11 @@ class Parser(argparse.ArgumentParser):
         """Whether any number of words may follow this option."""
         return option in self.options and self.options[option].nargs == "+"
 
+    @property
+    def takes_several(self) -> bool:
+        """Whether any number of words may stand there that are no option's."""
+        return self._word is not None and self._word.nargs == "*"
+
     def expects(self, option: str = "") -> str:
         """Return what the help calls the value of an option, or, without one, a word that is no option's."""
         action = self.options.get(option) if option else self._word

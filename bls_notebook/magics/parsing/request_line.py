@@ -1,4 +1,4 @@
-"""Reads the line of ``%bls``: the model, ``INPUT=expression`` pairs, options in between."""
+"""Reads a line such as that of ``%bls``: a model, ``INPUT=expression`` pairs, options in between."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def read_line(parser: Parser, line: str, variables: Variables) -> RequestLine:
             if name in result.inputs:
                 parser.error(f"input {name!r} is given twice")
             result.inputs[name] = expression
-        elif any(not w.startswith("-") for w in result.words):
+        elif (result.inputs or not parser.takes_several) and any(not w.startswith("-") for w in result.words):
             parser.error(f"got {word.text!r}, expected INPUT=expression, such as INPUT0=[1, 2]")
         else:
             result.words.append(expanded(word.plain, variables))
