@@ -166,4 +166,6 @@ def test_what_takes_long_is_not_asked_time_and_again(
         assert "was not looked for" in found.notes[0]
         if model == "stays_broken":
             repo.reload(model)
-    assert sum(twice.statistics.latest(0)[:2]) - asked == 2 * 4  # when all is well
+    assert (
+        sum(twice.statistics.latest(0)[:2]) - asked == 2 * 4
+    )  # when all is well: the rest is answered from the recording
