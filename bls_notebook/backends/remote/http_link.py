@@ -155,7 +155,7 @@ class HttpLink(Link):
                 found = self._kept.pop() if self._kept else None
             if found is None:
                 break
-            if not select.select([found.sock], [], [], 0)[0]:  # else the server has closed it
+            if _is_quiet(found.sock):  # else the server has closed it
                 found.sock.settimeout(seconds)
                 return found
             found.close()
@@ -359,6 +359,15 @@ def error_of(link: HttpLink, status: int, body: bytes) -> RemoteError:
         return link.unanswered(f"HTTP {status}", True)
     text = words if isinstance(words, str) else body[:300].decode("utf-8", "replace").strip()
     return RemoteError(text or f"the server answered HTTP {status}", _CODES.get(status, ErrorCode.UNKNOWN))
+
+
+def _is_quiet(sock: socket.socket) -> bool:
+    """Whether there is nothing to be read, not even an end."""
+    if not hasattr(select, "poll"):  # Windows
+        return not select.select([sock], [], [], 0)[0]
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return not poll.poll(0)
 
 
 def _model(name: str, version: str) -> str:
