@@ -136,11 +136,11 @@ def measured(asked: dict[str, tuple[str, str, dict]], quick: bool) -> list[dict[
     with contextlib.closing(Client()) as process:
         for kind, connections, floats, requests in CASES:
             found: dict[str, list[tuple[float, float, float]]] = {side: [] for side in asked}
-            for _ in range(2 if quick else 15):
+            for _ in range(1 if quick else 15):
                 for side in random.sample(sorted(asked), len(asked)):
                     http, grpc, headers = asked[side]
                     url = http if kind == "http" else grpc
-                    number = max(connections, requests // 10) if quick else requests
+                    number = max(connections, requests // 40) if quick else requests
                     times, took = process.measure(kind, url, headers, connections, floats, number)
                     times.sort()
                     late = times[len(times) * 99 // 100]
