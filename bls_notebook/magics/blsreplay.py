@@ -9,7 +9,9 @@ from .notebook import Notebook
 from .parsing.arguments import Parser, identifier, number, whole_number
 from .parsing.expressions import Variables
 from .shell.failing import fail_on, reported
-from .shell.stopping import stopped_in
+from .shell.stopping import has_frontend, stopped_in
+
+_KEYS = "; n: next line, s: into a call, p VALUE: print, c: go on, q: leave"
 
 PARSER = Parser(
     "%blsreplay",
@@ -81,7 +83,7 @@ def _opened(notebook: Notebook, file: str, at: int, model: str | None, only: str
     )
     notebook.say(
         f"request {at} to {execution.model}: {inputs}", "info",
-        hint="`requests` has it; n: next line, s: into a call, p VALUE: print, c: go on, q: leave",
+        hint="`requests` has it" + _KEYS * (not has_frontend(notebook)),
     )  # fmt: skip
     responses = stopped_in(notebook, execution.code, execution.run)
     return responses[0] if len(responses) == 1 else responses

@@ -128,24 +128,16 @@ class Tape:
     def _write(self, entry: list[Any], tensors: list[Tensor], wanted: bool) -> None:
         for tensor in tensors:
             array, datatype = tensor._array, tensor._datatype
-            plain = array.__class__ is _ndarray and datatype != "BYTES"
-            size = array.nbytes if plain else text_bytes(array) if datatype == "BYTES" else int(array.nbytes)
-            if not wanted:
-                entry += (tensor._name, datatype, tuple(array.shape), size, _UNWANTED)
-            elif self._size + size > self.limit:
-                entry += (tensor._name, datatype, tuple(array.shape), size, _CUT)
-            else:
+            size = array.nbytes if datatype != "BYTES" else text_bytes(array)
+            if wanted and self._size + size <= self.limit:
                 self._size += size
-                try:
-                    entry += (
-                        tensor._name,
-                        datatype,
-                        array.copy() if plain else copied(array, datatype),
-                        size,
-                        0,
-                    )
+                try:  # the elements of BYTES are no one's to change
+                    kept = array.copy() if array.__class__ is _ndarray else copied(array, datatype)
+                    entry += (tensor._name, datatype, kept, size, 0)
                 except Exception:
                     entry += (tensor._name, datatype, tuple(array.shape), size, _UNWANTED)
+            else:
+                entry += (tensor._name, datatype, tuple(array.shape), size, _CUT if wanted else _UNWANTED)
         self._keep(entry)
 
     def clear(self) -> None:
@@ -192,7 +184,12 @@ def _sent(entry: list[Any], inputs: list[Value]) -> Sent:
 
 def _value(name: str, datatype: str, what: Any, size: int, why: int) -> Value:
     if isinstance(what, _ndarray):
-        return Value(name, datatype, what.shape, size, what)
+        try:
+            return Value(
+                name, datatype, what.shape, size, copied(what, datatype) if datatype == "BYTES" else what
+            )
+        except Exception:  # of a request that was refused for that
+            return Value(name, datatype, what.shape, size)
     return Value(name, datatype, what, size, cut=why == _CUT)
 
 

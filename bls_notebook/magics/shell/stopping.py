@@ -14,15 +14,21 @@ _Result = TypeVar("_Result")
 _BETWEEN = ["bls_notebook.*", "asyncio.*", "concurrent.*", "contextlib", "numpy.*"]  # no place to step to
 
 
+def has_frontend(notebook: Notebook) -> bool:
+    """Whether the frontend's own debugger is on."""
+    kernel: Any = getattr(notebook.shell, "kernel", None)
+    return bool(getattr(getattr(kernel, "debugger", None), "is_started", False))
+
+
 def stopped_in(notebook: Notebook, code: CodeType, run: Callable[[], _Result]) -> _Result:
     """Call `run`, and open the debugger where that enters a function, by its `code`, for the first time.
 
     Where the frontend's own debugger is on, it stops there as at a breakpoint; else it is that of ``%debug``.
     """
     __tracebackhide__ = True
-    kernel: Any = getattr(notebook.shell, "kernel", None)
-    if getattr(getattr(kernel, "debugger", None), "is_started", False):
+    if has_frontend(notebook):
         return _traced(code, run, _stop_in_frontend)
+    kernel: Any = getattr(notebook.shell, "kernel", None)
     if kernel is not None and not getattr(kernel, "_allow_stdin", True):
         raise bls.BLSError("--at opens a debugger, and whoever runs this notebook cannot be asked anything")
     debugger: Any = notebook.shell.InteractiveTB.debugger_cls(skip=_BETWEEN)

@@ -31,7 +31,7 @@ class Recorder:
     def __init__(self, path: Path | None, tensors: str, limit: int, requests: int) -> None:
         self._path = path
         self._tape = Tape(tensors == "all", limit)
-        self._profile = Profile(requests, "" if path is None else path.name, tape=self._tape)
+        self._profile = Profile(requests, "" if path is None else path.name, tape=self._tape, lines=False)
         self._made: Recording | None = None
         self._base = 0
 
