@@ -24,6 +24,7 @@ from .telling import calls_text, differences_text, error_text, input_text
 from .tensors import unlike
 
 if TYPE_CHECKING:
+    from bls_notebook.observe.records.shipping.certificate import Certificate
     from bls_notebook.observe.records.testing.drilled import Drilled
 
     from .calls import Calls
@@ -215,6 +216,28 @@ class Assertions:
             return assert_survives(model, inputs, repo=self, **options)
         finally:
             self.forget()
+
+    def assert_proven_equal(self, model: str, *requests: Any, **options: Any) -> Certificate:
+        """Assert that a model answers as on a real tritonserver; as `bls.prove_equal`, which it calls.
+
+        Skips the test where no server can be had. The requests of it are forgotten then: see `forget`.
+        """
+        __tracebackhide__ = True
+        from bls_notebook.display import render
+        from bls_notebook.triton.environment import TritonServerError
+        from bls_notebook.triton.proving.prove import prove_equal  # first needed here
+
+        self._here_alone("whether a model answers as on a server")
+        self._need(model)
+        here: Any = self  # a repository, too
+        try:
+            found = prove_equal(model, *requests, repository=here, **options)
+        except TritonServerError as error:
+            skipping(first_line(str(error)))
+        finally:
+            self.forget()
+        assert found.equal, render(found).text
+        return found
 
     # -- answers -------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.display import render
 from bls_notebook.observe.records.shipping.certificate import Certificate
+from bls_notebook.testing import RepositoryUnderTest
 from bls_notebook.triton.proving.prove import Prover, proving
 from bls_notebook.triton.tritonserver import ServerEnvironment
 from tests.conformance.conftest import ROOT
@@ -154,6 +155,11 @@ def test_a_server_that_runs_already(prover: Prover) -> None:
     stream = f"grpc://127.0.0.1:{prover.server.grpc_port}"
     asked = {"IN": [3]}, {"IN": [0]}, {"IN": [-2]}
     assert bls.prove_equal("square_int32", *asked, repository=prover.repository, server=stream).equal
+    with RepositoryUnderTest(ROOT / "model_repository") as mine:
+        assert mine.assert_proven_equal("add_sub", generate=3, server=url).requests == 3
+        mine.define("scaled", SCALED, CONFIG)
+        with pytest.raises(AssertionError, match="scaled answers differently on the server"):
+            mine.assert_proven_equal("scaled", {"IN": [6.0]}, server=url)
     with pytest.raises(bls.BLSError, match="instance counts are tried on a server of one's own"):
         bls.prove_equal("add_sub", generate=1, instances=(2,), repository=prover.repository, server=url)
 
