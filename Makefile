@@ -87,7 +87,7 @@ lint: .venv/installed-test
 # the kernel's affair here, hence -W default.
 check-notebooks: .venv/installed-test
 ifneq ($(NOTEBOOKS),)
-	$(BIN)/python -m pytest -W default --nbval --nbval-current-env --nbval-cell-timeout=120 \
+	$(BIN)/python -m pytest -W default --nbval --nbval-current-env --nbval-cell-timeout=300 \
 	    $(addprefix --nbval-sanitize-with ,$(SANITIZE)) $(NOTEBOOKS)
 endif
 

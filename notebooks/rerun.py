@@ -26,7 +26,7 @@ def rerun(file: Path) -> None:
 
     notebook: Any = nbformat.read(file, as_version=4)
     client = NotebookClient(
-        notebook, timeout=120, record_timing=False, store_widget_state=False, allow_errors=False,
+        notebook, timeout=300, record_timing=False, store_widget_state=False, allow_errors=False,
         resources={"metadata": {"path": str(file.parent)}},
     )  # fmt: skip
     client.execute()
