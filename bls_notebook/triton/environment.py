@@ -96,7 +96,10 @@ class ServerEnvironment:
     @property
     def description(self) -> str:
         """Which server it is, in words."""
-        return f"{WHEEL}, Python {self.version}, in {self.folder}"
+        home = Path.home()
+        inside = self.folder.is_relative_to(home) and home != Path("/")
+        folder = Path("~", self.folder.relative_to(home)) if inside else self.folder
+        return f"{WHEEL}, Python {self.version}, in {folder}"
 
 
 @dataclass(frozen=True)
