@@ -124,16 +124,17 @@ def _responses(request: RecordedRequest) -> list[InferenceResponse]:
     return out
 
 
-def callees_of(model: str, recording: Recording, server: Server, lives: Lifetimes) -> list[Callee]:
+def callees_of(
+    model: str, recording: Recording, session: Session, server: Server, lives: Lifetimes
+) -> list[Callee]:
     """Return the models that a request to `model` reached, in the order in which it did."""
-    session = recording.session
-    spans = () if session is None else session.spans
+    spans = session.spans
     names = {span.id: span.model for span in spans}
     out = []
     for name in dict.fromkeys(span.model for span in spans if span.parent and span.model != model):
         found = server.find(name)
         own = [span for span in spans if span.model == name and span.parent]
-        if found is None or session is None:
+        if found is None:
             continue
         both = [
             1

@@ -16,6 +16,7 @@ from typing import Any
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.logs import silenced
+from bls_notebook.engine.recording.profile import profile
 from bls_notebook.observe.progress import progress
 from bls_notebook.observe.records.errors import FrameRecord
 from bls_notebook.observe.records.testing.drilled import Drilled, DrilledCase, Planted
@@ -158,7 +159,7 @@ class Driller:
 
     def look(self) -> _Found:
         """Send the request as it is, and keep what models answer."""
-        with record(tensors="all") as recorder:
+        with profile() as seen, record(tensors="all") as recorder:  # a recording has no lines of code
             first = self.asker.ask()
             recording = recorder.recording
         if first.state != "answered" or first.error is not None:
@@ -171,7 +172,7 @@ class Driller:
         usual, lives, outcomes = left_by(self.server, self.asker.ask)
         self.asker.usual = min(outcome.seconds for outcome in outcomes)
         varying = any(_values(outcome) != _values(first) for outcome in outcomes)
-        callees = callees_of(self.model, recording, self.server, lives)
+        callees = callees_of(self.model, recording, seen.record, self.server, lives)
         outputs = frozenset(name for each in callees for name in each.model.spec.outputs)
         batching = self.asker.spec.max_batch_size > 0
         healthy = Healthy(outcomes[-1], self.model, varying, batching, outputs)
