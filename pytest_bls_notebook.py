@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Generator, Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -56,12 +57,7 @@ _servers: pytest.StashKey[Servers] = pytest.StashKey()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add options to the command line and the configuration."""
     group = parser.getgroup("bls_notebook", "models of a Triton repository")
-    group.addoption(
-        "--triton",
-        action="store_true",
-        help="send requests of the fixture triton_repository to a real tritonserver; tests of what a server "
-        "does not tell are skipped",
-    )
+    _add_server(parser, "--bls-triton")  # also where --triton is somebody else's
     group.addoption(
         "--bls-update-snapshots", action="store_true", help="write the files of assert_same_answers anew"
     )
@@ -70,6 +66,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini("triton_fill", "key=value, for templates in the models' config.pbtxt", "linelist", [])
     parser.addini("triton_repository_scope", "function: models are loaded for each test; session: once")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_load_initial_conftests(parser: pytest.Parser) -> Generator[None, Any, None]:
+    """Add `--triton` once every conftest.py has added its options: where one has it, it is theirs."""
+    yield
+    try:
+        free = "--triton=1" in parser.parse_known_and_unknown_args(["--triton=1"])[1]
+    except pytest.UsageError:
+        free = False
+    if free:
+        _add_server(parser, "--triton")
+
+
+def _add_server(parser: pytest.Parser, name: str) -> None:
+    told = "send requests of the fixture triton_repository to a real tritonserver; tests of what a server "
+    parser.getgroup("bls_notebook").addoption(
+        name, action="store_true", default=False, dest="bls_triton", help=f"{told}does not tell are skipped"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -108,15 +123,13 @@ def triton_repository(request: pytest.FixtureRequest) -> Iterator[RepositoryUnde
     options: dict[str, Any] = {"fill": _fill(config) or None, **(marker.kwargs if marker else {})}
     scope = options.pop("scope", config.getini("triton_repository_scope") or "function")
     if scope not in _SCOPES:
-        raise pytest.UsageError(
-            f"triton_repository: scope: got {scope!r}, expected one of {', '.join(_SCOPES)}"
-        )
+        _refuse(f"scope: got {scope!r}, expected one of {', '.join(_SCOPES)}")
     here = request.path.parent
     given = [_folder(path, here, config.rootpath) for path in (marker.args if marker else ())]
     paths = given or list(config.getini("triton_repository"))
     for path in paths:
         if not path.is_dir():
-            raise pytest.UsageError(f"triton_repository: {str(path)!r} is no folder; {_HELP}")
+            _refuse(f"{str(path)!r} is no folder; {_HELP}")
     repository = _made(config, paths, here, scope, options)
     request.node.stash[_repository] = repository
     try:
@@ -128,6 +141,10 @@ def triton_repository(request: pytest.FixtureRequest) -> Iterator[RepositoryUnde
             repository.close()
 
 
+def _refuse(told: str) -> NoReturn:
+    pytest.fail(f"triton_repository: {told}", pytrace=False)
+
+
 def _made(
     config: pytest.Config, paths: list[Path], here: Path, scope: str, options: dict[str, Any]
 ) -> RepositoryUnderTest:
@@ -136,7 +153,11 @@ def _made(
     key = (tuple(paths), repr(sorted(options.items())))
     repository = config.stash[_shared].get(key) if scope == "session" else None
     if repository is None:
-        repository = RepositoryUnderTest(*paths, servers=_servers_of(config), **options)
+        try:
+            repository = RepositoryUnderTest(*paths, servers=_servers_of(config), **options)
+        except (TypeError, ValueError) as error:  # options of the marker
+            told = str(error).replace("ModelRepository.__init__() ", "")
+            raise pytest.fail.Exception(f"triton_repository: {told}", pytrace=False) from None
         if scope == "session":
             config.stash[_shared][key] = repository
     else:
@@ -147,7 +168,7 @@ def _made(
 
 
 def _servers_of(config: pytest.Config) -> Servers | None:
-    if not config.getoption("--triton"):
+    if not config.getoption("bls_triton"):
         return None
     from bls_notebook.testing.served import Servers
 
@@ -162,15 +183,17 @@ def _folder(path: str | Path, here: Path, root: Path) -> Path:
 def _fill(config: pytest.Config) -> dict[str, str]:
     lines = [line.partition("=") for line in config.getini("triton_fill")]
     if any(not sign for _, sign, _ in lines):
-        raise pytest.UsageError("triton_fill: expected lines of key=value")
+        _refuse("triton_fill: expected lines of key=value")
     return {key.strip(): value.strip() for key, _, value in lines}
 
 
 @pytest.hookimpl(hookwrapper=True)  # as older versions of pytest know it too
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, None]:
     """Tell of the errors and calls of models where a test failed."""
-    report: pytest.TestReport = (yield).get_result()
     repository = item.stash.get(_repository, None)
+    if repository is not None and call.excinfo is not None and not item.config.getoption("fulltrace"):
+        _shorten(call.excinfo)
+    report: pytest.TestReport = (yield).get_result()
     if repository is not None and report.when == "call" and report.failed:
         try:
             told = repository.failure_text(str(call.excinfo.value) if call.excinfo else "")
@@ -180,3 +203,27 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             report.sections.append(("Triton models", told))
     if report.when == "teardown" and repository is not None:
         del item.stash[_repository]
+
+
+def _shorten(excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+    """Hide the package's own lines, where the test or a model is what there is to mend."""
+    from bls_notebook import BLSError
+
+    for frame, _ in traceback.walk_tb(excinfo.tb):
+        if _is_ours(frame):
+            frame.f_globals["__tracebackhide__"] = _hides
+    if isinstance(excinfo.value, BLSError):
+        excinfo.value.__cause__ = None  # its words have what there is to know
+
+
+def _hides(excinfo: pytest.ExceptionInfo[BaseException] | None) -> bool:
+    from bls_notebook import BLSError
+
+    if excinfo is None or isinstance(excinfo.value, (BLSError, AssertionError)):
+        return True
+    *_, (last, _) = traceback.walk_tb(excinfo.tb)
+    return not _is_ours(last)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith("bls_notebook.")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 # Joiners belong to the spelling of several scripts and reorder nothing.
 _KEPT = frozenset("\u200c\u200d")
+_TRACEBACK = re.compile(r"\n\nAt:(?:\n  .*\(\d+\): .*)+\n?")
 
 
 def visible(text: str, *, lines: bool = False) -> str:
@@ -36,6 +38,11 @@ def _character(char: str, lines: bool) -> str:
 def spoken(message: str) -> str:
     """Return an error's message without what Triton puts in it for a request that nobody named."""
     return message.replace("[request id: <id_unknown>] ", "")
+
+
+def without_traceback(message: str) -> str:
+    """Return an error's message without the lines of code that Triton lists in it."""
+    return _TRACEBACK.sub("", message)
 
 
 def encodable(text: str) -> str:

@@ -18,6 +18,7 @@ from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.lifetimes import Lifetimes
 from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.visible import first_line
+from bls_notebook.repository.source.layout import find_model
 
 from .served import Servers, skipping
 from .telling import calls_text, differences_text, error_text, input_text
@@ -34,6 +35,7 @@ class Assertions:
     """What happened to the requests of a repository since the test began, or since `forget`."""
 
     here: Path
+    paths: tuple[Path, ...]
     update_snapshots: bool
     _calls: Calls
     _errors: list[ErrorRecord]
@@ -56,6 +58,7 @@ class Assertions:
     def calls(self, model: str = "") -> tuple[StubCall, ...]:
         """Return the requests that a model was given, or all, in the order in which they were begun."""
         self._here_alone("which requests a model got")
+        self._know(model)
         return tuple(call for call in self._calls.found if model in ("", call.model))
 
     def assert_called(
@@ -128,6 +131,7 @@ class Assertions:
     def assert_called_in_order(self, *models: str) -> None:
         """Assert in which order models were given requests: these, and as often; others do not count."""
         __tracebackhide__ = True
+        self._know(*models)
         found = [call.model for call in self.calls() if call.model in models]
         if found != list(models):
             got = " ".join(found) or "none of them"
@@ -138,11 +142,13 @@ class Assertions:
     def assert_overlapped(self, least: int = 2, model: str = "") -> None:
         """Assert that so many requests, of a model or of any, were worked on at the same moment."""
         __tracebackhide__ = True
+        self._know(model)
         self._judge(judging.overlapped(self.session, least, model))
 
     def assert_not_overlapped(self, *models: str) -> None:
         """Assert that no two requests of any of the models were worked on at the same moment."""
         __tracebackhide__ = True
+        self._know(*models)
         for model in models:
             seen = judging.overlapped(self.session, 2, model)
             if seen:
@@ -299,9 +305,16 @@ class Assertions:
         told : str
             What is told already.
         """
-        errors = [error_text(error) for error in self._errors[-3:]]
+        errors = [text for error in self._errors[-3:] if (text := error_text(error)) not in told]
         calls = calls_text(self.session)
         return "\n\n".join([*errors, *([] if calls in told else [calls])])
+
+    def _know(self, *models: str) -> None:
+        """Refuse models that there are none of: what is asserted of these says nothing."""
+        __tracebackhide__ = True
+        for model in models:
+            if model and model not in self._calls.known:
+                find_model(self.paths, model)
 
     def _here_alone(self, what: str) -> None:
         if self._servers is not None:

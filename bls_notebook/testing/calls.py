@@ -29,6 +29,8 @@ class Calls:
         self._bytes = 0
         self._found: list[StubCall] = []
         self._listened: weakref.WeakSet[Instance] = weakref.WeakSet()
+        self.known: set[str] = set()
+        """Models that have served, or were stood in for."""
         self.left_out = 0
         """How many requests' tensors did not fit any more."""
         server.entering.append(self._listen)
@@ -46,6 +48,7 @@ class Calls:
 
     def _listen(self, versions: Mapping[int, LoadedModel]) -> None:
         for model in versions.values():
+            self.known.add(model.name)
             for instance in model.instances:
                 if instance not in self._listened:
                     self._listened.add(instance)

@@ -23,7 +23,7 @@ import numpy as np
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.quantities import count
-from bls_notebook.observe.visible import first_line
+from bls_notebook.observe.visible import first_line, without_traceback
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE
 
 from .telling import differences_text, error_text
@@ -78,7 +78,7 @@ def check_snapshot(
 def _differences(
     number: int, was: Mapping[str, Any], response: Any, arrays: Mapping[str, _Array], rtol: float, atol: float
 ) -> list[str]:
-    error = None if response.error is None else response.error.message()
+    error = _error(response)
     if error is not None or "error" in was:
         if error == was.get("error"):
             return []
@@ -144,7 +144,7 @@ def _replace(file: Path, data: bytes) -> None:
 def _answer(number: int, response: Any, arrays: dict[str, _Array]) -> dict[str, Any]:
     answer: dict[str, Any] = {"model": response.model}
     if response.error is not None:
-        return {**answer, "error": response.error.message()}
+        return {**answer, "error": _error(response)}
     kinds = _datatypes(response)
     outputs = {}
     for name, array in response.as_numpy().items():
@@ -156,6 +156,11 @@ def _answer(number: int, response: Any, arrays: dict[str, _Array]) -> dict[str, 
             arrays[f"{number}/{name}"] = array
         outputs[name] = kept
     return {**answer, "outputs": outputs}
+
+
+def _error(response: Any) -> str | None:
+    """What is the same on every machine: without lines of code."""
+    return None if response.error is None else without_traceback(response.error.message())
 
 
 def _spelled(value: Any, dtype: np.dtype[Any]) -> Any:

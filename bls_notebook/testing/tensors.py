@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.observe.records.inspection import TensorsCompared
+from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import Tensor
 from bls_notebook.repository.inspecting.differences import compared
 
@@ -29,6 +30,11 @@ def unlike(
         if there is None:
             none = compared(_tensor(name, wanted), None, name)
             out.append(replace(none, reason=f"there is none; there are: {', '.join(found) or 'none'}"))
+        elif wanted.dtype != there.dtype and not isinstance(value, np.ndarray):
+            if not _equal(wanted, there, rtol, atol):
+                same = compared(_tensor(name, there), _tensor(name, there), name)
+                seen = f"{_few(wanted)} is no {there.dtype}; there is {_few(there)}"
+                out.append(replace(same, reason=seen))
         elif wanted.dtype != there.dtype:
             both = compared(_tensor(name, wanted), _tensor(name, there), name)
             out.append(replace(both, reason=f"data types differ: {wanted.dtype} and {there.dtype}"))
@@ -47,7 +53,10 @@ def _as_array(value: Any, like: _Array | None) -> _Array:
     elif like is not None and like.dtype.kind != "O":
         out = np.asarray(value)
         if out.dtype.kind in "biuf":
-            out = out.astype(like.dtype)
+            with np.errstate(all="ignore"):
+                cast = out.astype(like.dtype)
+            # What is no number of that type stays as it is.
+            out = cast if like.dtype.kind == "f" or bool((cast == out).all()) else out
     else:
         out = np.asarray(value, dtype=object if like is not None else None)
     if out.dtype.kind in "OUS":
@@ -61,6 +70,12 @@ def _as_array(value: Any, like: _Array | None) -> _Array:
 def _equal(wanted: _Array, there: _Array, rtol: float, atol: float) -> bool:
     if wanted.shape != there.shape:
         return False
-    if wanted.dtype.kind != "f":
+    if wanted.dtype.kind not in ("iuf" if rtol or atol else "f"):
         return bool((wanted == there).all())
+    if wanted.dtype.kind in "iu":  # differences of unsigned ones wrap
+        wanted, there = wanted.astype(np.float64), there.astype(np.float64)
     return bool(np.isclose(there, wanted, rtol=rtol, atol=atol, equal_nan=True).all())
+
+
+def _few(array: _Array) -> str:
+    return first_line(str(array.ravel()[:8].tolist()), 60)

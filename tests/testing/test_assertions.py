@@ -35,7 +35,6 @@ def test_calls_with_their_tensors(repo: RepositoryUnderTest) -> None:
     repo.assert_called("double", 2, caller="front")
     repo.assert_called_in_order("front", "double", "front", "double")
     repo.assert_called_in_order("double", "double")
-    repo.assert_not_called("other")
     repo.assert_not_overlapped("front", "double")
     repo.assert_that("called double 2")
     for told, claim in (
@@ -51,9 +50,29 @@ def test_calls_with_their_tensors(repo: RepositoryUnderTest) -> None:
     ):
         with pytest.raises(AssertionError, match=f"(?s){told}"):
             claim()
+    for claim in (repo.assert_called, repo.assert_not_called, repo.assert_not_overlapped, repo.calls):
+        with pytest.raises(bls.BLSError, match="model 'dubble' is not in the repository"):
+            claim("dubble")
     repo.forget()
     assert repo.calls() == ()
     repo.assert_not_called("double")
+
+
+def test_numbers_that_are_none_of_the_data_type(repo: RepositoryUnderTest) -> None:
+    def answer(datatype: str, array: Any) -> bls.Response:
+        config = f'output {{ name: "Y" data_type: TYPE_{datatype} dims: [ -1 ] }} input {{ name: "X" '
+        with repo.stub(datatype, {"Y": array}, config=f"{config}data_type: TYPE_BF16 dims: [ -1 ] }}"):
+            return repo.infer(datatype, {"X": bls.pb_utils.Tensor._of("X", np.array([0x3FC0], "u2"), "BF16")})
+
+    pixels = answer("UINT8", np.array([44, 0], np.uint8))
+    repo.assert_called("UINT8", inputs={"X": np.array([1.5], np.float32)})
+    repo.assert_answer(pixels, {"Y": [44, 0]})
+    repo.assert_answer(pixels, {"Y": [45, 1]}, atol=1)
+    repo.assert_answer(pixels, {"Y": np.array([45, 1], np.uint8)}, atol=1)
+    for wrong in ([300, 0], [44.7, 0], [44, 256], ["44", "0"]):
+        with pytest.raises(AssertionError, match=r"is no uint8; there is \[44, 0\]"):
+            repo.assert_answer(pixels, {"Y": wrong})
+    repo.assert_answer(answer("FP16", np.array([0.1], np.float16)), {"Y": [0.1]})
 
 
 def test_side_by_side_and_in_batches(repo: RepositoryUnderTest) -> None:

@@ -79,12 +79,28 @@ def test_left(triton_repository):
 def test_errors(triton_repository):
     triton_repository.infer("front", {"X": np.zeros(9, np.float32)})
     triton_repository.assert_no_errors()
+
+def test_stub(triton_repository):
+    with triton_repository.stub("dubble", {"Y": [1]}):
+        pass
+
+def test_stub_asserts(triton_repository):
+    def asked(request):
+        assert request.inputs()[0].name() == "other"
+    with triton_repository.stub("double", asked):
+        triton_repository.infer("front", X)
+
+@pytest.mark.triton_repository("models", nonsense=1)
+def test_option(triton_repository):
+    pass
 """
     )
     result = project.runpytest_inprocess()
-    result.assert_outcomes(failed=5)
+    result.assert_outcomes(failed=7, errors=1)
+    assert "bls_notebook/" not in result.stdout.str()  # where the package's own lines would be
     result.stdout.fnmatch_lines(
         [
+            "triton_repository: got an unexpected keyword argument 'nonsense'",
             "*through front → double*",
             "*models*double*model.py*",
             '*→ * raise ValueError("too long")*',
@@ -94,6 +110,8 @@ def test_errors(triton_repository):
             "*front: Y differ*",
             "*held by kept in test_left()*",
             "*2 requests failed*",
+            "*stub of 'dubble': there is no such model*",
+            "*assert 'X' == 'other'*",
         ]
     )
 
@@ -151,9 +169,18 @@ OTHER = {"input": [{"name": "X", "data_type": "TYPE_FP32", "dims": [-1]}], "back
 
 
 def test_it_does_not_touch_what_does_not_ask_for_it(project: pytest.Pytester) -> None:
+    project.makeconftest(
+        """
+def pytest_addoption(parser):
+    parser.addoption("--triton", default="theirs")
+"""
+    )
     project.makepyfile(
         test_plain="""
 import sys
+
+def test_their_option(pytestconfig):
+    assert pytestconfig.getoption("--triton") == "theirs"
 
 def test_plain():
     assert not [name for name in sys.modules if name == "bls_notebook" or name.startswith("bls_notebook.")]
@@ -169,7 +196,7 @@ def test_import():
     )
     others = [f"-pno:{name}" for name in ("hypothesispytest", "nbval", "anyio", "rerunfailures")]
     result = project.runpytest_subprocess(*others)
-    result.assert_outcomes(passed=2)
+    result.assert_outcomes(passed=3)
 
 
 def test_without_it(project: pytest.Pytester) -> None:

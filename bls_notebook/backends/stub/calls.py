@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.moves import to_cpu
+from bls_notebook.pb_utils.bfloat16 import from_bits
 from bls_notebook.pb_utils.request import InferenceRequest
+from bls_notebook.pb_utils.tensor import Tensor
 
 _Array = np.ndarray[Any, Any]
 
@@ -24,7 +26,7 @@ class StubCall:
     model, version, instance
         Of the model that is stood in for: its name, the version's number, the instance's name.
     inputs : mapping of str to numpy.ndarray
-        Copies, read-only, on the CPU; BYTES as object arrays of bytes, BF16 as the bits in uint16.
+        Copies, read-only, on the CPU; BYTES as object arrays of bytes, BF16 as float32.
     outputs : tuple of str
         Names of the outputs that were asked for.
     parameters : mapping of str to bool, int or str
@@ -74,7 +76,7 @@ def call_of(
         model,
         version,
         instance,
-        {tensor._name: _copy(tensor._array) for tensor in request._inputs if tensors},
+        {tensor._name: _copy(tensor) for tensor in request._inputs if tensors},
         tuple(request._requested),
         json.loads(options.parameters),
         _chain(request),
@@ -86,8 +88,10 @@ def call_of(
     )
 
 
-def _copy(array: Any) -> _Array:
-    out = np.array(to_cpu(array), copy=True)
+def _copy(tensor: Tensor) -> _Array:
+    bits = tensor._datatype == "BF16"
+    array = to_cpu(tensor._array)
+    out = from_bits(np.asarray(array)) if bits else np.array(array, copy=True)
     out.flags.writeable = False
     return out
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from bls_notebook.display import parts, text
@@ -10,7 +9,7 @@ from bls_notebook.display.document import Block, Both, Box, Document, Line, Note
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.units import shape
 from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
-from bls_notebook.observe.visible import spoken, visible
+from bls_notebook.observe.visible import spoken, visible, without_traceback
 
 _AT = "\n\nAt:\n"  # what Triton puts before a model's traceback
 _TITLES = {
@@ -18,7 +17,6 @@ _TITLES = {
     "returned": "{} returned an error",
     "cancelled": "request to {} cancelled",
 }
-_TRACEBACK = re.compile(r"\n\nAt:(?:\n  .*\(\d+\): .*)+\n?")
 _LINES = 8  # of a message that HTML shows at once; the rest folds away
 _CHARACTERS = 800
 _MOST = 50_000  # characters that are shown at all
@@ -87,7 +85,7 @@ def _message(record: ErrorRecord) -> str:
     message = spoken(record.message)
     if len(message) > _MOST:
         message = f"{message[:_MOST]} … {len(message) - _MOST:,} more characters"
-    message = _TRACEBACK.sub("", message) if record.frames else message
+    message = without_traceback(message) if record.frames else message
     return message.strip() or "no message"
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from bls_notebook.devices.moves import device_of
 from bls_notebook.observe.preview import WHOLE, tensor_record
 from bls_notebook.observe.records.inspection import TensorView
+from bls_notebook.pb_utils.bfloat16 import from_bits
 from bls_notebook.pb_utils.dtypes import DATATYPE_OF_DTYPE
 from bls_notebook.pb_utils.gpu_text import TextOnGPU
 from bls_notebook.pb_utils.tensor import Tensor
-from bls_notebook.repository.requests.bfloat16 import from_bits
 
 from .figures import figures
 from .files import media_of, texts

@@ -12,9 +12,8 @@ from bls_notebook.engine.core.spec import ModelSpec, TensorSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import MemoryType, PreferredMemory, Tensor, TritonModelException
+from bls_notebook.pb_utils.bfloat16 import to_bits
 from bls_notebook.pb_utils.dtypes import element_bytes
-
-from .bfloat16 import to_bits
 
 
 def tensors_of(model: str, inputs: Mapping[str, Any], spec: ModelSpec | None) -> list[Tensor]:

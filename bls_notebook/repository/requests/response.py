@@ -17,8 +17,7 @@ from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.stubbed import stubs_in, went_through, without_stubs
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
-
-from .bfloat16 import from_bits
+from bls_notebook.pb_utils.bfloat16 import from_bits
 
 if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord

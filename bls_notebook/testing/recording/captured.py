@@ -17,9 +17,9 @@ from bls_notebook.observe.errors import FileError
 from bls_notebook.observe.record_file import json_of, read_bytes, told
 from bls_notebook.observe.recording import text_bytes
 from bls_notebook.observe.records.testing.recorded import Recorded, RequestKept, ResponseKept, TensorKept
+from bls_notebook.pb_utils.bfloat16 import to_bits
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor
 from bls_notebook.repository.current import current_repository
-from bls_notebook.repository.requests.bfloat16 import to_bits
 
 from . import file
 from .values import DATATYPES, Array, shown

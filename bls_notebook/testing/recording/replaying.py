@@ -17,9 +17,9 @@ from bls_notebook.observe.record_file import told
 from bls_notebook.observe.records.testing.recorded import RequestKept
 from bls_notebook.observe.records.testing.replayed import Replay, Resent
 from bls_notebook.pb_utils import Tensor
+from bls_notebook.pb_utils.bfloat16 import from_bits
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.requests.bfloat16 import from_bits
 from bls_notebook.repository.requests.response import Response
 from bls_notebook.triton.proving.answers import Allowed, Answer, Output, differences
 from bls_notebook.triton.proving.asked import Request
