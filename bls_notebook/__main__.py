@@ -20,6 +20,7 @@ import bls_notebook as bls
 from .observe.quantities import seconds_in
 from .observe.records.plain import Record
 from .observe.records.shipping.certificate import Certificate
+from .repository.trying.loading import load_with_callees
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -78,8 +79,7 @@ def _export_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _export(arguments: argparse.Namespace) -> int:
     with bls.ModelRepository(arguments.repository) as repository:
-        for name in arguments.models or [record.name for record in repository.index()]:
-            repository.load(name)
+        load_with_callees(repository, arguments.models)
         written = repository.export(
             arguments.place, *arguments.models,
             target=arguments.target, replicas=arguments.replicas, completed=arguments.completed,
@@ -99,8 +99,7 @@ def _serve_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _serve(arguments: argparse.Namespace) -> int:
     with redirect_stdout(sys.stderr), bls.ModelRepository(arguments.repository) as repository:
-        for name in arguments.models or [record.name for record in repository.index()]:
-            repository.load(name)
+        load_with_callees(repository, arguments.models)
         server = bls.serve(*arguments.models, repo=repository, container=arguments.container)
     with server:
         _print(server.record, arguments.json)
@@ -128,8 +127,7 @@ def _endpoint_arguments(parser: argparse.ArgumentParser) -> None:
 def _endpoint(arguments: argparse.Namespace) -> int:
     with bls.ModelRepository(arguments.repository) as repository:
         with redirect_stdout(sys.stderr):
-            for name in arguments.models or [record.name for record in repository.index()]:
-                repository.load(name)
+            load_with_callees(repository, arguments.models)
         made = bls.endpoint(
             repository, http_port=arguments.http_port, grpc_port=arguments.grpc_port,
             token="" if arguments.no_token else arguments.token,
@@ -201,8 +199,7 @@ def _prove(arguments: argparse.Namespace) -> int:
     all_equal = True
     with bls.ModelRepository(arguments.repository) as repository, redirect_stdout(sys.stderr) as messages:
         names = arguments.models or [record.name for record in repository.index()]
-        for name in names:
-            repository.load(name)
+        load_with_callees(repository, names)
         options = {
             "generate": arguments.generate, "seed": arguments.seed, "tolerance": arguments.tolerance,
             "ulps": arguments.ulps, "instances": arguments.instances,
@@ -246,10 +243,7 @@ def _drill(arguments: argparse.Namespace) -> int:
     inputs = dict(_input(pair) for pair in arguments.inputs)
     faults = None if arguments.faults is None else [each.strip() for each in arguments.faults.split(",")]
     with redirect_stdout(sys.stderr), bls.ModelRepository(arguments.repository) as repository:
-        from .testing.drills.callees import load_with_callees
-
-        for name in filter(None, (arguments.model, *arguments.load.split(","))):
-            load_with_callees(repository, name)
+        load_with_callees(repository, filter(None, (arguments.model, *arguments.load.split(","))))
         found = bls.drill(
             arguments.model, inputs, faults=faults, pairs=arguments.pairs, timeout=seconds, repo=repository,
             save=arguments.save,

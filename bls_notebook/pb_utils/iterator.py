@@ -40,7 +40,7 @@ class ResponseIterator:
     Notes
     -----
     Mirrors `ResponseIterator` of python_backend/src/pb_response_iterator.cc; an error that the model
-    sends before its final response is not handed on (as there).
+    sends between its first and its final response is not handed on (as there).
     """
 
     __slots__ = ("__weakref__", "_again", "_done", "_responses", "_stream")
@@ -68,7 +68,7 @@ class ResponseIterator:
                 response, final = self._stream.next_response()
             except StreamEnded:
                 raise StopIteration from None
-            if final or response._error is None:
+            if final or response._error is None or not self._responses:
                 break
         self._responses.append(response)
         if final:

@@ -27,6 +27,11 @@ def execute(self, requests):
     return out
 """)
 
+ECHO = model("""
+def execute(self, requests):
+    return [pb.InferenceResponse([pb.Tensor("Y", r.inputs()[0].as_numpy())]) for r in requests]
+""")
+
 
 @pytest.fixture
 def models(repo: bls.ModelRepository) -> bls.ModelRepository:
@@ -83,6 +88,13 @@ def test_what_is_carried_to_the_steps(models: bls.ModelRepository) -> None:
             "outputs": ["Y"], "inputs": ["X"]}  # fmt: skip
     assert gates.logged() == [told, told]
     assert response.parameters() == {"sequence_id": 5, "sequence_start": True, "sequence_end": False}
+
+
+def test_an_empty_output_says_nothing_of_the_sequence(models: bls.ModelRepository) -> None:
+    models.define("echo", ECHO, pbtxt())
+    models.define("e", "", chain("echo"))
+    assert models.infer("e", ints(1), correlation_id=5).parameters()
+    assert not models.infer("e", {"X": np.zeros(0, np.int32)}, correlation_id=5).parameters()
 
 
 def test_optional_inputs_are_left_out_of_the_step(models: bls.ModelRepository) -> None:

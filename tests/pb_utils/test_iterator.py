@@ -103,11 +103,12 @@ def test_after_the_end_next_stops_until_it_is_walked_again() -> None:
     assert list(walk) == made
 
 
-def test_errors_before_the_last_response_are_not_handed_on() -> None:
+def test_errors_between_the_first_and_the_last_response_are_not_handed_on() -> None:
     bad = InferenceResponse(error=TritonError("bad"))
     first, last = responses(2)
     assert list(ResponseIterator(Stream(first, bad, bad, last))) == [first, last]
     assert list(ResponseIterator(Stream(first, bad))) == [first, bad]
+    assert list(ResponseIterator(Stream(bad, bad, first, last))) == [bad, first, last]
 
 
 def test_cancel_asks_the_stream_until_the_end() -> None:

@@ -153,7 +153,7 @@ class EnsembleFlow:
                 continue
             dims = declared.model_shape[bool(self._spec.max_batch_size) :]
             out.append(_fitted(name, value, dims, self.batch))
-            if value.sequence is not None:
+            if value.sequence is not None and 0 not in value.tensor.shape():  # the server skips empty ones
                 parameters["sequence_id"] = value.sequence.correlation_id
                 parameters["sequence_start"] = bool(value.sequence.flags & SEQUENCE_START)
                 parameters["sequence_end"] = bool(value.sequence.flags & SEQUENCE_END)

@@ -6,7 +6,7 @@ A model ships as it serves: its files, and the configuration that it was loaded 
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -17,6 +17,7 @@ from bls_notebook.repository.service import Service
 from bls_notebook.repository.source.layout import version_folders
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.syntax import syntax_tree
+from bls_notebook.repository.trying.order import callees
 
 from .writing import Content, is_cache
 
@@ -61,7 +62,7 @@ def collect(service: Service, names: Iterable[str], completed: bool) -> dict[str
             continue
         files = dict(_files(loaded, source, completed))
         steps = (step.model_name for step in loaded.spec.config.ensemble_scheduling.step)
-        called = {*loaded.calls, *steps, *_named(files, known)} - {name}
+        called = {*loaded.calls, *steps, *_named(loaded, files, known)} - {name}
         out[name] = Model(loaded, source, files, tuple(sorted(called)))
         todo += called
     return dict(sorted(out.items()))
@@ -89,16 +90,17 @@ def refuse_remote(names: Iterable[str], remote: Mapping[str, str]) -> None:
         )
 
 
-def _named(files: Mapping[str, Content], known: Collection[str]) -> Iterator[str]:
-    """Models that serve and whose names stand as texts in code that sends requests.
+def _named(loaded: LoadedModel, files: Mapping[str, Content], known: Set[str]) -> set[str]:
+    """Models that requests in its code name, and those that serve and whose names stand there as texts.
 
-    Names often go through a helper of the model's own, so that no request has them plainly.
+    Names often go through a helper of the model's own or a parameter of its configuration, so that no request
+    has them plainly.
     """
-    for _, text in python_files(files):
-        tree = syntax_tree(text) if "InferenceRequest" in text else None
-        for node in ast.walk(tree) if tree is not None else ():
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in known:
-                yield node.value
+    sources = [text for _, text in python_files(files)]
+    if not any("InferenceRequest" in text for text in sources):
+        return set()
+    named, said = callees(sources, known)
+    return named | said | (known & set(loaded.spec.parameters.values()))
 
 
 def python_files(files: Mapping[str, Content]) -> Iterator[tuple[str, str]]:

@@ -110,7 +110,7 @@ def _record(model: Model, models: Mapping[str, Model], asked: bool) -> ExportedM
     return ExportedModel(
         name=model.name,
         versions=tuple(model.source.versions),
-        backend=spec.backend,
+        backend="" if spec.scheduler == "ensemble" else spec.backend,
         source=model.source.origin,
         files=len(model.files),
         bytes=total_bytes([model]),

@@ -16,7 +16,6 @@ from bls_notebook.observe.records.profiles.spans import Span
 from bls_notebook.observe.records.testing.drilled import CodePlace
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError
 from bls_notebook.repository.callers import called_models
-from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.testing.recording.recording import Recording
 from bls_notebook.testing.recording.requests import RecordedRequest
 
@@ -188,20 +187,6 @@ def _named(model: LoadedModel) -> Iterator[str]:
     yield from model.calls
     for lines in sources_of(model):
         yield from called_models("\n".join(lines))
-
-
-def load_with_callees(repository: ModelRepository, model: str) -> None:
-    """Load a model, and what the code of it and of those names in requests, as far as it is there."""
-    todo = [model]
-    repository.load(model)
-    known = {record.name for record in repository.index()}
-    loaded: set[str] = set()
-    while todo:
-        name = todo.pop()
-        loaded.add(name)
-        for called in named_in_code(repository._server, [name]) & known - loaded:
-            repository.load(called)
-            todo.append(called)
 
 
 def sources_of(model: LoadedModel) -> list[list[str]]:

@@ -19,6 +19,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.repository.exporting import writing
+from bls_notebook.repository.trying.loading import load_with_callees
 
 SAMPLES = Path(__file__).parents[3] / "model_repository"
 CONFIG = {
@@ -51,6 +52,26 @@ def repo() -> Iterator[bls.ModelRepository]:
         repo.define("twice", TWICE, CONFIG)
         repo.define("caller", CALLER, CONFIG)
         yield repo
+
+
+@pytest.mark.parametrize(
+    ("source", "more"),
+    [
+        ("'twice'", {}),
+        ("NAMES[0]\nNAMES = ['twice']", {}),
+        ("self.callee", {"parameters": {"callee": {"string_value": "twice"}}}),
+    ],
+)
+def test_what_code_or_configuration_names_comes_along(
+    repo: bls.ModelRepository, tmp_path: Path, source: str, more: dict[str, Any]
+) -> None:
+    name, _, rest = source.partition("\n")
+    repo.define("asker", CALLER.replace('"twi" + "ce"', name) + rest, {**CONFIG, **more})
+    repo.export(tmp_path / "all")
+    with bls.ModelRepository(tmp_path / "all") as again:
+        load_with_callees(again, ["asker"])
+        record = again.export(tmp_path / "out")
+    assert [(each.name, each.calls) for each in record.models] == [("asker", ("twice",)), ("twice", ())]
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
@@ -114,7 +135,8 @@ def test_a_configuration_is_written_as_it_was_given_or_whole(tmp_path: Path) -> 
 def test_an_ensemble_keeps_its_folder_and_brings_its_steps(repo: bls.ModelRepository, tmp_path: Path) -> None:
     step = {"model_name": "twice", "model_version": -1, "input_map": {"X": "X"}, "output_map": {"Y": "Y"}}
     repo.set_config("both", {**CONFIG, "platform": "ensemble", "ensemble_scheduling": {"step": [step]}})
-    repo.export(tmp_path / "out", "both")
+    record = repo.export(tmp_path / "out", "both")
+    assert [(each.name, each.backend) for each in record.models] == [("both", ""), ("twice", "python")]
     with bls.ModelRepository(tmp_path / "out") as again:
         again.load("both")
         assert again.infer("both", {"X": [3.0]})["Y"].as_numpy() == [6.0]
