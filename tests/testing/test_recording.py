@@ -101,7 +101,10 @@ def test_only_what_came_from_outside(repo: bls.ModelRepository) -> None:
         recording.requests("none")
 
 
-def test_sizes_are_bounded_and_what_is_cut_is_told(repo: bls.ModelRepository) -> None:
+def test_sizes_are_bounded_and_what_is_cut_is_told(repo: bls.ModelRepository, tmp_path: Path) -> None:
+    told = "cut.blsrec is without the values of 2 tensors \\(64 bytes\\)"
+    with pytest.warns(UserWarning, match=told), bls.record(tmp_path / "cut.blsrec", limit=1):
+        repo.infer("double", {"X": floats(*range(8))})
     with bls.record(tensors="all", limit=100) as recorder:
         repo.infer("double", {"X": floats(*range(10))})
         repo.infer("double", {"X": floats(*range(10))})

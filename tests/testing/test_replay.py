@@ -157,13 +157,22 @@ def test_another_model_in_its_place(repo: bls.ModelRepository) -> None:
     assert bls.replay(recorder.recording, "double_v2", repository=repo).to == "double_v2"
 
 
+def test_a_stream_without_a_response_is_equal(repo: bls.ModelRepository) -> None:
+    with bls.record() as recorder:
+        list(repo.stream("stream", {"X": floats()}))
+    assert bls.replay(recorder.recording, repository=repo).equal
+
+
 def test_what_cannot_be_sent_is_told(repo: bls.ModelRepository) -> None:
     with bls.record(limit=30) as recorder:
         repo.infer("double", {"X": floats(1, 2, 3, 4, 5, 6, 7, 8)})
         repo.infer("double", {"X": floats(1)})
     found = bls.replay(recorder.recording, repository=repo)
     assert found.equal
-    assert found.skipped == ("request 1: the values of its inputs were not kept",)
+    (told,) = found.skipped
+    assert told.startswith(
+        "request 1: the values of its inputs were not kept: there was no room within limit=30"
+    )
     assert "left out" in render(found).text
 
 

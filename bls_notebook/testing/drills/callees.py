@@ -70,7 +70,7 @@ class KnownAnswers:
     """What a model answers when all is well, to requests as they came then.
 
     One that never came is answered as the one that is most like it: with the same inputs, the same outputs
-    asked for, or else as the first.
+    asked for, or else as the first. ``alike`` says that all were answered the same.
 
     Parameters
     ----------
@@ -86,6 +86,7 @@ class KnownAnswers:
         for request in requests:
             for key in _keys(map(_tensor, request.inputs.items()), request.kept.outputs):
                 self._known.setdefault(key, request)
+        self.alike = len({_answered(request) for request in requests}) == 1
         last = self._first.responses[-1]
         self.flag_alone = last.final and not last.tensors and last.error is None
 
@@ -98,6 +99,13 @@ class KnownAnswers:
     def first(self) -> list[InferenceResponse]:
         """Return the responses to the first request that it got."""
         return _responses(self._first)
+
+
+def _answered(request: RecordedRequest) -> Hashable:
+    return tuple(
+        (response.error, *((t.name, t.datatype, t.shape, t.values) for t in response.tensors))
+        for response in request.kept.responses
+    )
 
 
 def _keys(tensors: Iterable[Tensor], outputs: Iterable[str]) -> list[Hashable]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import logging
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, product
@@ -130,8 +132,7 @@ class Driller:
         quiet = ExitStack()
         try:
             quiet.enter_context(quick_collections())
-            quiet.enter_context(silenced())
-            quiet.enter_context(redirect_stdout(io.StringIO()))  # what models print, time and again
+            quiet.enter_context(_unheard())
             found = self.look()
             single = [((each, fault),) for fault in wanted for each in found.callees if each.can(fault)]
             double = list(_pairs(found.callees, wanted)) if pairs else []
@@ -159,7 +160,10 @@ class Driller:
 
     def look(self) -> _Found:
         """Send the request as it is, and keep what models answer."""
-        with profile() as seen, record(tensors="all") as recorder:  # a recording has no lines of code
+        with (
+            profile() as seen,
+            record(tensors="all", limit=sys.maxsize) as recorder,
+        ):  # a recording has no lines of code
             first = self.asker.ask()
             recording = recorder.recording
         if first.state != "answered" or first.error is not None:
@@ -307,6 +311,22 @@ class Driller:
             yield f"of {pairs} pairs of faults that were tried, {worse} told more than each of the two alone"
         if self._stopped:
             yield f"the drill ended early: {self._stopped}"
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Have what models print and log go nowhere: they do so time and again."""
+    before = logging.root.manager.disable
+    with ExitStack() as stack:
+        stack.enter_context(silenced())
+        stack.enter_context(redirect_stdout(io.StringIO()))
+        if sys.stderr is None or not sys.stderr.isatty():  # a terminal's has the line of progress
+            stack.enter_context(redirect_stderr(io.StringIO()))
+        logging.disable()
+        try:
+            yield
+        finally:
+            logging.disable(before)
 
 
 class _Absent:

@@ -61,6 +61,11 @@ class Case:
         """Their names in a sentence."""
         return " and ".join(f"'{model}'" for model in self.models)
 
+    @property
+    def does(self) -> str:
+        """What they do wrong, as a sentence."""
+        return " and ".join(f"'{model}' {fault.says}" for model, fault in self.planted)
+
 
 def judge(case: Case, outcome: Outcome, healthy: Healthy, sources: Sources) -> _Verdict:
     """Return the verdict on a case, why in a line, and the line of code where it went wrong."""
@@ -201,10 +206,28 @@ def _of_answer(case: Case, outcome: Outcome, healthy: Healthy) -> tuple[str, str
             return "unharmed", "the same answer as ever"
         return "rubbish", f"another answer, though only the time at which {case.called} answers is another"
     if same:
-        return "unaffected", f"the same answer as ever: what {case.called} says makes no difference to it"
+        return "unaffected", f"the same answer as ever, though {case.does}"
     if case.has("error"):
+        blank = next(filter(None, (_blank(*pair) for pair in zip(before, now, strict=False))), "")
+        if blank:
+            return "silent", f"an answer without an error, though {case.does}; {blank}"
         return "fallback", f"an answer without {case.called}"
     return "silent", f"an answer without an error, made of what {case.called} got wrong"
+
+
+def _blank(before: Answer, now: Answer) -> str:
+    """Which output has nothing in it any more, where no other output may say why."""
+    found = ""
+    for name, is_now in now.tensors.items():
+        was = before.tensors.get(name)
+        if was is None or was.digest == is_now.digest:
+            continue
+        if was.blank or is_now.datatype == "BOOL":
+            return ""  # a flag, or a text of its own, which is there for that
+        if is_now.blank and not found:
+            nothing = "no text" if is_now.datatype == "BYTES" else "zeros alone"
+            found = f"{name} has {nothing if is_now.elements else 'no values'}"
+    return found
 
 
 def _wrong(before: Answer, now: Answer, healthy: Healthy) -> str:

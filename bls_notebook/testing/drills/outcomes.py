@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,21 @@ from bls_notebook.repository.requests.response import Response
 
 @dataclass(frozen=True)
 class TensorFacts:
-    """An output: ``digest`` is equal for equal values, ``strange`` counts what is NaN or infinite."""
+    """An output: ``digest`` is equal for equal values, ``strange`` counts what is NaN or infinite.
+
+    ``blank`` says that there is nothing but zeros or empty texts.
+    """
 
     datatype: str
     shape: tuple[int, ...]
     digest: str
     strange: int = 0
+    blank: bool = False
+
+    @property
+    def elements(self) -> int:
+        """How many values it has."""
+        return prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -93,4 +103,6 @@ def facts_of_tensor(tensor: Tensor) -> TensorFacts:
         digest.update(np.ascontiguousarray(array).tobytes())
         if array.dtype.kind == "f":
             strange = int(array.size - np.isfinite(array).sum())
-    return TensorFacts(tensor._datatype, tuple(map(int, array.shape)), digest.hexdigest(), strange)
+    return TensorFacts(
+        tensor._datatype, tuple(map(int, array.shape)), digest.hexdigest(), strange, not array.any()
+    )

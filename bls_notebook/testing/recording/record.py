@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -44,6 +45,12 @@ class Recorder:
         self._profile.__exit__(*error)
         if self._path is not None:
             self.recording.save(self._path)
+            if cut := self.record.cut:
+                warnings.warn(
+                    f"record: {self._path.name} is without the values of {cut:,} tensors "
+                    f"({self.record.cut_bytes:,} bytes): no room within limit={self._tape.limit:,}",
+                    stacklevel=2,
+                )
 
     @property
     def recording(self) -> Recording:
@@ -96,7 +103,8 @@ def record(
         Whose values to keep: of requests from outside any model, or at every hop (BLS calls, steps of
         ensembles). Of others, names, data types and shapes are kept.
     limit : int
-        Bytes of tensors that are kept at most; what does not fit is kept without its values.
+        Bytes of tensors that are kept at most; what does not fit is kept without its values, and is told of
+        by a warning.
     requests : int
         How many requests are kept at most.
 

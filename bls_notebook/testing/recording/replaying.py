@@ -90,7 +90,7 @@ def replay(
             "replay: only=: what is around a model can be stood in for here alone, not on a server"
         )
     chosen, to = _chosen(recording, model, only)
-    skipped = tuple(_skipped(chosen))
+    skipped = tuple(_skipped(chosen, recording.record.limit))
     requests = [recording.with_values(each) for each in chosen if each.whole and each.responses]
     if not requests:
         raise BLSError(f"replay: no request can be sent again: {'; '.join(skipped) or 'there is none'}")
@@ -152,7 +152,7 @@ def _chosen(
     return outside, model
 
 
-def _skipped(requests: list[RequestKept]) -> Iterator[str]:
+def _skipped(requests: list[RequestKept], limit: int) -> Iterator[str]:
     open_, cut = [], []
     for request in requests:
         if not request.whole:
@@ -160,7 +160,9 @@ def _skipped(requests: list[RequestKept]) -> Iterator[str]:
         elif not request.responses:
             open_.append(str(request.id))
     if cut:
-        yield f"request {', '.join(cut[:8])}{'…' * (len(cut) > 8)}: the values of its inputs were not kept"
+        said = f"request {', '.join(cut[:8])}{'…' * (len(cut) > 8)}: the values of its inputs were not kept"
+        full = any(tensor.cut for request in requests for tensor in request.inputs)
+        yield said + f": there was no room within limit={limit:,} bytes; record with a larger one" * full
     if open_:
         yield f"request {', '.join(open_[:8])}{'…' * (len(open_) > 8)}: no answer was recorded"
 
@@ -277,9 +279,9 @@ def _resent(
 
 
 def _recorded(request: RecordedRequest) -> Iterator[Answer]:
-    for kept, response in zip(request.kept.responses, request.responses, strict=True):
+    for place, (kept, response) in enumerate(zip(request.kept.responses, request.responses, strict=True)):
         flag_alone = request.kept.decoupled and kept.final and not kept.tensors and kept.error is None
-        if not flag_alone:
+        if not flag_alone or not place:  # one that is all of a stream is walked as a response
             yield _as_answer(response)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import bls_notebook as bls
 
 _HEAD = """
-import asyncio, threading, time
+import asyncio, logging, sys, threading, time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
@@ -83,6 +83,20 @@ CALLERS = {
     def one(self, x):
         response = call("twice", x).exec()
         return out(x if response.has_error() else value(response))
+""",
+    "blanks": """
+    def one(self, x):
+        response = call("twice", x).exec()
+        return out(np.zeros_like(x) if response.has_error() else value(response))
+""",
+    "joins": """
+    def one(self, x):
+        y = np.concatenate([value(call("twice", x).exec()), value(call("twice", np.tile(x, 2)).exec())])
+        print("heard", file=sys.stderr)
+        logging.warning("heard")
+        if y.dtype != np.float32:
+            raise ValueError("something is wrong")
+        return out(y)
 """,
     "asks_another": """
     def one(self, x):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import runpy
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -51,8 +54,9 @@ def drilled(repo: bls.ModelRepository, model: str, *faults: str, timeout: float 
         ("crashes", "twice", "error", "crash", "the error of 'twice' is lost", "raise RuntimeError("),
         ("blind", "twice", "error", "crash", NONE, "return pb_utils"),
         ("falls_back", "twice", "error", "fallback", "an answer without 'twice'", None),
+        ("blanks", "twice", "error", "silent", "answers with an error; OUT has zeros alone", None),
         ("asks_another", "twice", "nan", "fallback", "by the help of 'other'", None),
-        ("ignores", "twice", "error", "unaffected", "makes no difference", None),
+        ("ignores", "twice", "error", "unaffected", "though 'twice' answers with an error", None),
         ("swallows_nan", "twice", "nan", "silent", "'twice' got wrong", None),
         ("hangs", "twice", "error", "hang", "no answer", "time.sleep(0.01)"),
         ("keeps_errors", "twice", "error", "leak", "each request leaves memory behind", "raise pb_utils"),
@@ -150,6 +154,23 @@ def test_a_drill_as_a_test(repo: bls.ModelRepository) -> None:
     assert_survives("crashes", REQUEST, repo=repo, faults=["error"], refuse=["hang"])
     with pytest.raises(ValueError, match="got 'crush', expected verdicts: clear"):
         assert_survives("tells", REQUEST, repo=repo, refuse=["crush"])
+
+
+def test_what_is_saved_fails_for_what_the_drill_saw(
+    repo: bls.ModelRepository, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """By the answers of a callee themselves, where these differ from request to request."""
+    file = tmp_path / "test_drill_joins.py"
+    faults = ["error", "data-type", "nan"]
+    found = bls.drill("joins", REQUEST, repo=repo, faults=faults, save=file)
+    assert "heard" not in str(capfd.readouterr())
+    assert [case.verdict for case in found.cases] == ["crash", "vague", "rubbish"]
+    tests = runpy.run_path(str(file))
+    for case in found.cases:
+        fault = case.faults[0].fault
+        words = "fails on purpose|NoneType" if fault == "error" else re.escape(case.said)
+        with pytest.raises(AssertionError, match=words):
+            tests[f"test_twice_{fault}".replace("-", "_")](repo)
 
 
 def test_what_takes_long_is_not_asked_time_and_again(
