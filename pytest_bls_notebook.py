@@ -97,6 +97,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_shared] = {}
     if config.getoption("--bls-update-snapshots"):
         os.environ["BLS_UPDATE_SNAPSHOTS"] = "1"
+    if config.getoption("bls_triton"):
+        os.environ["BLS_TRITON"] = "1"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import os
 import unittest
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
+from .served import Servers
 from .under_test import RepositoryUnderTest
 
 
 class TritonTestCase(unittest.TestCase):
     """A test case whose ``repository`` is new for each test, and closed after it.
+
+    Failures say what models did. With the environment variable ``BLS_TRITON=1``, requests are answered by a
+    real tritonserver.
 
     Attributes
     ----------
@@ -48,6 +54,46 @@ class TritonTestCase(unittest.TestCase):
             *(here / path for path in ([paths] if isinstance(paths, str) else paths)),
             here=here,
             update_snapshots=bool(os.environ.get("BLS_UPDATE_SNAPSHOTS")),
+            servers=_servers() if os.environ.get("BLS_TRITON") else None,
             **self.triton_options,
         )
         self.addCleanup(self.repository.close)
+
+    def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
+        """Run the test; of one that fails, say what models did."""
+        return super().run(None if result is None else cast(unittest.TestResult, _Telling(result, self)))
+
+
+@cache
+def _servers() -> Servers:
+    servers = Servers()
+    atexit.register(servers.close)
+    return servers
+
+
+class _Telling:
+    """A result whose failures are told with what models did."""
+
+    def __init__(self, result: unittest.TestResult, case: TritonTestCase) -> None:
+        self._result = result
+        self._case = case
+
+    def __getattr__(self, name: str) -> Any:
+        add = getattr(self._result, name)
+        if name not in ("addFailure", "addError", "addSubTest"):
+            return add
+
+        def added(*arguments: Any) -> None:
+            if arguments[-1] is not None:
+                self._tell(arguments[-1][1])
+            add(*arguments)
+
+        return added
+
+    def _tell(self, error: BaseException) -> None:
+        repository = getattr(self._case, "repository", None)
+        told = "" if repository is None else repository.failure_text(str(error))
+        if told and hasattr(error, "add_note"):
+            error.add_note(f"\n{told}")
+        elif told:  # Python 3.10
+            error.args = (f"{error}\n\n{told}",)

@@ -13,9 +13,16 @@ import bls_notebook as bls
 from bls_notebook.testing import RepositoryUnderTest
 from bls_notebook.testing.served import Servers
 from bls_notebook.triton.tritonserver import ServerEnvironment
-from tests.testing.conftest import write_models
+from tests.testing.conftest import CONFIG, write_models
 
 pytestmark = pytest.mark.triton
+WHOLE = f"""
+platform: "ensemble" {CONFIG}
+ensemble_scheduling {{ step {{
+  model_name: "double" model_version: -1
+  input_map {{ key: "X" value: "X" }} output_map {{ key: "Y" value: "Y" }}
+}} }}
+"""
 X = {"X": np.arange(3, dtype=np.float32)}
 
 
@@ -23,10 +30,13 @@ def test_requests_go_to_one_server_for_all_tests_of_the_same_models(
     tmp_path: Path, real_environment: ServerEnvironment
 ) -> None:
     write_models(tmp_path / "models")
+    (tmp_path / "models" / "whole" / "1").mkdir(parents=True)
+    (tmp_path / "models" / "whole" / "config.pbtxt").write_text(WHOLE)
     servers, answers, processes = Servers(), [], set()
     try:
         for _ in range(2):
             with RepositoryUnderTest(tmp_path / "models", here=tmp_path, servers=servers) as repo:
+                repo.assert_answer(repo.infer("whole", X), {"Y": [0, 2, 4]})
                 answers.append(repo.infer("double", X))
                 answers.append(asyncio.run(repo.infer_async("double", X)))
                 repo.assert_same_answers("a.json", *answers[-2:])
@@ -41,6 +51,7 @@ def test_requests_go_to_one_server_for_all_tests_of_the_same_models(
                 ):
                     with pytest.raises(unittest.SkipTest, match=told):
                         ask()
+                assert "no requests" not in repo.failure_text()
                 processes |= {prover.server.pid for _, prover in servers._kept.values()}
                 assert not repo.session.spans
         assert len(processes) == 1
