@@ -62,8 +62,7 @@ class Connection:
         self.server = ""
         self._notes: tuple[str, ...] = ()
         self._repository = weakref.ref(repository)
-        changed = weakref.WeakMethod(self._changed)
-        self._server = RemoteServer(address, lambda: (changed() or _nothing)())
+        self._server = RemoteServer(address, self._changed)  # whose models keep the connection
 
     @property
     def lost(self) -> str:
@@ -143,10 +142,6 @@ class Connection:
                     repository.reload(name)
             except BLSError as error:
                 log.warning("%s", error)
-
-
-def _nothing() -> None:
-    pass
 
 
 def connect(

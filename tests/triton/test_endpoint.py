@@ -6,6 +6,7 @@ import gc
 import gzip
 import http.client
 import json
+import os
 import socket
 import struct
 import sys
@@ -311,6 +312,11 @@ def test_keys_name_shared_memory_and_nothing_else(endpoint: bls.Endpoint, tmp_pa
         given = {"shared_memory_region": "r", "shared_memory_byte_size": 4, "shared_memory_offset": 30}
         inputs = [{"name": "X", "shape": [1], "datatype": "INT32", "parameters": given}]
         assert ask(endpoint, "/v2/models/twice/infer", {"inputs": inputs})[0] == 400
+        given["shared_memory_offset"] = 28
+        assert ask(endpoint, "/v2/models/twice/infer", {"inputs": inputs})[0] == 200
+        os.truncate(f"/dev/shm/{key}", 32)
+        status, said = ask(endpoint, "/v2/models/twice/infer", {"inputs": inputs})
+        assert (status, "has become shorter" in said["error"]) == (400, True)
     finally:
         assert ask(endpoint, "/v2/systemsharedmemory/unregister", b"")[0] == 200
         link.close()

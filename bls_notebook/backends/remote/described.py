@@ -16,17 +16,44 @@ def config_of_metadata(name: str, metadata: Mapping[str, Any]) -> dict[str, Any]
     def tensors(kind: str, **more: Any) -> list[dict[str, Any]]:
         return [
             {
-                "name": str(t["name"]),
+                "name": t["name"],
                 "data_type": "TYPE_STRING" if t["datatype"] == "BYTES" else f"TYPE_{t['datatype']}",
-                "dims": [int(size) for size in t.get("shape") or ()],
+                "dims": t["shape"],
                 **more,
             }
-            for t in metadata.get(kind) or ()
+            for t in metadata[kind]
         ]
 
     return {
         "name": name,
-        "platform": str(metadata.get("platform") or ""),
+        "platform": metadata["platform"],
         "input": tensors("inputs", optional=True),
         "output": tensors("outputs"),
+    }
+
+
+def plain_metadata(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a model's metadata as its server said it in JSON, each part there and of its type.
+
+    Raises
+    ------
+    AttributeError, KeyError, TypeError, ValueError
+        It is not what the protocol says.
+    """
+
+    def tensors(kind: str) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": str(t["name"]),
+                "datatype": str(t["datatype"]),
+                "shape": [int(size) for size in t.get("shape") or ()],
+            }
+            for t in said.get(kind) or ()
+        ]
+
+    return {
+        "versions": [str(each) for each in said.get("versions") or ()],
+        "platform": str(said.get("platform") or ""),
+        "inputs": tensors("inputs"),
+        "outputs": tensors("outputs"),
     }

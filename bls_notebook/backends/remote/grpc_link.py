@@ -1,14 +1,13 @@
 """gRPC: a `Link` by grpcio and tritonclient's messages.
 
-A request that is waited for runs on its caller's own thread. The main thread's is a plain call, which Ctrl-C
-gets through to; that of another thread is sent as a stream of one answer, which grpcio lets any thread
-cancel. The others are futures, and streams have a worker thread each while they last.
+A request that is waited for runs on its caller's own thread, sent as a stream of one answer, which grpcio lets
+any thread cancel: a plain call that Ctrl-C ends goes on at the server. The others are futures, and streams
+have a worker thread each while they last.
 """
 
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,7 +26,6 @@ from .link import ASK_SECONDS, RETRIES, Deliver, InThread, Link, RemoteError
 from .messages import read_response, read_streamed, request_bytes
 from .tensors import AnswerError
 
-_main, get_ident = threading.main_thread().ident, threading.get_ident
 _MOST = (1 << 31) - 1
 _SERVICE = "/inference.GRPCInferenceService/"
 _OPTIONS = (
@@ -248,8 +246,6 @@ class GrpcExchange:
             link.over(self)
 
     def _sent_and_read(self) -> InferenceResponse:
-        if get_ident() == _main:
-            return read_response(self._send(self._link.infer_plainly))[0]
         self._call = call = self._send(self._link.infer)
         if self._cancelled:
             call.cancel()

@@ -23,6 +23,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from .address import Address
 from .carried import headers_of, parameters_of, parameters_of_model
+from .described import plain_metadata
 from .link import ASK_SECONDS, RETRIES, Deliver, InThread, Link, RemoteError
 from .tensors import AnswerError, listed, raw_of, tensor_of, tensor_of_list
 
@@ -103,18 +104,22 @@ class HttpLink(Link):
         """Ask the server what it is."""
         said = self._ask("GET", "/v2")
         self.server = " ".join(str(said[k]) for k in ("name", "version") if said.get(k))
-        self.extensions = frozenset(map(str, said.get("extensions") or ()))
+        extensions = said.get("extensions")
+        self.extensions = frozenset(map(str, extensions if isinstance(extensions, list) else ()))
 
     def index(self) -> list[tuple[str, str, str]]:
         """Return name, version and state of each model."""
-        said = self._ask("POST", "/v2/repository/index", b"{}")
-        rows = said if isinstance(said, list) else []
-        return [(str(r.get("name")), str(r.get("version") or ""), str(r.get("state") or "")) for r in rows]
+        rows = self._ask("POST", "/v2/repository/index", b"{}", kind=list)
+        return [(str(r.get("name")), str(r.get("version") or ""), str(r.get("state") or "")) for r in rows if isinstance(r, dict)]
 
     def metadata(self, name: str, version: str) -> dict[str, Any]:
         """Return a model's metadata."""
-        said: dict[str, Any] = self._ask("GET", _model(name, version))
-        return said
+        path = _model(name, version)
+        said = self._ask("GET", path)
+        try:
+            return plain_metadata(said)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise self._no_answer(path, f"{type(error).__name__}: {error}") from error
 
     def config(self, name: str, version: str) -> bytes | Mapping[str, Any] | None:
         """Return a model's configuration as JSON; None where the server has none to give."""
@@ -129,16 +134,24 @@ class HttpLink(Link):
         said: dict[str, Any] = self._ask("GET", f"{path}/stats", seconds=seconds)
         return said
 
-    def _ask(self, method: str, path: str, body: bytes = b"", seconds: float = ASK_SECONDS) -> Any:
+    def _ask(
+        self, method: str, path: str, body: bytes = b"", seconds: float = ASK_SECONDS, kind: type = dict
+    ) -> Any:
         headers = {**self.address.headers, "Content-Type": "application/json"}
         status, answer, _ = Conversation(self, method, path, [body], headers).held(seconds)
         if status != 200:
             raise error_of(self, status, answer)
         try:
-            return json.loads(answer)
-        except ValueError as error:
-            problem = f"{self.address}{path}: the answer is no JSON ({error}); is it a KServe v2 server?"
-            raise RemoteError(problem, ErrorCode.INTERNAL) from error
+            said = json.loads(answer)
+        except (ValueError, RecursionError) as error:
+            raise self._no_answer(path, str(error)) from error
+        if not isinstance(said, kind):
+            raise self._no_answer(path, f"expected JSON of a {kind.__name__}, got {type(said).__name__}")
+        return said
+
+    def _no_answer(self, path: str, why: str) -> RemoteError:
+        what = f"{self.address}{path}: the answer is not as the protocol says ({why})"
+        return RemoteError(f"{what}; is it a KServe v2 server?", ErrorCode.INTERNAL)
 
     def _hang_up(self) -> None:
         with self._pool:
@@ -230,13 +243,14 @@ class Conversation:
                 self._send(connection)
                 response = connection.getresponse()
                 body = response.read()
-                length = response.headers.get(_JSON_LENGTH)
+                given = response.headers.get(_JSON_LENGTH)
+                length = None if given is None else int(given)
                 self._connection = None
                 if response.will_close:
                     connection.close()
                 else:
                     link.keep(connection)
-                return response.status, body, None if length is None else int(length)
+                return response.status, body, length
             except BaseException:
                 connection.close()
                 raise
@@ -339,7 +353,7 @@ def read_response(body: bytes, length: int | None) -> InferenceResponse:
         parameters = parameters_of_model(document.get("parameters") or {})
     except AnswerError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise AnswerError(
             f"the answer is not as the protocol says ({type(error).__name__}: {error})"
         ) from error
@@ -357,7 +371,7 @@ def error_of(link: HttpLink, status: int, body: bytes) -> RemoteError:
         words = None
     if words is None and status in (502, 503, 504):  # of what stands before the server
         return link.unanswered(f"HTTP {status}", True)
-    text = words if isinstance(words, str) else body[:300].decode("utf-8", "replace").strip()
+    text = words if isinstance(words, str) else " ".join(body[:300].decode("utf-8", "replace").split())
     return RemoteError(text or f"the server answered HTTP {status}", _CODES.get(status, ErrorCode.UNKNOWN))
 
 

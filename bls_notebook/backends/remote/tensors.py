@@ -37,7 +37,7 @@ def tensor_of(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -> Te
     AnswerError
         An unknown data type, or not as many bytes as the shape takes.
     """
-    sizes = _checked(name, datatype, shape)
+    sizes = _checked(name, shape)
     if datatype == "BYTES":
         try:
             array = deserialize_bytes_tensor(bytes(raw))
@@ -45,7 +45,7 @@ def tensor_of(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -> Te
             raise AnswerError(f"output '{name}': {error}") from error
         if array.size != prod(sizes):
             raise AnswerError(f"output '{name}': {array.size} elements, expected {prod(sizes)} for {sizes}")
-        return Tensor._of(name, array.reshape(sizes), datatype)
+        return _tensor(name, array, sizes, datatype)
     dtype = _dtype(datatype)
     if len(raw) != prod(sizes) * dtype.itemsize:
         raise AnswerError(
@@ -53,7 +53,7 @@ def tensor_of(name: str, datatype: str, shape: Sequence[int], raw: Buffer) -> Te
             f"{datatype}{sizes}"
         )
     array = np.frombuffer(raw, dtype).copy() if len(raw) else np.empty(0, dtype)
-    return Tensor._of(name, array if array.shape == (*sizes,) else array.reshape(sizes), datatype)
+    return _tensor(name, array, sizes, datatype)
 
 
 def listed(tensor: Tensor) -> list[Any]:
@@ -78,18 +78,22 @@ def listed(tensor: Tensor) -> list[Any]:
 
 def tensor_of_list(name: str, datatype: str, shape: Sequence[int], elements: Sequence[Any]) -> Tensor:
     """Return a tensor of its elements as JSON has them, or protobuf; nested lists are taken too."""
-    sizes = _checked(name, datatype, shape)
+    sizes = _checked(name, shape)
     dtype = _dtype(datatype)
     if datatype == "BF16":
         raise AnswerError(f"output '{name}': BF16 has no form in JSON; expected binary data")
     try:
         if datatype == "BYTES":
             flat = [e.encode() if isinstance(e, str) else e for e in _flat(elements)]
+            if not all(isinstance(e, bytes) for e in flat):
+                raise TypeError("elements that are no text")
             array = np.empty(len(flat), np.object_)
             array[:] = flat
         else:
             array = np.array(elements, dtype)
-        return Tensor._of(name, array.reshape(sizes), datatype)
+        return _tensor(name, array, sizes, datatype)
+    except AnswerError:
+        raise
     except (TypeError, ValueError, OverflowError) as error:
         raise AnswerError(f"output '{name}': {error}; expected {datatype}{sizes}") from error
 
@@ -100,7 +104,16 @@ def _flat(elements: Sequence[Any]) -> list[Any]:
     return list(elements)
 
 
-def _checked(name: str, datatype: str, shape: Sequence[int]) -> list[int]:
+def _tensor(name: str, array: np.ndarray[Any, Any], sizes: list[int], datatype: str) -> Tensor:
+    try:
+        return Tensor._of(name, array if array.shape == (*sizes,) else array.reshape(sizes), datatype)
+    except ValueError as error:  # more dimensions, or larger ones, than NumPy has
+        raise AnswerError(f"output '{name}': {error}; expected {datatype}{sizes}") from error
+
+
+def _checked(name: str, shape: Sequence[int]) -> list[int]:
+    if not isinstance(name, str):
+        raise AnswerError(f"the name of an output is {name!r}, which is no text")
     sizes = [int(size) for size in shape]
     if any(size < 0 for size in sizes):
         raise AnswerError(f"output '{name}': the shape {sizes} has negative sizes")

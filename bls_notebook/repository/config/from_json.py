@@ -15,11 +15,14 @@ from .proto import ModelConfigMessage, new_config
 DEEPEST = 20  # levels of a configuration; it has fewer
 
 
-def parse_json(config: str | Mapping[str, Any], *, model: str, source: str = "config") -> ModelConfigMessage:
+def parse_json(
+    config: str | Mapping[str, Any], *, model: str, source: str = "config", newer: bool = False
+) -> ModelConfigMessage:
     """Return the configuration that JSON text, or a dict of its form, describes.
 
     It is the form that `pb_utils.load_model(config=...)` takes: field names as in config.pbtxt (or in
-    camel case), enumerators by name in any case or by number.
+    camel case), enumerators by name in any case or by number. What is `newer` may have fields that are not
+    known here, which are left out.
     """
     from google.protobuf import json_format
 
@@ -31,7 +34,7 @@ def parse_json(config: str | Mapping[str, Any], *, model: str, source: str = "co
         )
     message = new_config()
     try:
-        return json_format.ParseDict(_ready(document, message.DESCRIPTOR), message)
+        return json_format.ParseDict(_ready(document, message.DESCRIPTOR), message, newer)
     except RecursionError:
         raise _too_deep(model, source) from None
     except (json_format.ParseError, TypeError, ValueError, OverflowError) as error:

@@ -66,7 +66,7 @@ def load_remote(server: Server, source: ModelSource, remote: RemoteModel) -> dic
         metadata = link.metadata(remote.name, "")
         config = _config(link.config(remote.name, ""), metadata, remote.name)
         config.name = name
-        versions = [str(v) for v in metadata.get("versions") or ()]
+        versions = metadata["versions"]
         numbers = sorted(int(v) for v in versions if v.isascii() and v.isdigit() and int(v) > 0) or [1]
         # The newest is asked for without its number, so that one which takes its place there is found.
         asked = {number: "" if number == numbers[-1] else str(number) for number in numbers}
@@ -90,7 +90,7 @@ def _config(given: Any, metadata: Any, name: str) -> ModelConfigMessage:
     if isinstance(given, bytes):
         return model_config_class().FromString(given)
     document = config_of_metadata(name, metadata) if given is None else given
-    return parse_json(document, model=name, source="the server's configuration")
+    return parse_json(document, model=name, source="the server's configuration", newer=True)
 
 
 def _loaded(

@@ -1,13 +1,12 @@
 """System shared memory that clients register: regions by name, for inputs to read and outputs to write.
 
-Guarantees: a key names an object of POSIX shared memory and nothing else (no path leaves /dev/shm); what is
-mapped is what the object has, and no access leaves its region; `close` lets go of all of it. The objects
-themselves belong to the clients and are never removed.
+Guarantees: a key names an object of POSIX shared memory and nothing else (no path leaves /dev/shm); no access
+leaves its region; an object that its client has made shorter meanwhile is an error of a request; `close` lets
+go of all of it. The objects themselves belong to the clients and are never removed.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 import stat
@@ -31,7 +30,7 @@ class Region:
     key: str
     offset: int
     byte_size: int
-    memory: mmap.mmap
+    handle: int  # read and written as a file: memory that is mapped ends the process where it has gone
 
     def described(self) -> dict[str, Any]:
         """As the status tells it."""
@@ -54,15 +53,15 @@ class Regions:
         with self._lock:
             if name in self._regions:
                 refuse(f"shared memory region '{name}' already in manager")
-            self._regions[name] = Region(name, key, offset, byte_size, _mapped(key, offset + byte_size))
+            self._regions[name] = Region(name, key, offset, byte_size, _opened(key, offset + byte_size))
 
     def unregister(self, name: str = "") -> None:
         """Let go of a region, of all without a name; one that is not there is no error."""
         with self._lock:
             names = [name] if name else list(self._regions)
-            gone = [self._regions.pop(each) for each in names if each in self._regions]
-        for region in gone:
-            region.memory.close()
+            for each in names:
+                if each in self._regions:
+                    os.close(self._regions.pop(each).handle)
 
     def status(self, name: str = "") -> list[dict[str, Any]]:
         """Describe a region, or all."""
@@ -74,35 +73,51 @@ class Regions:
     def read(self, name: str, offset: int, byte_size: int) -> bytes:
         """Return bytes of a region."""
         with self._lock:
-            start = self._start(name, offset, byte_size)
-            return self._regions[name].memory[start : start + byte_size]
+            handle, start = self._place(name, offset, byte_size)
+            return _read(handle, byte_size, start)
 
     def check(self, name: str, offset: int, byte_size: int) -> None:
         """Refuse what `write` would refuse."""
         with self._lock:
-            self._start(name, offset, byte_size)
+            self._place(name, offset, byte_size)
 
     def write(self, name: str, offset: int, data: bytes) -> None:
         """Write bytes into a region."""
         with self._lock:
-            start = self._start(name, offset, len(data))
-            self._regions[name].memory[start : start + len(data)] = data
+            handle, start = self._place(name, offset, len(data))
+            view = memoryview(data)
+            while view:
+                written = os.pwrite(handle, view, start)
+                view, start = view[written:], start + written
 
     def close(self) -> None:
         """Let go of all."""
         self.unregister()
 
-    def _start(self, name: str, offset: int, byte_size: int) -> int:
+    def _place(self, name: str, offset: int, byte_size: int) -> tuple[int, int]:
         region = self._regions.get(name)
         if region is None:
             refuse(f"Unable to find shared memory region: '{name}'", NOT_FOUND)
         if offset < 0 or byte_size < 0 or offset + byte_size > region.byte_size:
             refuse(f"Invalid offset + byte size for shared memory region: '{name}'")
-        return region.offset + offset
+        start = region.offset + offset
+        if os.fstat(region.handle).st_size < start + byte_size:
+            refuse(f"shared memory region '{name}': '{region.key}' has become shorter than it was registered")
+        return region.handle, start
 
 
-def _mapped(key: str, needed: int) -> mmap.mmap:
-    """Map an object of shared memory, which has at least so many bytes."""
+def _read(handle: int, byte_size: int, start: int) -> bytes:
+    parts, end = [], start + byte_size
+    while start < end:  # one call reads 2 GB at most
+        parts.append(os.pread(handle, end - start, start))
+        if not parts[-1]:
+            refuse("the shared memory has become shorter while it was read")
+        start += len(parts[-1])
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _opened(key: str, needed: int) -> int:
+    """Open an object of shared memory, which has at least so many bytes."""
     cannot = f"Unable to open shared memory region: '{key}'"
     if not _KEY.fullmatch(key) or key.removeprefix("/") in _DOTS:
         refuse(cannot, INTERNAL)
@@ -110,12 +125,8 @@ def _mapped(key: str, needed: int) -> mmap.mmap:
         handle = os.open(f"{_FOLDER}/{key.removeprefix('/')}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         refuse(cannot, INTERNAL)
-    try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode) or not 0 < needed <= found.st_size:
-            refuse(f"Invalid shared memory region: '{key}'", INTERNAL)
-        return mmap.mmap(handle, needed)
-    except OSError:
-        refuse(cannot, INTERNAL)
-    finally:
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode) or not 0 < needed <= found.st_size:
         os.close(handle)
+        refuse(f"Invalid shared memory region: '{key}'", INTERNAL)
+    return handle

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,6 +155,36 @@ def test_what_is_given_up_is_given_up_there_too(service: Service, repo: bls.Mode
         assert service.cancelled.acquire(timeout=20)
 
 
+def test_ctrl_c_ends_a_wait_for_a_server(service: Service, repo: bls.ModelRepository) -> None:
+    def press() -> None:
+        service.came.acquire()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with serving(service) as port:
+        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
+        service.go.clear()
+        pressing = threading.Thread(target=press)
+        pressing.start()
+        with pytest.raises(KeyboardInterrupt):
+            asked(repo)
+        pressing.join()
+        assert service.cancelled.acquire(timeout=20)
+        service.go.set()
+        assert asked(repo) == X.tolist()
+
+
+def test_a_lost_server_is_told_of_where_nobody_keeps_the_connection(
+    service: Service, repo: bls.ModelRepository
+) -> None:
+    with serving(service) as port:
+        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
+        gc.collect()
+    assert "the server does not answer" in asked(repo)
+    assert [(row.state, bool(row.reason)) for row in repo.index()] == [("UNAVAILABLE", True)]
+    with serving(service, port):
+        answered(lambda: repo.index()[0].state == "READY")
+
+
 def test_closing_leaves_nothing(service: Service, repo: bls.ModelRepository) -> None:
     before = set(threading.enumerate())
     with serving(service) as port:
@@ -222,6 +256,27 @@ def test_a_server_that_speaks_json_alone(repo: bls.ModelRepository) -> None:
         assert (error.message(), error.code().name) == ("not that word", "INVALID_ARG")
 
 
+@pytest.mark.parametrize("said", [[], 7, "x", {"inputs": [7]}, {"inputs": [{}]}, {"versions": 7}])
+@pytest.mark.parametrize("where", ["/v2", "/v2/models/m", "/v2/models/m/config"])
+def test_what_is_no_server_of_models_is_an_error_in_one_line(
+    repo: bls.ModelRepository, where: str, said: Any
+) -> None:
+    right: dict[str, Any] = {"extensions": ["model_configuration"]}
+    with serving_http(lambda path, _: (200, said if path == where else right)) as port:
+        try:
+            bls.connect(f"http://127.0.0.1:{port}", "m", repo=repo)
+        except bls.BLSError as error:
+            assert "\n" not in str(error)
+
+
+def test_a_newer_server_may_say_more_of_a_model(repo: bls.ModelRepository) -> None:
+    config = {"name": "m", "max_batch_size": 4, "of_next_year": {"a": 1}}
+    said = {"/v2": {"extensions": ["model_configuration"]}, "/v2/models/m/config": config}
+    with serving_http(lambda path, _: (200, said.get(path, {}))) as port:
+        bls.connect(f"http://127.0.0.1:{port}", "m", repo=repo)
+        assert repo.config("m").max_batch_size == 4
+
+
 def test_a_name_that_a_model_here_has(service: Service, repo: bls.ModelRepository) -> None:
     repo.define("echo", CALLER)
     with serving(service) as port:
@@ -278,6 +333,36 @@ def test_answers_that_are_none(damage: bytes) -> None:
 
     with pytest.raises(AnswerError):
         read_response(damage)
+
+
+@pytest.mark.parametrize("wrong", [
+    {"name": [1]}, {"name": None}, {"datatype": [1]}, {"shape": [1] * 70, "data": [1]}, {"data": [[1], [2, 3]]},
+    {"shape": [1 << 62, 0], "data": []}, {"shape": [1 << 70, 0], "data": []}, {"shape": [float("inf")]},
+    {"datatype": "BYTES"}, {"parameters": {"binary_data_size": "8"}}, {"parameters": 7}, {"shape": 2},
+])  # fmt: skip
+def test_outputs_that_are_none(wrong: dict[str, Any]) -> None:
+    from bls_notebook.backends.remote.http_link import read_response
+
+    output = {"name": "Y", "datatype": "FP32", "shape": [2], "data": [1, 2], **wrong}
+    with pytest.raises(AnswerError):
+        read_response(json.dumps({"outputs": [output]}).encode(), None)
+
+
+def test_a_shape_that_numpy_has_not_is_an_error_of_one_request(
+    service: Service, repo: bls.ModelRepository
+) -> None:
+    def answer(_: pb.ModelInferRequest) -> pb.ModelInferResponse:
+        out = pb.ModelInferResponse()
+        out.outputs.add(name="X", datatype="FP32", shape=[1] * 70)
+        out.raw_output_contents.append(bytes(4))
+        return out
+
+    service.answers = answer
+    with serving(service) as port:
+        connection = bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
+        assert "output 'X'" in asked(repo)
+        response = asyncio.run(asyncio.wait_for(repo.infer_async("echo", {"X": X}), 20))
+        assert response.error is not None and not connection.lost
 
 
 @pytest.mark.parametrize(
