@@ -291,7 +291,7 @@ def _refuse_backends(exported: Exported, environment: Program) -> None:
     folder = environment.server / "backends"
     there = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
     for model in exported.models:
-        if there and model.backend not in ("", "ensemble", *there):  # ensembles are the server's own
+        if there and model.backend and model.backend not in there:
             raise BLSError(
                 f"serve: model {model.name!r} needs the backend {model.backend!r}; the tritonserver in "
                 f"{environment.folder} has {', '.join(there)}; put a tritonserver that has it on PATH, or "

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import bls_notebook as bls
 from bls_notebook.magics.parsing.model_options import config_of
 from bls_notebook.magics.tritonmodel import PARSER
 from bls_notebook.testing import RepositoryUnderTest
@@ -26,6 +27,14 @@ def digits() -> Any:
     found = load_digits()
     found.features = (found.data / found.data.max(axis=1, keepdims=True)).astype(np.float32)
     return found
+
+
+@pytest.fixture
+def simulated_gpu(triton_repository: RepositoryUnderTest) -> Iterator[None]:
+    bls.simulate_gpus(1, even_with_cuda=True)
+    yield
+    triton_repository.close()
+    bls.simulate_gpus(0)
 
 
 @pytest.fixture

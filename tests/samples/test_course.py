@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from threading import Barrier
 from typing import Any
 
@@ -114,6 +115,15 @@ def test_scans_side_by_side_or_not(
         triton_repository.assert_not_overlapped("scanner")
 
 
+@pytest.mark.parametrize("nth", [0, 1])
+def test_a_listener_sends_its_scan_back(
+    triton_repository: RepositoryUnderTest, from_notebook: Define, nth: int
+) -> None:
+    from_notebook("01_sync_and_async.ipynb", "listener", nth)
+    (answer,) = triton_repository.stream("listener", {"IMAGE": ONE})
+    triton_repository.assert_answer(answer, {"SCAN": ONE})
+
+
 # -- 02 Streams --------------------------------------------------------------------------------------
 
 
@@ -126,6 +136,11 @@ def test_a_strip_is_read_picture_by_picture(
     with triton_repository.stub("digit_classifier", labels_of):
         answers = [a.as_numpy() for a in triton_repository.stream("strip_reader", {"IMAGES": images})]
     assert [int(a["LABEL"].item()) for a in answers if a] == [4, 7]
+
+
+def test_a_digit_is_spoken(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
+    from_notebook("02_decoupled_streams.ipynb", "speaker")
+    triton_repository.assert_answer(triton_repository.infer("speaker", {"LABEL": [[7]]}), {"WORD": ["seven"]})
 
 
 def test_a_countdown(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
@@ -143,7 +158,31 @@ def test_a_vector_is_scaled(triton_repository: RepositoryUnderTest, from_noteboo
     triton_repository.assert_answer(answer, {"OUT": [0.25, 0.5, 1]})
 
 
+# -- 04 Memory ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mended", [False, True])
+def test_what_is_mended_keeps_no_memory_of_the_gpu(
+    triton_repository: RepositoryUnderTest, from_notebook: Define, simulated_gpu: None, mended: bool
+) -> None:
+    from_notebook("04_memory_lifetimes.ipynb", "mended", -1 if mended else 0)
+    recording = {"SIGNAL": np.float32([1, -9, 3]), "NOISE": np.float32([0, 1, 0])}
+    triton_repository.infer("mended", recording)
+    kept = nullcontext() if mended else pytest.raises(AssertionError, match="held by mended")
+    with kept, triton_repository.assert_nothing_left("gpu:0"):
+        answer = triton_repository.infer("mended", recording)
+    triton_repository.assert_answer(answer, {"LOUDEST": [10]})
+
+
 # -- 05 Somebody else's pipeline ---------------------------------------------------------------------
+
+
+def test_wheels_are_five_side_by_side(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
+    from_notebook("05_somebody_elses_pipeline.ipynb", "find_wheels")
+    boxes = triton_repository.infer("find_wheels", {"PHOTO": np.zeros((4, 9), np.float32)})[
+        "BOXES"
+    ].as_numpy()
+    np.testing.assert_array_equal(boxes[1:, 0], boxes[:-1, 2])
 
 
 @pytest.mark.triton_repository(
@@ -163,3 +202,42 @@ def test_a_meter_is_read(triton_repository: RepositoryUnderTest, yesterday: int,
         answer = triton_repository.infer("meter", {"PHOTO": photo, "YESTERDAY": np.int32([yesterday])})
     triton_repository.assert_answer(answer, {"READING": [123], "PLAUSIBLE": [plausible]})
     triton_repository.assert_called("read_wheel", 3, caller="meter")
+
+
+# -- 09 To production --------------------------------------------------------------------------------
+
+
+def test_a_blank_is_an_answer_once_it_is_mended(
+    triton_repository: RepositoryUnderTest, from_notebook: Define
+) -> None:
+    blank = {"IMAGE": np.zeros((8, 8), np.uint8)}
+    from_notebook("09_to_production.ipynb", "reader", 0)
+    before = triton_repository.infer("reader", blank)
+    assert before.error is not None
+    assert "is blank" in before.error.message()
+    from_notebook("09_to_production.ipynb", "reader")
+    triton_repository.assert_answer(triton_repository.infer("reader", blank), {"DIGIT": [-1]})
+    triton_repository.assert_not_called("digit_classifier")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_strip_asks_the_server_for_all_at_once(
+    triton_repository: RepositoryUnderTest, from_notebook: Define, fails: bool
+) -> None:
+    from_notebook("09_to_production.ipynb", "strip")
+    served = CONFIG.format("IMAGE", "DIGIT", "TYPE_INT32", 1) + "instance_group { count: 3 kind: KIND_CPU }\n"
+    here = Barrier(3, timeout=60)
+
+    def read(request: Any) -> Any:
+        here.wait()
+        digit = int(request.inputs()[0].as_numpy()[0, 0])
+        return "lost" if fails and digit == 5 else {"DIGIT": np.int32([digit])}
+
+    with triton_repository.stub("served_reader", read, config=served):
+        images = np.stack([np.full((8, 8), digit, np.uint8) for digit in (4, 5, 6)])
+        answer = triton_repository.infer("strip", {"IMAGES": images})
+    if fails:
+        assert answer.error is not None
+        assert "lost" in answer.error.message()
+    else:
+        triton_repository.assert_answer(answer, {"DIGITS": [4, 5, 6]})
