@@ -40,6 +40,19 @@ def test_a_decoupled_model_that_loses_its_sender(repo: bls.ModelRepository, kind
     assert_all_idle(repo)
 
 
+def test_a_sender_in_the_frame_of_a_model_whose_callee_raised(repo: bls.ModelRepository) -> None:
+    repo.define("raises", model("def execute(self, requests): raise RuntimeError"), pbtxt())
+    repo.define("a", model('''
+def execute(self, requests):
+    sender = requests[0].get_response_sender()
+    response = ask("raises").exec()
+    sender.send(pb.InferenceResponse(error=response.error()))
+'''), pbtxt(decoupled=True))  # fmt: skip
+    responses = Caller(lambda: list(repo.stream("a", ints(0)))).result()
+    assert "dropped before its final flag" in message(responses[-1])
+    assert_all_idle(repo)
+
+
 def test_a_model_that_is_not_decoupled(repo: bls.ModelRepository) -> None:
     repo.define("a", model(LOSES.format("")), pbtxt())
     assert "returned None" in message(Caller(repo.infer, "a", ints(0)).result())

@@ -2,7 +2,8 @@
 
 Python notices by itself when the last reference to a sender goes, but not when what refers to it refers to
 itself (a closure that calls itself, an exception that is kept): that takes a collection of garbage, which
-nothing causes while everybody waits. Guarantees: while a request is left to its senders for long, garbage
+nothing causes while everybody waits, and that no failure is kept for a debugger: its frames lead to those
+of its callers. Guarantees: while a request is left to its senders for long, garbage
 is collected now and then; that takes a twentieth of the time at most; nothing runs, and nothing
 is kept, once the requests have been answered.
 """
@@ -45,8 +46,11 @@ def _set_alarm() -> None:
 
 def _collect() -> None:
     global _pause, _took
-    if any(not ticket.done for ticket in list(_left)):
+    waiting = [ticket.model.server for ticket in list(_left) if not ticket.done]
+    if waiting:
         began = time.monotonic()
+        for server in waiting:
+            server.last_failure = None  # its frames keep those of its callers, and what is in them
         gc.collect()
         _took = time.monotonic() - began
     with _lock:

@@ -81,7 +81,8 @@ def judge(case: Case, outcome: Outcome, healthy: Healthy, sources: Sources) -> _
         )
         return "waits", why, outcome.where
     if outcome.error is not None:
-        verdict = _of_error(case, outcome.error, sources, healthy)
+        lost = next((e for e in outcome.errors if _FOR_EVER in e.message), outcome.error)
+        verdict = _of_error(case, lost, sources, healthy)
     else:
         verdict = (*_of_answer(case, outcome, healthy), None)
     if outcome.left and verdict[0] not in ("crash", "rubbish"):
@@ -210,9 +211,9 @@ def _of_answer(case: Case, outcome: Outcome, healthy: Healthy) -> tuple[str, str
     if case.has("error"):
         blank = next(filter(None, (_blank(*pair) for pair in zip(before, now, strict=False))), "")
         if blank:
-            return "silent", f"an answer without an error, though {case.does}; {blank}"
+            return "silent", f"an answer without an error, though {case.called} failed; {blank}"
         return "fallback", f"an answer without {case.called}"
-    return "silent", f"an answer without an error, made of what {case.called} got wrong"
+    return "silent", "an answer without an error, another than when all is well"
 
 
 def _blank(before: Answer, now: Answer) -> str:

@@ -67,9 +67,14 @@ class Outcome:
     seconds: float = 0.0
 
     @property
+    def errors(self) -> list[ErrorRecord]:
+        """What errors it was told, in order."""
+        return [answer.error for answer in self.answers if answer.error is not None]
+
+    @property
     def error(self) -> ErrorRecord | None:
         """The first error that it was told."""
-        return next((answer.error for answer in self.answers if answer.error is not None), None)
+        return next(iter(self.errors), None)
 
 
 def facts_of(response: Response) -> Answer:

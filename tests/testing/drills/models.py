@@ -194,6 +194,16 @@ CALLERS = {
             return
         sender.send(out(value(response)), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """,
+    "forgets_flag_after": _STREAM
+    + """
+    def one(self, request):
+        sender = request.get_response_sender()
+        response = call("twice", given(request)).exec()
+        if response.has_error():
+            sender.send(pb_utils.InferenceResponse(error=response.error()))
+            return
+        sender.send(out(value(response)), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+""",
     "varies": """
     def one(self, x):
         return out(value(call("twice", x).exec()) + np.random.rand(*x.shape).astype(np.float32))
@@ -211,7 +221,7 @@ CALLEES = {
         sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """,
 }
-DECOUPLED = ("counts", "forgets_flag")
+DECOUPLED = ("counts", "forgets_flag", "forgets_flag_after")
 REQUEST: Mapping[str, Any] = {"IN": [1.0]}
 
 
