@@ -1,8 +1,8 @@
 """gRPC: a `Link` by grpcio and tritonclient's messages.
 
-A request that is waited for runs on its caller's own thread, sent as a stream of one answer, which grpcio lets
-any thread cancel: a plain call that Ctrl-C ends goes on at the server. The others are futures, and streams
-have a worker thread each while they last.
+A request that is waited for runs on its caller's own thread, sent as a stream of one answer, which grpcio
+lets any thread cancel: a plain call that Ctrl-C ends goes on at the server. The others are futures, and
+streams have a worker thread each while they last.
 """
 
 from __future__ import annotations

@@ -110,7 +110,8 @@ class HttpLink(Link):
     def index(self) -> list[tuple[str, str, str]]:
         """Return name, version and state of each model."""
         rows = self._ask("POST", "/v2/repository/index", b"{}", kind=list)
-        return [(str(r.get("name")), str(r.get("version") or ""), str(r.get("state") or "")) for r in rows if isinstance(r, dict)]
+        rows = [row for row in rows if isinstance(row, dict)]
+        return [(str(r.get("name")), str(r.get("version") or ""), str(r.get("state") or "")) for r in rows]
 
     def metadata(self, name: str, version: str) -> dict[str, Any]:
         """Return a model's metadata."""
