@@ -250,7 +250,11 @@ def endpoint(
     """
     _check_packages()
     token = secrets.token_urlsafe(24) if token is None else token
-    if not token.isascii() or any(each.isspace() or not each.isprintable() for each in token):
+    if (
+        not isinstance(token, str)
+        or not token.isascii()
+        or any(each.isspace() or not each.isprintable() for each in token)
+    ):
         raise BLSError("token: expected ASCII text without spaces, or '' for none")
     for name, value in (("body_limit", body_limit), ("max_requests", max_requests), ("patience", patience)):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:

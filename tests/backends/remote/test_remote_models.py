@@ -268,7 +268,7 @@ def test_what_is_no_server_of_models(repo: bls.ModelRepository, where: str) -> N
     ]
     with serving_http(lambda path, _: (200, said if path == where else right)) as port:
         for said in wrong:  # noqa: B007 - what the server says
-            with pytest.raises(bls.BLSError, match="not as the protocol says .*is it a KServe v2 server?"):
+            with pytest.raises(bls.BLSError, match="is it a KServe v2 server"):
                 bls.connect(f"http://127.0.0.1:{port}", "m", repo=repo)
 
 
@@ -340,8 +340,8 @@ def test_answers_that_are_none(damage: bytes) -> None:
 
 @pytest.mark.parametrize("wrong", [
     {"name": [1]}, {"name": None}, {"datatype": [1]}, {"shape": [1] * 70, "data": [1]},
-    {"data": [[1], [2, 3]]}, {"shape": [1 << 62, 0], "data": []}, {"shape": [1 << 70, 0], "data": []}, {"shape": [float("inf")]},
-    {"datatype": "BYTES"}, {"parameters": {"binary_data_size": "8"}}, {"parameters": 7}, {"shape": 2},
+    {"data": [[1], [2, 3]]}, {"shape": [1 << 62, 0], "data": []}, {"shape": [1 << 70, 0], "data": []},
+    {"shape": [float("inf")]}, {"datatype": "BYTES"}, {"parameters": {"binary_data_size": "8"}}, {"parameters": 7}, {"shape": 2},
 ])  # fmt: skip
 def test_outputs_that_are_none(wrong: dict[str, Any]) -> None:
     from bls_notebook.backends.remote.http_link import read_response
