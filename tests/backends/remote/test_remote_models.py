@@ -341,7 +341,8 @@ def test_answers_that_are_none(damage: bytes) -> None:
 @pytest.mark.parametrize("wrong", [
     {"name": [1]}, {"name": None}, {"datatype": [1]}, {"shape": [1] * 70, "data": [1]},
     {"data": [[1], [2, 3]]}, {"shape": [1 << 62, 0], "data": []}, {"shape": [1 << 70, 0], "data": []},
-    {"shape": [float("inf")]}, {"datatype": "BYTES"}, {"parameters": {"binary_data_size": "8"}}, {"parameters": 7}, {"shape": 2},
+    {"shape": [float("inf")]}, {"datatype": "BYTES"}, {"parameters": {"binary_data_size": "8"}},
+    {"parameters": 7}, {"shape": 2},
 ])  # fmt: skip
 def test_outputs_that_are_none(wrong: dict[str, Any]) -> None:
     from bls_notebook.backends.remote.http_link import read_response
