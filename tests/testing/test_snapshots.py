@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,7 @@ def _in(data: Any, *path: Any, value: Any) -> str:
         (("answers", 0, "outputs", "Y", "shape"), [-1], "a shape of"),
         (("answers", 0, "outputs", "Y", "shape"), [10**12], "in the .npz, expected"),
         (("answers", 0, "outputs", "Y", "shape"), "x", "cannot be read"),
+        (("answers", 0, "outputs", "Y", "shape"), [float("inf")], "cannot be read"),
         (("answers", 1, "outputs", "Y", "values"), [1.0], "cannot be read"),
         (("answers", 1, "outputs", "Y", "values"), ["x", "y", "z"], "cannot be read"),
         (("answers", 1, "outputs", "Y", "values"), 7, "cannot be read"),
@@ -182,7 +184,7 @@ def test_damaged_files_are_one_line(repo: RepositoryUnderTest, path: Any, value:
     assert "\n" not in str(failed.value)
 
 
-@pytest.mark.parametrize("how", ["cut", "gone", "other", "pickle", "json", "binary"])
+@pytest.mark.parametrize("how", ["cut", "gone", "other", "huge", "pickle", "json", "binary"])
 def test_damaged_archives_and_files(repo: RepositoryUnderTest, how: str) -> None:
     repo.assert_same_answers("a.json", asked(repo, np.ones(100, np.float32)))
     file, beside = repo.here / "a.json", repo.here / "a.npz"
@@ -192,6 +194,10 @@ def test_damaged_archives_and_files(repo: RepositoryUnderTest, how: str) -> None
         beside.unlink()
     elif how == "other":
         np.savez(beside, x=np.ones(3))
+    elif how == "huge":
+        with zipfile.ZipFile(beside, "w") as archive, archive.open("0/Y.npy", "w") as member:
+            header = {"descr": "<f4", "fortran_order": False, "shape": (10**13,)}
+            np.lib.format.write_array_header_1_0(member, header)
     elif how == "pickle":
         np.savez(beside, **{"0/Y": np.array([print], object)})
     else:
