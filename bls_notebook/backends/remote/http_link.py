@@ -104,8 +104,8 @@ class HttpLink(Link):
         """Ask the server what it is."""
         said = self._ask("GET", "/v2")
         self.server = " ".join(str(said[k]) for k in ("name", "version") if said.get(k))
-        extensions = said.get("extensions")
-        self.extensions = frozenset(map(str, extensions if isinstance(extensions, list) else ()))
+        found = said.get("extensions")
+        self.extensions = frozenset(map(str, found)) if isinstance(found, list) else frozenset()
 
     def index(self) -> list[tuple[str, str, str]]:
         """Return name, version and state of each model."""
@@ -116,9 +116,8 @@ class HttpLink(Link):
     def metadata(self, name: str, version: str) -> dict[str, Any]:
         """Return a model's metadata."""
         path = _model(name, version)
-        said = self._ask("GET", path)
         try:
-            return plain_metadata(said)
+            return plain_metadata(self._ask("GET", path))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise self._no_answer(path, f"{type(error).__name__}: {error}") from error
 
@@ -151,8 +150,8 @@ class HttpLink(Link):
         return said
 
     def _no_answer(self, path: str, why: str) -> RemoteError:
-        what = f"{self.address}{path}: the answer is not as the protocol says ({why})"
-        return RemoteError(f"{what}; is it a KServe v2 server?", ErrorCode.INTERNAL)
+        what = f"the answer to {path} is not as the protocol says ({why}); is it a KServe v2 server?"
+        return RemoteError(what, ErrorCode.INTERNAL)
 
     def _hang_up(self) -> None:
         with self._pool:
