@@ -30,6 +30,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from bls_notebook import pb_utils
 from bls_notebook.devices.registry import simulated_cupy
 from bls_notebook.engine.description import HOME, labels
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
@@ -194,6 +195,8 @@ class ModuleHome(OwnModules):
         level: int = 0,
     ) -> ModuleType:
         full = name if not level else self._absolute(name, globals, level)
+        if full in _PB_UTILS:  # whatever a test has put in its place
+            return pb_utils
         top = top_of(full)
         if top in self._foreign or not top or (level and not fromlist):
             return builtins.__import__(name, globals, locals, fromlist or (), level)
