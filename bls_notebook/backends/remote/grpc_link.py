@@ -8,6 +8,7 @@ streams have a worker thread each while they last.
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,6 +28,7 @@ from .messages import read_response, read_streamed, request_bytes
 from .tensors import AnswerError
 
 _MOST = (1 << 31) - 1
+_LINGER = 0.05  # seconds
 _SERVICE = "/inference.GRPCInferenceService/"
 _OPTIONS = (
     ("grpc.max_send_message_length", _MOST),
@@ -70,7 +72,15 @@ class GrpcLink(Link):
             files = (tls.root_certificates, tls.private_key, tls.certificate_chain)
             self._credentials = grpc.ssl_channel_credentials(*(f and f.read_bytes() for f in files))
         self.metadata_of_all = tuple((name.lower(), value) for name, value in address.headers.items())
+        self.more = threading.Event()  # a request has been sent that is not waited for on a thread
         self._open()
+
+    def linger(self) -> None:
+        """Keep gRPC's thread for a moment; without, it ends here and the next request starts another."""
+        if not self._under_way:
+            self.more.clear()
+            if not self._under_way:  # nor since
+                self.more.wait(_LINGER)
 
     def _open(self) -> None:
         where, options = self.address, list(_OPTIONS)
@@ -188,6 +198,7 @@ class GrpcLink(Link):
 
     def _hang_up(self) -> None:
         self._channel.close()
+        self.more.set()
 
     def error_of(self, error: Any, lost: str = "", asked: float = 0.0) -> RemoteError:
         """Return what went wrong with a request; `lost` is why it was given up, if it was."""
@@ -266,30 +277,36 @@ class GrpcExchange:
         """Send it; its answer comes on gRPC's own thread."""
         link = self._link
         link.begun(self)
+        sender = 0  # the thread that sends it: where it is answered at once, it learns of that too
 
         def done(call: Any) -> None:
             try:
-                if call.cancelled():
-                    response = link.failed(link.cancelled(self._lost))
-                elif call.exception() is not None:
+                if call.exception() is None:
+                    response = read_response(call.result())[0]
+                else:
                     problem = link.error_of(call, self._lost)
                     if self._again(problem):
                         in_thread(again)
                         return
                     response = link.failed(problem)
-                else:
-                    response = read_response(call.result())[0]
+            except grpc.FutureCancelledError:
+                response = link.failed(link.cancelled(self._lost))
             except AnswerError as error:
                 response = link.failed(_refused(link, error))
             self._call = None
             link.over(self)
             deliver(response, True)
+            del response
+            if threading.get_ident() != sender:  # it is gRPC's
+                link.linger()
 
         def again() -> None:
             time.sleep(RETRIES[self._attempt - 1])
             send()
 
         def send() -> None:
+            nonlocal sender
+            sender = threading.get_ident()
             try:
                 self._call = call = self._send(link.infer_plainly.future)
             except ValueError as error:
@@ -299,6 +316,7 @@ class GrpcExchange:
             if self._cancelled:
                 call.cancel()
             call.add_done_callback(done)
+            link.more.set()
 
         send()
 

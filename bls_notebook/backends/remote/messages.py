@@ -6,10 +6,12 @@ A message is written and read without the copies of large fields that protobuf m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from tritonclient.grpc import service_pb2
 
+from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
@@ -37,14 +39,31 @@ def request_bytes(
 ) -> bytes:
     """Return a ModelInferRequest, serialized; `more` are parameters beside the request's own."""
     options = request._options
-    message = service_pb2.ModelInferRequest(model_name=name, model_version=version, id=options.request_id)
-    raws = []
-    for tensor in request._inputs:
-        message.inputs.add(name=tensor._name, datatype=tensor._datatype, shape=tensor._array.shape)
-        raws.append(raw_of(tensor))
-    if not all_outputs:
-        for output in request._requested:
-            message.outputs.add(name=output)
+    tensors = request._inputs
+    described = tuple([(tensor._name, tensor._datatype, tensor._array.shape) for tensor in tensors])
+    parts: list[Any] = [_head(name, version, described, () if all_outputs else tuple(request._requested))]
+    if more or options is not DEFAULT_OPTIONS:
+        parts.append(_options(options, more))  # fields of their own: protobuf reads both parts as one
+    for tensor in tensors:
+        raw = raw_of(tensor)
+        parts += (_RAW_INPUT, _varint(len(raw)), raw)
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=256)
+def _head(
+    name: str, version: str, tensors: tuple[tuple[str, str, tuple[int, ...]], ...], outputs: tuple[str, ...]
+) -> bytes:
+    message = service_pb2.ModelInferRequest(model_name=name, model_version=version)
+    for tensor, datatype, shape in tensors:
+        message.inputs.add(name=tensor, datatype=datatype, shape=shape)
+    for output in outputs:
+        message.outputs.add(name=output)
+    return bytes(message.SerializeToString())
+
+
+def _options(options: Options, more: Mapping[str, Any]) -> bytes:
+    message = service_pb2.ModelInferRequest(id=options.request_id)
     for key, value in {**parameters_of(options), **more}.items():
         parameter = message.parameters[key]
         if isinstance(value, bool):
@@ -57,10 +76,7 @@ def request_bytes(
             parameter.uint64_param = value
         else:
             parameter.int64_param = value
-    parts: list[Any] = [message.SerializeToString()]
-    for raw in raws:
-        parts += (_RAW_INPUT, _varint(len(raw)), raw)
-    return b"".join(parts)
+    return bytes(message.SerializeToString())
 
 
 def read_response(data: bytes) -> tuple[InferenceResponse, bool, str]:

@@ -114,8 +114,8 @@ def _tensor(name: str, array: np.ndarray[Any, Any], sizes: list[int], datatype: 
 def _checked(name: str, shape: Sequence[int]) -> list[int]:
     if not isinstance(name, str):
         raise AnswerError(f"the name of an output is {name!r}, which is no text")
-    sizes = [int(size) for size in shape]
-    if any(size < 0 for size in sizes):
+    sizes = [*map(int, shape)]
+    if min(sizes, default=0) < 0:
         raise AnswerError(f"output '{name}': the shape {sizes} has negative sizes")
     return sizes
 

@@ -10,14 +10,17 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.backends.remote import AddressError, address_of, link
+from bls_notebook.backends.remote import AddressError, address_of, grpc_link, link
 from bls_notebook.backends.remote.tensors import AnswerError
+from bls_notebook.engine.waiting.threads import start_in_thread
+from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from tests.backends.remote.servers import Service, pb, serving, serving_http
 
 CALLER = """
@@ -214,6 +217,33 @@ def test_many_requests_are_under_way_at_a_time(service: Service, repo: bls.Model
             return [response["X"].as_numpy()[0] for response in await asyncio.gather(*sent)]
 
         assert asyncio.run(all_at_once()) == list(range(6))
+
+
+def test_requests_that_follow_each_other_share_a_thread(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_link, "_LINGER", 60.0)
+    request = InferenceRequest(model_name="echo", requested_output_names=["X"], inputs=[Tensor("X", X)])
+    got: SimpleQueue[tuple[InferenceResponse, threading.Thread]] = SimpleQueue()
+
+    def send(cancelled: bool = False) -> tuple[InferenceResponse, threading.Thread]:
+        exchange = connection.exchange("echo", "", request, True)
+        if cancelled:  # answered at once, on this thread, which does not linger
+            exchange.cancel()
+        exchange.start(lambda response, _: got.put((response, threading.current_thread())), start_in_thread)
+        return got.get(timeout=20)
+
+    with serving(service) as port:
+        connection = grpc_link.GrpcLink(address_of(f"grpc://127.0.0.1:{port}"))
+        _, its = send()
+        again, same = send()
+        given_up, here = send(cancelled=True)
+        connection.close()
+    assert again._outputs[0]._array.tolist() == X.tolist()
+    assert its is same is not here is threading.current_thread()
+    assert given_up._error is not None
+    its.join(20)
+    assert not its.is_alive()
 
 
 def test_a_profile_has_its_requests(service: Service, repo: bls.ModelRepository) -> None:
