@@ -91,12 +91,12 @@ def real_side(stack: contextlib.ExitStack, folder: Path, environment: str | None
 def measure_all(sides: dict[str, Measure], quick: bool, order: random.Random) -> dict[Any, float]:
     """Median milliseconds of a gather, by side, model and number of requests."""
     times: dict[Any, list[np.ndarray]] = {}
-    for number in range(2 if quick else 6):
+    for number in range(1 if quick else 6):
         say(f"round {number + 1}")
         cases = [(side, model, n) for side in sides for model in SCHEDULING for n in REQUESTS]
         order.shuffle(cases)
         for side, model, requests in cases:
-            rounds = (4 if quick else 12) * (1 if requests > 1 else 4)
+            rounds = (1 if quick else 12) * (1 if requests > 1 else 4)
             times.setdefault((side, model, requests), []).append(sides[side](model, requests, rounds))
     return {case: float(np.median(np.concatenate(got))) / 1e6 for case, got in times.items()}
 

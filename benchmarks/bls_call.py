@@ -83,7 +83,7 @@ def measure_calls(sides: dict[str, Any], rounds: int, quick: bool, order: random
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
         for case in order.sample(CASES, len(CASES)):
-            calls = max(case.calls // 4, 10) if quick else case.calls
+            calls = max(case.calls // 20, 5) if quick else case.calls
             for side in order.sample(sorted(sides), len(sides)):
                 times[case][side].append(np.asarray(sides[side].measure(case, calls)))
     return {case: {side: figures(parts) for side, parts in row.items()} for case, row in times.items()}
@@ -137,7 +137,7 @@ def real_server(options: argparse.Namespace, folder: Path) -> Iterator[RealServe
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     random_order = random.Random(options.seed)
-    rounds = options.rounds or (2 if options.quick else 8)
+    rounds = options.rounds or (1 if options.quick else 8)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bls-call-")))
         for side in ("real", "kernel"):
@@ -159,7 +159,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
         ways = {"in-kernel, from its folder": kernel.redefine_folder}
         if real is not None:
             ways["tritonserver"] = real.redefine
-        redefinition |= measure_redefinition(ways, 2 if options.quick else 5)
+        redefinition |= measure_redefinition(ways, 1 if options.quick else 5)
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "quick": options.quick,
@@ -231,7 +231,7 @@ def main() -> None:
         "--triton-env", metavar="DIR", help="the server's environment; made there where there is none"
     )
     parser.add_argument("--no-server", action="store_true", help="leave the real server out")
-    parser.add_argument("--rounds", type=int, metavar="N", help="rounds (8; 2 with --quick)")
+    parser.add_argument("--rounds", type=int, metavar="N", help="rounds (8; 1 with --quick)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the order")
     parser.add_argument("--memory-of-models", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()

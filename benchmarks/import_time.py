@@ -44,11 +44,15 @@ print(time.perf_counter() - start)
 
 
 def measure(code: str, runs: int, folder: str) -> list[float]:
-    """The median of each figure that `code` prints; the first run compiles, as an installation does."""
-    here = {"PYTHONPATH": str(ROOT), "IPYTHONDIR": folder, "PYTHONPYCACHEPREFIX": folder}
-    environ = {**os.environ, **here, "PYTHONDONTWRITEBYTECODE": ""}
+    """The median of each figure that `code` prints; the first run compiles, as an installation does.
+
+    One run is a look: nothing is compiled for it.
+    """
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": folder}
+    if runs > 1:
+        environ |= {"PYTHONPYCACHEPREFIX": folder, "PYTHONDONTWRITEBYTECODE": ""}
     rows = []
-    for _ in range(runs + 1):
+    for _ in range(runs + (runs > 1)):
         done = subprocess.run(
             [sys.executable, "-c", code],
             cwd=folder,
@@ -58,7 +62,7 @@ def measure(code: str, runs: int, folder: str) -> list[float]:
             text=True,
         )
         rows.append([float(figure) for figure in done.stdout.split()])
-    return [statistics.median(column) for column in zip(*rows[1:], strict=True)]
+    return [statistics.median(column) for column in zip(*rows[runs > 1 :], strict=True)]
 
 
 def main() -> None:

@@ -132,11 +132,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a look, not a measurement")
     parser.add_argument("--json", type=Path, metavar="PATH", help=f"default: {RESULTS.name}, none if quick")
     options = parser.parse_args()
-    rounds = 3 if options.quick else 100
+    rounds = 1 if options.quick else 100
     kernel = InKernel(HERE / "model_repository")
     rows: dict[str, Any] = {}
     for case in CASES:
-        calls = min(case.calls, 50) if options.quick else case.calls
+        calls = min(case.calls, 10) if options.quick else case.calls
         rows[case.label] = compare(lambda case=case, calls=calls: kernel.measure(case, calls), rounds)
         for what in ("added", "lines"):
             rows[case.label][f"{what}_ns_a_tensor"] = rows[case.label][f"{what}_us"] * 1e3 / CROSSINGS

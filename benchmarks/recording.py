@@ -65,13 +65,13 @@ def main() -> int:
     repo = bls.ModelRepository(HERE / "model_repository", HERE.parent / "model_repository")
     for model in (*MODELS, *PIPELINE):
         repo.load(model)
-    part = 6 if options.quick else 1
+    part = 30 if options.quick else 1
     cases: list[tuple[str, Measure, int]] = [
         ("sync, 64 B", bls_calls(repo, "bench_caller", "kept"), round(400 / part)),
         (DIGITS, pipeline(repo), round(60 / part)),
     ]
     rounds: dict[tuple[str, str], list[dict[str, list[int]]]] = {}
-    for number in range(3 if options.quick else 80):
+    for number in range(2 if options.quick else 80):
         random.shuffle(cases)
         for label, measure, calls in cases:
             for way, begin in WAYS.items():

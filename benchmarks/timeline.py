@@ -145,7 +145,7 @@ def main() -> int:
         say("skipped: needs a browser; install Chromium, or name one by the environment variable CHROMIUM")
         return 0
     rows = []
-    rounds, seconds = (2, 0.5) if options.quick else (9, 5.0)
+    rounds, seconds = (1, 0.2) if options.quick else (9, 5.0)
     with tempfile.TemporaryDirectory() as home, sync_playwright() as playwright:
         lab = Lab(Path(home))
         try:

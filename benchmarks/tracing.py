@@ -132,7 +132,7 @@ def main() -> int:
     for model in (*MODELS, *PIPELINE):
         repo.load(model)
     # A watch looks twice a second: so long must each measurement be at least.
-    part = (4 if options.quick else 1) / 60 if options.watch else 6 if options.quick else 1
+    part = (4 if options.quick else 1) / 60 if options.watch else 12 if options.quick else 1
     begin = (lambda: watched(repo)) if options.watch else lambda: profiled(not options.no_lines)
     # Label, how to measure, calls of a round, how many calls its figure is of.
     cases: list[tuple[str, Measure, int, int]] = [
@@ -142,7 +142,7 @@ def main() -> int:
     ]
     rounds: dict[str, list[dict[str, list[int]]]] = {label: [] for label, *_ in cases}
     spans: dict[str, int] = {}
-    for number in range(3 if options.quick else 12 if options.watch else 80):
+    for number in range(2 if options.quick else 12 if options.watch else 80):
         random.shuffle(cases)
         for label, measure, calls, _ in cases:
             found = one_round(measure, calls, spans, label, begin)

@@ -1,4 +1,4 @@
-"""What the memory ledger says is alive is what is alive, at every step of thousands of random calls."""
+"""What the memory ledger says is alive is what is alive, at every step of very many random calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bls_notebook.engine import runner
 from tests.devices import memory_models as models
 from tests.engine.harness import until
 
-WALKS, CALLS = 2, 1_500  # in small pieces, so that a busy machine is not taken for one that hangs
+WALKS, CALLS = 2, 700  # in small pieces, so that a busy machine is not taken for one that hangs
 NUMPY = np.lib.tracemalloc_domain
 
 

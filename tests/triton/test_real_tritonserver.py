@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import bls_notebook as bls
 from bls_notebook.triton.tritonserver import (
     ServerEnvironment,
     TritonRequestError,
@@ -23,7 +22,6 @@ from bls_notebook.triton.tritonserver import (
 from tests.engine.harness import until
 from tests.triton.processes import leftovers, wait_gone
 
-SAMPLES = Path(__file__).parents[2] / "model_repository"
 KINDS = {
     "BOOL": "TYPE_BOOL",
     "UINT8": "TYPE_UINT8",
@@ -85,6 +83,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def real(real_environment: ServerEnvironment, repository: Path) -> Iterator[TritonServer]:
     with TritonServer(repository, environment=real_environment, load=["echo"]) as server:
         yield server
+        server.stop(graceful=False)
 
 
 @pytest.mark.triton
@@ -222,20 +221,3 @@ def test_real_server_killed_in_mid_request(real_environment: ServerEnvironment, 
             server.infer("echo", {"INT64": np.zeros(1, np.int64)})
     wait_gone(*[process.pid for process in processes])
     assert not any(path.exists() for path in paths)
-
-
-def test_real_server_serves_an_export(real_environment: ServerEnvironment, tmp_path: Path) -> None:
-    cell = (SAMPLES / "add_sub" / "1" / "model.py").read_text()
-    inputs = {"INPUT0": np.array([3, 4], np.float32), "INPUT1": np.array([1, 2], np.float32)}
-    asked = {"MODEL_NAME": np.array([b"from_a_cell"], object), **inputs}
-    with bls.ModelRepository(SAMPLES) as repo:
-        config = (SAMPLES / "add_sub" / "config.pbtxt").read_text()
-        repo.define("from_a_cell", cell, config.replace('name: "add_sub"', ""))
-        repo.load("bls_sync")
-        here = repo.infer("bls_sync", asked).as_numpy()
-        repo.export(tmp_path / "out", "bls_sync")
-    with TritonServer(tmp_path / "out", environment=real_environment, model_control="none") as server:
-        assert sorted(row["name"] for row in server.index()) == ["bls_sync", "from_a_cell"]
-        there = server.infer("bls_sync", asked)
-        for name, array in here.items():
-            np.testing.assert_array_equal(there[name], array)

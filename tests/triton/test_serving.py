@@ -138,12 +138,22 @@ def _of_group(run: Path) -> list[int]:
 
 @pytest.mark.triton
 def test_the_real_one(repo: bls.ModelRepository, real_environment: ServerEnvironment) -> None:
-    a, b = np.ones((1, 4), np.float32), np.full((1, 4), 2, np.float32)
-    here = repo.infer("add_sub", {"INPUT0": a[0], "INPUT1": b[0]})
-    with bls.serve(repo=repo, environment=real_environment) as server:
-        there = server.infer("add_sub", {"INPUT0": a[0], "INPUT1": b[0]})
+    """A model of a file and, since it calls that, one of a cell."""
+    config = (SAMPLES / "add_sub" / "config.pbtxt").read_text()
+    repo.define(
+        "from_a_cell",
+        (SAMPLES / "add_sub" / "1" / "model.py").read_text(),
+        config.replace('name: "add_sub"', ""),
+    )
+    repo.load("bls_sync")
+    inputs = {"INPUT0": np.array([3, 4], np.float32), "INPUT1": np.array([1, 2], np.float32)}
+    asked = {"MODEL_NAME": np.array([b"from_a_cell"], object), **inputs}
+    here = repo.infer("bls_sync", asked).as_numpy()
+    with bls.serve("bls_sync", repo=repo, environment=real_environment) as server:
+        there = server.infer("bls_sync", asked)
         record = server.record
-    assert here.error is None
-    np.testing.assert_array_equal(there["OUTPUT0"], here["OUTPUT0"].as_numpy())
-    assert [(model.name, model.state) for model in record.models] == [("add_sub", "READY")]
+    assert here.keys() == {"OUTPUT0", "OUTPUT1"}
+    for name, array in here.items():
+        np.testing.assert_array_equal(there[name], array)
+    assert [(m.name, m.state) for m in record.models] == [("bls_sync", "READY"), ("from_a_cell", "READY")]
     assert "2.51" in render(record).text
