@@ -46,7 +46,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--delay", type=float, default=0.02, help="seconds of each call")
     parser.add_argument("--only", default="", help="graphs whose names match")
-    parser.add_argument("--quick", action="store_true", help="short calls, once, some graphs: a look, not a measurement")
+    parser.add_argument(
+        "--quick", action="store_true", help="short calls, once, some graphs: a look, not a measurement"
+    )
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     rows = []

@@ -16,9 +16,9 @@ import pytest
 # The plugin by its name, for where it was not installed with the rest yet.
 pytest_plugins = ["pytester", "pytest_bls_notebook"]
 
-# A shared machine is slow at odd moments, so no deadline; in CI the same examples on every run, and fewer.
-hypothesis.settings.register_profile("default", deadline=None)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, max_examples=50)
+# A shared machine is slow at odd moments, so no deadline; in CI the same examples on every run.
+hypothesis.settings.register_profile("default", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=50, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
@@ -43,7 +43,7 @@ PYTESTS = ("_pytest.", "pluggy.", "xdist.", "execnet.", __name__)
 
 @pytest.fixture(scope="session", autouse=True)
 def _pytest_holds_nothing() -> Iterator[None]:
-    """What a memory track looks through does not begin with pytest's own variables: they lead to every test."""
+    """No memory track looks for holders in pytest's own variables: they lead to every test."""
     from bls_notebook.devices.tracking import holders
 
     def stacks() -> dict[int, list[FrameType]]:
@@ -99,7 +99,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Every test has been imported, a million objects: whoever collects garbage need not look at them again."""
+    """Every test has been imported, a million objects, which no garbage collection need look at again."""
     gc.collect()
     gc.freeze()
 

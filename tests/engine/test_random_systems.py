@@ -26,6 +26,7 @@ from tests.engine import gates
 from tests.engine.harness import DOUBLE, Caller, assert_all_idle, ints, model, pbtxt, value
 
 MODELS = {"p": 1, "q": 1, "r": 2, "s": 3}
+STEPS = 25
 
 OBEYS = model("""
 def execute(self, requests):
@@ -229,7 +230,7 @@ def test_refused_are_those_that_nothing_can_serve(data: st.DataObject) -> None:
     repo = bls.ModelRepository()
     for name, count in MODELS.items():
         repo.define(name, OBEYS, pbtxt(count))
-    repo.define("free", DOUBLE, pbtxt(100))
+    repo.define("free", DOUBLE, pbtxt(STEPS))  # never busy
     driver = Driver(repo)
     events = driver.events
     park, wait = Parker.park, WatchedSelector.wait
@@ -257,7 +258,7 @@ def test_refused_are_those_that_nothing_can_serve(data: st.DataObject) -> None:
 def play(driver: Driver, data: st.DataObject) -> None:
     names = st.sampled_from([*MODELS])
     kinds = st.sampled_from(["outside", "exec", "exec", "exec", "stream", "run", "semaphore", "end"])
-    for _ in range(data.draw(st.integers(4, 25), label="steps")):
+    for _ in range(data.draw(st.integers(4, STEPS), label="steps")):
         running = driver.reference.running()
         what = data.draw(kinds) if running else "outside"
         if what == "outside":
