@@ -20,7 +20,8 @@ PARSER = Parser(
     "%%blsprofile --record run.blsrec. With --only one model runs alone, and what it called is answered from "
     "the recording. With --at a request is given to its model's execute once more, with the tensors that it "
     "had then, and the debugger stops at the first line (that of %debug; where JupyterLab's is switched on, "
-    "that). KServe v2 requests and perf_analyzer's input data (JSON, with --model) can be sent too. "
+    "that). KServe v2 requests and perf_analyzer's input data (JSON, with --model) are read "
+    "too: what has answers to compare with is sent, and --at takes any. "
     "In scripts: bls.replay(); in a shell: python -m bls_notebook replay.",
     """\
   %blsreplay run.blsrec

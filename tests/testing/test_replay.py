@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.display import render
 from bls_notebook.testing.recording.again import again
+from bls_notebook.testing.recording.recording import Recording
 from tests.testing.models import HEAD, MODELS, pipeline
 
 
@@ -155,6 +157,19 @@ def test_another_model_in_its_place(repo: bls.ModelRepository) -> None:
     with bls.record() as recorder:
         repo.infer("double", {"X": floats(1)})
     assert bls.replay(recorder.recording, "double_v2", repository=repo).to == "double_v2"
+
+
+def test_a_stream_that_went_on_is_left_out(repo: bls.ModelRepository) -> None:
+    with bls.record() as recorder:
+        list(repo.stream("stream", {"X": floats(1)}))
+        list(repo.stream("stream", {"X": floats(1, 2)}))
+    record = recorder.record
+    request = record.requests[1]
+    cut = replace(request, responses=request.responses[:1])  # as when the recording ended between the two
+    recording = Recording(replace(record, requests=(record.requests[0], cut)), recorder.recording.arrays)
+    found = bls.replay(recording, repository=repo)
+    assert found.equal
+    assert found.skipped == ("request 2: no whole answer was recorded",)
 
 
 def test_a_stream_without_a_response_is_equal(repo: bls.ModelRepository) -> None:

@@ -129,7 +129,8 @@ class TestFile:
             functions.append(function)
             stubs.append(f'repo.stub("{each.model}", {answer})')
         told = " or ".join(f'"{each.model}" in told' for each in case.faults)
-        check = _FALLBACK if case.verdict == "fallback" else _CHECK.format(told=told)
+        told_of = case.verdict == "clear" or case.worth in ("bad", "odd")
+        check = _CHECK.format(told=told) if told_of else _FALLBACK
         yield _TEST.format(
             name=name, doc=doc, functions="".join(functions), stubs=", ".join(stubs), check=check
         )

@@ -37,6 +37,8 @@ class Recorder:
         self._base = 0
 
     def __enter__(self) -> Recorder:
+        if self._profile._start:
+            raise BLSError("record: it has been used already; make a new one: with bls.record(...)")
         log = self._profile.__enter__()._log
         self._base = 0 if log is None else log.base  # of the ids
         return self

@@ -91,7 +91,7 @@ def replay(
         )
     chosen, to = _chosen(recording, model, only)
     skipped = tuple(_skipped(chosen, recording.record.limit))
-    requests = [recording.with_values(each) for each in chosen if each.whole and each.responses]
+    requests = [recording.with_values(each) for each in chosen if each.whole and each.answered]
     if not requests:
         raise BLSError(f"replay: no request can be sent again: {'; '.join(skipped) or 'there is none'}")
     names = list(dict.fromkeys(to or request.model for request in requests))
@@ -157,14 +157,14 @@ def _skipped(requests: list[RequestKept], limit: int) -> Iterator[str]:
     for request in requests:
         if not request.whole:
             cut.append(str(request.id))
-        elif not request.responses:
+        elif not request.answered:
             open_.append(str(request.id))
     if cut:
         said = f"request {', '.join(cut[:8])}{'…' * (len(cut) > 8)}: the values of its inputs were not kept"
         full = any(tensor.cut for request in requests for tensor in request.inputs)
         yield said + f": there was no room within limit={limit:,} bytes; record with a larger one" * full
     if open_:
-        yield f"request {', '.join(open_[:8])}{'…' * (len(open_) > 8)}: no answer was recorded"
+        yield f"request {', '.join(open_[:8])}{'…' * (len(open_) > 8)}: no whole answer was recorded"
 
 
 def around(

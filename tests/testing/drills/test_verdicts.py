@@ -174,6 +174,14 @@ def test_what_is_saved_fails_for_what_the_drill_saw(
             tests[f"test_twice_{fault}".replace("-", "_")](repo)
 
 
+def test_what_is_saved_of_a_model_that_need_not_tell_passes(
+    repo: bls.ModelRepository, tmp_path: Path
+) -> None:
+    file = tmp_path / "test_drill_ignores.py"
+    bls.drill("ignores", REQUEST, repo=repo, faults=["error"], save=file)
+    runpy.run_path(str(file))["test_twice_error"](repo)
+
+
 def test_what_takes_long_is_not_asked_time_and_again(
     repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:

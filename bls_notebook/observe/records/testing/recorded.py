@@ -80,7 +80,7 @@ class RequestKept(Record):
     def took_ns(self) -> int | None:
         """How long until its last response; None where that was not recorded."""
         last = self.responses[-1] if self.responses else None
-        return last.ns - self.ns if last is not None and last.final else None
+        return last.ns - self.ns if last is not None and self.answered else None
 
     @property
     def tensors(self) -> Iterator[TensorKept]:
@@ -93,6 +93,11 @@ class RequestKept(Record):
     def whole(self) -> bool:
         """Whether the values of its inputs are there: it can be sent again."""
         return all(tensor.values for tensor in self.inputs)
+
+    @property
+    def answered(self) -> bool:
+        """Whether its last response is there; of a stream that went on it is not."""
+        return bool(self.responses) and self.responses[-1].final
 
     @property
     def error(self) -> str | None:
