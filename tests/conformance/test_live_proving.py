@@ -66,7 +66,13 @@ class TritonPythonModel:
             responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUT", values)]))
         return responses
 """
-NAMES = ("add_sub", "square_int32", "scaled", "moody")
+CHAINED = f"""\
+platform: "ensemble"
+{CONFIG.partition(chr(10))[2]}
+ensemble_scheduling {{ step {{ model_name: "scaled" model_version: -1
+    input_map {{ key: "IN" value: "IN" }} output_map {{ key: "OUT" value: "OUT" }} }} }}
+"""
+NAMES = ("add_sub", "square_int32", "scaled", "moody", "chained")
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +82,7 @@ def prover(environment: ServerEnvironment) -> Iterator[Prover]:
             repository.load(name)
         repository.define("scaled", SCALED, CONFIG)
         repository.define("moody", MOODY, CONFIG.replace("[ -1 ]", "[ 1 ]") + "max_batch_size: 8")
+        repository.define("chained", "", CHAINED)
         with proving(repository, NAMES, environment) as prover:
             yield prover
             prover.server.stop(graceful=False)  # two seconds less, half a minute where it has lost a request
@@ -104,6 +111,16 @@ def test_what_floats_may_differ_by(prover: Prover) -> None:
     assert not prover.prove("scaled", {"IN": [1.0, 6.0]}).equal
     assert prover.prove("scaled", {"IN": [1.0, 6.0]}, ulps=1).equal
     assert prover.prove("scaled", {"IN": [1.0, 6.0]}, tolerance=1e-5).equal
+
+
+def test_an_ensemble_and_nothing_but_errors(prover: Prover) -> None:
+    found = prover.prove("chained", {"IN": [1.0, 2.0]}, {"IN": []})
+    assert found.equal, render(found).text
+    assert [each.model for each in found.counted] == ["chained", "scaled"]
+    assert not found.notes
+    found = prover.prove("add_sub", {"INPUT0": [1.0, 2.0, 3.0, 4.0]})
+    assert (found.equal, found.failed) == (True, 1)
+    assert found.notes[0].startswith("every request was refused")
 
 
 def test_rows_alone_and_in_a_batch(prover: Prover) -> None:

@@ -119,6 +119,12 @@ def _record(model: Model, models: Mapping[str, Model], asked: bool) -> ExportedM
         absent=tuple(name for name in model.calls if name not in models),
         on_gpu=any(group.kind == group.KIND_GPU for group in groups),
         sequences=spec.scheduler == "sequence",
+        decoupled=spec.decoupled,
+        shapes=tuple(
+            f"{each.name}:{','.join(str(1 if length < 0 else length) for length in each.dims)}"
+            for each in spec.config.input
+            if any(length < 0 for length in each.dims) and not each.optional
+        ),
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from urllib.parse import quote
+
 from bls_notebook.observe.quantities import size
 from bls_notebook.observe.records.shipping.exported import Exported
 
@@ -22,6 +25,7 @@ def shm_mib(record: Exported) -> int:
 def guide(record: Exported) -> str:
     """Return the text, in Markdown."""
     first = record.entries[0]
+    at = shlex.quote(f"localhost:8000/v2/models/{quote(first, safe='')}")
     install = "pip install -r /models/requirements.txt && " if record.requirements else ""
     serve = (
         f'docker run --rm --shm-size={shm_mib(record)}m -p 8000-8002:8000-8002 -v "$PWD":/models '
@@ -57,9 +61,8 @@ def guide(record: Exported) -> str:
         "",
         "```sh",
         serve,
-        f"curl --fail-with-body localhost:8000/v2/models/{first}/ready && "
-        f"curl localhost:8000/v2/models/{first}/config",
-        f"docker run --rm --network=host {IMAGE}:{RELEASE}-py3-sdk perf_analyzer -m {first}",
+        f"curl --fail-with-body {at}/ready && curl {at}/config",
+        f"docker run --rm --network=host {IMAGE}:{RELEASE}-py3-sdk {_measure(record, first)}",
         "```",
         "",
         "| model | backend | calls |",
@@ -71,6 +74,16 @@ def guide(record: Exported) -> str:
     ]
     proof = _proof(record) if "prove.py" in record.files else []
     return "\n".join(lines + proof + (_packed(record) if record.requirements else []))
+
+
+def _measure(record: Exported, name: str, data: str = "") -> str:
+    """The command that measures a model: with data from a file, or random ones of the smallest shapes."""
+    model = next(each for each in record.models if each.name == name)
+    options = ["perf_analyzer", "-m", name]
+    if model.decoupled:
+        options += ["-i", "grpc", "-u", "localhost:8001", "--streaming"]
+    options += ["--input-data", data] if data else [part for s in model.shapes for part in ("--shape", s)]
+    return shlex.join(options)
 
 
 def _proof(record: Exported) -> list[str]:
@@ -85,14 +98,15 @@ def _proof(record: Exported) -> list[str]:
         "```sh",
         'pip install "tritonclient[grpc]" numpy',
         "python prove.py localhost:8001",
-        *(f"perf_analyzer -m {name} --input-data perf_{name}.json" for name in measured),
+        *(_measure(record, name, f"perf_{name}.json") for name in measured),
         *(
-            f"model-analyzer profile -f analyze_{name}.yaml"
+            shlex.join(["model-analyzer", "profile", "-f", f"analyze_{name}.yaml"])
             for name in record.names
             if f"analyze_{name}.yaml" in record.files
         ),
         "```",
         "",
+        f"`perf_analyzer` and `model-analyzer` are in the image `{IMAGE}:{RELEASE}-py3-sdk`.",
         "`perf_analyzer` compares bytes: where another version of a library rounds otherwise, take the "
         "`validation_data` out of its file, and give `prove.py` a `--tolerance`.",
         "",

@@ -196,8 +196,14 @@ def _analyzer(record: Exported, name: str, data: bool) -> str:
         if each in calls and each not in called and each != name:
             called.append(each)
             left += calls[each].calls
-    flags = {"perf_analyzer_flags": {"input-data": f"perf_{name}.json"}} if data else {}
-    config: dict[str, Any] = {"model_repository": ".", "profile_models": {name: flags} if flags else [name]}
+    given: dict[str, Any] = {"input-data": f"perf_{name}.json"} if data else {}
+    config: dict[str, Any] = {"model_repository": "."}
+    if calls[name].decoupled:
+        config["client_protocol"] = "grpc"
+        given["streaming"] = "true"
+    if not data and calls[name].shapes:
+        given["shape"] = list(calls[name].shapes)
+    config["profile_models"] = {name: {"perf_analyzer_flags": given}} if given else [name]
     if called:
         ensemble = not calls[name].backend
         composing = "ensemble_composing_models" if ensemble else "bls_composing_models"

@@ -193,7 +193,7 @@ def main(arguments: list[str]) -> int:
     from tritonclient.grpc import service_pb2_grpc
 
     most = [(f"grpc.max_{way}_message_length", -1) for way in ("send", "receive")]
-    with grpc.insecure_channel(given.server, most) as channel:
+    with grpc.insecure_channel(given.server.rpartition("://")[2], most) as channel:
         stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
         try:
             equal = [

@@ -60,6 +60,10 @@ class Comparing:
             unequal += self._generated(begun.seed, number, given, words)
         generated = self.asked - sent
         notes: list[str] = []
+        if self.failed == self.asked:
+            notes.append(
+                "every request was refused, so that errors alone were compared: give inputs that it takes"
+            )
         if not unequal:
             unequal += self._rows_alone(notes)
         batches = self.spec.scheduler == "default"

@@ -167,6 +167,12 @@ def test_what_does_not_serve_is_named(repo: bls.ModelRepository, tmp_path: Path)
     with pytest.raises(bls.BLSError, match="'twise' is not loaded; did you mean"):
         repo.export(tmp_path / "out", "twise")
     repo.infer("caller", {"X": [3.0]})
+    longer = {**CONFIG["input"][0], "dims": [-1, 3]}
+    repo.define("long", TWICE, {**CONFIG, "input": [longer]})
+    written = repo.export(tmp_path / "long", "long")
+    assert written.models[0].shapes == ("X:1,3",)
+    assert "perf_analyzer -m long --shape X:1,3\n" in (tmp_path / "long/README.md").read_text()
+    repo.unload("long")
     repo.unload("twice")
     record = repo.export(tmp_path / "out")
     assert record.models[0].absent == ("twice",)

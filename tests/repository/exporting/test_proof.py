@@ -81,6 +81,9 @@ def test_a_recording_and_a_stream(repo: bls.ModelRepository, tmp_path: Path) -> 
 
     files = shipped(repo, tmp_path / "out", Recording())
     assert json.loads(files["perf_square_int32.json"]).keys() == {"data"}  # it validates no streams
+    measured = "perf_analyzer -m square_int32 -i grpc -u localhost:8001 --streaming --input-data"
+    assert f"{measured} perf_square_int32.json" in files["README.md"]
+    assert "client_protocol: grpc" in files["analyze_square_int32.yaml"]
     case = json.loads(files["requests.json"])["models"]["square_int32"]["cases"][0][0]
     assert case["parameters"] == {"a": 1}
     assert [each["outputs"][0]["shape"] for each in case["answers"]] == [[1], [1]]

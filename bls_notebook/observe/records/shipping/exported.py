@@ -13,7 +13,8 @@ class ExportedModel(Record):
 
     ``calls`` are the models that it calls or has as steps, ``absent`` those of them that did not serve here
     and were left out. ``asked`` says whether it was named, or came because another calls it; ``sequences``
-    whether it keeps state from request to request, which then have to reach the same server.
+    whether it keeps state from request to request, which then have to reach the same server; ``decoupled``
+    whether it answers by streams. ``shapes`` are of inputs of any length, to measure it: ``IN:1,3``.
     """
 
     name: str
@@ -27,6 +28,8 @@ class ExportedModel(Record):
     absent: tuple[str, ...] = ()
     on_gpu: bool = False
     sequences: bool = False
+    decoupled: bool = False
+    shapes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
