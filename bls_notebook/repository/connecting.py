@@ -285,11 +285,16 @@ def _put_in_service(connection: Connection, repository: ModelRepository) -> None
 
 
 def _refuse_taken(connection: Connection, repository: ModelRepository) -> None:
-    """Refuse names of models that serve here, those of the same server apart."""
-    taken = []
+    """Refuse names of models that serve here, those of the same server apart, and of one that is gone."""
+    taken, gone = [], set()
     for name in connection.models:
         serving = repository._server.find(name)
-        if serving is not None and serving.seen.remote != str(connection.address):
+        if serving is None or serving.seen.remote in (str(connection.address), *gone):
+            continue
+        source = repository._catalog.service.sources.get(name)
+        if source is not None and source.remote is not None and source.remote.server.is_gone():
+            gone.add(serving.seen.remote)
+        else:
             taken.append(name)
     if taken:
         first, address = taken[0], connection.address

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from bls_notebook.backends.errors import BackendError
 
 from .address import Address
-from .link import Link
+from .link import Link, RemoteError
 
+_GONE_SECONDS = 2.0
 _EXTRA = "pip install 'bls_notebook[network]'"
 
 
@@ -65,6 +66,16 @@ class RemoteServer:
         """Whether anybody uses the link."""
         link = self._link
         return link is not None and not link.closed
+
+    def is_gone(self) -> bool:
+        """Whether it does not answer now; it is asked where nobody knows."""
+        link = self._link
+        try:
+            if link is not None and not link.lost:
+                link.live(_GONE_SECONDS)
+        except RemoteError:
+            return True
+        return self.lost != ""
 
     def take(self) -> Link:
         """Return the link, to be released by who takes it; BackendError where it cannot be opened."""

@@ -186,6 +186,11 @@ def test_a_lost_server_is_told_of_where_nobody_keeps_the_connection(
     assert [(row.state, bool(row.reason)) for row in repo.index()] == [("UNAVAILABLE", True)]
     with serving(service, port):
         answered(lambda: repo.index()[0].state == "READY")
+        with serving(service) as other, pytest.raises(bls.BLSError, match="has this name"):
+            bls.connect(f"grpc://127.0.0.1:{other}", "echo", repo=repo)
+    with serving(service) as other:  # the first is gone, so that its models may be taken from here
+        bls.connect(f"grpc://127.0.0.1:{other}", "echo", repo=repo)
+        assert asked(repo) == X.tolist()
 
 
 def test_closing_leaves_nothing(service: Service, repo: bls.ModelRepository) -> None:
