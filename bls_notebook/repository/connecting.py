@@ -286,7 +286,8 @@ def _put_in_service(connection: Connection, repository: ModelRepository) -> None
 
 def _refuse_taken(connection: Connection, repository: ModelRepository) -> None:
     """Refuse names of models that serve here, those of the same server apart, and of one that is gone."""
-    taken, gone = [], set()
+    taken: list[str] = []
+    gone: set[str] = set()
     for name in connection.models:
         serving = repository._server.find(name)
         if serving is None or serving.seen.remote in (str(connection.address), *gone):

@@ -323,6 +323,17 @@ def test_keys_name_shared_memory_and_nothing_else(endpoint: bls.Endpoint, tmp_pa
         link.unlink()
 
 
+def test_statistics_of_models_that_are_its_own_by_another_way() -> None:
+    with bls.ModelRepository() as repo, bls.endpoint(repo) as endpoint:
+        repo.define("twice", twice())
+        bls.connect(f"grpc://{endpoint.grpc_url}", repo=repo, prefix="far_", headers=endpoint.headers)
+        for name in ("twice", "far_twice"):
+            assert repo.infer(name, {"X": np.ones(1, np.int32)}).error is None
+        status, said = ask(endpoint, "/v2/models/stats")
+        counts = {row["name"]: row["inference_stats"]["success"]["count"] for row in said["model_stats"]}
+        assert (status, counts) == (200, {"twice": 2, "far_twice": 2})
+
+
 def test_nothing_is_left_when_it_stops() -> None:
     before = set(threading.enumerate())
     with bls.ModelRepository() as repo:

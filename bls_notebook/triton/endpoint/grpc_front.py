@@ -59,7 +59,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         return pb.ModelConfigResponse(config=self._models.find(request.name, request.version).spec.config)
 
     async def ModelStatistics(self, request: Any, context: Any) -> Any:  # noqa: N802
-        rows = self._models.statistics(request.name, request.version)
+        rows = await elsewhere(self._models.statistics, request.name, request.version)
         return json_format.ParseDict({"model_stats": rows}, pb.ModelStatisticsResponse())
 
     # -- the repository ----------------------------------------------------------------------------

@@ -191,10 +191,9 @@ class HttpFront:
         return Response(config_json(self._model(request)), media_type=_JSON)
 
     async def _statistics(self, request: Request) -> Response:
-        name = request.path_params.get("name", "")
-        return _json(
-            {"model_stats": self._models.statistics(name, str(request.path_params.get("version", "")))}
-        )
+        name, version = request.path_params.get("name", ""), str(request.path_params.get("version", ""))
+        rows = await elsewhere(self._models.statistics, name, version)  # which may ask other servers
+        return _json({"model_stats": rows})
 
     async def _metrics(self, request: Request) -> Response:
         text = await elsewhere(self._models.repository.metrics.text)
