@@ -72,6 +72,7 @@ def test_a_stand_in_for_tritonclient_counts_as_none(
 ) -> None:
     monkeypatch.setattr(proto, "_module", None)
     monkeypatch.setitem(sys.modules, "tritonclient", stand_in)
+    monkeypatch.delitem(sys.modules, "tritonclient.grpc.model_config_pb2", raising=False)
     with pytest.raises(BLSError, match="pip install 'tritonclient"):
         new_config()
 
