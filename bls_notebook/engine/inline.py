@@ -150,14 +150,15 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
                     log = recording.active
                     at_once = timer is None and execution.ticket is None
                     if at_once and log is not None and response is not None and response._error is None:
-                        for tape in log.tapes:
-                            tape.answered(span, response, True)
                         outs = response._outputs
                         one = len(outs) == 1 and outs[0]._datatype != "BYTES"
+                        back = outs[0]._array.nbytes if one else nbytes(outs)
                         log.whole.extend((
                             span, parent.span, instance.place, options, size, begun, 0, thread, rows, started,
-                            inferred, ended, outs[0]._array.nbytes if one else nbytes(outs),
+                            inferred, ended, back,
                         ))  # fmt: skip
+                        for tape in log.tapes:
+                            tape.answered(span, response, True, back, ended)
                     else:
                         facts = options, size, begun, rows, inferred, ended
                         spans.record_inline(execution, timer, response, *facts)

@@ -32,11 +32,13 @@ _base = 0  # the last number before those of the newest log
 class Tape(Protocol):
     """Keeps what requests and responses carry; told of each while it can still be read."""
 
-    def sent(self, number: int, request: Any, inputs: Any, kind: str, model: Any, sender: Any) -> None:
+    def sent(
+        self, number: int, request: Any, inputs: Any, kind: str, model: Any, sender: Any, now: int
+    ) -> None:
         """Keep a request, as its `model` receives it (None where it was refused), with its inputs."""
 
-    def answered(self, number: int, response: Any, final: bool) -> None:
-        """Keep a response."""
+    def answered(self, number: int, response: Any, final: bool, size: int, now: int) -> None:
+        """Keep a response, whose outputs have so many bytes."""
 
 
 class Log:
@@ -125,11 +127,12 @@ class Log:
 
     def answer(self, number: int, ended: int, response: Any) -> None:
         """Record the only response of a request; None where it was given up."""
+        good = response is not None and response._error is None
+        size = nbytes(response._outputs) if good else 0
         if response is not None:
             for tape in self.tapes:
-                tape.answered(number, response, True)
-        good = response is not None and response._error is None
-        self.end(number, ended, response, int(good), nbytes(response._outputs) if good else 0)
+                tape.answered(number, response, True, size, ended)
+        self.end(number, ended, response, int(good), size)
 
     def mark(self, number: int, now: int, kind: str) -> None:
         """Record a moment of a request's life, where there is room."""

@@ -78,7 +78,7 @@ def record_refused(
         seen = ModelSeen(request._model_name, 0) if model is None else model.seen
         log.begun.extend((number, sender.span, seen, kind, request._options.request_id, 0, now, now))
         for tape in log.tapes:
-            tape.sent(number, request, request._inputs, kind, model, sender)
+            tape.sent(number, request, request._inputs, kind, model, sender, now)
         log.answer(number, now, response)
 
 
@@ -128,12 +128,13 @@ def record_response(ticket: Any, response: InferenceResponse, final: bool) -> No
     if log is None:
         return
     now = perf_counter_ns()
+    size = nbytes(response._outputs)
     for tape in log.tapes:
-        tape.answered(ticket.span, response, final)
+        tape.answered(ticket.span, response, final, size, now)
     decoupled = ticket.model.decoupled
     empty = decoupled and final and not response._outputs
     if response._error is None:
-        ticket.sent_bytes += nbytes(response._outputs)
+        ticket.sent_bytes += size
     if decoupled:
         log.mark(ticket.span, now, "final" if final else "response")
     if final:

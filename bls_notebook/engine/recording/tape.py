@@ -1,16 +1,17 @@
 """`Tape`: what requests and responses carry while it is on, copied as each passes the engine.
 
 Guarantees: each tensor is copied once at each hop, after it was handed over and before its receiver has it;
-what is kept takes no more than a limit (by one tensor a thread). Nothing is waited for, and what cannot be
+what is kept takes no more than a limit (by one message a thread). Nothing is waited for, and what cannot be
 copied is told of without its values. As in a `Log`, plain values are written into one list, several at a
-time: containers that outlived their request would bring the next garbage collection nearer.
+time: containers that outlived their request would bring the next garbage collection nearer. What can be found
+out afterwards (sizes of what was kept) is: between the models of a pipeline the caches have other things in
+them, where each step costs several times what it does in a loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from bls_notebook.devices.registry import backend_of
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.tensors.reshape import Reshape
-from bls_notebook.observe.recording import text_bytes
+from bls_notebook.observe.recording import nbytes, text_bytes
 from bls_notebook.pb_utils.dtypes import element_bytes
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.gpu_text import TextOnGPU
@@ -33,7 +34,7 @@ _Array = np.ndarray[Any, Any]
 _ndarray = np.ndarray
 _UNWANTED, _CUT = 1, 2
 _REQUEST, _RESPONSE = 12, 6  # values of an entry before those of its tensors
-_TENSOR = 5  # values of a tensor: name, data type, its array or shape, bytes, and why there is no array
+_TENSOR = 3  # values of a tensor: name, data type, its array or, where there is none, shape, bytes, and why
 
 
 @dataclass(slots=True)
@@ -104,40 +105,45 @@ class Tape:
         kind: str,
         model: LoadedModel | None,
         sender: Execution,
+        now: int,
     ) -> None:
         """Keep a request; see `observe.recording.Tape`."""
         outside = sender.model is None and not sender.bare
         entry = [
             number, len(inputs), 0 if outside else sender.span or UNKNOWN, request._model_name,
             request._model_version, None if model is None else model.seen, kind, request._options,
-            request._requested, perf_counter_ns(), None if model is None else model.reshapes, inputs is
-            request._inputs,
+            request._requested, now, None if model is None else model.reshapes, inputs is request._inputs,
         ]  # fmt: skip
-        if outside and not self.every:
+        every = self.every
+        if outside and not every:
             self._outside.add(number)
-        self._write(entry, inputs, outside or self.every)
+        one = len(inputs) == 1 and inputs[0]._datatype != "BYTES"
+        self._write(entry, inputs, outside or every, inputs[0]._array.nbytes if one else nbytes(inputs))
 
-    def answered(self, number: int, response: InferenceResponse, final: bool) -> None:
+    def answered(self, number: int, response: InferenceResponse, final: bool, size: int, now: int) -> None:
         """Keep a response; see `observe.recording.Tape`."""
         outputs = response._outputs
-        entry = [-number, len(outputs), response._error, response._parameters, final, perf_counter_ns()]
-        self._write(entry, outputs, self.every or number in self._outside)
-        if final:
+        entry = [-number, len(outputs), response._error, response._parameters, final, now]
+        self._write(entry, outputs, self.every or number in self._outside, size)
+        if final and not self.every:
             self._outside.discard(number)
 
-    def _write(self, entry: list[Any], tensors: list[Tensor], wanted: bool) -> None:
-        for tensor in tensors:
-            array, datatype = tensor._array, tensor._datatype
-            size = array.nbytes if datatype != "BYTES" else text_bytes(array)
-            if wanted and self._size + size <= self.limit:
-                self._size += size
-                try:  # the elements of BYTES are no one's to change
-                    kept = array.copy() if array.__class__ is _ndarray else copied(array, datatype)
-                    entry += (tensor._name, datatype, kept, size, 0)
-                except Exception:
-                    entry += (tensor._name, datatype, tuple(array.shape), size, _UNWANTED)
-            else:
-                entry += (tensor._name, datatype, tuple(array.shape), size, _CUT if wanted else _UNWANTED)
+    def _write(self, entry: list[Any], tensors: list[Tensor], wanted: bool, size: int) -> None:
+        whole = self._size + size
+        if wanted and whole <= self.limit:
+            self._size = whole
+            for tensor in tensors:
+                array = tensor._array  # the elements of BYTES are no one's to change
+                kept = array.copy() if array.__class__ is _ndarray else _copied(tensor)
+                entry += (tensor._name, tensor._datatype, kept)
+        else:
+            for tensor in tensors:
+                size = nbytes([tensor])
+                room = wanted and self._size + size <= self.limit
+                self._size += size if room else 0
+                why = _CUT if wanted else _UNWANTED
+                kept = _copied(tensor) if room else (tensor._array.shape, size, why)
+                entry += (tensor._name, tensor._datatype, kept)
         self._keep(entry)
 
     def clear(self) -> None:
@@ -182,15 +188,25 @@ def _sent(entry: list[Any], inputs: list[Value]) -> Sent:
     )  # fmt: skip
 
 
-def _value(name: str, datatype: str, what: Any, size: int, why: int) -> Value:
-    if isinstance(what, _ndarray):
-        try:
-            return Value(
-                name, datatype, what.shape, size, copied(what, datatype) if datatype == "BYTES" else what
-            )
-        except Exception:  # of a request that was refused for that
-            return Value(name, datatype, what.shape, size)
-    return Value(name, datatype, what, size, cut=why == _CUT)
+def _copied(tensor: Tensor) -> Any:
+    """A copy of a tensor's values, or what there is to say of one that cannot be copied."""
+    array = tensor._array
+    try:
+        return array.copy() if array.__class__ is _ndarray else copied(array, tensor._datatype)
+    except Exception:
+        return array.shape, nbytes([tensor]), _UNWANTED
+
+
+def _value(name: str, datatype: str, what: Any) -> Value:
+    if not isinstance(what, _ndarray):
+        shape, size, why = what
+        return Value(name, datatype, tuple(shape), size, cut=why == _CUT)
+    if datatype != "BYTES":
+        return Value(name, datatype, what.shape, what.nbytes, what)
+    try:
+        return Value(name, datatype, what.shape, text_bytes(what), copied(what, datatype))
+    except Exception:  # of a request that was refused for that
+        return Value(name, datatype, what.shape, text_bytes(what))
 
 
 def copied(array: Any, datatype: str) -> _Array:

@@ -102,7 +102,7 @@ def received(
             if out._requested.__class__ is Wanted:
                 out._requested.span = out._span
             for tape in log.tapes:
-                tape.sent(out._span, request, out._inputs, kind, model, sender)
+                tape.sent(out._span, request, out._inputs, kind, model, sender, arrived)
     tracked = ledger.recording
     if tracked is not None:
         if pool_hooks.used:
