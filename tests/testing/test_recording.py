@@ -202,6 +202,49 @@ def test_equal_requests_are_answered_in_order(repo: bls.ModelRepository) -> None
     assert [answers(again).output_tensors()[0].as_numpy().item() for _ in range(4)] == [1, 2, 3, 3]
 
 
+def test_requests_are_told_apart_by_the_outputs_they_ask_for() -> None:
+    """Equal inputs, other outputs asked for: each gets its own answer, whatever the order."""
+    config = "".join(
+        f'{kind} {{ name: "{name}" data_type: TYPE_INT64 dims: [1] }}\n'
+        for kind, name in (("input", "X"), ("output", "A"), ("output", "B"))
+    )
+    tell = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    asked = 0
+
+    def execute(self, requests):
+        self.asked += len(requests)
+        tensors = [pb_utils.Tensor(name, np.array([self.asked])) for name in "AB"]
+        return [pb_utils.InferenceResponse(tensors) for _ in requests]
+"""
+
+    def ask(*outputs: str) -> dict[str, int]:
+        response = repo.infer("tell", {"X": [7]}, outputs=list(outputs))
+        return {name: array.item() for name, array in response.as_numpy().items()}
+
+    with bls.ModelRepository() as repo:
+        repo.define("tell", tell, config=config)
+        with bls.record() as recorder:
+            assert [ask("A"), ask("B"), ask("A"), ask()] == [{"A": 1}, {"B": 2}, {"A": 3}, {"A": 4, "B": 4}]
+        with repo.stub("tell", recorder.recording):
+            assert [ask(), ask("B"), ask("A"), ask("A"), ask("A")] == [
+                {"A": 4, "B": 4}, {"B": 2}, {"A": 1}, {"A": 3}, {"A": 3},
+            ]  # fmt: skip
+        with bls.record() as recorder:
+            assert [ask("A"), ask("A")] == [{"A": 5}, {"A": 6}]
+        with repo.stub("tell", recorder.recording):
+            error = repo.infer("tell", {"X": [7]}).error
+            assert error is not None
+            assert "nearest is request 1, where output 'B' is not asked for" in error.message()
+        with bls.record() as recorder:
+            assert ask() == {"A": 7, "B": 7}
+        with repo.stub("tell", recorder.recording):  # what is not asked for is left out
+            assert ask("B") == {"B": 7}
+
+
 def test_it_is_shown(recorded: Path) -> None:
     shown = render(bls.load_recording(recorded).record)
     assert "run.blsrec · 10 requests to page, words, stream, twice, bits, last, nobody" in shown.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bls_notebook.engine.recording.tape import copied
@@ -23,6 +23,7 @@ from .requests import RecordedRequest, RecordedResponse
 from .values import digest
 
 _Key = tuple[Any, ...]
+_Names = frozenset[str]
 
 
 class Answers:
@@ -40,12 +41,13 @@ class Answers:
         self._lock = threading.Lock()
         self._asked: dict[_Key, int] = defaultdict(int)
         self._names = {name for request in requests for name in request.inputs}
-        self._known: dict[_Key, list[RecordedRequest]] = defaultdict(list)
+        # By what was asked for, of each what was asked with it: names of outputs, none for all of them.
+        self._known: dict[_Key, dict[_Names, list[RecordedRequest]]] = defaultdict(lambda: defaultdict(list))
         for request in requests:
             key = _key(_tensors(request), request.parameters)
-            self._known[key].append(request)
             # What a model with `reshape` receives is of another shape than what was sent to it.
-            self._known[_flat(key)].append(request)
+            for each in (key, _flat(key)):
+                self._known[each][frozenset(request.kept.outputs)].append(request)
 
     def __call__(self, request: InferenceRequest) -> Any:
         """Return the response to a request; of a decoupled model the list of them."""
@@ -53,14 +55,17 @@ class Answers:
         if request.correlation_id():  # with controls, and states, that its sender knew nothing of
             given = {name: tensor for name, tensor in given.items() if name in self._names}
         parameters = json.loads(request.parameters())
+        wanted = frozenset(request.requested_output_names())
         key = _key(given, parameters)
-        found = self._known.get(key) or self._known.get(_flat(key))
-        if found is None:
-            self.never.append(self._never(given, parameters))
+        known = self._known.get(key) or self._known.get(_flat(key)) or {}
+        had = _answering(wanted, known)
+        if had is None:
+            self.never.append(self._never(given, parameters, wanted))
             raise TritonModelException(self.never[-1])
+        found = known[had]
         with self._lock:
-            number = self._asked[key]
-            self._asked[key] += 1
+            number = self._asked[key, had]
+            self._asked[key, had] += 1
         answered = found[min(number, len(found) - 1)]
         responses = [_response(each) for each in answered.responses]
         if not answered.kept.decoupled:
@@ -70,8 +75,8 @@ class Answers:
             del responses[-1]  # the final flag alone
         return responses
 
-    def _never(self, given: Mapping[str, Tensor], parameters: Mapping[str, Any]) -> str:
-        unlike = [(_unlike(given, parameters, each), each) for each in self._requests]
+    def _never(self, given: Mapping[str, Tensor], parameters: Mapping[str, Any], wanted: _Names) -> str:
+        unlike = [(_unlike(given, parameters, wanted, each), each) for each in self._requests]
         words, nearest = min(unlike, key=lambda pair: (len(pair[0]), pair[1].id))
         return (
             f"{self._called}: model {told(self._model)!r} was never asked this; nearest is request "
@@ -100,6 +105,16 @@ def _flat(key: _Key) -> _Key:
     return (tuple((name, datatype, values) for name, datatype, _, values in inputs), parameters)
 
 
+def _answering(wanted: _Names, known: Iterable[_Names]) -> _Names | None:
+    """Return which of the outputs that were asked for have those that are wanted; None where none has.
+
+    The same before all of them, and that before the fewest more, of which the engine leaves out what is not
+    wanted.
+    """
+    fit = (names for names in known if not (wanted and names) or names >= wanted)
+    return min(fit, key=lambda names: (names != wanted, bool(names), len(names)), default=None)
+
+
 def _on_cpu(tensor: Tensor) -> Any:
     return copied(tensor._array, tensor._datatype)
 
@@ -112,7 +127,9 @@ def _response(recorded: RecordedResponse) -> InferenceResponse:
     return InferenceResponse(tensors, error, dict(recorded.parameters) or None)
 
 
-def _unlike(given: Mapping[str, Tensor], parameters: Mapping[str, Any], other: RecordedRequest) -> list[str]:
+def _unlike(
+    given: Mapping[str, Tensor], parameters: Mapping[str, Any], wanted: _Names, other: RecordedRequest
+) -> list[str]:
     """What a recorded request has otherwise than the one that is asked."""
     there = _tensors(other)
     out = []
@@ -133,4 +150,9 @@ def _unlike(given: Mapping[str, Tensor], parameters: Mapping[str, Any], other: R
                 out.append(f"input {told(name)!r} differs{elements}")
     if dict(other.parameters) != dict(parameters):
         out.append(f"the parameters are {told(dict(other.parameters))}, here {told(dict(parameters))}")
+    out += (f"output {told(n)!r} is not asked for" for n in _left_out(wanted, other))
     return out
+
+
+def _left_out(wanted: _Names, other: RecordedRequest) -> list[str]:
+    return sorted(wanted - {*other.kept.outputs}) if other.kept.outputs else []

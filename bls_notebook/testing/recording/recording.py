@@ -105,9 +105,10 @@ class Recording:
     def answer_of(self, model: str) -> Answers:
         """Return a function that answers as the model did, for `ModelRepository.stub`.
 
-        Requests are told apart by what they carry: inputs (names, data types, shapes, values) and parameters.
-        One that was recorded several times is answered in that order, and by the last answer from then on. Of
-        a decoupled model the function returns a list of responses.
+        Requests are told apart by what they carry: inputs (names, data types, shapes, values), parameters and
+        the outputs that they ask for; one that asks for fewer than were recorded is answered too. One that
+        was recorded several times is answered in that order, and by the last answer from then on. Of a
+        decoupled model the function returns a list of responses.
 
         Raises
         ------
