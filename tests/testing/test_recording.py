@@ -243,6 +243,10 @@ class TritonPythonModel:
             assert ask() == {"A": 7, "B": 7}
         with repo.stub("tell", recorder.recording):  # what is not asked for is left out
             assert ask("B") == {"B": 7}
+        with bls.record(tensors="all", limit=16) as recorder:  # of a response that does not fit, what does
+            ask()
+        kept = recorder.record
+        assert (kept.kept_bytes, kept.cut, kept.cut_bytes) == (16, 1, 8)
 
 
 def test_it_is_shown(recorded: Path) -> None:

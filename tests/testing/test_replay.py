@@ -16,6 +16,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.display import render
+from bls_notebook.observe.records.testing.replayed import Replay, Resent
 from bls_notebook.testing.recording.again import again
 from bls_notebook.testing.recording.recording import Recording
 from tests.testing.models import HEAD, MODELS, pipeline
@@ -261,3 +262,19 @@ def test_by_the_command_line(tmp_path: Path) -> None:
     status, _, err = command(str(path), str(models), "--only", "none")
     assert status == 2
     assert "no request to model 'none'" in err
+
+
+@pytest.mark.parametrize(
+    ("place", "what", "said"),
+    [
+        ("tritonserver 2.51.0", "output 'Y': FP32 recorded, FP64 now", "NumPy 1"),
+        ("tritonserver 2.51.0", "AttributeError: 'NoneType' object has no attribute 'x'", "has_error()"),
+        ("tritonserver 2.51.0", "output 'Y': values", ""),
+        ("here", "output 'Y': FP32 recorded, FP64 now", ""),
+    ],
+)
+def test_what_differs_for_the_environment_of_a_server_is_told(place: str, what: str, said: str) -> None:
+    shown = render(Replay(place=place, requests=(Resent(1, "page", (what,)),)))
+    for form in (shown.text, shown.html):
+        assert ("hint" in form) is bool(said)
+        assert said in form

@@ -16,6 +16,7 @@ from bls_notebook.observe.records.testing.replayed import Replay, Resent
 _WHOLE, _MOST = 2, 20  # requests that differ and are told whole, or in a line
 _ROWS = 200
 _INPUTS = [doc.Column("input"), doc.Column("dtype"), doc.Column("shape"), doc.Column("values")]
+_OTHER_TYPE = re.compile(r": FP\d+ recorded, FP\d+ now")
 _EACH = [
     doc.Column("#", "r"), doc.Column("model"), doc.Column("answer"), doc.Column("recorded", "t"),
     doc.Column("now", "t"),
@@ -37,6 +38,7 @@ def _blocks(record: Replay) -> Iterator[doc.Block]:
         yield doc.Words(parts.quiet(alone))
     yield doc.Warnings(record.skipped, "left out")
     yield doc.Warnings(list(_beginnings(record)), "where")
+    yield doc.Warnings(list(_elsewhere(record)), "hint")
     if record.requests:
         yield doc.Tiles(list(_figures(record)))
     for each in record.unequal[:_WHOLE]:
@@ -83,6 +85,24 @@ def _beginnings(record: Replay) -> Iterator[str]:
             )
     for words, ids in found.items():
         yield f"{words} (request{'s' * (len(ids) > 1)} {', '.join(ids[:6])}{', …' if len(ids) > 6 else ''})"
+
+
+def _elsewhere(record: Replay) -> Iterator[str]:
+    """What differences often come from where a server ran the same code, in its own environment."""
+    if record.place == "here":
+        return
+    told = [what for each in record.unequal for what in each.what]
+    if any(map(_OTHER_TYPE.search, told)):
+        yield (
+            "another data type, from the same code: servers often have NumPy 1, where a float32 scalar and a "
+            "Python number make a float64 (since NumPy 2 a float32); name the data type of what is returned, "
+            "as in np.asarray(y, np.float32), and both answer the same"
+        )
+    if any("'NoneType' object has no attribute" in what for what in told):
+        yield (
+            "None instead of a tensor: often a model that it calls has failed there, and has no outputs "
+            "then; ask response.has_error() before them, and the answer says why"
+        )
 
 
 def _figures(record: Replay) -> Iterator[tuple[str, str, str]]:

@@ -65,7 +65,9 @@ def replay(
         By default the one that magics use.
     server : LocalServer or bool
         Send them to a real tritonserver instead: one of `serve`, or with True one that serves a copy of the
-        models meanwhile.
+        models meanwhile. Models run in the server's Python there, with its NumPy (often 1, which makes other
+        data types of some sums than 2 does) and what its `pb_utils` has; the display says where a difference
+        looks like that.
     tolerance : float
         Floats may differ by so much, absolutely or in proportion.
     ulps : int
