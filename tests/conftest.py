@@ -84,7 +84,8 @@ SHARED = {"tests/conformance": "triton", "tests/triton": "triton", "tests/browse
 LONGEST = (
     *("tests/browser/", "tests/conformance/", "tests/triton/", "tests/repository/test_under_load.py"),
     *("tests/benchmarks/", "tests/devices/test_memory_random.py", "tests/engine/test_memory_track.py"),
-    *("tests/engine/test_recorded_batches.py", "tests/engine/test_random_systems.py"),
+    *("tests/engine/test_recorded_batches.py", "tests/repository/profiling/", "tests/packaging/"),
+    *("tests/testing/test_plugin.py", "tests/engine/test_cycles.py", "tests/display/test_hostile.py"),
 )
 
 

@@ -10,7 +10,6 @@ import threading
 import weakref
 from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 
@@ -251,14 +250,6 @@ def test_every_load_is_fresh(disk: bls.ModelRepository) -> None:
     (disk.paths[0] / "m" / "1" / "helper.py").write_text("N = 100\n")
     disk.load("m")
     assert said(disk, "m") == "101"
-
-
-def test_a_mock_of_another_test_is_not_in_the_way(
-    disk: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", MagicMock())
-    late = "def late():\n    from triton_python_backend_utils import Tensor\n    return Tensor.__name__\n"
-    assert says(disk, saying("late()", late)) == "Tensor"
 
 
 def test_instances_share_no_globals(disk: bls.ModelRepository) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -455,3 +456,13 @@ def test_relative_imports_by_hand(disk: bls.ModelRepository) -> None:
     write(disk.paths[0], "a", source, **{"parts/piece": "WHO = 1\n"})
     disk.load("a")
     assert said(disk, "a") == "['1.parts', 'parts', 1]"
+
+
+def test_a_mock_of_another_test_is_not_in_the_way(
+    disk: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", MagicMock())
+    late = "def late():\n    from triton_python_backend_utils import Tensor\n    return Tensor.__name__\n"
+    write(disk.paths[0], "m", saying("late()", late), TEXT)
+    disk.load("m")
+    assert said(disk, "m") == "Tensor"
