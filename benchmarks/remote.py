@@ -143,10 +143,10 @@ def measured(grpc_port: int, http_port: int, quick: bool) -> list[dict[str, Any]
                 cases.append((protocol, f"gather of {width}", width, bls_calls(repo, width), bare))
         rounds: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
         todo = [(case, size) for case in cases for size in (list(SIZES)[:1] if quick else SIZES)]
-        for number in range(2 if quick else 12):
+        for number in range(2 if quick else 30):
             random.shuffle(todo)
             for (protocol, kind, width, ours, bare), size in todo:
-                calls = (2 if quick else 60) // (4 if width > 1 else 1) or 1
+                calls = (2 if quick else 24) // (4 if width > 1 else 1) or 1
                 calls = max(1, calls // (2 if size == "1 MB" else 1))
                 sides = [ours, bare]
                 random.shuffle(sides)
