@@ -81,7 +81,7 @@ def test_a_warm_up_that_fails(sides: Sides) -> None:
         "model_warmup": [sample],
     }
     with pytest.raises(TritonRequestError) as there:
-        sides.on_real(lambda: sides.real.load("script", config, wait=30.0))
+        sides.on_real(lambda: sides.real.load("script", config, wait=10.0))
     with pytest.raises(BLSError) as here:
         sides.here.load("script", config)
     assert normal(here.value.reason) == normal(str(there.value))  # type: ignore[attr-defined]

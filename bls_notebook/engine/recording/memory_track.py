@@ -49,7 +49,9 @@ HELD = 200  # blocks whose holders are looked for, the largest
 _starting = threading.RLock()
 
 
-def track_memory(limit: int = DEFAULT_LIMIT, name: str = "", *, lines: bool = True) -> MemoryTrack:
+def track_memory(
+    limit: int = DEFAULT_LIMIT, name: str = "", *, lines: bool = True, holders: bool = True
+) -> MemoryTrack:
     """Watch where tensors live, move and die, while a block of code runs.
 
     Parameters
@@ -61,6 +63,8 @@ def track_memory(limit: int = DEFAULT_LIMIT, name: str = "", *, lines: bool = Tr
         Shown with the result.
     lines : bool
         Whether the line of code that made a tensor is noted: of a track's cost, a fifth.
+    holders : bool
+        Whether who holds what is still alive is looked for at the end, among all that the process has.
 
     Returns
     -------
@@ -81,7 +85,7 @@ def track_memory(limit: int = DEFAULT_LIMIT, name: str = "", *, lines: bool = Tr
     """
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
         raise BLSError(f"track_memory: limit: got {limit!r}, expected a number of lives from 1 on")
-    return MemoryTrack(limit, name, lines)
+    return MemoryTrack(limit, name, lines, holders)
 
 
 class MemoryTrack(LifetimesAnalysis):
@@ -90,9 +94,10 @@ class MemoryTrack(LifetimesAnalysis):
     `record` is a `Lifetimes`: as it is at that moment while the block runs, what has come of it afterwards.
     """
 
-    def __init__(self, limit: int, name: str = "", lines: bool = True) -> None:
+    def __init__(self, limit: int, name: str = "", lines: bool = True, holders: bool = True) -> None:
         self.name = name
         self._lines = lines
+        self._look_for_holders = holders
         self._limit = limit
         self._book = Book(limit)
         self._most = max(LEAST_LOG, limit * ITEMS)
@@ -250,7 +255,7 @@ class MemoryTrack(LifetimesAnalysis):
             wall = (self._end or perf_counter_ns()) - self._start
             blocks, older = list(book.blocks()), dict(book.older)
             dropped, dropped_bytes = book.dropped, book.dropped_bytes
-        holders = self._holders(blocks)
+        holders = self._holders(blocks) if self._look_for_holders else {}
         lines = lines_of(blocks)
         return Lifetimes(
             tuple(

@@ -43,7 +43,7 @@ def quick_collections() -> Iterator[None]:
 def left_by(server: Server, ask: Callable[[], Outcome]) -> tuple[Left, Lifetimes, list[Outcome]]:
     """Return what `TIMES` requests left behind, with the lives of what passed through them."""
     before = own_threads()
-    with track_memory(lines=False) as track:
+    with track_memory(lines=False, holders=False) as track:
         outcomes = [ask() for _ in range(TIMES)]
         server.last_failure = None  # its frames would keep what the last request was made of
     lives = track.record
