@@ -9,11 +9,8 @@ bit alike. See README.md.
 from __future__ import annotations
 
 import argparse
-import datetime
 import gc
 import json
-import os
-import platform
 import random
 import sys
 import tempfile
@@ -22,8 +19,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
-from tracing import HERE, MODELS, PIPELINE, Measure, bls_calls, one_round, pipeline, summary
+from tracing import HERE, MODELS, PIPELINE, Measure, about, bls_calls, one_round, pipeline, summary
 
 import bls_notebook as bls
 
@@ -98,13 +94,7 @@ def main() -> int:
     repo.close()
     path = options.json or (None if options.quick else RESULTS)
     if path is not None:
-        about = {
-            "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-        }
-        path.write_text(json.dumps({"about": about, "cases": figures, "file": file}, indent=1) + "\n")
+        path.write_text(json.dumps({"about": about(), "cases": figures, "file": file}, indent=1) + "\n")
     missed = figures[f"{DIGITS}, every tensor"]["ratio"] > TARGET
     if options.check and missed:
         print(f"recording.py: {DIGITS}: over {TARGET}", file=sys.stderr)

@@ -126,6 +126,16 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def about() -> dict[str, str]:
+    """When and where figures were measured."""
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+    }
+
+
 def main() -> int:
     options = parsed()
     repo = bls.ModelRepository(HERE / "model_repository", HERE.parent / "model_repository")
@@ -170,14 +180,8 @@ def main() -> int:
         else RESULTS
     )
     if path is not None:
-        about = {
-            "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
-            "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-        }
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"about": about, "cases": figures}, indent=1) + "\n")
+        path.write_text(json.dumps({"about": about(), "cases": figures}, indent=1) + "\n")
     if options.check and missed:
         print(f"tracing.py: a ratio is over {TARGET}", file=sys.stderr)
         return 1

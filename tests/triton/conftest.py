@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import bls_notebook as bls
 from bls_notebook.triton.tritonserver import ServerEnvironment, TritonServerError, make_environment
+
+SAMPLES = Path(__file__).parents[2] / "model_repository"
+
+
+@pytest.fixture
+def repo() -> Iterator[bls.ModelRepository]:
+    with bls.ModelRepository(SAMPLES) as repo:
+        repo.load("add_sub")
+        yield repo
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from tests.triton.test_tritonserver import stand_in
 
 __all__ = ["private"]
 
-SAMPLES = Path(__file__).parents[2] / "model_repository"
 # What `run` starts is no child of whoever called it, as with docker's daemon: only `rm` ends it.
 DOCKER = """\
 #!{python}
@@ -65,13 +63,6 @@ def fake_docker(folder: Path, monkeypatch: pytest.MonkeyPatch, broken: bool = Fa
 
 def calls(notes: Path) -> list[list[str]]:
     return [line.split("\x1f") for line in notes.read_text().splitlines()]
-
-
-@pytest.fixture
-def repo() -> Iterator[bls.ModelRepository]:
-    with bls.ModelRepository(SAMPLES) as repo:
-        repo.load("add_sub")
-        yield repo
 
 
 @linux

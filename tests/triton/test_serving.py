@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,13 +24,6 @@ __all__ = ["private"]
 
 SAMPLES = Path(__file__).parents[2] / "model_repository"
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def repo() -> Iterator[bls.ModelRepository]:
-    with bls.ModelRepository(SAMPLES) as repo:
-        repo.load("add_sub")
-        yield repo
 
 
 @linux

@@ -14,8 +14,9 @@ from bls_notebook.observe.records.lifetimes import Lifetimes
 from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.records.profiles.spans import Span
 from bls_notebook.observe.records.testing.drilled import CodePlace
-from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonError
+from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from bls_notebook.repository.callers import called_models
+from bls_notebook.testing.recording.answering import response_of
 from bls_notebook.testing.recording.recording import Recording
 from bls_notebook.testing.recording.requests import RecordedRequest
 
@@ -122,13 +123,11 @@ def _tensor(given: tuple[str, Any]) -> Tensor:
 
 
 def _responses(request: RecordedRequest) -> list[InferenceResponse]:
-    out = []
-    for each in request.responses:
-        error = None if each.error is None else TritonError(each.error, getattr(TritonError, each.code))
-        tensors = [Tensor._of(t._name, t._array.copy(), t._datatype) for t in each.tensors]
-        if error is not None or tensors or not request.kept.decoupled:
-            out.append(InferenceResponse(tensors, error))
-    return out
+    return [
+        response_of(each)
+        for each in request.responses
+        if each.error is not None or each.tensors or not request.kept.decoupled
+    ]
 
 
 def callees_of(

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.moves import to_cpu
+from bls_notebook.engine.recording.tape import copied
 from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.testing.drilled import CodePlace
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.pb_utils.dtypes import element_bytes
-from bls_notebook.pb_utils.gpu_text import TextOnGPU
 from bls_notebook.repository.requests.response import Response
 
 
@@ -86,14 +85,9 @@ def facts_of(response: Response) -> Answer:
 
 def host_array(tensor: Tensor) -> np.ndarray[Any, Any]:
     """Return a tensor's values in host memory; of BYTES as bytes, of BF16 as whole numbers."""
-    array: Any = tensor._array
-    if isinstance(array, TextOnGPU):
-        array = array.on_cpu()
-    if tensor._datatype != "BYTES":
-        return to_cpu(array)
-    out = np.empty(array.shape, np.object_)
-    out.reshape(-1)[:] = [element_bytes(element) for element in np.asarray(array).reshape(-1).tolist()]
-    return out
+    if tensor._datatype == "BYTES":
+        return copied(tensor._array, "BYTES")
+    return to_cpu(tensor._array)
 
 
 def facts_of_tensor(tensor: Tensor) -> TensorFacts:

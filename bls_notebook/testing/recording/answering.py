@@ -67,7 +67,7 @@ class Answers:
             number = self._asked[key, had]
             self._asked[key, had] += 1
         answered = found[min(number, len(found) - 1)]
-        responses = [_response(each) for each in answered.responses]
+        responses = [response_of(each) for each in answered.responses]
         if not answered.kept.decoupled:
             return responses[-1]
         last = answered.responses[-1]
@@ -119,7 +119,8 @@ def _on_cpu(tensor: Tensor) -> Any:
     return copied(tensor._array, tensor._datatype)
 
 
-def _response(recorded: RecordedResponse) -> InferenceResponse:
+def response_of(recorded: RecordedResponse) -> InferenceResponse:
+    """Return a recorded response, with arrays of its own."""
     error = None
     if recorded.error is not None:
         error = TritonError(recorded.error, getattr(TritonError, recorded.code, TritonError.INTERNAL))
