@@ -45,14 +45,10 @@ class Guess(Record):
 
 
 def shown(printed: str, outputs: Iterable[Mapping[str, Any]]) -> tuple[Shown, ...]:
-    """Return what a cell printed and displayed, as it can stand inside another display.
+    """Return what a cell printed and displayed (bundles by mime types), as it can stand inside another
+    display.
 
-    Parameters
-    ----------
-    printed : str
-        Lines that were overwritten, as those of a progress bar, are left out.
-    outputs : iterable of mapping
-        Bundles by their mime types.
+    Lines that were overwritten, as those of a progress bar, are left out.
     """
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in printed.splitlines())
     words = "\n".join(lines).strip("\n")
@@ -78,15 +74,9 @@ def _image(kind: str, data: str | bytes, alt: str) -> Html:
 
 
 def guess_display(guess: Guess, *, width: int = 100, widget: Any = None) -> Display:
-    """Show a guess, and below it what came, folded away until the guess is made.
+    """Show a guess, and below it what came, folded away until the guess is made; text can fold nothing.
 
-    Parameters
-    ----------
-    guess : Guess
-    width : int
-        Terminal cells in a line of the text, where nothing can be folded.
-    widget : GuessWidget, optional
-        What takes the guess while a kernel is there.
+    ``widget`` is what takes the guess while a kernel is there.
     """
     asked = _asked(guess)
     if widget is not None:

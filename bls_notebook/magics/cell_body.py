@@ -63,12 +63,8 @@ def cell_body(notebook: Notebook, magic: str, cell: str) -> Callable[[], Any]:
     """Compile the cell below a magic; what is returned runs it as the body of an `execute`.
 
     It may send requests, and await them. Like any cell, it gives the value of its last line, if that is an
-    expression; tracebacks begin at the cell, whose first line is the magic as it is typed.
-
-    Raises
-    ------
-    CellSyntaxError
-        The cell is not Python.
+    expression; tracebacks begin at the cell, whose first line is the magic as it is typed. A cell that is no
+    Python is a CellSyntaxError.
     """
     function, file = _function(notebook, magic, cell)
 

@@ -65,10 +65,7 @@ class Metrics:
     def families(self, filter: str = "") -> list[FamilyRecord]:
         """Return the families as records: those of models first, then Triton's own.
 
-        Parameters
-        ----------
-        filter : str
-            Part of a name, of a help text or of a label (``model="add_sub"``), in any case.
+        ``filter`` is part of a name, of a help text or of a label (``model="add_sub"``), in any case.
         """
         from bls_notebook.observe.records.metrics import family_record, matching  # first needed here
 
@@ -76,12 +73,8 @@ class Metrics:
         return matching(records, filter)
 
     def text(self, filter: str = "") -> str:
-        """Return all values in Prometheus's text format, under the names that the models gave.
-
-        Parameters
-        ----------
-        filter : str
-            Only the families that `families` gives for it, each whole.
+        """Return all values in Prometheus's text format, or the families that `families` gives for a
+        filter, whole.
         """
         wanted = {family.name for family in self.families(filter)} if filter else None
         return "".join(

@@ -49,10 +49,7 @@ def count(number: int, noun: str) -> str:
 def quantity(words: str) -> tuple[float, str] | None:
     """Read a number and its unit: ``2 MB`` is 2,000,000 and ``bytes``, ``5 ms`` 5,000,000 and ``ns``.
 
-    Returns
-    -------
-    tuple of float and str, or None
-        The number in that unit, which is ``bytes``, ``ns`` or empty; None for other words.
+    A number alone has the unit "". None for other words.
     """
     found = _NUMBER.fullmatch(words.strip())
     unit = found[2].lower() if found else ""

@@ -298,12 +298,8 @@ class Assertions:
     # ------------------------------------------------------------------------------------------------
 
     def failure_text(self, told: str = "") -> str:
-        """Return what there is to know where a test failed: errors with their chains, and who called whom.
-
-        Parameters
-        ----------
-        told : str
-            What is told already.
+        """Return what there is to know where a test failed and is not `told`: errors with their chains,
+        who called whom.
         """
         errors = [text for error in self._errors[-3:] if (text := error_text(error)) not in told]
         calls = calls_text(self.session) if self._servers is None else ""  # a server does not tell

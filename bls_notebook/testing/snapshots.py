@@ -43,10 +43,7 @@ def check_snapshot(
 ) -> tuple[str, ...]:
     """Return what differs from a snapshot, empty where nothing does; write it where it is to be written.
 
-    Raises
-    ------
-    BLSError
-        The file is no snapshot, or cannot be read or written.
+    A BLSError where the file is no snapshot, or cannot be read or written.
     """
     if file.suffix != ".json":
         raise BLSError(f"snapshot {file.name!r}: expected a name that ends with .json")

@@ -31,19 +31,9 @@ def _name() -> str:
 
 @dataclass(frozen=True)
 class Container:
-    """A tritonserver that docker runs.
+    """A tritonserver that docker runs, which sees the folder of ``models`` by the same path.
 
-    Parameters
-    ----------
-    image : str
-    models : Path
-        The folder that it sees, by the same path.
-    shm_mib : int
-        Size of its ``/dev/shm``.
-    install : tuple of str
-        What pip installs in it before the server starts.
-    gpus : bool
-        Whether it gets the GPUs.
+    ``install`` is what pip installs in it before the server starts.
     """
 
     image: str
@@ -88,10 +78,7 @@ def container_for(
 ) -> Container:
     """Return a container for an export, whose image is here.
 
-    Raises
-    ------
-    TritonServerError
-        There is no docker, its daemon does not answer, or the image cannot be had.
+    A TritonServerError where there is no docker, its daemon does not answer, or the image cannot be had.
     """
     if shutil.which("docker") is None:
         raise TritonServerError("there is no docker on PATH, to run a container; install it")

@@ -106,10 +106,7 @@ class ServerEnvironment:
 class InstalledServer:
     """A tritonserver that somebody else installed, as on PATH in NVIDIA's images.
 
-    Parameters
-    ----------
-    program : Path
-        The server; it knows where its backends lie. What its models import, its own Python has.
+    It knows where its backends lie. What its models import, its own Python has.
     """
 
     program: Path

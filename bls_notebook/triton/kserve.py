@@ -63,18 +63,10 @@ def encode_request(
     request_id: str = "",
     parameters: Mapping[str, Any] | None = None,
 ) -> tuple[bytes, int]:
-    """Encode an inference request.
+    """Encode an inference request; return the body, and how many bytes of it are JSON.
 
-    Returns
-    -------
-    body : bytes
-    json_length : int
-        How many bytes of the body are JSON: the value of the header ``Inference-Header-Content-Length``.
-
-    Raises
-    ------
-    TypeError
-        An array's dtype has no Triton data type.
+    That number is the value of the header ``Inference-Header-Content-Length``. An array whose dtype has no
+    Triton data type is a TypeError.
     """
     chunks, described = [], []
     for name, value in inputs.items():
@@ -97,11 +89,7 @@ def encode_request(
 def decode_response(body: bytes, json_length: int | None) -> InferResult:
     """Decode an answer to an inference request.
 
-    Parameters
-    ----------
-    body : bytes
-    json_length : int or None
-        Value of the header ``Inference-Header-Content-Length``; None where the answer has none.
+    ``json_length`` is the value of the header ``Inference-Header-Content-Length``; None where there is none.
     """
     length = len(body) if json_length is None else json_length
     header = json.loads(body[:length])
@@ -118,12 +106,8 @@ def decode_response(body: bytes, json_length: int | None) -> InferResult:
 
 
 def encode_tensor(name: str, value: Array | Tensor) -> tuple[str, bytes]:
-    """Return the data type of an input and its bytes, as both protocols have them.
-
-    Raises
-    ------
-    TypeError
-        The array's dtype has no Triton data type.
+    """Return the data type of an input and its bytes, as both protocols have them; a TypeError where it
+    has none.
     """
     if isinstance(value, Tensor) and value._datatype == "BF16":
         return "BF16", value._array.tobytes()

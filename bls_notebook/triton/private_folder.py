@@ -18,11 +18,7 @@ _WATCHDOG = 'cat >/dev/null; for i in 1 2 3 4 5 6 7 8; do rm -rf -- "$1" && brea
 class PrivateFolder:
     """A folder of one's own, removed by `remove`, when it is collected, and when this process is killed.
 
-    Attributes
-    ----------
-    path : Path
-    made : float
-        When, by `time.monotonic`.
+    ``made`` is when, by `time.monotonic`.
     """
 
     def __init__(self, prefix: str) -> None:

@@ -29,17 +29,10 @@ _CLEANUP_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class ModelProcess:
-    """The process that runs one instance of a Python model.
+    """The process that runs one instance of a Python model, which Triton calls ``"add_sub_0_0"``.
 
-    Parameters
-    ----------
-    instance : str
-        Triton's name of it, as ``"add_sub_0_0"``.
-    pid : int
-    resident : int
-        Resident memory in bytes, shared libraries included.
-    proportional : int
-        Resident memory in bytes with what is shared divided by the number of its sharers.
+    ``resident`` is its memory in bytes, shared libraries included; in ``proportional`` what is shared is
+    divided by the number of its sharers.
     """
 
     instance: str

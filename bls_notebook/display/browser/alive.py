@@ -26,17 +26,9 @@ def can_live() -> bool:
 
 
 def live(make: Callable[[], Any]) -> Any:
-    """Return a widget for display on top of its picture, or None where none can live.
+    """Return a widget, if it is wanted, for display on top of its picture, or None where none can live.
 
-    Parameters
-    ----------
-    make : callable
-        Makes it, if it is wanted.
-
-    Returns
-    -------
-    anywidget.AnyWidget or None
-        Of those made here the last two dozen stay alive.
+    Of those made here the last two dozen stay alive.
     """
     if not can_live():
         return None

@@ -15,27 +15,13 @@ _TYPES = {"f8": "d", "f4": "f", "u4": "I", "i4": "i", "u2": "H", "u1": "B"}
 
 
 def pack_columns(columns: Mapping[str, tuple[str, Any]]) -> tuple[bytes, list[tuple[str, str, int, int]]]:
-    """Put columns of numbers into one piece of bytes, little-endian.
+    """Put columns of numbers into one piece of bytes, little-endian; return it, and where each column is in
+    it.
 
-    Parameters
-    ----------
-    columns : mapping of str to (str, iterable of numbers)
-        For each name the type of its numbers (f8, f4, u4, i4, u2 or u1) and the numbers; of type n are whole
-        numbers that get the narrowest type which has room for all of them.
-
-    Returns
-    -------
-    data : bytes
-        The columns; each begins at a multiple of 8, so that the browser needs no copy.
-    layout : list of (name, type, offset, count)
-        Where they are: what ``columns`` in ``widgets/common.js`` asks for.
-
-    Raises
-    ------
-    KeyError
-        A type is none of those above.
-    OverflowError
-        A number does not fit its type.
+    Each name has the type of its numbers (f8, f4, u4, i4, u2 or u1) and the numbers; of type n are whole
+    numbers that get the narrowest type which has room for all of them. The layout, (name, type, offset,
+    count), is what ``columns`` in ``widgets/common.js`` asks for: each begins at a multiple of 8, so that the
+    browser needs no copy.
     """
     data = bytearray()
     layout: list[tuple[str, str, int, int]] = []
@@ -64,13 +50,7 @@ def _narrowest(numbers: Any) -> str:
 
 
 class Names:
-    """Numbers for texts, in the order in which they come: a column has the numbers, each text goes once.
-
-    Attributes
-    ----------
-    numbers : dict of str to int
-        The number of each text.
-    """
+    """Numbers for texts, in the order in which they come: a column has the numbers, each text goes once."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}

@@ -16,18 +16,7 @@ _EXPORT = re.compile(r"^export (?=(?:async )?function|const|let|class)", re.MULT
 
 
 def widget_file(name: str) -> Path:
-    """Return the path of a file of the widgets.
-
-    Parameters
-    ----------
-    name : str
-        Its name, such as ``timeline.js``.
-
-    Raises
-    ------
-    FileNotFoundError
-        The file is in neither place: the installation is not whole.
-    """
+    """Return the path of a file of the widgets, such as ``timeline.js``."""
     package = Path(__file__).resolve().parents[2]
     for folder in (package / "widgets", package.parent / "widgets"):
         if (folder / name).is_file():
@@ -39,18 +28,7 @@ def widget_file(name: str) -> Path:
 
 @cache
 def widget_source(name: str) -> str:
-    """Return the text of a file of the widgets, with the modules that it imports put in place.
-
-    Parameters
-    ----------
-    name : str
-        Its name, such as ``timeline.js`` or ``timeline.css``.
-
-    Raises
-    ------
-    FileNotFoundError
-        The file, or one that it imports, is missing.
-    """
+    """Return the text of a file of the widgets, with the modules that it imports put in place."""
     included: set[str] = set()
 
     def inlined(file: str) -> str:

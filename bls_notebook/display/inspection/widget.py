@@ -18,16 +18,11 @@ Answer = Callable[[dict[str, Any]], tuple[str, dict[str, Any]]]
 
 
 class Inspector(anywidget.AnyWidget):
-    """What was found out, and what to ask next.
+    """What was found out, and what to ask next; it covers a ``place``, by default a new one.
 
-    Parameters
-    ----------
-    answer : callable
-        Takes a question, as the browser asks it (`tensor`, `at`, `rate`), and returns HTML with its state:
-        ``tensors`` (names and shapes), what was asked, whether there is a ``sound``, whether to offer to ask
-        ``again``, and what is ``said`` of a question that made no sense.
-    place : str
-        What it covers; a new place by default.
+    ``answer`` takes a question, as the browser asks it (`tensor`, `at`, `rate`), and returns HTML with its
+    state: ``tensors`` (names and shapes), what was asked, whether there is a ``sound``, whether to offer to
+    ask ``again``, and what is ``said`` of a question that made no sense.
     """
 
     _esm = widget_source("inspect.js")
@@ -53,14 +48,10 @@ class Inspector(anywidget.AnyWidget):
 
 
 class Buttons(anywidget.AnyWidget):
-    """Puts a button into every place of its own; ``pressed`` is called with the place's name.
+    """Puts a button into every place whose name begins with its ``key``.
 
-    Parameters
-    ----------
-    key : str
-        What the names of its places begin with.
-    pressed : callable
-        Opens an inspector there; what it returns is said beside the button.
+    ``pressed`` is called with the place's name, to open an inspector there; what it returns is said beside
+    it.
     """
 
     _esm = widget_source("inspect_buttons.js")

@@ -39,20 +39,12 @@ class Packed:
 
 
 def packed(record: Lifetimes) -> Packed:
-    """Pack a memory track.
+    """Pack a memory track: a row for each life in the order of birth.
 
-    Parameters
-    ----------
-    record : Lifetimes
-
-    Returns
-    -------
-    Packed
-        A row for each life in the order of birth. ``source`` is the row of the block that it is a copy of,
-        -1 for none. Stays and holders follow one another; those of row ``i`` are from ``stay_at[i]`` to
-        ``stay_at[i + 1]``, and ``holder_at`` likewise. ``lane`` and ``row`` say where its bar is: in which of
-        ``info["lanes"]``, and in which of its rows if it is not folded. Columns whose names end in an
-        underscore are numbers of words in ``info["words"]``.
+    ``source`` is the row of the block that it is a copy of, -1 for none. Stays and holders follow one
+    another; those of row ``i`` are from ``stay_at[i]`` to ``stay_at[i + 1]``, and ``holder_at`` likewise.
+    ``lane`` and ``row`` say where its bar is: in which of ``info["lanes"]``, and in which of its rows if it
+    is not folded. Columns whose names end in an underscore are numbers of words in ``info["words"]``.
     """
     lives = sorted(record.lives, key=lambda life: (life.born, life.id))
     words = Names()

@@ -104,21 +104,8 @@ def flame_svg(record: Lifetimes) -> str:
 
 
 def flame_figure(record: Lifetimes) -> Figure:
-    """Draw what made the peaks with matplotlib.
-
-    Parameters
-    ----------
-    record : Lifetimes
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        10 inches wide.
-
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
+    """Draw what made the peaks with matplotlib, 10 inches wide; an ImportError where that is not
+    installed.
     """
     from bls_notebook.display.pictures.plot import PlotPen
 

@@ -57,19 +57,10 @@ class LifeLane:
 
 
 def layout(record: Lifetimes, most: int) -> list[LifeGroup]:
-    """Distribute the lives of a track to rows.
+    """Distribute the lives of a track to so many rows at most (2 or more), headings of groups not counted.
 
-    Parameters
-    ----------
-    record : Lifetimes
-    most : int
-        Rows of the picture, headings of groups not counted; at least 2.
-
-    Returns
-    -------
-    list of LifeGroup
-        In the order of their first birth while every block has a bar; where some are folded, those that left
-        most behind come first, then the largest.
+    Groups are in the order of their first birth while every block has a bar; where some are folded, those
+    that left most behind come first, then the largest.
     """
     lanes = _fold_names(life_lanes(record), most)
     shares = dict(zip(map(id, lanes), _shares([len(lane.rows) for lane in lanes], most), strict=True))

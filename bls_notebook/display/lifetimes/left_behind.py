@@ -10,17 +10,9 @@ _MOST, _NAMED = 5, 40  # sentences of their own; names in the last one
 
 
 def left_behind(record: Lifetimes) -> list[str]:
-    """Return a warning for each holder of memory that the cell left behind.
+    """Return a warning for each holder of memory that the cell left behind, the largest first.
 
-    Parameters
-    ----------
-    record : Lifetimes
-
-    Returns
-    -------
-    list of str
-        The largest first; what many small holders have is one sentence at the end. Empty where nothing is
-        left.
+    What many small holders have is one sentence at the end.
     """
     groups = held(record.left_behind())
     said = [_sentence(record, group) for group in groups[:_MOST]]

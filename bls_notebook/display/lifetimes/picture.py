@@ -44,21 +44,9 @@ def lifetimes_svg(record: Lifetimes) -> str:
 
 
 def lifetimes_figure(record: Lifetimes) -> Figure:
-    """Draw a memory track with matplotlib.
+    """Draw a memory track with matplotlib, 10 inches wide and as high as its rows need.
 
-    Parameters
-    ----------
-    record : Lifetimes
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        10 inches wide; as high as its rows need.
-
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
+    An ImportError where matplotlib is not installed.
     """
     from bls_notebook.display.pictures.plot import PlotPen
 

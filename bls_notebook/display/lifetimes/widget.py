@@ -18,26 +18,11 @@ from bls_notebook.observe.records.lifetimes import Life, Lifetimes
 
 
 def lifetimes_widget(record: Lifetimes, *, width: int = 100) -> Any:
-    """Make the interactive chart of a memory track.
+    """Make the interactive chart of a memory track; an ImportError where anywidget is not installed.
 
-    Parameters
-    ----------
-    record : Lifetimes
-        What to draw, or what has it as ``record``.
-    width : int
-        Terminal cells in a line of the text that comes with it.
-
-    Returns
-    -------
-    anywidget.AnyWidget
-        ``record`` is the track. ``selected`` is the ``id`` of the block that was clicked, 0 for none; it can
-        be set, and observed as any trait. ``life`` is that block. Shown as HTML and text wherever widgets
-        cannot be.
-
-    Raises
-    ------
-    ImportError
-        anywidget is not installed.
+    Its ``record`` is the track. ``selected`` is the ``id`` of the block that was clicked, 0 for none; it can
+    be set, and observed as any trait. ``life`` is that block. Shown as HTML and text (of `width` terminal
+    cells) wherever widgets cannot be.
     """
     return _widget_class()(record, width)
 

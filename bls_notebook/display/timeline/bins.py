@@ -6,14 +6,8 @@ from itertools import accumulate
 
 
 class Bins:
-    """Equal stretches of time, and how much of each is covered; what overlaps counts as often.
-
-    Parameters
-    ----------
-    count : int
-        How many stretches.
-    wall : int
-        From 0 to when, ns.
+    """So many equal stretches of a `wall` time (ns), and how much of each is covered; what overlaps adds
+    up.
     """
 
     def __init__(self, count: int, wall: int) -> None:

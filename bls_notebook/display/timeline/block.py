@@ -13,21 +13,11 @@ from bls_notebook.observe.records.profiles.session import Session
 
 
 def timeline_block(sessions: Sequence[Session], *, widget: Any = None, gap: bool = False) -> Both:
-    """Draw one session, or two on one axis, for a document whose styles have ``figure``.
+    """Draw one session, or a second one below it on the same scale, for a document whose styles have
+    ``figure``.
 
-    Parameters
-    ----------
-    sessions : sequence of Session
-        The second one is drawn below the first, on the same scale.
-    widget : Timeline, optional
-        What covers the picture: `live_timeline` makes one.
-    gap : bool
-        Whether the lines of text have an empty line above and below.
-
-    Returns
-    -------
-    Both
-        Lines of text, and the picture.
+    ``widget`` is what covers the picture, as `live_timeline` makes it; with a ``gap`` the lines of text have
+    an empty line above and below.
     """
 
     def lines(width: int) -> list[str]:

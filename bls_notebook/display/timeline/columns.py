@@ -33,29 +33,17 @@ _CROWD = 12  # rows of queued requests: of more only their number is drawn
 def session_columns(
     session: Session, inks: dict[str, Ink], top: float = 0.0, *, titled: bool = False
 ) -> dict[str, Any]:
-    """Encode a session for ``widgets/timeline.js``.
+    """Encode a session for ``widgets/timeline.js``: JSON-able but for ``data`` and ``texts``, which are
+    bytes.
 
-    Parameters
-    ----------
-    session : Session
-        What was recorded.
-    inks : dict of str to Ink
-        The ink of each model by its name.
-    top : float
-        Where it begins on the page, px; every height below counts from there on.
-    titled : bool
-        Whether there is room for its name above it.
-
-    Returns
-    -------
-    dict
-        JSON-able but for ``data`` (the columns, as `pack_columns` lays them out) and ``texts`` (request IDs
-        and errors in UTF-8, one after the other, ending where the column ``text_end`` says), which are bytes.
-        All text is made visible, so that none of it can pose as something else. Times are told by how long
-        after the one before, callers (``back``) and the first of a batch (``lead``) by how many spans before:
-        small numbers, and few bytes. A strip is a row of what lies side by side: requests that run or wait,
-        device time, the notebook's waits; those of strip ``k`` are in ``strip_of`` from ``strip_at[k]`` to
-        ``strip_at[k + 1]``. A curve is a part of ``curve_ns`` and ``curve_level``.
+    ``top`` is where it begins on the page, px, and every height counts from there on; ``titled`` whether
+    there is room for its name above it. ``data`` are the columns as `pack_columns` lays them out, ``texts``
+    request IDs and errors in UTF-8, one after the other, ending where the column ``text_end`` says. All text
+    is made visible, so that none of it can pose as something else. Times are told by how long after the one
+    before, callers (``back``) and the first of a batch (``lead``) by how many spans before: small numbers,
+    and few bytes. A strip is a row of what lies side by side: requests that run or wait, device time, the
+    notebook's waits; those of strip ``k`` are in ``strip_of`` from ``strip_at[k]`` to ``strip_at[k + 1]``. A
+    curve is a part of ``curve_ns`` and ``curve_level``.
     """
     spans = session.spans
     tree = SpanTree(session)
@@ -189,20 +177,11 @@ def _locks(session: Session, tree: SpanTree) -> dict[str, tuple[str, Any]]:
 
 
 def path_columns(session: Session, critical: Iterable[Step]) -> dict[str, Any]:
-    """Encode a critical path for ``widgets/timeline.js``.
+    """Encode a session's critical path for ``widgets/timeline.js``: ``columns`` and ``data`` as
+    `session_columns` does.
 
-    Parameters
-    ----------
-    session : Session
-        Whose path it is.
-    critical : iterable of Step
-        Its steps in order; those of spans that the session does not have are left out, the notebook's stay.
-
-    Returns
-    -------
-    dict
-        As that of `session_columns`: ``columns``, ``data``, the names of the ``phases``, and as ``shares``
-        what the time was spent on, the most first: (what, of which model, ns).
+    Steps of spans that the session does not have are left out. ``phases`` are their names, and ``shares``
+    what the time was spent on, the most first: (what, of which model, ns).
     """
     number = {span.id: i for i, span in enumerate(session.spans)}
     steps = [step for step in critical if step.span in number or not step.span]

@@ -74,22 +74,12 @@ def _short(instance: str, model: str) -> str:
 class Layout:
     """The places of a session's spans, all in the order of `Session.spans`.
 
-    Attributes
-    ----------
-    lanes : tuple of Lane
-        From top to bottom: callers above those they call, lanes of one model together, GPUs at the end. The
-        notebook has one if it sent anything.
-    lane, row : sequence of int
-        Where each span runs.
-    wait : sequence of int
-        The row of its queueing, counted upwards from the blocks; -1 if it waited next to nothing.
-    first, part, parts : sequence of int
-        The index of the first span of its batch; which share of its row a span has, of how many: those of a
-        batch share one.
-    device, device_row : sequence of int
-        The lane of the GPU with its device time, -1 for none, and the row there.
-    parent : sequence of int
-        The index of its caller; -1 for the notebook, or where the caller was not recorded.
+    ``lanes`` are from top to bottom: callers above those they call, lanes of one model together, GPUs at the
+    end; the notebook has one if it sent anything. Each span runs in a ``lane`` and ``row``; ``wait`` is the
+    row of its queueing, counted upwards from the blocks, -1 if it waited next to nothing. ``first`` is the
+    index of the first span of its batch, whose row it shares: it has share ``part`` of so many ``parts``.
+    ``device`` is the lane of the GPU with its device time, -1 for none, and ``device_row`` the row there.
+    ``parent`` is the index of its caller; -1 for the notebook, or where the caller was not recorded.
     """
 
     lanes: tuple[Lane, ...]
@@ -105,18 +95,7 @@ class Layout:
 
 
 def lay_out(session: Session) -> Layout:
-    """Place the spans of a session.
-
-    Parameters
-    ----------
-    session : Session
-        Spans in any order.
-
-    Returns
-    -------
-    Layout
-        The same for equal sessions.
-    """
+    """Place the spans of a session, which may be in any order; the same for equal sessions."""
     spans = session.spans
     index = {span.id: i for i, span in enumerate(spans)}
     parent = [index.get(span.parent, -1) if span.parent else -1 for span in spans]

@@ -37,24 +37,9 @@ AnyPen = TypeVar("AnyPen", bound=Pen)
 def timeline_figure(
     session: Session, other: Session | None = None, *, critical: Critical | None = None
 ) -> Figure:
-    """Draw one session, or two on one axis, with matplotlib.
+    """Draw one session, or another one below it on the same scale, with matplotlib: 10 inches wide.
 
-    Parameters
-    ----------
-    session, other : Session
-        The other one is drawn below, on the same scale.
-    critical : sequence of (iterable of Step), optional
-        The critical path of each session, to be lit.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        10 inches wide; as high as its lanes need.
-
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed.
+    ``critical`` are the critical paths to be lit. An ImportError where matplotlib is not installed.
     """
     from bls_notebook.display.pictures.plot import PlotPen
 

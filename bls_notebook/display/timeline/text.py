@@ -23,18 +23,9 @@ _LEAST = 20  # characters of the plot, however narrow the terminal
 
 
 def timeline_text(session: Session, other: Session | None = None, *, width: int = 100) -> str:
-    """Draw one session, or two on one axis, as plain text.
+    """Draw one session, or two on one axis, as text for lines of `width` terminal cells.
 
-    Parameters
-    ----------
-    session, other : Session
-    width : int
-        Terminal cells in a line.
-
-    Returns
-    -------
-    str
-        For each session a line for each lane, and above those with a queue how many wait.
+    Each has a line for each lane, and above those with a queue how many wait.
     """
     return "\n".join(timeline_lines([session] if other is None else [session, other], width=width))
 

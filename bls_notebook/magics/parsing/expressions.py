@@ -13,13 +13,10 @@ Variables = dict[str, Any]
 
 
 def evaluate(expression: str, variables: Variables, where: str) -> Any:
-    """Return the value of an expression; `where` says what it is for, to begin a message with.
+    """Return the value of an expression; `where` says what it is for, to begin the message of a UsageError
+    with.
 
-    Raises
-    ------
-    UsageError
-        It is no expression, or it fails by itself. What functions of the notebook raise inside it
-        comes through as it is, with its traceback.
+    What functions of the notebook raise inside it comes through as it is, with its traceback.
     """
     expression = expression.strip()
     try:

@@ -34,12 +34,8 @@ def add_config_options(parser: Parser) -> None:
 
 
 def config_of(parser: Parser, arguments: argparse.Namespace, variables: Variables) -> Any:
-    """Return the configuration that the arguments give, or None.
-
-    Raises
-    ------
-    UsageError
-        They contradict each other, or name what is not there.
+    """Return the configuration that the arguments give, or None; a UsageError where they contradict each
+    other.
     """
     simple = config_from_options(parser, arguments)
     if arguments.config is None:

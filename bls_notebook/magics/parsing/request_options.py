@@ -37,12 +37,8 @@ def sequence(text: str) -> Sequence:
 
 
 def parameters_of(text: str | None, variables: Variables) -> dict[str, Any] | None:
-    """Return request parameters of ``name=value,...`` or of an expression for a dict.
-
-    Raises
-    ------
-    UsageError
-        It is neither, or has values that no request can carry.
+    """Return request parameters of ``name=value,...`` or of an expression for a dict; else raise a
+    UsageError.
     """
     if text is None:
         return None

@@ -29,10 +29,7 @@ def _each_model(
 ) -> ModelRecord | Models:
     """Return the records that the action gave, one by itself or several as a table.
 
-    Raises
-    ------
-    BLSError
-        The last that failed; those before have been shown, as has what went well.
+    The last error is raised; those before have been shown, as has what went well.
     """
     done, failed = Models(), list[bls.BLSError]()
     wanted = list(dict.fromkeys(names))

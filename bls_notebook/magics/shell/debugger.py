@@ -23,12 +23,8 @@ _BETWEEN = tuple(map(os.path.normcase, [*_FOLDERS, "<%bls"]))
 
 
 def help_debugger(notebook: Notebook) -> Callable[[], None]:
-    """Have the debugger pass over this package, and find cell magics below empty lines.
-
-    Returns
-    -------
-    callable
-        Takes it back.
+    """Have the debugger pass over this package, and find cell magics below empty lines; return what undoes
+    it.
     """
     shell: Any = notebook.shell
     debugger = getattr(getattr(shell, "kernel", None), "debugger", None)

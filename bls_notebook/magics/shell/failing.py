@@ -47,10 +47,7 @@ def fail_on(notebook: Notebook, errors: Sequence[str], shown: object) -> None:
 def reported(notebook: Notebook, model: str = "") -> Iterator[None]:
     """Let errors of the public API fail the cell with a display instead of a traceback.
 
-    Parameters
-    ----------
-    model : str
-        The model that is being defined or loaded: the display says whether an older version serves.
+    Of a `model` that is being defined or loaded it says whether an older version serves.
     """
     try:
         yield
@@ -109,10 +106,7 @@ def debug_later(notebook: Notebook, error: BaseException) -> None:
 def add_handler(notebook: Notebook) -> Callable[[], None]:
     """Take the shell's place for an exception handler, and pass on what is not ours.
 
-    Returns
-    -------
-    callable
-        Gives the place back, unless somebody else has taken it since.
+    What is returned gives the place back, unless somebody else has taken it since.
     """
     shell: Any = notebook.shell
     before = (shell.custom_exceptions, shell.CustomTB)

@@ -23,10 +23,7 @@ INTERRUPTS = (KeyboardInterrupt, asyncio.CancelledError)  # the second where a c
 def hear_interrupts(notebook: Notebook) -> Callable[[], None]:
     """Have a cell that awaits end when it is interrupted, and not when the kernel's loop wakes up next.
 
-    Returns
-    -------
-    callable
-        Takes it back.
+    What is returned undoes that.
     """
     events = notebook.shell.events
 

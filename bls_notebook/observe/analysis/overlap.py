@@ -101,11 +101,7 @@ def _sent_ahead(recipe: Recipe, program: Program) -> Recipe:
 def ghosts(session: Session, programs: Mapping[int, Program]) -> tuple[Ghost, ...]:
     """Return where calls could have begun and ended, and their callers have ended; queues are as they were.
 
-    Parameters
-    ----------
-    session : Session
-    programs : mapping of int to Program
-        By the id of the span that they are of; those that do not fit to what was sent are left out.
+    Programs are by the id of the span that they are of; those that do not fit to what was sent are left out.
     """
     tree = SpanTree(session)
     found: list[Ghost] = []

@@ -22,12 +22,8 @@ def with_server_times(
 ) -> Session:
     """Return a session whose spans of remote models say how long their server took, in the mean.
 
-    Parameters
-    ----------
-    session : Session
-    before, after : mapping of (str, int) to StatisticsRecord
-        What servers had counted when the session began and ended, by model and version here; those of which
-        one is missing are left as they are.
+    ``before`` and ``after`` are what servers had counted when the session began and ended, by model and
+    version here; models of which one is missing are left as they are.
     """
     where = {(model.name, model.version): model.remote for model in session.models if model.remote}
     means: dict[Model, int] = {}

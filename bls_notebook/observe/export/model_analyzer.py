@@ -19,20 +19,10 @@ _HEAD = """\
 def model_analyzer_yaml(
     session: Session, model: str, models: Sequence[TunedModel], requests: int, shapes: Sequence[str] = ()
 ) -> str:
-    """Return a configuration of Model Analyzer as YAML.
+    """Return a configuration of Model Analyzer as YAML, for a `model` that gets so many `requests` at once.
 
-    Parameters
-    ----------
-    session : Session
-        The requests as they were run: who was called.
-    model : str
-        The one that requests are sent to; a BLS model is searched together with those that it calls.
-    models : sequence of TunedModel
-        What was found; of it what was found for a server.
-    requests : int
-        How many are in flight.
-    shapes : sequence of str
-        ``INPUT:3,224`` for inputs of any length.
+    A BLS model is searched together with those that it called in the session, around what was found for a
+    server (`models`). ``shapes`` are ``INPUT:3,224`` for inputs of any length.
     """
     tuned = {each.name: each for each in models}
     called = list(dict.fromkeys(s.model for s in session.spans if s.model != model and s.model in tuned))

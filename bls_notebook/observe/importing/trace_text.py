@@ -43,12 +43,8 @@ class TraceText:
 
 
 def read_trace(text: str) -> TraceText:
-    """Return the rows of a trace file's text.
-
-    Raises
-    ------
-    ValueError
-        It is none: it has no array of objects that have an ``id``. The message says what it is.
+    """Return the rows of a trace file's text: an array of objects that have an ``id``; else a ValueError
+    says why.
     """
     if not text.strip():
         raise ValueError("it is empty (a server writes when it ends, or as often as log-frequency says)")

@@ -33,22 +33,9 @@ class Answers(Protocol):
 class Actor:
     """The answers of one model with one fault; what `ModelRepository.stub` takes as a function.
 
-    Parameters
-    ----------
-    fault : Fault
-    model : str
-        Whose answers they are.
-    answers : Answers
-    decoupled, batching : bool
-        Of the model.
-    on_gpu : mapping of str to int
-        The GPUs of its outputs, those that are on one.
-    responses : int
-        How many answers it gives to the requests of a drill.
-    hold : Hold
-        Keeps what is not to be answered.
-    unload : callable
-        Takes the model out of service.
+    The ``answers`` are those of the model when all is well: it is ``decoupled`` or not, ``batching`` or not,
+    has outputs ``on_gpu`` (their GPUs, by name), and gives so many ``responses`` to the requests of a drill.
+    ``hold`` keeps what is not to be answered, ``unload`` takes the model out of service.
     """
 
     def __init__(

@@ -37,18 +37,9 @@ class UnstoppableError(BLSError):
 
 
 class Asker:
-    """Sends one request to a model.
+    """Sends one request to a model that serves, with ``options`` as `ModelRepository.infer` takes them.
 
-    Parameters
-    ----------
-    repository : ModelRepository
-    model : str
-        A model that serves.
-    inputs : mapping of str to array_like
-    options : mapping of str to object
-        As `ModelRepository.infer` takes them.
-    timeout : float
-        Seconds that an answer may take at least.
+    ``timeout`` is how many seconds an answer may take at least.
     """
 
     def __init__(
@@ -74,19 +65,10 @@ class Asker:
         return self.timeout + 10 * self.usual
 
     def ask(self, hold: Hold | None = None, calls: Callable[[], Mapping[str, int]] = dict) -> Outcome:
-        """Send the request.
+        """Send the request; raise an UnstoppableError where the model runs on.
 
-        Parameters
-        ----------
-        hold : Hold, optional
-            What keeps a model from answering; it is let go before this returns.
-        calls : callable
-            Says how many requests models have got.
-
-        Raises
-        ------
-        UnstoppableError
-            The model runs on.
+        ``hold`` keeps a model from answering, and is let go before this returns; ``calls`` says how many
+        requests models have got.
         """
         root = root_of(self.repository._server)  # of this thread: what runs in another can be interrupted
         box: list[Any] = []

@@ -68,16 +68,10 @@ class Callee:
 
 
 class KnownAnswers:
-    """What a model answers when all is well, to requests as they came then.
+    """What a model answers when all is well, to requests as they came then: of a recording of every hop.
 
     One that never came is answered as the one that is most like it: with the same inputs, the same outputs
     asked for, or else as the first. ``alike`` says that all were answered the same.
-
-    Parameters
-    ----------
-    recording : Recording
-        With tensors at every hop.
-    model : str
     """
 
     def __init__(self, recording: Recording, model: str) -> None:

@@ -52,13 +52,7 @@ IN_PAIRS = ("error", "missing-output", "nan", "empty")
 
 
 def faults_named(names: Iterable[str] | None) -> tuple[Fault, ...]:
-    """Return faults by their names; all of them for None.
-
-    Raises
-    ------
-    BLSError
-        There is none of such a name.
-    """
+    """Return faults by their names, all of them for None; a BLSError where there is none of such a name."""
     if names is None:
         return FAULTS
     wanted = [names] if isinstance(names, str) else list(names)

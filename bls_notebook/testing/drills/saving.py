@@ -32,13 +32,7 @@ _ERRORS = {
 
 
 class TestFile:
-    """The tests of one drill.
-
-    Parameters
-    ----------
-    path : Path
-        Of the file; large arrays are written beside it.
-    """
+    """The tests of one drill, in a file; large arrays are written beside it."""
 
     __test__ = False  # for pytest, which would collect it by its name
 
@@ -57,12 +51,8 @@ class TestFile:
         options: Mapping[str, Any],
         decoupled: bool,
     ) -> Path:
-        """Write the file; models that are in no folder are exported beside it.
-
-        Raises
-        ------
-        BLSError
-            It cannot be written, or a model cannot be exported.
+        """Write the file; models that are in no folder are exported beside it. A BLSError where that
+        cannot be.
         """
         by_name = {callee.name: callee for callee in callees}
         given = ", ".join(

@@ -68,18 +68,8 @@ _CHANGES: Mapping[str, Callable[[Array, bool], Array | None]] = {
 def spoilt(tensors: Sequence[Tensor], fault: str, batching: bool) -> list[Tensor] | None:
     """Return the tensors of a response, each changed as the fault says where it can be.
 
-    Parameters
-    ----------
-    tensors : sequence of Tensor
-    fault : str
-        ``missing-output``, ``empty``, ``shape``, ``data-type``, ``nan``, ``inf`` or ``huge``.
-    batching : bool
-        Whether the first dimension counts the rows of a batch.
-
-    Returns
-    -------
-    list of Tensor or None
-        None where none of them can be changed so: whole numbers are never NaN.
+    None where none of them can be changed so: whole numbers are never NaN. ``batching`` says whether the
+    first dimension counts the rows of a batch.
     """
     if fault == "missing-output":
         return [] if tensors else None

@@ -22,18 +22,8 @@ _LOOPBACK = re.compile(r"(?:https?://)?(?:127\.\d+\.\d+\.\d+|localhost|\[::1\])(
 class Limits:
     """What one client may take.
 
-    Parameters
-    ----------
-    body : int
-        Bytes of a request, compressed or not.
-    requests : int
-        How many may be under way at once.
-    connections : int
-        How many HTTP connections may be open.
-    headers : int
-        Bytes of the headers of a request.
-    patience : float
-        Seconds that a client may take to send its headers, and again for its body.
+    Bytes of a request's ``body``, compressed or not, and of its ``headers``; ``requests`` under way and HTTP
+    ``connections`` open at once; ``patience`` in seconds to send the headers, and again for the body.
     """
 
     body: int = 256 << 20

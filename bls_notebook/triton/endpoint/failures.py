@@ -30,15 +30,9 @@ GRPC_STATUS: Mapping[ErrorCode, str] = {
 
 
 class RefusedError(Exception):
-    """A request that is answered with an error.
+    """A request that is answered with an error, in Triton's words where it has some.
 
-    Attributes
-    ----------
-    code : ErrorCode
-    message : str
-        In Triton's words, where it has some.
-    origin : ErrorRecord or None
-        Where a model's error came from.
+    ``origin`` is where a model's error came from.
     """
 
     def __init__(self, message: str, code: ErrorCode = INVALID, origin: ErrorRecord | None = None) -> None:

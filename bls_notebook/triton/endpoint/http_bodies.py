@@ -27,12 +27,8 @@ _KEPT = (
 def call_of(
     model: LoadedModel, version: int, body: bytes | bytearray, json_length: str | None, regions: Regions
 ) -> Call:
-    """Decode an inference request.
-
-    Parameters
-    ----------
-    json_length : str or None
-        The header that says how many bytes of the body are JSON; None where there is none.
+    """Decode an inference request; ``json_length`` is the header that says how many bytes of the body are
+    JSON.
     """
     length = _json_length(json_length, len(body))
     view = memoryview(body)

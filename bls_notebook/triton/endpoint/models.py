@@ -114,11 +114,7 @@ class Models:
     def load(self, name: str, parameters: Mapping[str, str | bytes]) -> None:
         """Load a model that the repository has, or one of the given files.
 
-        Parameters
-        ----------
-        name : str
-        parameters : mapping
-            ``config`` as JSON text; ``file:<version>/<name>`` as bytes.
+        The parameters are ``config`` as JSON text, and ``file:<version>/<name>`` as bytes.
         """
         files = {key: value for key, value in parameters.items() if isinstance(value, bytes)}
         config = parameters.get("config")

@@ -23,20 +23,9 @@ BF16 = np.dtype(np.uint16)  # its bits
 def tensor_of(
     model: str, request_id: str, name: str, datatype: str, shape: Sequence[int], data: bytes | memoryview
 ) -> Tensor:
-    """Return a tensor of its bytes, which are checked against its shape.
+    """Return a tensor of its bytes, which are checked against its shape; else a RefusedError names the model.
 
-    Parameters
-    ----------
-    model, request_id : str
-        For the words of an error.
-    name, datatype : str
-    shape : sequence of int
-    data : bytes or memoryview
-        Not kept: the tensor has memory of its own once it is sent.
-
-    Raises
-    ------
-    RefusedError
+    The data is not kept: the tensor has memory of its own once it is sent.
     """
     if len(shape) > 32:  # what NumPy takes everywhere
         refuse(f"input '{name}' for model '{model}' has {len(shape)} dimensions; 32 are the most")

@@ -29,14 +29,9 @@ Steps = tuple[Request, ...]
 def cases_of(spec: ModelSpec, given: Iterable[Any], parameters: Mapping[str, Any]) -> list[Steps]:
     """Return what is to be asked of a model, of inputs by name, recorded requests and whole recordings.
 
-    Parameters
-    ----------
-    given : iterable
-        Of each: a mapping of inputs; what has ``inputs`` and ``parameters``; or what gives such for a
-        model by ``requests(name)``. Of a model that batches sequences, the plain mappings are one sequence,
-        in order, and recorded requests those that their correlation IDs say.
-    parameters : mapping
-        Of each request that has none of its own.
+    What is given has ``inputs`` and ``parameters``, or gives such for a model by ``requests(name)``, or is a
+    mapping of inputs, which gets ``parameters``. Of a model that batches sequences, the plain mappings are
+    one sequence, in order, and recorded requests those that their correlation IDs say.
     """
     sequences: dict[object, list[Request]] = {}
     cases: list[Steps] = []

@@ -30,13 +30,8 @@ def counts(model_stats: Sequence[Mapping[str, Any]]) -> tuple[int, int, int, int
 def grown(places: tuple[Any, Any], before: tuple[Counts, Counts], alone: bool) -> tuple[Counted, ...]:
     """Return what the counts of two places have grown by, once they agree, or after a while.
 
-    Parameters
-    ----------
-    places : tuple
-        Of the two; ``counts()`` gives them as they are now.
-    before : tuple of Counts
-    alone : bool
-        Whether batches are what was sent, so that executions are to agree.
+    ``counts()`` of a place gives them as they are now. Where batches are what was sent (``alone``),
+    executions are to agree too.
     """
     deadline = time.monotonic() + _PATIENCE
     while True:

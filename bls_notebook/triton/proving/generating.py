@@ -41,22 +41,8 @@ def generate(
 ) -> bool:
     """Call `check` with that many requests; where it raises `Different`, with ever smaller ones that do so.
 
-    Parameters
-    ----------
-    examples : sequence of Request
-        Those whose inputs, and parameters, are taken over at times.
-    words : sequence of str
-        Text that BYTES inputs are made of at times.
-
-    Returns
-    -------
-    bool
-        Whether no request was different.
-
-    Raises
-    ------
-    NotSteady
-        One was different, and not when it was sent again.
+    At times inputs and parameters are those of the ``examples``, and BYTES inputs are made of ``words``.
+    Return whether no request was different; raise `NotSteady` where one was, and not when it was sent again.
     """
     try:
         import hypothesis

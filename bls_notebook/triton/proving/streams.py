@@ -19,19 +19,8 @@ def ask_stream(
 ) -> list[Answer]:
     """Send a request and return its responses; a final flag that was sent alone is none, but where it is all.
 
-    Parameters
-    ----------
-    target : str
-        Host and port.
-    more : mapping
-        Parameters of the request, among them those of a sequence, as KServe's protocol has them.
-    wait : float
-        Seconds that all of it may take.
-
-    Raises
-    ------
-    TritonServerError
-        The server did not answer in time, or was lost.
+    ``target`` is host and port; ``more`` are parameters of the request, among them those of a sequence, as
+    KServe's protocol has them; ``wait`` are the seconds that all of it may take, else a TritonServerError.
     """
     try:
         import grpc

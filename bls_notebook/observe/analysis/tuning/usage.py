@@ -34,12 +34,9 @@ class Look(NamedTuple):
 def uses(runs: Iterable[tuple[SessionData, Sequence[Look]]], kept: float = 0.0) -> dict[Key, Use]:
     """Return what the work of each model uses, of those that use anything.
 
-    Parameters
-    ----------
-    runs : iterable of (session, looks)
-        Requests one after the other, so that what was computed at a time is of the model that worked then.
-    kept : float
-        How long others had the processors, as a part of the processor time: it would have been computed.
+    The runs are of requests one after the other, so that what was computed at a time is of the model that
+    worked then. ``kept`` is how long others had the processors, as a part of the processor time: it would
+    have been computed.
     """
     worked: dict[Key, float] = {}
     cpu: dict[Key, float] = {}
@@ -77,17 +74,9 @@ def uses(runs: Iterable[tuple[SessionData, Sequence[Look]]], kept: float = 0.0) 
 def hop(sequential: SessionData, gathered: SessionData, cpu: tuple[int, int], uses: Mapping[Key, Use]) -> int:
     """Return how long the engine computes for a request that is sent beside others, ns.
 
-    That is the processor time that no model used, without what goes on all the time: so much as it is where
-    requests are sent one after the other.
-
-    Parameters
-    ----------
-    sequential, gathered : SessionData
-        The same requests one after the other, and at once.
-    cpu : tuple of int
-        The processor time of both, ns.
-    uses : mapping
-        What the work of each model uses.
+    That is the processor time (``cpu``, ns, of the same requests one after the other and at once) that no
+    model used, without what goes on all the time: so much as it is where requests are sent one after the
+    other.
     """
     always = max(0.0, cpu[0] - _explained(sequential, uses)) / max(1, sequential.wall)
     left = cpu[1] - _explained(gathered, uses) - always * gathered.wall
