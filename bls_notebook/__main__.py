@@ -20,7 +20,7 @@ import bls_notebook as bls
 from .observe.quantities import seconds_in
 from .observe.records.plain import Record
 from .observe.records.shipping.certificate import Certificate
-from .repository.trying.loading import load_with_callees
+from .repository.trying.one import load_with_callees
 
 Run = Callable[[argparse.Namespace], int]
 

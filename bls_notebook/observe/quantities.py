@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _UNITS = {
     "": 1, "%": 0.01, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
@@ -44,6 +45,12 @@ def size(count: int) -> str:
 def count(number: int, noun: str) -> str:
     """Spell a number with its noun: ``1 request``, ``1,000 requests``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def listed(words: Iterable[str], most: int) -> str:
+    """Spell a list, of a long one its first words: ``a, b and 3 more``."""
+    words = list(words)
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
 def quantity(words: str) -> tuple[float, str] | None:

@@ -62,6 +62,13 @@ def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda
         raise BLSError(str(error)) from None
 
 
+def simulated_for(who: str, count: int = 1) -> str:
+    """Simulate GPUs for models, where there are none; return what there is to say of it."""
+    simulate_gpus(count)
+    many = "a GPU is simulated" if count == 1 else f"{count} GPUs are simulated"
+    return f"{many} in host memory for {who}: there is none here (`bls.simulate_gpus(0)` ends it)"
+
+
 def cupy() -> Any:
     """Return CuPy where there is a CUDA GPU, and what stands in for it where GPUs are simulated.
 

@@ -5,32 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.core.spec import TensorSpec
+from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
 
 from .source.layout import model_names, shown_path, version_folders
 from .source.model_source import ModelSource
-
-if TYPE_CHECKING:
-    from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
 
 _UNLOADED = "unloaded"  # as `Service` says it
 STUBBED = "by `stub`, for the time being"
 
 
 def _specs(tensors: Iterable[TensorSpec]) -> tuple[TensorSpecRecord, ...]:
-    from bls_notebook.observe.records.repository import TensorSpecRecord  # first needed here
-
     return tuple(TensorSpecRecord(t.name, t.datatype, tuple(t.dims), bool(t.optional)) for t in tensors)
 
 
 def model_record(model: LoadedModel, source: ModelSource, load_seconds: float | None) -> ModelRecord:
     """Return the record of a model version that serves."""
-    from bls_notebook.observe.records.repository import ModelRecord  # first needed here
-
     spec = model.spec
     return ModelRecord(
         name=model.name,
@@ -155,6 +148,4 @@ class Index:
 def _unavailable(
     name: str, version: int, origin: str, reason: str, state: str = "UNAVAILABLE"
 ) -> ModelRecord:
-    from bls_notebook.observe.records.repository import ModelRecord  # first needed here
-
     return ModelRecord(name=name, version=version, state=state, reason=reason, source=origin, instances=0)

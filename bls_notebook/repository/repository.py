@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from bls_notebook.observe.records.repository import ModelRecord
     from bls_notebook.observe.records.shipping.exported import Exported
 
-    from .stubbing.answers import Clock
     from .stubbing.stubbed import Stubbed
 
 
@@ -331,7 +330,7 @@ class ModelRepository(Asking):
         *,
         delay: float = 0.0,
         config: str | Mapping[str, Any] | None = None,
-        clock: Clock | None = None,
+        clock: object = None,
     ) -> Stubbed:
         """Answer a model's requests by something else, as long as ``with`` lasts; see `docs/testing.md`.
 

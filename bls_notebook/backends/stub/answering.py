@@ -16,7 +16,6 @@ from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.sender import TRITONSERVER_RESPONSE_COMPLETE_FINAL as FINAL
 
-from .answers import Answers
 from .calls import call_of, is_null
 from .how import Stub
 from .instance import StubInstance
@@ -25,7 +24,7 @@ from .instance import StubInstance
 class AnsweringInstance(StubInstance):
     """One instance of a stub whose answers somebody gives."""
 
-    def __init__(self, config: dict[str, Any], stub: Stub, answers: Answers, name: str, version: int) -> None:
+    def __init__(self, config: dict[str, Any], stub: Stub, answers: Any, name: str, version: int) -> None:
         super().__init__(config, stub)
         self._answers = answers
         self._version = version
@@ -87,7 +86,7 @@ class AnsweringInstance(StubInstance):
             return self._failed(error)
 
     def _marked(self, answer: Any, request: InferenceRequest, number: int = 0) -> InferenceResponse:
-        response = self._answers.response(answer, request)
+        response: InferenceResponse | None = self._answers.response(answer, request)
         if response is None:
             return self._answer(request, number)
         response._warnings = (*response._warnings, *self._mark)

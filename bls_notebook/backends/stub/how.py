@@ -8,7 +8,6 @@ from typing import Any
 
 from bls_notebook.backends.protocol import OpenModel
 
-from .answers import Answers
 from .values import Values
 
 
@@ -35,8 +34,9 @@ class Stub:
     asks : OpenModel, optional
         The model's own backend, whose `auto_complete_config` is asked first; where that fails, the
         configuration is taken as it is.
-    answers : Answers, optional
-        Who gives the answers; they are made up from the configuration without.
+    answers : object, optional
+        Who gives the answers (`repository.stubbing.answers.GivenAnswers`); they are made up from the
+        configuration without.
     """
 
     reason: str = ""
@@ -47,4 +47,4 @@ class Stub:
     recorded: Mapping[str, Any] = field(default_factory=dict)
     gpu: int | None = None
     asks: OpenModel | None = None
-    answers: Answers | None = None
+    answers: Any = None

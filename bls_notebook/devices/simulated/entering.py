@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 
 class Process:
@@ -27,23 +27,13 @@ class Process:
         self.default_device: Any = None
 
 
-class Switch(Protocol):
-    """Turns PyTorch's CUDA on and off for a thread."""
-
-    def on(self) -> None:
-        """Have this thread see the simulated GPUs."""
-
-    def off(self) -> None:
-        """Have it see PyTorch as it is."""
-
-
 class _Here(threading.local):
     process: Process | None = None
     is_on = False
 
 
 _here = _Here()
-_switch: Switch | None = None
+_switch: Callable[[bool], None] | None = None
 
 
 def here() -> Process | None:
@@ -56,23 +46,16 @@ def enter(process: Process | None) -> Process | None:
     before = _here.process
     _here.process = process
     if _switch is not None and (process is not None) is not _here.is_on:
-        _turn(_switch, process is not None)
+        _here.is_on = process is not None
+        _switch(_here.is_on)
     return before
 
 
-def install(switch: Switch) -> None:
-    """Use this switch from now on; on this thread at once."""
+def install(switch: Callable[[bool], None]) -> None:
+    """Turn PyTorch's CUDA on and off for a thread by this from now on; on this thread at once."""
     global _switch
     _switch = switch
     enter(_here.process)
-
-
-def _turn(switch: Switch, on: bool) -> None:
-    _here.is_on = on
-    if on:
-        switch.on()
-    else:
-        switch.off()
 
 
 def carried(call: Callable[..., Any]) -> Callable[..., Any]:

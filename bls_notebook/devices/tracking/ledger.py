@@ -49,7 +49,7 @@ _Tensors = Sequence[Any]
 
 
 class Recording:
-    """What is noted while a track is on; an `Observer` of devices.
+    """What is noted while a track is on; see `devices.observer`.
 
     Parameters
     ----------
@@ -193,10 +193,10 @@ class Recording:
         # first that was made counts for both, which is the last of them in this list.
         return next(known for known in reversed(getweakrefs(owner)) if known.__callback__ is self._died)
 
-    # -- devices (observer.Observer) -----------------------------------------------------------------
+    # -- devices ----------------------------------------------------------------
 
     def allocated(self, device: str, number: int, size: int) -> None:
-        """A GPU gave memory."""
+        """A GPU gave memory; `number` is its address, or on a simulated GPU below 0 and given once."""
         line = None if self.place is None else self.place()
         self._rare(ALLOCATED, current_request(), (device, number), size, line)
 

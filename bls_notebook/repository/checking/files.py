@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from bls_notebook.observe.quantities import count
+from bls_notebook.observe.quantities import count, listed
 from bls_notebook.observe.records.findings import Finding
 from bls_notebook.repository.config import pick_versions
 from bls_notebook.repository.config.complete import KNOWN_BACKENDS
@@ -58,7 +58,6 @@ def file_findings(model: Material) -> Iterator[Finding]:
 def _templates(model: Material) -> Iterator[Finding]:
     """Yield what is to be said of open templates: of all at once, there are often dozens."""
     keys = list(dict.fromkeys(template.written for template in model.templates))
-    listed = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
     unread = [template for template in model.templates if not template.quoted]
     first = (unread or model.templates)[0]
     why = (
@@ -68,7 +67,7 @@ def _templates(model: Material) -> Iterator[Finding]:
     )
     yield Finding(
         "error" if unread else "warning", "template-open", model.name,
-        f"{count(len(keys), 'template')} not filled: {listed}", why,
+        f"{count(len(keys), 'template')} not filled: {listed(keys, 5)}", why,
         f"Fill them in the file; here also by `ModelRepository(..., fill={{{first.key!r}: ...}})`.",
         model.where, first.line,
     )  # fmt: skip

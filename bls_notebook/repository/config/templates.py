@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bls_notebook.engine.errors import ConfigError
+from bls_notebook.observe.quantities import listed
 from bls_notebook.observe.records.fills import Fill
 from bls_notebook.observe.visible import visible
 
@@ -131,13 +132,12 @@ def open_reason(templates: tuple[Template, ...]) -> str:
     """Return why a configuration with open templates cannot be read, and what to do, as one clause."""
     first = {template.key: template for template in reversed(templates)}
     each = sorted(first.values(), key=lambda template: template.span)
-    shown = ", ".join(visible(template.written) for template in each[:_LISTED])
-    more = f" and {len(each) - _LISTED} more" if len(each) > _LISTED else ""
+    shown = listed([visible(template.written) for template in each], _LISTED)
     pairs = [f"--fill {visible(t.key)}={t.harmless or 'VALUE'}" for t in each[:_LISTED]]
     what = "a template is" if len(each) == 1 else f"{len(each)} templates are"
     return (
-        f"{what} not filled: {shown}{more}; give values: %tritonrepo use FOLDER {' '.join(pairs)}"
-        f"{' ...' if more else ''}, or let `%tritonrepo try FOLDER` choose"
+        f"{what} not filled: {shown}; give values: %tritonrepo use FOLDER {' '.join(pairs)}"
+        f"{' ...' if len(each) > _LISTED else ''}, or let `%tritonrepo try FOLDER` choose"
     )
 
 

@@ -32,7 +32,7 @@ from .collecting import (
     total_bytes,
 )
 from .guide import guide
-from .proof import Asked, proof_files
+from .proof import proof_files
 from .requirements import imported_names, requirements
 from .targets import TARGETS, files_for, refuse_replicas
 from .writing import Content, write_archive, write_folder
@@ -48,7 +48,7 @@ def export_models(
     target: str = "",
     replicas: int = 1,
     requests: Any = None,
-    asked_here: Asked | None = None,
+    asked_here: Any = None,
 ) -> Exported:
     """Write models with all that they call; see `ModelRepository.export`."""
     service = catalog.service

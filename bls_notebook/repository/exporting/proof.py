@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
@@ -30,16 +30,6 @@ from . import proof_script
 
 if TYPE_CHECKING:
     from bls_notebook.repository.requests.response import Response
-
-
-class Asked(Protocol):
-    """What sends requests: a repository."""
-
-    def infer(self, *arguments: Any, **options: Any) -> Response:
-        """Send a request to a model that answers once."""
-
-    def stream(self, *arguments: Any, **options: Any) -> Iterator[Response]:
-        """Send a request to a decoupled model."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +53,7 @@ class Answered:
 
 
 def proof_files(
-    record: Exported, specs: Mapping[str, ModelSpec], requests: Any, asked: Asked
+    record: Exported, specs: Mapping[str, ModelSpec], requests: Any, asked: Any
 ) -> dict[str, str]:
     """Return the files, by name.
 
@@ -74,7 +64,7 @@ def proof_files(
         Of the models that were asked for.
     requests : mapping of str to sequence, or recording
         What each is to be asked: inputs by name, or recorded requests; or what has ``requests(model)``.
-    asked : Asked
+    asked : ModelRepository
         Where the models serve.
     """
     answered = {
@@ -120,7 +110,7 @@ def _cases(spec: ModelSpec, requests: Any) -> Iterator[list[Any]]:
     yield from sequences.values()
 
 
-def _ask(spec: ModelSpec, asked: Asked, each: Any, at: int, steps: int) -> Answered:
+def _ask(spec: ModelSpec, asked: Any, each: Any, at: int, steps: int) -> Answered:
     inputs = each if isinstance(each, Mapping) else each.inputs
     tensors = tuple(tensors_of(spec.name, inputs, spec))
     parameters = dict(getattr(each, "parameters", None) or {})

@@ -32,11 +32,11 @@ from typing import Any
 
 from bls_notebook import pb_utils
 from bls_notebook.devices.registry import simulated_cupy
-from bls_notebook.engine.description import HOME, labels
+from bls_notebook.engine.description import HOME, ModelHome, labels
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
 from bls_notebook.repository.source.place import SourcePlace
 
-from .module_names import ModelFinder, ModuleName, OwnModules, make_way, named, shared_names, top_of
+from .module_names import ModelFinder, ModuleName, make_way, named, shared_names, top_of
 from .whose_code import follow
 
 _PB_UTILS = ("triton_python_backend_utils", "c_python_backend_utils")
@@ -55,7 +55,7 @@ def _site_packages() -> frozenset[str]:
     return frozenset({*paths, *site.getsitepackages(), *users})
 
 
-class ModuleHome(OwnModules):
+class ModuleHome(ModelHome):
     """Where the modules of one instance live: in folders, that of the version before that of the model.
 
     `places` says for files, by their paths, what debuggers and people know them by.

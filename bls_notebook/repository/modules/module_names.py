@@ -17,7 +17,7 @@ import sys
 from collections.abc import Collection
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from bls_notebook.engine.description import ModelHome
 
@@ -30,18 +30,6 @@ if TYPE_CHECKING:
 shared_names: set[str] = set()  # top-level names that a model has, or had, a module of its own for
 
 
-class OwnModules(ModelHome):
-    """What names an instance has modules of its own for, and where they are."""
-
-    def owns(self, top: str) -> bool:
-        """Whether a top-level name is one of its modules."""
-        raise NotImplementedError
-
-    def find_spec(self, full: str, path: Sequence[str] | None) -> ModuleSpec | None:
-        """Return where one of its modules is."""
-        raise NotImplementedError
-
-
 class ModuleName(str):
     """The name of a module, as one instance's code knows it; or everybody else's, where there is no home."""
 
@@ -49,7 +37,7 @@ class ModuleName(str):
     asleep: bool
     home: weakref.ref[ModelHome] | None
 
-    def __new__(cls, name: str, home: OwnModules | None) -> ModuleName:
+    def __new__(cls, name: str, home: Any) -> ModuleName:
         new = super().__new__(cls, name)
         new.home = None if home is None else home.reference
         new.asleep = False
@@ -88,9 +76,9 @@ class _Plain(str):
         return other.__class__ is str and str.__eq__(self, other)
 
 
-def _asking() -> OwnModules | None:
-    """The home of the code that looks a name up."""
-    return cast("OwnModules | None", running_home())
+def _asking() -> Any:
+    """The home (`imports.ModuleHome`) of the code that looks a name up; None for nobody's."""
+    return running_home()
 
 
 def top_of(name: str) -> str:
@@ -116,7 +104,7 @@ def make_way(names: Collection[str]) -> None:
         modules.pop(_Plain(name), None)
 
 
-def named(spec: ModuleSpec, home: OwnModules | None) -> ModuleSpec:
+def named(spec: ModuleSpec, home: Any) -> ModuleSpec:
     """Have a module put under its name for one home; itself and its classes know the plain one."""
     loader: Any = spec.loader
     if loader is not None and not hasattr(loader, "exec_module"):
@@ -179,14 +167,15 @@ class ModelFinder:
         name = str(fullname)
         top = top_of(name)
         if isinstance(fullname, ModuleName):
-            home = None if fullname.home is None else cast("OwnModules | None", fullname.home())
+            home: Any = None if fullname.home is None else fullname.home()
         else:
             home = _asking()
             if home is not None and not home.owns(top):
                 home = None
         if home is not None:
             make_way((top,))
-            return home.find_spec(name, path)
+            found: ModuleSpec | None = home.find_spec(name, path)
+            return found
         if top not in shared_names:
             return None
         for finder in sys.meta_path:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bls_notebook.devices.tracking.holders import kinds
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.observe.advice.errors import advised
 from bls_notebook.observe.advice.known import Known
 from bls_notebook.observe.preview import tensor_record
 from bls_notebook.observe.records.errors import ErrorRecord
+from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
 from bls_notebook.observe.stubbed import stubs_in, went_through, without_stubs
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
 from bls_notebook.pb_utils.bfloat16 import from_bits
-
-if TYPE_CHECKING:
-    from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
 
 
 class Response:
@@ -143,16 +142,12 @@ class Response:
     @property
     def record(self) -> ResponseRecord:
         """Plain data about this response, for displays and files."""
-        from bls_notebook.observe.records.repository import ResponseRecord  # first needed here
-
         error = self.error
         failure = None
         if error is not None:
             failure = error._origin or ErrorRecord(
                 error.message(), error.code().name, (self.model,) if self.model else ()
             )
-            from bls_notebook.observe.advice.errors import advised  # first needed here
-
             failure = advised(failure, self._known() or Known())
         return ResponseRecord(
             self.model,

@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from bls_notebook.engine.calling import SendingExecution
 from bls_notebook.engine.core.server import Server
+from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.root import root_of
 from bls_notebook.observe.advice.known import Known
@@ -22,7 +23,6 @@ from .inputs import preferred_memory_of, tensors_of
 from .parameters import client_parameters
 from .response import Response
 from .streaming import AsyncWalk, Walk
-from .timeouts import timeout_warnings
 from .tracing import trace_of
 
 _Arguments = ParamSpec("_Arguments")
@@ -119,7 +119,7 @@ class Sender:
         model = self._server.find(request._model_name, request._model_version)
         timeout = request._options.timeout
         if timeout and not index and model is not None:
-            response._warnings += timeout_warnings(model.spec, timeout)
+            response._warnings += _timeout_warnings(model.spec, timeout)
         return Response(
             response,
             request._model_name,
@@ -150,3 +150,22 @@ class Sender:
     def walk_async(self, request: InferenceRequest) -> AsyncWalk:
         """Send a request and await its responses, one by one."""
         return AsyncWalk(self.caller(), request, self.response)
+
+
+def _timeout_warnings(spec: ModelSpec, timeout: int) -> tuple[str, ...]:
+    """Say why a timeout, in microseconds, cannot act: a queue policy has to let requests ask for less."""
+    if timeout <= 0 or spec.scheduler in ("sequence", "ensemble"):  # a sequence's waits for its slot have one
+        return ()
+    start = f"model '{spec.name}': the timeout of {timeout:,} µs cannot act"
+    if spec.scheduler != "dynamic":
+        why = "without dynamic_batching no request expires in the queue; the model can only look at it"
+        return (f"{start}: {why}, by request.timeout()",)
+    batching = spec.config.dynamic_batching
+    policies = [batching.default_queue_policy, *batching.priority_queue_policy.values()]
+    if not any(p.allow_timeout_override for p in policies):
+        return (f"{start}: its queue policy does not have allow_timeout_override: true",)
+    most = max(p.default_timeout_microseconds for p in policies if p.allow_timeout_override)
+    if timeout >= most:
+        why = "a request may only ask for less than its queue policy's default_timeout_microseconds"
+        return (f"{start}: {why}, {most:,}",)
+    return ()

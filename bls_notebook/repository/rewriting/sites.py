@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .effects import Effects, Reader
+from .effects import Reader
 from .names import COMPREHENSIONS, SCOPES, Function, Module, goes_again, within_body
 
 _EAGER = frozenset(["list", "tuple", "sum", "sorted", "set", "frozenset", "max", "min"])
@@ -287,11 +287,6 @@ def _names_a_model(site: Site, code: list[ast.AST]) -> bool:
     names = [n.value for n in code if isinstance(n, ast.keyword) and n.arg == "model_name"]
     given = [*names, *site.call.args[:1]]
     return any(isinstance(n, ast.Constant) for n in given)
-
-
-def effects_of(site: Site, sites: Sites, skip: set[ast.AST]) -> Effects:
-    """Return what sending does: what it is given is read."""
-    return sites.reader.of([site.node], site.function, skip)
 
 
 def conditional(site: Site, statement: ast.stmt, parents: dict[ast.AST, ast.AST]) -> bool:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bls_notebook.engine.core.model import LoadedModel
+from bls_notebook.observe.records.changes import Change
 from bls_notebook.repository.config import to_pbtxt
-
-if TYPE_CHECKING:
-    from bls_notebook.observe.records.changes import Change
 
 _NEIGHBOURS = 1
 _MOST = 40  # lines that are kept
@@ -43,8 +40,6 @@ def numbered_change(name: str, before: str, after: str, first: int) -> Change:
 
 
 def _change(name: str, before: list[str], after: list[str], first: int | None = None) -> Change:
-    from bls_notebook.observe.records.changes import Change  # first needed here
-
     if max(len(before), len(after)) > _LONGEST:
         return Change(name, len(after), len(before), (("…", "too long to be compared"),))
     lines = list(_lines(before, after))

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -34,18 +34,6 @@ _EXPECTED = (
 )
 
 
-class Clock(Protocol):
-    """Who waits while an answer is delayed."""
-
-    def wait(self, seconds: float, ended: Callable[[], bool]) -> None:
-        """Return after so many seconds, or soon after `ended` says so."""
-
-
-class _SystemClock:
-    def wait(self, seconds: float, ended: Callable[[], bool]) -> None:
-        pause(seconds, ended)
-
-
 class GivenAnswers:
     """The answers of a stub as a person gave them, and the requests that it was asked for.
 
@@ -56,7 +44,8 @@ class GivenAnswers:
         See `ModelRepository.stub`.
     delay : float
         Seconds.
-    clock : Clock or None
+    clock : object or None
+        Whose `wait(seconds, ended)` takes the place of waiting.
     spec_of : callable
         Returns what is known of the model; None where it does not serve.
     """
@@ -66,7 +55,7 @@ class GivenAnswers:
         model: str,
         answer: object,
         delay: float,
-        clock: Clock | None,
+        clock: Any,
         spec_of: Callable[[], ModelSpec | None],
     ) -> None:
         self.model = model
@@ -88,7 +77,7 @@ class GivenAnswers:
         if isinstance(delay, bool) or not isinstance(delay, (int, float)) or not 0 <= delay < float("inf"):
             raise BLSError(f"stub of {model!r}: delay: got {delay!r}, expected seconds, from 0 on")
         self._delay = delay
-        self._clock: Clock = _SystemClock() if clock is None else clock
+        self._wait: Callable[..., None] = pause if clock is None else clock.wait
         self._spec_of = spec_of
         self._spec: ModelSpec | None = None
         functions = [each for each in (self._turns or [self._answer]) if callable(each)]
@@ -112,7 +101,7 @@ class GivenAnswers:
                         f"{', '.join(map(repr, spec.outputs))}{f'; {meant!r} is meant?' if meant else ''}"
                     )
 
-    # -- as `Answers` --------------------------------------------------------------------------------
+    # -- what its instances ask for ------------------------------------------------------------------
 
     def note(self, call: StubCall) -> None:
         """Take note of a request."""
@@ -121,7 +110,7 @@ class GivenAnswers:
     def wait(self, requests: list[InferenceRequest]) -> None:
         """Wait as long as an answer takes, or until nobody waits for it any more."""
         if self._delay:
-            self._clock.wait(self._delay, lambda: self._ended(requests))
+            self._wait(self._delay, lambda: self._ended(requests))
 
     async def wait_async(self, requests: list[InferenceRequest]) -> None:
         """The same in a loop."""

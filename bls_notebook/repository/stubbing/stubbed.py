@@ -29,7 +29,7 @@ from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.names import check_model_name
 from bls_notebook.repository.trying.standing_in import as_stub, backend_of
 
-from .answers import Clock, GivenAnswers
+from .answers import GivenAnswers
 
 
 class Stubbed:
@@ -48,7 +48,7 @@ class Stubbed:
         answer: object,
         delay: float,
         config: Config | None,
-        clock: Clock | None,
+        clock: object,
     ) -> None:
         check_model_name(model)
         self.model = model

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.observe.quantities import listed
 from bls_notebook.repository.source.layout import folder_path, model_names, shown_path, version_folders
 
 _DEEPEST = 7
@@ -35,10 +36,9 @@ def repository_folder(folder: str | Path, command: str = "%tritonrepo try") -> P
     if len(found) == 1:
         return found[0]
     if found:
-        shown = ", ".join(shown_path(each) for each in found[:_LISTED])
-        more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+        shown = listed(map(shown_path, found), _LISTED)
         raise BLSError(
-            f"{what}: {shown_path(given)} holds {len(found)} model repositories: {shown}{more}; name one of "
+            f"{what}: {shown_path(given)} holds {len(found)} model repositories: {shown}; name one of "
             f"them, such as `{command} {shown_path(found[0])}`"
         )
     if is_model(given):

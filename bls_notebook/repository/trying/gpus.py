@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from bls_notebook.backends.registry import find_backend
 from bls_notebook.devices.registry import MOST_GPUS, gpu_count, gpus
+from bls_notebook.observe.quantities import listed
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
-from bls_notebook.repository.gpus import simulate_gpus
+from bls_notebook.repository.gpus import simulate_gpus, simulated_for
 
 from .one import Plan
-from .simulating import simulated_for
 
 
 def ready_gpus(plans: Iterable[Plan]) -> tuple[str, ...]:
@@ -24,9 +24,8 @@ def ready_gpus(plans: Iterable[Plan]) -> tuple[str, ...]:
     if not who:
         return ()
     most = min(MOST_GPUS, max(count for _, count in wanted))
-    listed = ", ".join(who[:6]) + (f" and {len(who) - 6} more" if len(who) > 6 else "")
     if gpu_count() == 0:
-        return (simulated_for(listed, most),)
+        return (simulated_for(listed(who, 6), most),)
     found = gpus()
     if found is not None and found.simulated and found.count < most:
         simulate_gpus(most)

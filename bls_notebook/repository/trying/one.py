@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -22,7 +22,7 @@ from bls_notebook.engine.waiting.interrupt import Interrupted
 from bls_notebook.observe.records.tried import TriedModel
 from bls_notebook.observe.visible import first_line
 from bls_notebook.repository.config import ModelConfigMessage
-from bls_notebook.repository.gpus import simulate_gpus
+from bls_notebook.repository.gpus import simulate_gpus, simulated_for
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.python_backends import python_backend
 from bls_notebook.repository.repository import ModelRepository
@@ -35,7 +35,6 @@ from .hub import asks_the_hub
 from .order import callees, sources_in
 from .preparing import Preparing
 from .reasons import Reason
-from .simulating import simulated_for
 from .standing_in import as_stub, backend_of, is_pointer, main_file, pointers_in
 from .tokenizers import byte_tokenizers
 
@@ -268,3 +267,30 @@ def _gpus() -> str:
     if there is None:
         return "there is none here"
     return f"{gpu_count()} simulated" if there.simulated else f"{gpu_count()} here"
+
+
+def load_with_callees(repository: ModelRepository, names: Iterable[str] = ()) -> None:
+    """Load models, by default all, and what they call, as far as sources and configurations say.
+
+    Raises
+    ------
+    BLSError
+        A model cannot be loaded. One whose name only stands as a text in the code of another may fail.
+    """
+    known = {record.name for record in repository.index()}
+    asked = list(names) or sorted(known)
+    certain, loaded = set(asked), set[str]()
+    while asked:
+        name = asked.pop(0)
+        if name in loaded:
+            continue
+        loaded.add(name)
+        try:
+            repository.load(name)
+        except BLSError:
+            if name in certain:
+                raise
+            continue
+        plan = plan_of(repository, name, known, None)
+        certain |= plan.named
+        asked += sorted(plan.calls & known - loaded)

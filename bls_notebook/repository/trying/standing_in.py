@@ -5,7 +5,6 @@ from __future__ import annotations
 from copy import deepcopy
 from pathlib import Path
 
-from bls_notebook.backends.registry import find_backend
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2, pick_versions
 from bls_notebook.repository.source.layout import version_folders
 
@@ -63,11 +62,6 @@ def pointers_in(folder: Path) -> list[Path]:
     """Return the files of a model that Git LFS has not fetched."""
     small = (file for file in sorted(folder.rglob("*")) if file.is_file() and file.stat().st_size < 1024)
     return [file for file in small if is_pointer(file)]
-
-
-def runs_here(backend: str) -> bool:
-    """Whether there is a backend of that name in this process."""
-    return backend == "ensemble" or find_backend(backend) is not None
 
 
 def as_stub(config: ModelConfigMessage, backend: str, versions: list[int]) -> ModelConfigMessage:

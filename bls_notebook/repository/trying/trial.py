@@ -12,20 +12,19 @@ from bls_notebook.backends.stub.how import Stub
 from bls_notebook.backends.stub.values import VALUES, Values
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.progress import progress
+from bls_notebook.observe.quantities import count, listed
 from bls_notebook.observe.records.tried import Tried
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.layout import model_names, shown_path
 
-from .example import takes_files
-from .filled import told_of_fills
+from .example import requests_to, takes_files
 from .folders import is_model, repository_folder
 from .gpus import ready_gpus
 from .hub import no_waiting_for_the_hub
 from .one import Loading, Plan, plan_of
 from .order import entries, in_order, reached
-from .preparing import Preparing
+from .preparing import Preparing, told_of_fills
 from .renamed import with_other_names
-from .requests import requests_to
 
 log = logging.getLogger("bls_notebook")
 
@@ -150,8 +149,8 @@ def _passed_over(path: Path, names: Collection[str]) -> tuple[str, ...]:
     others = [name for name in model_names([path]) if name not in names]
     if not others:
         return ()
-    listed = ", ".join(others[:8]) + (f" and {len(others) - 8} more" if len(others) > 8 else "")
-    return (f"no models, for they have neither config.pbtxt nor a version with a model's file: {listed}",)
+    few = listed(others, 8)
+    return (f"no models, for they have neither config.pbtxt nor a version with a model's file: {few}",)
 
 
 def _checked(
@@ -196,10 +195,9 @@ def _say(
     whose = [name for name, plan in plans.items() if plan.runs_code]
     if not whose:
         return
-    number = "1 model" if len(whose) == 1 else f"{len(whose)} models"
     (tell or log.warning)(
-        f"this runs Python code of {number} of {shown_path(path)} in this process, with your rights: "
-        f"{', '.join(whose)}; `--real a,b` runs that of these alone, `--real none` nobody's"
+        f"this runs Python code of {count(len(whose), 'model')} of {shown_path(path)} in this process, with "
+        f"your rights: {', '.join(whose)}; `--real a,b` runs that of these alone, `--real none` nobody's"
     )
 
 

@@ -30,22 +30,16 @@ class Mode(TorchFunctionMode):  # type: ignore[misc]
         return dispatch(func, args, kwargs or {})
 
 
-class ModeSwitch:
-    """See `entering.Switch`."""
+_mode = Mode()
 
-    def __init__(self) -> None:
-        self._mode = Mode()
 
-    def on(self) -> None:
-        self._mode.__enter__()
-
-    def off(self) -> None:
-        """Take the mode away, and what the model has put on top of it."""
-        if (
-            self._mode in _get_current_function_mode_stack()
-        ):  # else the model has taken away what is not its own
-            while torch._C._pop_torch_function_stack() is not self._mode:
-                pass
+def _turn(on: bool) -> None:
+    """Have this thread see the simulated GPUs, or PyTorch as it is."""
+    if on:
+        _mode.__enter__()
+    elif _mode in _get_current_function_mode_stack():  # else the model has taken away what is not its own
+        while torch._C._pop_torch_function_stack() is not _mode:
+            pass  # what the model has put on top of it
 
 
 def install() -> None:
@@ -92,7 +86,7 @@ def install() -> None:
     torch.to_dlpack = torch.utils.dlpack.to_dlpack = _either(to_dlpack, special.to_dlpack)
     torch.from_dlpack = torch.utils.dlpack.from_dlpack = _either(from_dlpack, shared)
     finders.append(block_of)
-    entering.install(ModeSwitch())
+    entering.install(_turn)
 
 
 def _either(own: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
