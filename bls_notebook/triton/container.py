@@ -6,7 +6,6 @@ on 127.0.0.1 alone, sees the models and nothing else of this machine, and goes w
 
 from __future__ import annotations
 
-import os
 import secrets
 import shlex
 import shutil
@@ -19,7 +18,7 @@ from bls_notebook.observe.progress import progress
 from bls_notebook.observe.records.shipping.exported import Exported
 from bls_notebook.repository.exporting.guide import IMAGE, RELEASE, shm_mib
 
-from .environment import TritonServerError
+from .environment import Program, TritonServerError
 
 DEFAULT_IMAGE = f"{IMAGE}:{RELEASE}-py3"
 _LOOPBACK, _ANY = "127.0.0.1", "0.0.0.0"
@@ -30,7 +29,7 @@ def _name() -> str:
 
 
 @dataclass(frozen=True)
-class Container:
+class Container(Program):
     """A tritonserver that docker runs, which sees the folder of ``models`` by the same path.
 
     ``install`` is what pip installs in it before the server starts.
@@ -44,7 +43,6 @@ class Container:
     name: str = field(default_factory=_name)
 
     def command(self, arguments: Sequence[str]) -> list[str]:
-        """How to start the server with these options of its own."""
         ports = [each.partition("=")[2] for each in arguments if each.partition("=")[0].endswith("-port")]
         inside = [each.replace(f"-address={_LOOPBACK}", f"-address={_ANY}") for each in arguments]
         install = f"pip install --quiet {shlex.join(self.install)} && " if self.install else ""
@@ -59,17 +57,12 @@ class Container:
         ]
 
     @property
-    def cleanup(self) -> list[str]:
+    def cleanup(self) -> list[str]:  # type: ignore[override]
         """The command that ends it, whatever has become of the one that started it."""
         return ["docker", "rm", "--force", "--volumes", self.name]
 
-    def variables(self) -> dict[str, str]:
-        """The environment variables to run docker with."""
-        return dict(os.environ)
-
     @property
-    def description(self) -> str:
-        """Which server it is, in words."""
+    def description(self) -> str:  # type: ignore[override]
         return f"{self.image}, in the container {self.name}"
 
 

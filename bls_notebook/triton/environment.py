@@ -35,8 +35,25 @@ class TritonServerError(BLSError):
     """The server cannot be installed, started or reached, or it died."""
 
 
+class Program:
+    """What can be run as a tritonserver: that of an environment, an installed one, one in a container."""
+
+    cleanup: Sequence[str] = ()
+    """What else is to be run when it has ended."""
+    description: str
+    """Which server it is, in words."""
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """How to start the server with these options of its own."""
+        raise NotImplementedError
+
+    def variables(self) -> dict[str, str]:
+        """The environment variables to run the server with."""
+        return dict(os.environ)
+
+
 @dataclass(frozen=True)
-class ServerEnvironment:
+class ServerEnvironment(Program):
     """A virtual environment with a tritonserver laid out in it.
 
     Parameters
@@ -67,7 +84,6 @@ class ServerEnvironment:
         return self.folder / f"tritonserver-{WHEEL.partition('==')[2]}-python{self.version}"
 
     def variables(self) -> dict[str, str]:
-        """The environment variables to run the server with."""
         variables = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         # The stub finds its packages as an interpreter started by the name of python3 would: through PATH.
         # It ignores PYTHONPATH and PYTHONHOME.
@@ -80,7 +96,6 @@ class ServerEnvironment:
         return variables
 
     def command(self, arguments: Sequence[str]) -> list[str]:
-        """How to start the server with these options of its own."""
         return [
             str(self.server / "bin" / "tritonserver"),
             f"--backend-directory={self.server / 'backends'}",
@@ -89,13 +104,7 @@ class ServerEnvironment:
         ]
 
     @property
-    def cleanup(self) -> list[str]:
-        """What else is to be run when it has ended; nothing."""
-        return []
-
-    @property
-    def description(self) -> str:
-        """Which server it is, in words."""
+    def description(self) -> str:  # type: ignore[override]
         home = Path.home()
         inside = self.folder.is_relative_to(home) and home != Path("/")
         folder = Path("~", self.folder.relative_to(home)) if inside else self.folder
@@ -103,7 +112,7 @@ class ServerEnvironment:
 
 
 @dataclass(frozen=True)
-class InstalledServer:
+class InstalledServer(Program):
     """A tritonserver that somebody else installed, as on PATH in NVIDIA's images.
 
     It knows where its backends lie. What its models import, its own Python has.
@@ -112,21 +121,10 @@ class InstalledServer:
     program: Path
 
     def command(self, arguments: Sequence[str]) -> list[str]:
-        """How to start the server with these options of its own."""
         return [str(self.program), *arguments]
 
     @property
-    def cleanup(self) -> list[str]:
-        """What else is to be run when it has ended; nothing."""
-        return []
-
-    def variables(self) -> dict[str, str]:
-        """The environment variables to run the server with."""
-        return dict(os.environ)
-
-    @property
-    def description(self) -> str:
-        """Which server it is, in words."""
+    def description(self) -> str:  # type: ignore[override]
         return str(self.program)
 
 

@@ -24,14 +24,15 @@ class PrivateFolder:
     def __init__(self, prefix: str) -> None:
         self.made = time.monotonic()
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
-        self.watchdog = subprocess.Popen(
-            ["/bin/sh", "-c", _WATCHDOG, "sh", str(self.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self.watchdog = watched(_WATCHDOG, str(self.path))
         self.remove = weakref.finalize(self, _remove, os.getpid(), self.path, self.watchdog)
+
+
+def watched(script: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """Have a shell run a script that begins by waiting for the end of its input: that of this process."""
+    none = subprocess.DEVNULL
+    command = ["/bin/sh", "-c", script, "sh", *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=none, stderr=none, start_new_session=True)
 
 
 def _remove(owner: int, path: Path, watchdog: subprocess.Popen[bytes]) -> None:

@@ -15,9 +15,9 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from .environment import TritonServerError
+from .environment import Program, TritonServerError
+from .private_folder import watched
 
 HOST = "127.0.0.1"
 NOISE = re.compile(r"NVML|CudaDriverHelper|DCGM|pinned")  # what a machine without a GPU always says
@@ -41,22 +41,20 @@ class ModelProcess:
     proportional: int
 
 
-class Program(Protocol):
-    """What can be run as a tritonserver: that of an environment, an installed one, one in a container."""
+class Listening:
+    """What takes requests of clients on this machine: its ports, and their addresses."""
 
-    def command(self, arguments: Sequence[str]) -> list[str]:
-        """How to start it with these options."""
-
-    def variables(self) -> dict[str, str]:
-        """The environment variables to run it with."""
+    http_port = grpc_port = 0
 
     @property
-    def cleanup(self) -> list[str]:
-        """What else is to be run when it has ended; may be nothing."""
+    def url(self) -> str:
+        """Where it takes requests over HTTP, as ``http://127.0.0.1:8000``."""
+        return f"http://{HOST}:{self.http_port}"
 
     @property
-    def description(self) -> str:
-        """Which server it is, in words."""
+    def grpc_url(self) -> str:
+        """Where it takes requests over gRPC, as tritonclient wants it: ``127.0.0.1:8001``."""
+        return f"{HOST}:{self.grpc_port}"
 
 
 class ServerRun:
@@ -73,25 +71,14 @@ class ServerRun:
         try:
             with open(self.folder / "log", "wb") as log:
                 self.process = subprocess.Popen(
-                    command,
-                    env=environment.variables(),
-                    cwd=self.folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
+                    command, env=environment.variables(), cwd=self.folder, stdin=subprocess.DEVNULL,
+                    stdout=log, stderr=log, start_new_session=True,
+                )  # fmt: skip
         except OSError as error:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise TritonServerError(f"cannot start {command[0]}: {error.strerror}") from None
         ends = [str(self.process.pid), str(self.folder), self.shared_memory]
-        self.watchdog = subprocess.Popen(
-            ["/bin/sh", "-c", WATCHDOG, "sh", *ends, *self.cleanup],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self.watchdog = watched(WATCHDOG, *ends, *self.cleanup)
 
     def end(self, graceful: bool) -> None:
         """Stop everything and remove what it left; the log can still be read."""

@@ -20,9 +20,16 @@ from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 
 from .container import container_for, has_docker
-from .environment import InstalledServer, ServerEnvironment, TritonServerError, is_supported, make_environment
+from .environment import (
+    InstalledServer,
+    Program,
+    ServerEnvironment,
+    TritonServerError,
+    is_supported,
+    make_environment,
+)
 from .private_folder import PrivateFolder
-from .server_process import HOST, Program
+from .server_process import HOST
 from .tritonserver import TritonServer
 
 _LOG_LINES = 12
@@ -111,16 +118,6 @@ class LocalServer(TritonServer):
         run.process.wait()
         if self._run is run:
             raise TritonServerError(f"tritonserver {run.how_it_ended()}:\n{run.last_lines()}")
-
-    @property
-    def url(self) -> str:
-        """Where it takes requests over HTTP, as ``http://127.0.0.1:8000``."""
-        return f"http://{HOST}:{self.http_port}"
-
-    @property
-    def grpc_url(self) -> str:
-        """Where it takes requests over gRPC, as tritonclient wants it: ``127.0.0.1:8001``."""
-        return f"{HOST}:{self.grpc_port}"
 
     @property
     def record(self) -> ServerRecord:

@@ -33,6 +33,7 @@ from bls_notebook.observe.progress import progress
 from bls_notebook.pb_utils import Tensor
 
 from .environment import (
+    Program,
     ServerEnvironment,
     TritonServerError,
     default_environment_folder,
@@ -40,7 +41,7 @@ from .environment import (
     make_environment,
 )
 from .kserve import InferResult, decode_response, encode_request
-from .server_process import HOST, ModelProcess, Program, ServerRun, free_ports, model_processes
+from .server_process import HOST, Listening, ModelProcess, ServerRun, free_ports, model_processes
 
 __all__ = [
     "InferResult",
@@ -72,7 +73,7 @@ class TritonRequestError(TritonServerError):
         self.status = status
 
 
-class TritonServer:
+class TritonServer(Listening):
     """A tritonserver of one's own, started by `start` or by ``with``.
 
     Parameters

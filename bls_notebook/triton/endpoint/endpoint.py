@@ -15,7 +15,6 @@ import socket
 import threading
 import time
 import weakref
-from types import TracebackType
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
@@ -23,7 +22,7 @@ from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.shipping.endpoint import EndpointModel, EndpointRecord
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.triton.server_process import HOST
+from bls_notebook.triton.server_process import HOST, Listening
 
 from .admission import Admission, Limits
 from .models import Models
@@ -34,7 +33,7 @@ _GRACE = 1.0  # seconds that requests under way have when it is stopped
 _MISSING = "the endpoint needs {}; install it with: pip install 'bls_notebook[network]'"
 
 
-class Endpoint:
+class Endpoint(Listening):
     """What `endpoint` gives: where the models can be asked; a context manager.
 
     Attributes
@@ -50,22 +49,11 @@ class Endpoint:
     def __init__(self, repository: ModelRepository, token: str, limits: Limits) -> None:
         self.repository = repository
         self.token = token
-        self.http_port = self.grpc_port = 0
         self._admission = Admission(token, limits)
         self._regions = Regions()
         self._began = time.monotonic()
         self._running: _Running | None = None
         self._let_go: Any = None  # stops it when nobody holds it any more, or Python ends
-
-    @property
-    def url(self) -> str:
-        """Where it takes requests over HTTP, as ``http://127.0.0.1:8000``."""
-        return f"http://{HOST}:{self.http_port}"
-
-    @property
-    def grpc_url(self) -> str:
-        """Where it takes requests over gRPC, as tritonclient wants it: ``127.0.0.1:8001``."""
-        return f"{HOST}:{self.grpc_port}"
 
     @property
     def headers(self) -> dict[str, str]:
@@ -94,9 +82,7 @@ class Endpoint:
     def __enter__(self) -> Endpoint:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

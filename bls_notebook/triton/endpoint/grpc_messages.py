@@ -32,9 +32,7 @@ _CONTENTS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-_TYPE_OF = {"bool_contents": "BOOL", "int_contents": "INT32", "int64_contents": "INT64",
-            "uint_contents": "UINT32", "uint64_contents": "UINT64", "fp32_contents": "FP32",
-            "fp64_contents": "FP64", "bytes_contents": "BYTES"}  # fmt: skip
+_TYPE_OF = {place: datatype for datatype, place in _CONTENTS.items()}  # the widest that is there
 _KINDS: Mapping[str, tuple[str, ...]] = {
     "sequence_id": ("int64_param", "string_param"),
     "sequence_start": ("bool_param",),

@@ -36,7 +36,7 @@ def call_of(
         return _raw(model, version, view)
     found = parsed(view[:length])
     call = Call(model, version, member(found, "id", str, ""))
-    _parameters(call, member(found, "parameters", object, None) if isinstance(found, dict) else None)
+    parameters_of(call, member(found, "parameters", object, None) if isinstance(found, dict) else None)
     rest = view[length:]
     names = set()
     for given in member(found, "inputs", list):
@@ -94,11 +94,6 @@ def write_to_region(asked: Asked, data: bytes, regions: Regions) -> None:
     regions.write(asked.region, asked.offset, data)
 
 
-def parameters_of(call: Call, found: dict[str, Any]) -> None:
-    """Take the parameters of a request: what Triton keeps for itself, and the model's."""
-    _parameters(call, found)
-
-
 def _json_length(text: str | None, size: int) -> int:
     if text is None:
         return size
@@ -111,7 +106,8 @@ def _json_length(text: str | None, size: int) -> int:
     return length
 
 
-def _parameters(call: Call, found: Any) -> None:
+def parameters_of(call: Call, found: Any) -> None:
+    """Take the parameters of a request: what Triton keeps for itself, and the model's."""
     if found is None:
         return
     if not isinstance(found, dict):

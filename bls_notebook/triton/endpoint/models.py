@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from bls_notebook.engine.core.model import LoadedModel
@@ -127,20 +128,14 @@ class Models:
             self.repository.unload(name, unload_dependents)
 
 
-class _told:  # noqa: N801 - used as a word
+@contextmanager
+def _told(name: str) -> Iterator[None]:
     """Have errors of loading say why in Triton's words."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, BLSError):
-            return
+    try:
+        yield
+    except BLSError as error:
         reason = getattr(error, "reason", "")
-        polled = f"failed to load '{self._name}', failed to poll from model repository"
+        polled = f"failed to load '{name}', failed to poll from model repository"
         if reason.startswith("explicit model load"):
             raise RefusedError(reason, UNSUPPORTED) from None
         if not reason or reason == polled:

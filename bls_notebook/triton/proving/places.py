@@ -10,11 +10,12 @@ from typing import Any
 
 from bls_notebook.engine.core.spec import ModelSpec
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.pb_utils import Tensor, TritonError
+from bls_notebook.pb_utils import Tensor
 from bls_notebook.repository.exporting.proof_script import PREFIX
 from bls_notebook.repository.instance_counts import with_instances
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
+from bls_notebook.triton.endpoint.failures import HTTP_STATUS
 from bls_notebook.triton.serving import LocalServer
 from bls_notebook.triton.tritonserver import END, START, TritonRequestError, TritonServerError
 
@@ -24,14 +25,6 @@ from .counts import Counts, counts
 from .streams import ask_stream
 
 SECONDS = 30.0  # that an answer of the server may take
-
-_STATUS = {
-    TritonError.INTERNAL: 500,
-    TritonError.NOT_FOUND: 404,
-    TritonError.UNAVAILABLE: 503,
-    TritonError.UNSUPPORTED: 501,
-}
-"""What Triton's HTTP front answers for an error code, else 400."""
 
 Timed = tuple[list[Answer], int]  # the responses to one request, and ns
 
@@ -66,7 +59,7 @@ class Here:
             entrance = PREFIX.match(told)
             if self.spec.decoupled or (entrance and entrance.group(1)):  # which has codes of its own
                 return Answer(error=told)
-            return Answer(error=told, status=_STATUS.get(response.error.code(), 400))
+            return Answer(error=told, status=HTTP_STATUS.get(response.error.code(), 400))
         arrays = response.as_numpy()
         outputs = {t.name(): Output(t._datatype, arrays[t.name()]) for t in response.output_tensors()}
         if self.spec.decoupled:
