@@ -12,7 +12,6 @@ from .cell_body import cell_body
 from .notebook import Notebook
 from .parsing.arguments import Parser, identifier
 from .parsing.expressions import Variables, evaluate
-from .recorded import remember
 from .shell.failing import fail_on, reported
 
 _CLAIMS = (
@@ -79,9 +78,9 @@ def bls_check_cell(notebook: Notebook, line: str, cell: str, variables: Variable
                 on.enter_context(recorder)
         value = body()
     for recorder in recorders:
-        remember(notebook, recorder)
+        notebook.remember(recorder)
     if "%bls" in needed and value is not None:
-        remember(notebook, value)
+        notebook.remember(value)
     _judge(notebook, notebook.recorded, claims)
     return None if cell.rstrip().endswith(";") else value
 

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 import bls_notebook as bls
-from bls_notebook.observe.quantities import seconds_in
 
 from .notebook import Notebook
-from .parsing.arguments import Parser, identifier
-from .parsing.expressions import Variables, evaluate
+from .parsing.arguments import Parser, identifier, names, seconds
+from .parsing.expressions import Variables
 from .parsing.request_line import read_line
 from .parsing.request_options import parameters_of, sequence
 from .saving import check_file
 from .shell.failing import reported
-
-
-def _seconds(text: str) -> float:
-    found = seconds_in(text)
-    if not found:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a time such as 500ms or 2s")
-    return found
-
-
-def _faults(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
-
 
 PARSER = Parser(
     "%blsdrill",
@@ -47,26 +33,17 @@ PARSER = Parser(
 PARSER.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
 _add = PARSER.add_argument
 _add("model", metavar="MODEL", help="a model that serves")
-_add(
-    "--faults",
-    type=_faults,
-    metavar="A,B",
-    help="these faults alone (default: all that each callee can have)",
-)
+_add("--faults", type=names, metavar="A,B", help="these faults alone (default: all that a callee can have)")
 _add(
     "--pairs", action="store_true",
     help="try two models at a time too; pairs are told that are worse than each of the two",
 )  # fmt: skip
 _add(
-    "--timeout", type=_seconds, default=1.0, metavar="TIME",
+    "--timeout", type=seconds, default=1.0, metavar="TIME",
     help="that an answer may take more than when all is well, and in which a caller reaches a time limit of "
     "its own (default: 1s); time limits of event loops need none",
 )  # fmt: skip
-_add(
-    "--parameters",
-    metavar="VALUE",
-    help="parameters of the request: name=value,... or an expression for a dict",
-)
+_add("--parameters", metavar="VALUE", help="of the request: name=value,... or an expression for a dict")
 _add("--sequence", type=sequence, metavar="ID[:start,end]", help="the sequence that the request belongs to")
 _add("--into", type=identifier, metavar="NAME", help="a variable for what was found")
 _add(
@@ -82,10 +59,7 @@ def blsdrill(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
     read = read_line(PARSER, line, variables)
     arguments = PARSER.parse(read.words)
     check_file(PARSER, arguments.save)
-    inputs = {
-        name: evaluate(expression, variables, f"%blsdrill: input {name}")
-        for name, expression in read.inputs.items()
-    }
+    inputs = read.values(variables, "%blsdrill")
     options: dict[str, Any] = {}
     if arguments.parameters is not None:
         options["parameters"] = parameters_of(arguments.parameters, variables)

@@ -17,7 +17,6 @@ from .cell_body import cell_body
 from .notebook import Notebook
 from .parsing.arguments import Parser, identifier, whole_number
 from .parsing.expressions import Variables
-from .recorded import remember
 from .saving import check_file, save
 from .shell.failing import reported
 
@@ -94,7 +93,7 @@ def _ended(notebook: Notebook, track: Any) -> Iterator[list[Any]]:
 
 def _finish(notebook: Notebook, track: Any, arguments: argparse.Namespace) -> None:
     notebook.assign(arguments.into, track)
-    remember(notebook, track)
+    notebook.remember(track)
     record, width = track.record, notebook.settings.width
     if arguments.widget:
         from bls_notebook.display.lifetimes.widget import lifetimes_widget

@@ -11,22 +11,14 @@ import bls_notebook as bls
 from .cell_body import cell_body
 from .notebook import Notebook
 from .output.changed_cell import make_cell
-from .parsing.arguments import Parser, identifier, whole_number
+from .parsing.arguments import Parser, counts, identifier, whole_number
 from .parsing.expressions import Variables, evaluate
 from .parsing.request_line import read_line
-from .recorded import remember
 from .saving import check_file, save
 from .shell.failing import fail_on, reported
 
 if TYPE_CHECKING:
     from bls_notebook.observe.records.profiles.session import SessionAnalysis
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and 1 <= int(word) <= 64 for word in words):
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected counts from 1 to 64, such as 1,2,4")
-    return tuple(int(word) for word in words)
 
 
 PARSER = Parser(
@@ -70,7 +62,7 @@ _add(
     "Model Analyzer on a server; --verify runs it",
 )  # fmt: skip
 _add(
-    "--instances", type=_counts, metavar="1,2,4",
+    "--instances", type=counts, metavar="1,2,4",
     help="measure these instance counts too, of the models that requests queue for, else of MODEL; "
     "afterwards the instances are the ones from before",
 )  # fmt: skip
@@ -138,10 +130,7 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
     read = read_line(PARSER, line, variables)
     arguments = PARSER.parse(read.words)
     check_file(PARSER, arguments.save)
-    inputs = {
-        name: evaluate(expression, variables, f"%blsprofile: input {name}")
-        for name, expression in read.inputs.items()
-    }
+    inputs = read.values(variables, "%blsprofile")
     if arguments.apply and not arguments.overlap:
         PARSER.error("--apply is for the change that --overlap finds: give both")
     if arguments.tune:
@@ -164,7 +153,7 @@ def blsprofile_line(notebook: Notebook, line: str, cell: str, variables: Variabl
             repeat=arguments.repeat, verify=arguments.verify,
         )  # fmt: skip
     notebook.assign(arguments.into, found)
-    remember(notebook, found)
+    notebook.remember(found)
     if arguments.verify and found.verification is None:
         why = "requests failed" if found.settings[0].problem else "no instance count is predicted to help"
         notebook.say(f"%blsprofile: --verify: nothing to run, as {why}", "info")
@@ -222,7 +211,7 @@ def blsprofile_cell(notebook: Notebook, line: str, cell: str, variables: Variabl
             value = body()
     finally:
         notebook.assign(arguments.into, profile)
-        remember(notebook, profile)
+        notebook.remember(profile)
         if not arguments.quiet:
             notebook.show(profile if before is None else before.beside(profile))
         save(notebook, "%%blsprofile", profile, arguments.save, "load_session")

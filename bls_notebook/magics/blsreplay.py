@@ -6,7 +6,7 @@ import bls_notebook as bls
 from bls_notebook.observe.quantities import count
 
 from .notebook import Notebook
-from .parsing.arguments import Parser, identifier, number, whole_number
+from .parsing.arguments import Parser, add_tolerance, identifier, whole_number
 from .parsing.expressions import Variables
 from .shell.failing import fail_on, reported
 from .shell.stopping import has_frontend, stopped_in
@@ -33,22 +33,14 @@ PARSER = Parser(
 PARSER.usage = "%(prog)s FILE [--model MODEL] [--only MODEL] [--at ID] [options]"
 _add = PARSER.add_argument
 _add("file", metavar="FILE", help="the recording")
-_add(
-    "--model",
-    metavar="MODEL",
-    help="send them to this model; of a recording with requests to it, those alone",
-)
+_add("--model", metavar="MODEL", help="send them to this model; of a recording of it, its requests alone")
 _add("--only", metavar="MODEL", help="run this model alone, with all requests that it got")
 _add(
     "--at", type=whole_number(1), metavar="ID",
     help="open the debugger in this request: its number in the recording, and of its span in a profile",
 )  # fmt: skip
 _add("--server", action="store_true", help="send them to a real tritonserver with a copy of the models")
-_add(
-    "--tolerance", type=number, default=0.0, metavar="X",
-    help="floats may differ by X, absolutely or in proportion (default: not at all)",
-)  # fmt: skip
-_add("--ulps", type=whole_number(0), default=0, metavar="N", help="or by N neighbouring floats")
+add_tolerance(PARSER)
 _add("--into", type=identifier, metavar="NAME", help="a variable for what came of it")
 
 

@@ -59,6 +59,14 @@ class Notebook:
         answers = answers_of(result)
         self.latest = weakref.ref(answers[-1] if answers else result)
 
+    def remember(self, recorded: Any) -> None:
+        """Keep what ``%blscheck`` can judge of what a magic recorded, until the next does."""
+        from bls_notebook.observe.analysis.claims import records_of  # first needed here
+
+        self.recorded.update(records_of(recorded))
+        if type(recorded).__name__ in ("Profile", "MemoryTrack"):  # no more: a response has tensors
+            self.kept[type(recorded).__name__] = recorded
+
     @property
     def cell_number(self) -> int:
         """The number of the cell that runs, as it is shown beside it."""

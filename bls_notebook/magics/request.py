@@ -15,10 +15,9 @@ from .notebook import Notebook
 from .output.live import LiveTable
 from .output.results import Responses, Streams, answers_of
 from .parsing.arguments import Parser, identifier, names, whole_number
-from .parsing.expressions import Variables, evaluate
+from .parsing.expressions import Variables
 from .parsing.request_line import RequestLine, read_line
 from .parsing.request_options import parameters_of, sequence
-from .recorded import remember
 from .shell.failing import CellInterrupted, debug_later, fail_on, reported
 
 Call = dict[str, Any]
@@ -79,7 +78,7 @@ def bls_line(notebook: Notebook, line: str, cell: str, variables: Variables) -> 
     notebook.assign(arguments.into, result)
     notebook.answered(result)
     if not arguments.quiet or arguments.into:  # plain data about it: the tensors are nobody's for that
-        remember(notebook, result)
+        notebook.remember(result)
     responses = answers_of(result)
     errors = [response.record.error for response in responses if response.error is not None]
     messages = [error.message for error in errors if error is not None]
@@ -92,10 +91,7 @@ def _call(read: RequestLine, arguments: argparse.Namespace, variables: Variables
     correlation_id, flags = arguments.sequence or (0, 0)
     return {
         "name": arguments.model,
-        "inputs": {
-            name: evaluate(expression, variables, f"%bls: input {name}")
-            for name, expression in read.inputs.items()
-        },
+        "inputs": read.values(variables, "%bls"),
         "outputs": arguments.outputs,
         "version": arguments.version,
         "preferred_memory": arguments.device,

@@ -284,7 +284,7 @@ def test_try_runs_a_repository_and_says_what_to_type_next(cells, tmp_path: Path)
     assert "READY stub" in cells("%tritonrepo watch").text
     for wrong, words in (
         ("--latency resize", "expected MODEL=TIME, such as resize=5ms"),
-        ("--latency resize=x", "expected a time such as 5ms"),
+        ("--latency resize=x", "expected a time such as 500ms"),
         ("--values ones", "invalid choice: 'ones'"),
         ("--real nope", "there is no model 'nope'"),
     ):

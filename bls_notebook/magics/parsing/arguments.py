@@ -134,6 +134,24 @@ def whole_number(least: int, unit: str = "") -> Callable[[str], int]:
     return convert
 
 
+def counts(text: str) -> tuple[int, ...]:
+    """Read numbers of instances."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isdecimal() and 1 <= int(word) <= 64 for word in words):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected counts from 1 to 64, such as 1,2,4")
+    return tuple(int(word) for word in words)
+
+
+def add_tolerance(parser: Parser) -> None:
+    """Add the options that say how far the floats of two answers may be apart."""
+    parser.add_argument(
+        "--tolerance", type=number, default=0.0, metavar="X",
+        help="floats may differ by X, absolutely or in proportion (default: not at all)",
+    )  # fmt: skip
+    ulps = "or by N neighbouring floats"
+    parser.add_argument("--ulps", type=whole_number(0), default=0, metavar="N", help=ulps)
+
+
 def number(text: str) -> float:
     """Read a number."""
     try:
@@ -169,5 +187,5 @@ def seconds(text: str) -> float:
     """Return a time."""
     found = seconds_in(text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a time such as 5ms or 60s")
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a time such as 500ms or 2s")
     return found

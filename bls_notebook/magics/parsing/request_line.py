@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 
 from .arguments import Parser
-from .expressions import Variables, expanded
+from .expressions import Variables, evaluate, expanded
 from .words import Word
 
 # Not `==`, and a name as tensors have it: letters, digits and what frameworks put between.
@@ -20,6 +21,10 @@ class RequestLine:
 
     words: list[str] = field(default_factory=list)
     inputs: dict[str, str] = field(default_factory=dict)
+
+    def values(self, variables: Variables, magic: str) -> dict[str, Any]:
+        """Return what the expressions are worth, by input name; `magic` is whose line it is."""
+        return {name: evaluate(of, variables, f"{magic}: input {name}") for name, of in self.inputs.items()}
 
 
 def input_name(word: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook.magics.notebook import Notebook
-from bls_notebook.magics.parsing.arguments import number, whole_number
+from bls_notebook.magics.parsing.arguments import add_tolerance, counts, whole_number
 from bls_notebook.magics.shell.failing import reported
 
 from .verb import Verb, serves
@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from bls_notebook.observe.records.shipping.certificate import Certificate
 
 _GENERATED = 100
-
-
-def _counts(text: str) -> list[int]:
-    words = text.split(",")
-    if not all(word.strip().isdecimal() and int(word) for word in words):
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected counts from 1 on, such as 1,4")
-    return [int(word) for word in words]
 
 
 def _compare(notebook: Notebook, arguments: argparse.Namespace) -> Certificate:
@@ -63,13 +56,9 @@ _add = COMPARE.parser.add_argument
 _add("model", metavar="MODEL", help="a model that serves")
 _add("--generate", type=whole_number(0), metavar="N", help="make N requests from the model's config")
 _add("--seed", type=whole_number(0), default=0, metavar="N", help="the same makes the same requests")
+add_tolerance(COMPARE.parser)
 _add(
-    "--tolerance", type=number, default=0.0, metavar="X",
-    help="floats may differ by X, absolutely or in proportion (default: not at all)",
-)  # fmt: skip
-_add("--ulps", type=whole_number(0), default=0, metavar="N", help="or by N neighbouring floats")
-_add(
-    "--instances", type=_counts, default=(), metavar="N,N",
+    "--instances", type=counts, default=(), metavar="N,N",
     help="send requests once more, side by side, to so many instances here and there",
 )  # fmt: skip
 _add("--requests", default="", metavar="FILE", help="a recording (bls.record), whose requests are sent")

@@ -8,7 +8,7 @@ from IPython.core.error import UsageError
 
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.magics.parsing.arguments import HelpWanted, Parser
-from bls_notebook.magics.parsing.expressions import Variables, evaluate, expanded
+from bls_notebook.magics.parsing.expressions import Variables, expanded
 from bls_notebook.magics.parsing.request_line import read_line
 
 from .checking import CHECK
@@ -58,8 +58,5 @@ def tritonrepo(notebook: Notebook, line: str, cell: str, variables: Variables) -
         return verb.run(notebook, verb.parser.parse(words[1:]))
     request = read_line(verb.parser, line[read[0].end :], variables)
     arguments = verb.parser.parse(request.words)
-    arguments.inputs = {
-        name: evaluate(expression, variables, f"{verb.parser.prog}: input {name}")
-        for name, expression in request.inputs.items()
-    }
+    arguments.inputs = request.values(variables, verb.parser.prog)
     return verb.run(notebook, arguments)
