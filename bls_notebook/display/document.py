@@ -96,6 +96,12 @@ class Column:
     in_html: bool = True
 
 
+def columns(heads: str) -> list[Column]:
+    """Return columns by their heads, parted by ``|``; ``:r`` or ``:t`` behind one says how it is shown."""
+    parted = (head.strip().partition(":") for head in heads.split("|"))
+    return [Column(head, how) for head, _, how in parted]
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """Cells from left to right; in text the last one of a row that is short reaches to the edge."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from bls_notebook.display.document import Piece, Said, Warnings, piece
+from bls_notebook.display.document import Block, Both, Fold, Forms, Piece, Said, Warnings, Words, piece
 from bls_notebook.display.html import Html, join, prose, tag
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import duration, size
@@ -105,10 +105,31 @@ def remote(address: str) -> list[Piece]:
     return [Piece("remote", tag("span", "remote", cls="chip remote", title=address))] if address else []
 
 
+def equal_how(tolerance: float, ulps: int) -> str:
+    """Say how equal answers are: ``equal bit by bit``, or within what floats may be apart."""
+    within = [f"{tolerance:g}"] * bool(tolerance) + [f"{ulps} ULP"] * bool(ulps)
+    return f"equal within {' or '.join(within)}" if within else "equal bit by bit"
+
+
+def stated(word: str, kind: str = "") -> Piece:
+    """Show a state: that of something that serves (``ready``), or does not any more (``unavailable``)."""
+    return Piece(word, tag("span", word, cls=f"state {kind}".strip()))
+
+
+def pasted(code: str) -> Both:
+    """Show lines that a person can copy and run; the stylesheet is ``tried``."""
+    told = [f"    {visible(line)}" for line in code.splitlines()]
+    return Both(lambda _: told, tag("pre", prose(code), cls="tried-next"))
+
+
+def opened(title: str, blocks: Sequence[Block], is_open: bool = True) -> Forms:
+    """Put blocks under a title; HTML folds them away."""
+    return Forms([Words(title, gap=True), *blocks], [Fold(title, blocks, is_open)])
+
+
 def state(record: ModelRecord | ModelNow) -> Piece:
     """Show a model's state; a model that was unloaded on purpose is no failure."""
     is_known = (
         record.state in ("READY", "LOADING", "UNLOADING", "UNAVAILABLE") and record.reason != "unloaded"
     )
-    kind = f"state {record.state.lower()}" if is_known else "state"
-    return Piece(record.state, tag("span", record.state, cls=kind))
+    return stated(record.state, record.state.lower() if is_known else "")

@@ -13,11 +13,7 @@ from bls_notebook.observe.records.inspection import Compared, TensorsCompared
 from bls_notebook.observe.records.repository import TensorRecord
 
 _SIDE = 200
-_COLUMNS = [
-    doc.Column("differing", "r"), doc.Column("max abs", "r"), doc.Column("max rel", "r"),
-    doc.Column("max ULP", "r"),
-    doc.Column("where the difference is greatest"),
-]  # fmt: skip
+_COLUMNS = doc.columns("differing:r | max abs:r | max rel:r | max ULP:r | where the difference is greatest")
 
 
 def compared_document(record: Compared) -> doc.Document:
@@ -34,15 +30,12 @@ def _blocks(record: Compared) -> Iterator[doc.Block]:
     if record.tensors:
         yield differences_table(record.tensors)
     for each in unlike:
+        sides = zip(each.pictures, ("first", "second", "difference"), strict=False)
         shown = [
-            tag(
-                "div",
-                media_html(media, _SIDE, words),
-                tag("div", f"{words}: {media.said}", cls="dim"),
-                cls="seen-box seen-side",
-            )
-            for media, words in zip(each.pictures, ("first", "second", "difference"), strict=False)
-        ]
+            tag("div", media_html(media, _SIDE, words), tag("div", f"{words}: {media.said}", cls="dim"),
+                cls="seen-box seen-side")
+            for media, words in sides
+        ]  # fmt: skip
         if shown:
             title = tag("div", parts.name(each.name).html, cls="head") if len(unlike) > 1 else Html()
             yield doc.Both(lambda _: [], tag("div", title, tag("div", *shown, cls="seen-boxes")))
@@ -56,6 +49,15 @@ def differences_table(
     return doc.Table("Differences", columns, [_row(each) for each in tensors], last="wrap", most=30)
 
 
+def inputs_table(caption: str, tensors: Sequence[TensorRecord]) -> doc.Table:
+    """Return a table of the inputs of a request."""
+    rows = [
+        doc.Row([parts.name(t.name), parts.datatype(t.datatype), shape(t.shape), parts.values(t.preview)])
+        for t in tensors
+    ]
+    return doc.Table(caption, doc.columns("input | dtype | shape | values"), rows)
+
+
 def _row(each: TensorsCompared) -> doc.Row:
     start: list[doc.Said] = [parts.name(each.name), _kind(each.first), _kind(each.second)]
     if each.reason:
@@ -67,9 +69,8 @@ def _row(each: TensorsCompared) -> doc.Row:
     share = f"{each.differing:,} ({percent(each.differing, each.elements)})"
     place = f"[{', '.join(map(str, each.where))}]" if each.where else ""
     values = f"{each.values[0]} and {each.values[1]}" if each.values[0] else ""
-    where = " ".join(
-        filter(None, [place, values, f"1 in {each.every:,} looked at" if each.every > 1 else ""])
-    )
+    looked = f"1 in {each.every:,} looked at" if each.every > 1 else ""
+    where = " ".join(filter(None, (place, values, looked)))
     text = each.absolute == 0 and each.relative == 0
     figures = ["", ""] if text else [number(each.absolute), number(each.relative)]
     ulps = "" if each.ulps is None else f"{each.ulps:,.0f}"

@@ -14,6 +14,7 @@ from bls_notebook.display.units import count, duration, size
 from bls_notebook.observe.records.model_view import InstanceNow, ModelView, Setting
 from bls_notebook.observe.visible import visible
 
+_KINDS = {"busy": "loading", "idle": "ready"}
 _LINES = 40  # of a source, that are shown unfolded
 _ORIGINS = {
     "author": "as it was written", "model": "set by auto_complete_config", "Triton": "filled in by Triton",
@@ -32,19 +33,13 @@ def _blocks(view: ModelView) -> Iterator[doc.Block]:
     yield from _calls(view)
     yield from _now(view)
     if view.statistics is not None and (view.statistics.success.count or view.statistics.fail.count):
-        yield _part("statistics", list(statistics_document([view.statistics]).blocks))
+        yield parts.opened("statistics", list(statistics_document([view.statistics]).blocks))
     yield _memory(view)
     if view.error is not None:
-        yield _part("last error", [error_box(view.error)])
+        yield parts.opened("last error", [error_box(view.error)])
     if view.source:
         yield _source(view)
     yield _config(view)
-
-
-def _part(title: str, blocks: list[doc.Block], is_open: bool = True) -> doc.Block:
-    """Blocks under a title, which HTML folds away."""
-    heading = doc.Words(title, gap=True)
-    return doc.Forms([heading, *blocks], [doc.Fold(title, blocks, is_open)])
 
 
 def _calls(view: ModelView) -> Iterator[doc.Block]:
@@ -60,17 +55,15 @@ def _now(view: ModelView) -> Iterator[doc.Block]:
     busy = sum(each.state == "busy" for each in view.instances)
     waiting = f"{count(view.queued, 'request')} in the queue" if view.queued else "nothing in the queue"
     title = f"now: {busy} of {count(len(view.instances), 'instance')} busy, {waiting}"
-    columns = [doc.Column("instance"), doc.Column("device"), doc.Column("state"), doc.Column("does")]
+    columns = doc.columns("instance | device | state | does")
     rows = [
-        doc.Row([parts.name(each.name), parts.device(each.device), _state(each), _does(each)])
+        doc.Row([
+            parts.name(each.name), parts.device(each.device),
+            parts.stated(each.state, _KINDS.get(each.state, "")), _does(each),
+        ])
         for each in view.instances
-    ]
-    yield _part(title, [doc.Table("Instances", columns, rows)], len(rows) <= 8)
-
-
-def _state(each: InstanceNow) -> doc.Piece:
-    kind = {"busy": "state loading", "idle": "state ready"}.get(each.state, "state")
-    return doc.Piece(each.state, tag("span", each.state, cls=kind))
+    ]  # fmt: skip
+    yield parts.opened(title, [doc.Table("Instances", columns, rows)], len(rows) <= 8)
 
 
 def _does(each: InstanceNow) -> str:
@@ -84,7 +77,7 @@ def _does(each: InstanceNow) -> str:
 def _memory(view: ModelView) -> doc.Block:
     if not view.held:
         return doc.Words(parts.quiet("memory: it keeps no array"), gap=True)
-    columns = [doc.Column("name"), doc.Column("size", "r"), doc.Column("what"), doc.Column("device")]
+    columns = doc.columns("name | size:r | what | device")
     rows = [
         doc.Row([parts.code(each.name), parts.memory(each.bytes), each.what, parts.device(each.device)])
         for each in view.held
@@ -94,7 +87,7 @@ def _memory(view: ModelView) -> doc.Block:
     blocks: list[doc.Block] = [doc.Table("Memory that the model keeps", columns, rows, most=60)]
     if more > 0:
         blocks.append(doc.Words(parts.quiet(f"and {size(more)} under other names"), indent="  "))
-    return _part(f"memory: it keeps {size(view.held_bytes)}", blocks)
+    return parts.opened(f"memory: it keeps {size(view.held_bytes)}", blocks)
 
 
 def _config(view: ModelView) -> doc.Block:
@@ -109,7 +102,7 @@ def _config(view: ModelView) -> doc.Block:
     return doc.Forms([doc.Words(title, gap=True), table, words], [doc.Fold(title, html, len(given) <= 24)])
 
 
-_COLUMNS = [doc.Column("field"), doc.Column("value"), doc.Column("from")]
+_COLUMNS = doc.columns("field | value | from")
 
 
 def _setting(each: Setting) -> doc.Row:

@@ -12,14 +12,9 @@ from bls_notebook.observe.records.inspection import RequestSeen
 from bls_notebook.observe.records.lifetimes import Life
 from bls_notebook.observe.records.profiles.spans import Span
 
-_SPANS = [
-    doc.Column("model"), doc.Column("span", "r"), doc.Column("instance"), doc.Column("sent", "t"),
-    doc.Column("queued", "t"), doc.Column("execute", "t"), doc.Column("in all", "t"), doc.Column("state"),
-]  # fmt: skip
-_LIVES = [
-    doc.Column("tensor"), doc.Column("size", "r"), doc.Column("type"), doc.Column("device"),
-    doc.Column("made by"), doc.Column("how"), doc.Column("lived", "t"),
-]  # fmt: skip
+_SPANS = doc.columns("model | span:r | instance | sent:t | queued:t | execute:t | in all:t | state")
+_LIVES = doc.columns("tensor | size:r | type | device | made by | how | lived:t")
+_OPEN = 12  # rows that are not folded away
 _NOT = {
     "spans": "its spans were not recorded: run the cell with %%blsprofile",
     "lives": "the lives of its tensors were not recorded: run the cell with %%blsmemory",
@@ -33,22 +28,17 @@ def request_blocks(seen: RequestSeen) -> Iterator[doc.Block]:
         title = f"request: {count(len(seen.spans), 'span')} in the timeline of {seen.profile}"
         depths: dict[int, int] = {}
         rows = [_span(span, seen.spans[0].sent, depths) for span in seen.spans]
-        yield _part(title, doc.Table("Spans", _SPANS, rows))
+        yield parts.opened(title, [doc.Table("Spans", _SPANS, rows)], len(rows) <= _OPEN)
     else:
         missing.append(_NOT["spans"])
     if seen.lives:
         title = f"memory: {count(len(seen.lives), 'block')} in the lifetimes of {seen.track}"
         rows = [_life(life, seen.begun) for life in seen.lives]
-        yield _part(title, doc.Table("Lives", _LIVES, rows))
+        yield parts.opened(title, [doc.Table("Lives", _LIVES, rows)], len(rows) <= _OPEN)
     elif not seen.track:
         missing.append(_NOT["lives"])
     if missing:
         yield doc.Words(parts.quiet("; ".join(missing)), indent="  ", gap=True)
-
-
-def _part(title: str, table: doc.Table) -> doc.Block:
-    whole = len(table.rows) <= 12
-    return doc.Forms([doc.Words(title, gap=True), table], [doc.Fold(title, [table], whole)])
 
 
 def _span(span: Span, first: int, depths: dict[int, int]) -> doc.Row:

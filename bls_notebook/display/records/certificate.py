@@ -7,15 +7,11 @@ from collections.abc import Iterator
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
-from bls_notebook.display.inspection.differences import differences_table
-from bls_notebook.display.units import count, ns, shape
-from bls_notebook.observe.records.repository import TensorRecord
+from bls_notebook.display.inspection.differences import differences_table, inputs_table
+from bls_notebook.display.units import count, ns
 from bls_notebook.observe.records.shipping.certificate import Certificate, Counted, Unequal
 
 _HASH = 16  # characters that are shown
-_INPUTS = (
-    doc.Column("input"), doc.Column("dtype"), doc.Column("shape"), doc.Column("values"),
-)  # fmt: skip
 
 
 def certificate_document(record: Certificate) -> doc.Document:
@@ -36,7 +32,7 @@ def _blocks(record: Certificate) -> Iterator[doc.Block]:
     rows = [doc.Row([parts.code(path), parts.code(digest[:_HASH])]) for path, digest in record.files]
     if rows:
         title = f"{count(len(rows), 'file')} served on both sides, by SHA-256"
-        table = doc.Table(title, [doc.Column("file"), doc.Column("SHA-256")], rows)
+        table = doc.Table(title, doc.columns("file | SHA-256"), rows)
         yield doc.Forms([], [doc.Fold(title, [table])])
 
 
@@ -44,33 +40,21 @@ def _verdict(record: Certificate) -> doc.Piece:
     if not record.requests:
         return doc.Piece("nothing was compared", tag("span", "nothing was compared"))
     if record.equal:
-        how = "bit by bit" if not (record.tolerance or record.ulps) else _allowed(record)
-        words = f"answers as the server does: {count(record.requests, 'request')}, equal {how}"
-        mark = tag("span", "✓", cls="findings-good")
-        return doc.Piece(
-            f"✓ {record.model} {words}", join(mark, parts.name(record.model).html, words, by=" ")
-        )
-    words = "answers differently on the server"
-    mark = tag("span", "✗", cls="findings-tally-error")
-    return doc.Piece(f"✗ {record.model} {words}", join(mark, parts.name(record.model).html, words, by=" "))
+        how = parts.equal_how(record.tolerance, record.ulps)
+        return _marked("✓", f"answers as the server does: {count(record.requests, 'request')}, {how}", record)
+    return _marked("✗", "answers differently on the server", record)
 
 
-def _allowed(record: Certificate) -> str:
-    within = [f"{record.tolerance:g}"] if record.tolerance else []
-    within += [f"{record.ulps} ULP"] if record.ulps else []
-    return f"within {' or '.join(within)}"
+def _marked(sign: str, words: str, record: Certificate) -> doc.Piece:
+    mark = tag("span", sign, cls="findings-good" if record.equal else "findings-tally-error")
+    html = join(mark, parts.name(record.model).html, words, by=" ")
+    return doc.Piece(f"{sign} {record.model} {words}", html)
 
 
 def _figures(record: Certificate) -> list[tuple[str, str, str]]:
-    sent = " and ".join(
-        filter(
-            None,
-            [
-                f"{record.given:,} given" if record.given else "",
-                f"{record.generated:,} generated, seed {record.seed}" if record.generated else "",
-            ],
-        )
-    )
+    given = f"{record.given:,} given" if record.given else ""
+    generated = f"{record.generated:,} generated, seed {record.seed}" if record.generated else ""
+    sent = " and ".join(filter(None, (given, generated)))
     return [
         ("compared", f"{record.requests:,}", sent),
         ("refused alike", f"{record.failed:,}", "the same error on both"),
@@ -118,19 +102,5 @@ def _unequal(each: Unequal) -> Iterator[doc.Block]:
     if not each.steady:
         kind += ", which was answered alike when it was sent again: the model is not deterministic"
     yield doc.Words(kind, gap=True)
-    rows = [_row(tensor) for step in each.steps for tensor in step]
-    if rows:
-        yield doc.Table("The request", _INPUTS, rows)
-    else:
-        yield doc.Words(parts.quiet("no inputs"))
-
-
-def _row(tensor: TensorRecord) -> doc.Row:
-    return doc.Row(
-        [
-            parts.name(tensor.name),
-            parts.datatype(tensor.datatype),
-            shape(tensor.shape),
-            parts.values(tensor.preview),
-        ]
-    )
+    tensors = [tensor for step in each.steps for tensor in step]
+    yield inputs_table("The request", tensors) if tensors else doc.Words(parts.quiet("no inputs"))

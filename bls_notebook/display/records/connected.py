@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.html import tag
 from bls_notebook.display.records.models import models_table
 from bls_notebook.display.units import count
 from bls_notebook.observe.records.shipping.connected import ConnectionRecord
 
-_KINDS = {"CONNECTED": "state ready", "LOST": "state unavailable"}
+_KINDS = {"CONNECTED": "ready", "LOST": "unavailable"}
 
 
 def connection_document(record: ConnectionRecord) -> doc.Document:
@@ -20,7 +19,7 @@ def connection_document(record: ConnectionRecord) -> doc.Document:
 
 
 def _blocks(record: ConnectionRecord) -> Iterator[doc.Block]:
-    state = doc.Piece(record.state, tag("span", record.state, cls=_KINDS.get(record.state, "state")))
+    state = parts.stated(record.state, _KINDS.get(record.state, ""))
     facts = [record.server] if record.server else []
     if record.state != "DISCONNECTED":
         facts.append(count(len({model.name for model in record.models}), "model"))
@@ -38,7 +37,6 @@ def _blocks(record: ConnectionRecord) -> Iterator[doc.Block]:
             )
         )
     if record.names:
-        yield doc.Words(
-            parts.quiet("called otherwise there: ", ", ".join(f"{h} is {t}" for h, t in record.names))
-        )
+        names = ", ".join(f"{here} is {there}" for here, there in record.names)
+        yield doc.Words(parts.quiet(f"called otherwise there: {names}"))
     yield doc.Warnings(record.notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bls_notebook.display import parts
-from bls_notebook.display.document import Column, Document, Piece, Row, Table, Words
+from bls_notebook.display.document import Document, Piece, Row, Table, Words, columns
 from bls_notebook.display.html import Html, tag
 from bls_notebook.display.units import size
 from bls_notebook.observe.records.devices import DeviceRecord, DeviceTable
@@ -14,9 +14,8 @@ _NONE = "no GPU here; simulate one with %config BLSNotebook.simulated_gpus = 1"
 
 def devices_document(record: DeviceTable) -> Document:
     """List devices, a row each."""
-    columns = [Column("device"), Column("hardware"), Column("used by us", "r"), Column("by others", "r")]
-    columns += [Column("total", "r"), Column()]
-    table = Table("Devices and their memory", columns, list(map(_row, record.devices)), indent="", most=34)
+    heads = columns("device | hardware | used by us:r | by others:r | total:r |")
+    table = Table("Devices and their memory", heads, list(map(_row, record.devices)), indent="", most=34)
     none = [Words(parts.quiet(_NONE), gap=True)] if len(record.devices) < 2 else []
     return Document([table, *none], styles="devices")
 

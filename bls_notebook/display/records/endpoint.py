@@ -6,19 +6,12 @@ from collections.abc import Iterator
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.html import prose, tag
 from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.units import count
 from bls_notebook.observe.records.shipping.endpoint import EndpointModel, EndpointRecord
-from bls_notebook.observe.visible import visible
 
-_COLUMNS = (
-    doc.Column("model"),
-    doc.Column("version", "r"),
-    doc.Column("state"),
-    doc.Column("requests", "r"),
-    doc.Column("failed", "r"),
-)
+_COLUMNS = doc.columns("model | version:r | state | requests:r | failed:r")
+_KINDS = {"READY": "ready", "CLOSED": "unavailable"}
 _NOT_LOADED = "not loaded"  # what the index says of a model that nobody has asked for
 _OPEN = "no token: any program of this machine may ask these models, and load models with code of its own"
 _CLOSED = "its repository has been closed: no model can be asked; make another endpoint"
@@ -36,21 +29,13 @@ def _blocks(record: EndpointRecord) -> Iterator[doc.Block]:
     rest = len({model.name for model in record.models} - {model.name for model in shown})
     facts = [count(len({m.name for m in shown}), "model"), count(sum(asked.values()), "request")]
     facts += [f"{record.under_way} under way"] if record.under_way else []
-    kind = {"READY": "state ready", "CLOSED": "state unavailable"}.get(record.state, "state")
-    state = doc.Piece(record.state, tag("span", record.state, cls=kind))
+    state = parts.stated(record.state, _KINDS.get(record.state, ""))
     yield doc.Line([parts.name("endpoint"), state, parts.quiet(" · ".join(facts))])
     if up:
-        rows = [
-            doc.Row([what, parts.code(where)])
-            for what, where in (
-                ("HTTP", record.http),
-                ("gRPC", record.grpc),
-                ("metrics", f"{record.http}/metrics"),
-                ("token", record.token),
-            )
-            if where
-        ]
-        columns = (doc.Column("protocol"), doc.Column("address"))
+        listens = (("HTTP", record.http), ("gRPC", record.grpc), ("metrics", f"{record.http}/metrics"))
+        rows = [doc.Row([what, parts.code(where)]) for what, where in listens]
+        rows += [doc.Row(["token", parts.code(record.token)])] * bool(record.token)
+        columns = doc.columns("protocol | address")
         yield doc.Table("Where it listens, on this machine alone", columns, rows, heads=False)
         yield from _clients(record)
     if shown and (up or any(asked.values())):
@@ -65,8 +50,7 @@ def _blocks(record: EndpointRecord) -> Iterator[doc.Block]:
 
 
 def _row(model: EndpointModel) -> doc.Row:
-    kind = "state ready" if model.state == "READY" else "state"
-    state = doc.Piece(model.state, tag("span", model.state, cls=kind))
+    state = parts.stated(model.state, "ready" if model.state == "READY" else "")
     why = [parts.quiet(model.reason)] if model.reason else []
     shown = parts.dots(state, *why, by=" ")
     counts = [f"{each:,}" if each else "" for each in (model.requests, model.failed)]
@@ -80,7 +64,7 @@ def _clients(record: EndpointRecord) -> Iterator[doc.Block]:
     header = f"authorization: Bearer {record.token}"
     sent = f", headers={{'authorization': 'Bearer {record.token}'}}" if record.token else ""
     yield doc.Words("to ask it from any program on this machine (pip install tritonclient[grpc]):")
-    yield _pasted(
+    yield parts.pasted(
         "import tritonclient.grpc as triton; "
         f"client = triton.InferenceServerClient({record.grpc!r}); "
         f"print(client.get_model_metadata({name!r}{sent}))"
@@ -90,11 +74,4 @@ def _clients(record: EndpointRecord) -> Iterator[doc.Block]:
         f"curl{shell} {record.http}/v2/models/{name}",
         f"perf_analyzer -m {name} -i grpc -u {record.grpc}{shell}",
     ]
-    yield doc.Fold("in a shell", [_pasted("\n".join(others))])
-
-
-def _pasted(text: str) -> doc.Block:
-    return doc.Both(
-        lambda _: [f"    {visible(line)}" for line in text.splitlines()],
-        tag("pre", prose(text), cls="tried-next"),
-    )
+    yield doc.Fold("in a shell", [parts.pasted("\n".join(others))])

@@ -9,13 +9,7 @@ from bls_notebook.display import parts
 from bls_notebook.display.units import count, size
 from bls_notebook.observe.records.shipping.exported import Exported, ExportedModel
 
-_COLUMNS = (
-    doc.Column("model"),
-    doc.Column("backend"),
-    doc.Column("from"),
-    doc.Column("files", "r"),
-    doc.Column("calls"),
-)
+_COLUMNS = doc.columns("model | backend | from | files:r | calls")
 
 
 def exported_document(record: Exported) -> doc.Document:
@@ -50,10 +44,5 @@ def _blocks(record: Exported) -> Iterator[doc.Block]:
 
 def _cells(model: ExportedModel) -> list[doc.Said]:
     came = "a cell" if model.source == "cell" else model.source
-    return [
-        parts.name(model.name),
-        model.backend or "ensemble",
-        came,
-        str(model.files),
-        ", ".join(model.calls),
-    ]
+    calls = ", ".join(model.calls)
+    return [parts.name(model.name), model.backend or "ensemble", came, str(model.files), calls]

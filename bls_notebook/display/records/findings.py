@@ -30,21 +30,16 @@ def _summary(found: Findings) -> doc.Piece:
     of = [count(tally[severity], severity) for severity in SEVERITIES if tally[severity]]
     checked = f"{count(len(found.models), 'model')} checked"
     if not of:
-        sign = tag("span", "✓", cls="findings-good")
-        return doc.Piece(
-            f"✓ {checked}: nothing that bites", join(sign, f"{checked}: nothing that bites", by=" ")
-        )
+        words = f"{checked}: nothing that bites"
+        return doc.Piece(f"✓ {words}", join(tag("span", "✓", cls="findings-good"), words, by=" "))
     shown = (tag("b", each, cls=f"findings-tally-{each.split()[1].rstrip('s')}") for each in of)
     return doc.Piece(f"{checked}: {', '.join(of)}", join(f"{checked}:", *shown, by=" "))
 
 
 def _line(finding: Finding) -> doc.Block:
     """One finding, folded."""
-    what = (
-        parts.name(finding.model).html,
-        parts.coded(finding.what).html,
-        tag("span", finding.where, cls="findings-where"),
-    )
+    where = tag("span", finding.where, cls="findings-where")
+    what = (parts.name(finding.model).html, parts.coded(finding.what).html, where)
     mark = tag("span", finding.severity, cls="findings-mark")
     title = join(mark, tag("span", join(*what, by=" "), cls="findings-said"), by=" ")
     more = [
@@ -89,10 +84,7 @@ def _needs(found: Findings) -> str:
 def _memory(found: Findings) -> Iterator[doc.Block]:
     if not found.memory:
         return
-    columns = [
-        doc.Column("model"), doc.Column("instances", "r"), doc.Column("each", "r"),
-        doc.Column("together", "r"),
-    ]  # fmt: skip
+    columns = doc.columns("model | instances:r | each:r | together:r")
     rows = [
         doc.Row([
             parts.name(need.model), f"{need.instances:,}",

@@ -6,8 +6,9 @@ Of a long run enough rows are shown to see the pattern, never thousands; the fir
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
@@ -24,6 +25,7 @@ _LEFT = "no final flag: the stream was left before its end, so there may be more
 _COLUMNS = 4  # tensor names that get a column each
 _WHOLE, _HEAD, _TAIL, _BAD = 20, 8, 3, 5  # rows: all, or the first, the last, and the first errors
 _MOST_TEXT = 20_000  # characters of a text that are shown
+T = TypeVar("T")
 Records = Sequence[ResponseRecord]
 Texts = Sequence[tuple[str, str]]
 
@@ -83,12 +85,12 @@ def _table(records: Records, stream: bool) -> doc.Table:
     ]
     warned = any(r.warnings for r in records)
     rows: list[doc.Row] = []
-    for item in _rows(records):
+    bad = [i for i, record in enumerate(records) if record.error]
+    for item in with_gaps(records, bad):
         if isinstance(item, ResponseRecord):
             rows.append(_row(item, found, stream, warned))
         else:
-            rows.append(doc.Row(["", "", "", item], only="text"))
-            rows.append(doc.Row([doc.Piece("", Html(item), wide=len(columns))], "gap", only="html"))
+            rows += left_out(item, 3, len(columns))
     caption, shared = f"Responses of {records[0].model}", max(len(found), 1)
     return doc.Table(caption, columns, rows, headed=False, last="wrap", shared=shared)
 
@@ -109,23 +111,23 @@ def _row(record: ResponseRecord, found: Sequence[_Tensors], stream: bool, warned
     return doc.Row([*start, *(each.cell(record) for each in found), parts.quiet(said)])
 
 
-def _rows(records: Records) -> Iterator[ResponseRecord | str]:
-    """Give the responses to show, and between them how many are left out."""
+def with_gaps(records: Sequence[T], bad: Sequence[int]) -> Iterator[T | str]:
+    """Give what has a row: all of a short run, of a long one its ends and first errors; and what is not."""
+    last = len(records)
+    shown = {*range(_HEAD), *range(last - _TAIL, last), *bad[:_BAD]} if last > _WHOLE else range(last)
     before = -1
-    for i in [*_shown(records), len(records)]:
+    for i in [*sorted(shown), last]:
         if i - before > 1:
             yield f"… {i - before - 1:,} more"
-        if i < len(records):
+        if i < last:
             yield records[i]
         before = i
 
 
-def _shown(records: Records) -> list[int]:
-    """Return the rows to show, in order: all of a short run, of a long one its ends and first errors."""
-    if len(records) <= _WHOLE:
-        return list(range(len(records)))
-    bad = [i for i, record in enumerate(records) if record.error][:_BAD]
-    return sorted({*range(_HEAD), *range(len(records) - _TAIL, len(records)), *bad})
+def left_out(words: str, before: int, columns: int) -> list[doc.Row]:
+    """Say how many rows are left out, in text after so many cells."""
+    whole = doc.Piece("", Html(words), wide=columns)
+    return [doc.Row([*[""] * before, words], only="text"), doc.Row([whole], "gap", only="html")]
 
 
 def _note(record: ResponseRecord, stream: bool) -> str:
@@ -153,8 +155,13 @@ def _summary(records: Records, stream: bool, running: bool) -> list[str]:
 
 
 def _warnings(records: Records, left: bool) -> list[str]:
-    totals = Counter(warning for record in records for warning in record.warnings)
-    return [*[_LEFT] * left, *(f"{w} ({n:,} times)" if n > 1 else w for w, n in totals.items())]
+    return [*[_LEFT] * left, *warned_of(record.warnings for record in records)]
+
+
+def warned_of(warnings: Iterable[Iterable[str]]) -> list[str]:
+    """Return the warnings of many, each once, with how often it came."""
+    totals = Counter(warning for each in warnings for warning in each)
+    return [f"{words} ({n:,} times)" if n > 1 else words for words, n in totals.items()]
 
 
 # -- columns -------------------------------------------------------------------------------------------

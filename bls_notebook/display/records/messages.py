@@ -9,11 +9,9 @@ from bls_notebook.observe.analysis.judging import Judgement
 from bls_notebook.observe.records.repository import MessageRecord
 
 _MARKS = {
-    "done": ("✓", "message-done"),
-    "info": ("·", ""),
-    "warning": ("!", "message-warning"),
+    "done": ("✓", "message-done"), "info": ("·", ""), "warning": ("!", "message-warning"),
     "error": ("✗", "message-wrong"),
-}
+}  # fmt: skip
 
 
 def message_document(record: MessageRecord) -> Document:

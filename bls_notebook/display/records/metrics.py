@@ -53,8 +53,7 @@ def _lines(families: Families, width: int) -> list[str]:
 
 
 def _table(caption: str, families: Families) -> doc.Table:
-    columns = [doc.Column("labels"), doc.Column("value", "r"), doc.Column()]
-    return doc.Table(caption, columns, list(map(_group, families)), headed=False)
+    return doc.Table(caption, doc.columns("labels | value:r |"), list(map(_group, families)), headed=False)
 
 
 def _group(family: FamilyRecord) -> doc.Group:

@@ -27,16 +27,8 @@ def model_blocks(record: ModelRecord) -> Iterator[doc.Block]:
     time = parts.time(record.load_seconds)
     loaded = parts.quiet("loaded in ", time) if time.text else time
     version = parts.quiet(f"version {record.version}")
-    yield doc.Line(
-        [
-            parts.name(record.name),
-            version,
-            parts.state(record),
-            *parts.stub(record.stub),
-            *parts.remote(record.remote),
-            loaded,
-        ]
-    )
+    marks = (*parts.stub(record.stub), *parts.remote(record.remote))
+    yield doc.Line([parts.name(record.name), version, parts.state(record), *marks, loaded])
     if record.stub:
         yield doc.Warnings([f"its answers are made up: {record.stub}"], label="stub")
     if record.reason:
@@ -46,12 +38,10 @@ def model_blocks(record: ModelRecord) -> Iterator[doc.Block]:
     both = (("inputs", record.inputs), ("outputs", record.outputs))
     batch = record.max_batch_size > 0
     groups = [
-        doc.Group(title, [_spec(spec, batch) for spec in specs], beside=True)
-        for title, specs in both
-        if specs
+        doc.Group(title, [_spec(s, batch) for s in specs], beside=True) for title, specs in both if specs
     ]
     if groups:
-        columns = [doc.Column("name"), doc.Column("datatype"), doc.Column("shape"), doc.Column()]
+        columns = doc.columns("name | datatype | shape |")
         caption = f"Inputs and outputs of {record.name}"
         yield doc.Table(caption, columns, groups, headed=False, heads=False)
     yield doc.Warnings(record.warnings)
@@ -92,10 +82,7 @@ def models_document(records: Sequence[ModelRecord]) -> doc.Document:
 
 def models_table(caption: str, records: Sequence[ModelRecord]) -> doc.Table:
     """Give the table of models, a row each."""
-    columns = [
-        doc.Column("model"), doc.Column("version", "r"), doc.Column("state"), doc.Column("load time", "t"),
-        doc.Column("source"), doc.Column("inputs → outputs"),
-    ]  # fmt: skip
+    columns = doc.columns("model | version:r | state | load time:t | source | inputs → outputs")
     rows = [row for record in records for row in _rows(record)]
     return doc.Table(caption, columns, rows, indent="", last="wrap", most=28)
 
@@ -108,14 +95,8 @@ def _rows(record: ModelRecord) -> Iterator[doc.Row]:
     below = tag("div", prose(reason), cls="loading" if stands_out else "dim") if reason else ""
     inside = join(tag("code", signature) if signature else "", below)
     last = doc.Piece(reason if beside else signature, inside, cls="wrap")
-    yield doc.Row([
-        parts.name(record.name),
-        str(record.version),
-        _state(record),
-        parts.time(record.load_seconds),
-        parts.quiet(record.source),
-        last,
-    ])  # fmt: skip
+    named: list[doc.Said] = [parts.name(record.name), str(record.version), _state(record)]
+    yield doc.Row([*named, parts.time(record.load_seconds), parts.quiet(record.source), last])
     if reason and not beside:
         yield doc.Row(["", "", reason], only="text")
 

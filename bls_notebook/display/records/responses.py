@@ -12,10 +12,7 @@ from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.units import count, shape
 from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
 
-_COLUMNS = [
-    *map(doc.Column, ("name", "datatype", "shape", "device")),
-    doc.Column("size", "r"),
-]
+_COLUMNS = doc.columns("name | datatype | shape | device | size:r")
 _FIGURES = doc.Column("range and mean", in_html=False)
 _VALUES = doc.Column("values")
 _SIDE = 56  # pixels of a picture

@@ -11,13 +11,8 @@ from bls_notebook.display.units import count, duration
 from bls_notebook.observe.records.shipping.served import ServedModel, ServerRecord
 from bls_notebook.observe.visible import visible
 
-_COLUMNS = (
-    doc.Column("model"),
-    doc.Column("version", "r"),
-    doc.Column("backend"),
-    doc.Column("state"),
-    doc.Column("calls"),
-)
+_COLUMNS = doc.columns("model | version:r | backend | state | calls")
+_KINDS = {"READY": "ready", "ENDED": "unavailable"}
 
 
 def served_document(record: ServerRecord) -> doc.Document:
@@ -30,10 +25,11 @@ def _blocks(record: ServerRecord) -> Iterator[doc.Block]:
     named = f"tritonserver {record.version}".strip()
     facts = [count(len(record.models), "model")]
     facts += [f"started in {duration(record.seconds)}"] if up and record.seconds else []
-    yield doc.Line([parts.name(named), _state(record.state), parts.quiet(" · ".join(facts))])
+    state = parts.stated(record.state, _KINDS.get(record.state, ""))
+    yield doc.Line([parts.name(named), state, parts.quiet(" · ".join(facts))])
     if up:
         addresses = (("HTTP", record.http), ("gRPC", record.grpc), ("metrics", record.metrics))
-        columns = (doc.Column("protocol"), doc.Column("address"))
+        columns = doc.columns("protocol | address")
         rows = [doc.Row([what, parts.code(where)]) for what, where in addresses]
         yield doc.Table("Where it listens, on this machine alone", columns, rows, heads=False)
     if record.state != "STOPPED":
@@ -59,22 +55,16 @@ def _served(record: ServerRecord, named: str, up: bool) -> Iterator[doc.Block]:
 def _cells(model: ServedModel, up: bool) -> list[doc.Said]:
     versions = ", ".join(map(str, model.versions))
     state = " ".join(filter(None, (model.state, model.reason))) if up else "gone"
-    shown = _state(model.state) if state == "READY" else state
+    shown = parts.stated("READY", "ready") if state == "READY" else state
     return [parts.name(model.name), versions, model.backend or "ensemble", shown, ", ".join(model.calls)]
-
-
-def _state(state: str) -> doc.Piece:
-    kinds = {"READY": "state ready", "ENDED": "state unavailable"}
-    return doc.Piece(state, tag("span", state, cls=kinds.get(state, "state")))
 
 
 def _client(record: ServerRecord) -> doc.Block:
     """One line of Python that a person can paste and run."""
     called = {name for model in record.models for name in model.calls}
     first = next((model for model in record.models if model.name not in called), record.models[0])
-    line = (
+    return parts.pasted(
         "import tritonclient.grpc as triton; "
         f"client = triton.InferenceServerClient({record.grpc!r}); "
         f"print(client.get_model_metadata({first.name!r}))"
     )
-    return doc.Both(lambda _: [f"    {visible(line)}"], tag("pre", prose(line), cls="tried-next"))

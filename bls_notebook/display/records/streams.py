@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from bls_notebook.display import document as doc
@@ -10,13 +9,12 @@ from bls_notebook.display import parts
 from bls_notebook.display.html import Html, text
 from bls_notebook.display.records.errors import error_box
 from bls_notebook.display.records.latency import LATENCY_STYLES, latency_blocks
+from bls_notebook.display.records.many import left_out, warned_of, with_gaps
 from bls_notebook.display.text import clip
 from bls_notebook.display.units import count, duration
 from bls_notebook.observe.analysis.quartiles import quartiles
 from bls_notebook.observe.records.streams import StreamRecord
 from bls_notebook.observe.visible import first_line, spoken
-
-_WHOLE, _HEAD, _TAIL, _BAD = 20, 8, 3, 5  # rows: all, or the first, the last, and the first errors
 
 
 def streams_document(records: Sequence[StreamRecord]) -> doc.Document:
@@ -42,8 +40,7 @@ def streams_document(records: Sequence[StreamRecord]) -> doc.Document:
         [*figures, doc.Fold(count(len(records), "stream"), [table], bool(errors))] if figures else [table]
     )
     blocks.append(parts.stubs_told(name for record in records for name in record.stubs))
-    totals = Counter(warning for record in records for warning in record.warnings)
-    blocks.append(doc.Warnings([f"{w} ({n:,} times)" if n > 1 else w for w, n in totals.items()]))
+    blocks.append(doc.Warnings(warned_of(record.warnings for record in records)))
     if errors:
         blocks.append(error_box(errors[0], gap=True))
     return doc.Document(blocks, styles=f"{LATENCY_STYLES} error" if errors else LATENCY_STYLES)
@@ -54,19 +51,9 @@ def _table(records: Sequence[StreamRecord]) -> doc.Table:
         doc.Column("#", "r"), doc.Column(in_html=False), doc.Column("first", "t"), doc.Column("last", "t"),
         doc.Column("responses", "r"), doc.Column(),
     ]  # fmt: skip
-    bad = [record.index for record in records if record.error][:_BAD]
-    short = len(records) <= _WHOLE
     rows: list[doc.Row] = []
-    before = -1
-    for i, record in enumerate(records):
-        if not (short or i < _HEAD or i >= len(records) - _TAIL or record.index in bad):
-            continue
-        if i - before > 1:
-            more = f"… {i - before - 1:,} more"
-            rows.append(doc.Row(["", "", "", "", "", more], only="text"))
-            rows.append(doc.Row([doc.Piece("", Html(more), wide=len(columns))], "gap", only="html"))
-        rows.append(_row(record))
-        before = i
+    for item in with_gaps(records, [i for i, record in enumerate(records) if record.error]):
+        rows += left_out(item, 5, len(columns)) if isinstance(item, str) else [_row(item)]
     return doc.Table(f"Streams of {records[0].model}", columns, rows, headed=False, last="wrap")
 
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.html import join, prose, tag
+from bls_notebook.display.html import join, tag
 from bls_notebook.display.units import count
 from bls_notebook.observe.records.tried import Tried, TriedModel
-from bls_notebook.observe.visible import visible
 
 _KINDS = {"absent": ("not at all", "unavailable"), "stub": ("stub", "loading"), "real": ("real", "ready")}
 _FOLDED = 8  # so many real models still have a row each, beside others
@@ -52,10 +51,7 @@ def _blocks(tried: Tried) -> Iterator[doc.Block]:
 
 
 def _table(models: Sequence[TriedModel]) -> doc.Table:
-    columns = [
-        doc.Column("model"), doc.Column("backend"), doc.Column("is"),
-        doc.Column("load time", "t"), doc.Column("why, and what makes it real"),
-    ]  # fmt: skip
+    columns = doc.columns("model | backend | is | load time:t | why, and what makes it real")
     rows = [row for model in models for row in _rows(model)]
     return doc.Table("Models that were tried", columns, rows, indent="", last="wrap", most=28)
 
@@ -66,13 +62,9 @@ def _rows(model: TriedModel) -> Iterator[doc.Row]:
     kind = doc.Piece(said, tag("b", said, cls=cls))
     why = parts.coded(model.why).html
     remedy = tag("div", "→ ", parts.coded(model.remedy).html, cls="tried-remedy") if model.remedy else ""
-    yield doc.Row([
-        parts.name(model.name),
-        parts.quiet(model.backend),
-        kind,
-        parts.time(model.seconds),
-        doc.Piece(model.why, join(why, remedy), cls="wrap"),
-    ])  # fmt: skip
+    last = doc.Piece(model.why, join(why, remedy), cls="wrap")
+    start = [parts.name(model.name), parts.quiet(model.backend), kind]
+    yield doc.Row([*start, parts.time(model.seconds), last])
     if model.remedy:
         yield doc.Row(["", "", f"→ {model.remedy}"], only="text")
 
@@ -83,14 +75,10 @@ def _requests(tried: Tried) -> Iterator[doc.Block]:
     first, more = tried.requests[:_ASKED], tried.requests[_ASKED:]
     what = "the model that no other calls" if len(tried.requests) == 1 else "the models that no others call"
     yield doc.Words(f"next, ask {what}:", gap=True)
-    yield _code(first)
+    yield parts.pasted("\n".join(first))
     if more:
-        yield doc.Forms([_code(more)], [doc.Fold(f"{len(more)} more", [_code(more)])])
-
-
-def _code(lines: Sequence[str]) -> doc.Block:
-    shown = tag("pre", prose("\n".join(lines)), cls="tried-next")
-    return doc.Both(lambda _: [f"    {visible(line)}" for line in lines], shown)
+        rest = [parts.pasted("\n".join(more))]
+        yield doc.Forms(rest, [doc.Fold(f"{len(more)} more", rest)])
 
 
 def _listed(names: Sequence[str], most: int, by: str = ", ") -> str:

@@ -68,7 +68,7 @@ def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
             doc.Row([verdict, doc.Piece(MEANING[verdict], Html(MEANING[verdict]), cls="wrap")])
             for verdict in verdicts
         ]
-        table = doc.Table("Verdicts", [doc.Column("verdict"), doc.Column("means")], rows, last="wrap")
+        table = doc.Table("Verdicts", doc.columns("verdict | means"), rows, last="wrap")
         yield doc.Forms([], [doc.Fold("what the words mean", [table])])
 
 

@@ -13,10 +13,7 @@ from bls_notebook.observe.visible import first_line, spoken, visible
 
 _MOST = 40  # requests that are shown
 _DEEPEST = 8  # hops that are indented
-_COLUMNS = [
-    doc.Column("#", "r"), doc.Column("model"), doc.Column("inputs"), doc.Column("answer"), doc.Column("time",
-    "t"),
-]  # fmt: skip
+_COLUMNS = doc.columns("#:r | model | inputs | answer | time:t")
 
 
 def recording_document(record: Recorded) -> doc.Document:

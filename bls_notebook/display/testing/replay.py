@@ -9,18 +9,14 @@ from statistics import median
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
-from bls_notebook.display.inspection.differences import differences_table
-from bls_notebook.display.units import count, ns, shape
+from bls_notebook.display.inspection.differences import differences_table, inputs_table
+from bls_notebook.display.units import count, ns
 from bls_notebook.observe.records.testing.replayed import Replay, Resent
 
 _WHOLE, _MOST = 2, 20  # requests that differ and are told whole, or in a line
 _ROWS = 200
-_INPUTS = [doc.Column("input"), doc.Column("dtype"), doc.Column("shape"), doc.Column("values")]
 _OTHER_TYPE = re.compile(r": FP\d+ recorded, FP\d+ now")
-_EACH = [
-    doc.Column("#", "r"), doc.Column("model"), doc.Column("answer"), doc.Column("recorded", "t"),
-    doc.Column("now", "t"),
-]  # fmt: skip
+_EACH = doc.columns("#:r | model | answer | recorded:t | now:t")
 
 
 def replay_document(record: Replay) -> doc.Document:
@@ -32,10 +28,8 @@ def _blocks(record: Replay) -> Iterator[doc.Block]:
     yield doc.Words(_verdict(record))
     if record.only:
         around = ", ".join(record.stubbed)
-        alone = f"{record.only} alone" + (
-            f"; from the recording: {around}" if around else ", which called nothing"
-        )
-        yield doc.Words(parts.quiet(alone))
+        rest = f"; from the recording: {around}" if around else ", which called nothing"
+        yield doc.Words(parts.quiet(f"{record.only} alone{rest}"))
     yield doc.Warnings(record.skipped, "left out")
     yield doc.Warnings(list(_beginnings(record)), "where")
     yield doc.Warnings(list(_elsewhere(record)), "hint")
@@ -50,7 +44,7 @@ def _blocks(record: Replay) -> Iterator[doc.Block]:
         ]
         more = f"{len(record.unequal) - _WHOLE:,} more that differ"
         yield doc.Words(parts.quiet(more), gap=True)
-        yield doc.Table(more, [doc.Column("#", "r"), doc.Column("model"), doc.Column("differs")], rows)
+        yield doc.Table(more, doc.columns("#:r | model | differs"), rows)
     if record.requests:
         rows = [_row(each) for each in record.requests[:_ROWS]]
         title = count(len(record.requests), "request") + ", one by one"
@@ -62,9 +56,7 @@ def _verdict(record: Replay) -> doc.Piece:
     number = count(len(record.requests), "request")
     to = f" sent to {record.to}" if record.to else ""
     if record.equal:
-        within = [f"{record.tolerance:g}"] if record.tolerance else []
-        within += [f"{record.ulps} ULP"] if record.ulps else []
-        how = f"equal within {' or '.join(within)}" if within else "equal bit by bit"
+        how = parts.equal_how(record.tolerance, record.ulps)
         mark, cls, words = "✓", "findings-good", f"{number}{to} answered as recorded, {how}"
     else:
         few = f"{len(record.unequal):,} of {number}"
@@ -80,9 +72,8 @@ def _beginnings(record: Replay) -> Iterator[str]:
     found: dict[str, list[str]] = {}
     for each in record.unequal:
         if each.begins:
-            found.setdefault(re.sub(r",? ?(as )?(than )?(in )?request \d+", "", each.begins), []).append(
-                str(each.id)
-            )
+            words = re.sub(r",? ?(as )?(than )?(in )?request \d+", "", each.begins)
+            found.setdefault(words, []).append(str(each.id))
     for words, ids in found.items():
         yield f"{words} (request{'s' * (len(ids) > 1)} {', '.join(ids[:6])}{', …' if len(ids) > 6 else ''})"
 
@@ -122,12 +113,8 @@ def _unequal(each: Resent) -> Iterator[doc.Block]:
     yield doc.Warnings([*each.what, *[each.begins] * bool(each.begins)], "differs")
     if each.tensors:
         yield differences_table(each.tensors, ("recorded", "now"))
-    rows = [
-        doc.Row([parts.name(t.name), parts.datatype(t.datatype), shape(t.shape), parts.values(t.preview)])
-        for t in each.inputs
-    ]
-    if rows:
-        yield doc.Table("Inputs", _INPUTS, rows)
+    if each.inputs:
+        yield inputs_table("Inputs", each.inputs)
 
 
 def _row(each: Resent) -> doc.Row:
