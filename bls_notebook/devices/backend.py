@@ -53,13 +53,7 @@ class GPUs(Protocol):
         """Return a DLPack capsule that shares an array's memory."""
 
     def array_of(self, capsule: object) -> Any:
-        """Return an array that shares the memory of a capsule, which is used up.
-
-        Raises
-        ------
-        DLPackError
-            Not of these GPUs.
-        """
+        """Return an array that shares the memory of a capsule, which is used up; DLPackError if of others."""
 
     def array_module(self) -> Any:
         """Return what models import as `cupy`."""

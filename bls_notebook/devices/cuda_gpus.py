@@ -26,13 +26,7 @@ _Array = np.ndarray[Any, Any]
 
 
 class CudaGPUs:
-    """See `GPUs`.
-
-    Raises
-    ------
-    DeviceError
-        CuPy cannot be imported, or finds no GPU.
-    """
+    """See `GPUs`; a DeviceError where CuPy cannot be imported, or finds none."""
 
     simulated = False
 

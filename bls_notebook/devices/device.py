@@ -8,21 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The CPU, or one GPU.
+    """The CPU, or one GPU."""
 
-    Attributes
-    ----------
-    kind : str
-        ``cpu`` or ``gpu``.
-    index : int
-        Number of the GPU, from 0; 0 for the CPU.
-    simulated : bool
-        Whether host memory stands in for the GPU's.
-    """
-
-    kind: str
-    index: int = 0
-    simulated: bool = False
+    kind: str  # ``cpu`` or ``gpu``
+    index: int = 0  # number of the GPU, from 0; 0 for the CPU
+    simulated: bool = False  # whether host memory stands in for the GPU's
 
     @property
     def name(self) -> str:
@@ -42,13 +32,7 @@ CPU = Device("cpu")
 
 
 def parse_device(text: str) -> tuple[str, int]:
-    """Return kind and number of a device's name: ``cpu``, ``gpu`` (the first) or ``gpu:1``.
-
-    Raises
-    ------
-    ValueError
-        Anything else.
-    """
+    """Return kind and number of a device: ``cpu``, ``gpu`` (the first), ``gpu:1``; else a ValueError."""
     kind, colon, number = text.partition(":")
     plain = not colon or (number.isascii() and number.isdigit())
     if kind not in ("cpu", "gpu") or not plain or (kind == "cpu" and int(number or 0) != 0):
@@ -57,13 +41,7 @@ def parse_device(text: str) -> tuple[str, int]:
 
 
 def parse_size(size: int | str) -> int:
-    """Return a number of bytes: a whole number, or text such as ``512 MiB``, ``4GB``, ``1.5 GiB``.
-
-    Raises
-    ------
-    ValueError
-        Anything else, and sizes that are not above 0.
-    """
+    """Return a number of bytes, above 0; of text such as ``512 MiB`` or ``4GB`` too. Else a ValueError."""
     number = -1
     if isinstance(size, int) and not isinstance(size, bool):
         number = size

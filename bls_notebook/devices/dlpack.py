@@ -132,13 +132,7 @@ def take_bfloat16(capsule: object) -> bool:
 
 
 def check_capsule(capsule: object) -> None:
-    """Raise where Triton refuses what an unused capsule holds, wherever its memory is.
-
-    Raises
-    ------
-    DLPackError
-        Not contiguous in C order, or of a type that Triton does not have.
-    """
+    """Raise a DLPackError where Triton refuses what an unused capsule holds, wherever its memory is."""
     tensor = _tensor(capsule)
     shape = _shape(tensor)
     if tensor.strides and 0 not in shape:
@@ -159,12 +153,8 @@ def check_capsule(capsule: object) -> None:
 def view_of_capsule(capsule: object) -> np.ndarray[Any, Any]:
     """Return the memory of an unused capsule as an array, without a copy. The capsule is used up.
 
-    It must be memory that the CPU can read; who calls this knows that it is.
-
-    Raises
-    ------
-    DLPackError
-        Of a data type that NumPy does not have.
+    It must be memory that the CPU can read; who calls this knows that it is. A DLPackError says that NumPy
+    does not have the data type.
     """
     managed = _managed(capsule)
     tensor = managed.contents.dl_tensor

@@ -16,15 +16,7 @@ class DLPackError(ValueError):
 
 
 class OutOfMemoryError(MemoryError):
-    """A simulated GPU has not that much memory left; worded as CuPy's.
-
-    Parameters
-    ----------
-    size, total : int
-        Bytes that were asked for, and those that are allocated.
-    limit : int
-        The device's capacity in bytes.
-    """
+    """A simulated GPU has not that much memory left, in bytes; worded as CuPy's."""
 
     def __init__(self, size: int, total: int, limit: int, device: str) -> None:
         super().__init__(

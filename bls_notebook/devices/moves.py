@@ -38,12 +38,7 @@ def to_cpu(array: Any) -> _Array:
 def to_gpu(array: Any, index: int) -> Any:
     """Return a copy on a GPU; the array itself where it is there.
 
-    Raises
-    ------
-    NoDeviceError
-        There is no such GPU.
-    MemoryError
-        The GPU has not that much memory left.
+    A NoDeviceError says that there is no such GPU, a MemoryError that it has not that much memory left.
     """
     to = need_gpu(index)
     there = None if isinstance(array, np.ndarray) else backend_of(array)
@@ -59,13 +54,7 @@ def to_gpu(array: Any, index: int) -> Any:
 
 
 def copied(array: Any) -> Any:
-    """Return a copy of an array, on its device.
-
-    Raises
-    ------
-    MemoryError
-        The GPU has not that much memory left.
-    """
+    """Return a copy of an array, on its device; a MemoryError where there is no room."""
     there = backend_of(array)
     if there is None:
         return np.array(array, subok=False)

@@ -15,15 +15,8 @@ current: Any = None  # a `tracking.ledger.Recording`, or what has its `allocated
 def moved(how: str, source: Any, result: Any, ns: int = 0) -> None:
     """Tell the observer, if there is one, that an array was moved, or copied on its device.
 
-    Parameters
-    ----------
-    how : str
-        ``transfer`` to another device, by the engine or by ``.get()`` and ``asarray`` of a simulated
-        array; ``copy`` by the engine, because its giver kept it.
-    source, result : array
-        NumPy's, CuPy's or simulated ones.
-    ns : int
-        How long a transfer took, in nanoseconds.
+    `how` is ``transfer`` to another device, by the engine or by ``.get()`` and ``asarray`` of a simulated
+    array, in `ns` nanoseconds; or ``copy`` by the engine, because its giver kept it.
     """
     watching = current
     if watching is not None:

@@ -36,14 +36,7 @@ class _Lane:
 
 
 class Staging:
-    """Copies between host memory and GPUs.
-
-    Parameters
-    ----------
-    cupy : module
-    threads : int, optional
-        How many copy at once; half of the processor's cores by default, 8 at most.
-    """
+    """Copies between host memory and GPUs, by so many threads; half of the cores by default, 8 at most."""
 
     def __init__(self, cupy: Any, threads: int | None = None) -> None:
         self._cupy = cupy

@@ -56,7 +56,6 @@ class Callers:
             return tuple(filter(None, told))
 
     def clear(self) -> None:
-        """Forget everything."""
         with self._lock:
             self._last.clear()
 

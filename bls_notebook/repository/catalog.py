@@ -292,7 +292,6 @@ class Catalog:
     def _load_asked(
         self, name: str, config: Config | None = None, files: Mapping[str, bytes] | None = None
     ) -> ModelRecord:
-        """Load a model for its own sake."""
         record = self._load_named(name, config, files)
         self.service.dependencies.asked_for(name)
         return record

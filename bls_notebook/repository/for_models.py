@@ -25,12 +25,10 @@ class ForModels:
         self._load, self._unload, self.metric_family = load, unload, family
 
     def load_by_model(self, name: str, config: str, files: dict[str, bytes] | None) -> None:
-        """Load for `pb_utils.load_model`."""
         with _words_of_triton(name):
             self._load(name, config or None, files)
 
     def unload_by_model(self, name: str, unload_dependents: bool) -> None:
-        """Unload for `pb_utils.unload_model`."""
         with _words_of_triton(name):
             self._unload(name, unload_dependents)
 

@@ -96,7 +96,6 @@ class Index:
             self._note(_unavailable(source.name, version, source.origin, reason))
 
     def loaded(self, name: str, records: dict[int, ModelRecord]) -> None:
-        """Note versions that serve."""
         self._records.setdefault(name, {}).update(records)
 
     def leaving(self, name: str, versions: Iterable[int], reason: str) -> None:
@@ -138,7 +137,6 @@ class Index:
             del self._records[name]
 
     def clear(self) -> None:
-        """Forget all."""
         self._records.clear()
 
     def _note(self, record: ModelRecord) -> None:

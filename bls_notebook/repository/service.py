@@ -200,7 +200,6 @@ class Service:
         return left
 
     def models_in_service(self) -> list[LoadedModel]:
-        """Return the models that serve."""
         names = self.server.names()
         return [
             m for of in (self.server.own, self.server.serving) for name in names for m in of(name).values()

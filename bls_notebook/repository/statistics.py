@@ -45,7 +45,6 @@ def statistics_of(model: LoadedModel) -> dict[str, Any]:
 
 
 def statistics_record_of(model: LoadedModel) -> StatisticsRecord:
-    """Return the statistics of a version as a record."""
     from bls_notebook.observe.records.statistics import statistics_record  # first needed here
 
     failures = model.statistics.failures().items()

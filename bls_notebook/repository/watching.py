@@ -34,14 +34,10 @@ log = logging.getLogger("bls_notebook")
 
 
 class Watch:
-    """What a repository does just now; made by `ModelRepository.watch`.
+    """What a repository does just now, looked at every so many `seconds`; made by `ModelRepository.watch`.
 
-    In a notebook with the extension it is a live panel.
-
-    Attributes
-    ----------
-    seconds : float
-        How often it looks, while it is followed. It needs next to nothing, and nothing once nobody looks.
+    In a notebook with the extension it is a live panel. It needs next to nothing, and nothing once nobody
+    looks.
     """
 
     def __init__(self, repository: Any, seconds: float) -> None:
@@ -63,7 +59,6 @@ class Watch:
 
     @property
     def record(self) -> WatchRecord:
-        """A look, now."""
         with self._lock:
             return self._look(0)
 
@@ -161,17 +156,7 @@ class Watch:
     # -- doing -----------------------------------------------------------------------------------------
 
     def act(self, verb: str, name: str, done: Callable[[str], None]) -> None:
-        """Load, unload or reload a model in a thread; `done` is told what went wrong, or nothing.
-
-        Parameters
-        ----------
-        verb : str
-            ``load``, ``unload`` or ``reload``.
-        name : str
-            Of the model.
-        done : callable
-            Called from that thread.
-        """
+        """Load, unload or reload a model in a thread, where `done` is told what went wrong, or nothing."""
         repository = self._repository()
 
         def run() -> None:

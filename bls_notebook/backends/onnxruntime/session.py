@@ -15,7 +15,6 @@ _FATAL_ONLY = 4  # what the runtime writes to the console by itself; the rest is
 
 
 def runtime() -> Any:
-    """Return the module `onnxruntime`."""
     try:
         import onnxruntime
     except ImportError as error:

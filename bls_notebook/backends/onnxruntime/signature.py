@@ -22,20 +22,11 @@ _OTHER_TYPES = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or output of the graph.
-
-    Attributes
-    ----------
-    name : str
-    datatype : str
-        Triton's, such as ``FP32``; ``INVALID`` where Triton has none.
-    dims : tuple of int
-        The whole shape, -1 where it varies; empty for a scalar.
-    """
+    """An input or output of the graph."""
 
     name: str
-    datatype: str
-    dims: tuple[int, ...]
+    datatype: str  # Triton's, such as ``FP32``; ``INVALID`` where Triton has none
+    dims: tuple[int, ...]  # the whole shape, -1 where it varies; empty for a scalar
 
     @property
     def config_datatype(self) -> str:

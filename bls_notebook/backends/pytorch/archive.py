@@ -19,7 +19,6 @@ _AS_TORCHSCRIPT = "save it as TorchScript: torch.jit.script(module).save(...), o
 
 
 def runtime() -> Any:
-    """Return the module `torch`."""
     try:
         import torch
     except (ImportError, OSError) as error:  # OSError: a library of its own is missing
@@ -41,13 +40,7 @@ def has_gpu() -> bool:
 
 
 def device_of(kind: str, number: int) -> str | None:
-    """Return where PyTorch puts an instance of this kind; None for ``MODEL``, whose file says.
-
-    Raises
-    ------
-    BackendError
-        PyTorch has no such device.
-    """
+    """Return where PyTorch puts an instance of this kind; None for ``MODEL``, whose file says."""
     torch = runtime()
     if kind == "CPU" or simulated_gpus():
         return "cpu"
@@ -61,13 +54,7 @@ def device_of(kind: str, number: int) -> str | None:
 
 
 def load(file: Path, model: str, kind: str, number: int) -> Any:
-    """Return a new module of a file, for an instance of this kind, ``CPU``, ``GPU`` or ``MODEL``.
-
-    Raises
-    ------
-    BackendError
-        The file holds no TorchScript, or not of this PyTorch, or the device is not there.
-    """
+    """Return a new module of a file, for an instance of this kind, ``CPU``, ``GPU`` or ``MODEL``."""
     torch, device = runtime(), device_of(kind, number)
     # Triton goes on running TorchScript, and who only serves a file has nothing to change.
     warnings.filterwarnings("ignore", r"`torch\.jit\.load` is ", DeprecationWarning)

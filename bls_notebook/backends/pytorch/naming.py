@@ -39,13 +39,7 @@ class Names:
 
 
 def names_of(config: dict[str, Any], arguments: list[Argument]) -> Names:
-    """Return the places of a completed configuration's tensors.
-
-    Raises
-    ------
-    BackendError
-        The configuration does not fit the model.
-    """
+    """Return the places of a completed configuration's tensors; a BackendError where it does not fit."""
     inputs = {name: _control_index(name, datatype) for name, datatype in controls_of(config).items()}
     takes_dict = len(arguments) == 1 and arguments[0].kind == "DictType"
     if not takes_dict:

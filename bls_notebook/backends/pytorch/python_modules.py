@@ -42,7 +42,6 @@ class ModuleModel:
         self.warnings: tuple[str, ...] = ()
 
     def make_instance(self, arguments: dict[str, str]) -> ModuleInstance:
-        """Return a new instance."""
         config = json.loads(arguments["model_config"])
         refuse_parts(config)
         settings = settings_of(config)

@@ -32,13 +32,7 @@ class Settings:
 
 
 def settings_of(config: dict[str, Any]) -> Settings:
-    """Return the settings of a completed configuration.
-
-    Raises
-    ------
-    BackendError
-        A parameter's text is no number, or neither true nor false.
-    """
+    """Return the settings of a completed configuration; a BackendError for a text that is none."""
     given = [key for key, read in _OF_THE_PROCESS.items() if read(config, key) is not None]
     warning = (
         f"model '{config['name']}': not applied here: {', '.join(given)}. On a server it sets up the process "

@@ -22,8 +22,6 @@ from .instance import StubInstance
 
 
 class AnsweringInstance(StubInstance):
-    """One instance of a stub whose answers somebody gives."""
-
     def __init__(self, config: dict[str, Any], stub: Stub, answers: Any, name: str, version: int) -> None:
         super().__init__(config, stub)
         self._answers = answers
@@ -34,7 +32,6 @@ class AnsweringInstance(StubInstance):
             self.execute = self._execute_async  # type: ignore[method-assign,assignment]
 
     def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse] | None:
-        """Answer as it is asked to."""
         asked = self._note(requests)
         if asked and not self._decoupled:
             self._answers.wait(asked)

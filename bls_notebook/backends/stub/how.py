@@ -13,38 +13,17 @@ from .values import Values
 
 @dataclass(frozen=True)
 class Stub:
-    """How a model is stood in for.
+    """How a model is stood in for."""
 
-    Attributes
-    ----------
-    reason : str
-        Why, in a line.
-    values : str
-        ``zeros`` or ``random``.
-    seed : int
-        Of random values: the same request gets the same answer.
-    seconds : float
-        How long each `execute` takes.
-    responses : int
-        How many a request gets, where the model is decoupled.
-    recorded : mapping of str to array
-        Outputs that are given as they are, by name.
-    gpu : int, optional
-        Number of the GPU that numbers are on, as those of a TensorRT engine are.
-    asks : OpenModel, optional
-        The model's own backend, whose `auto_complete_config` is asked first; where that fails, the
-        configuration is taken as it is.
-    answers : object, optional
-        Who gives the answers (`repository.stubbing.answers.GivenAnswers`); they are made up from the
-        configuration without.
-    """
-
-    reason: str = ""
+    reason: str = ""  # why, in a line
     values: Values = "zeros"
-    seed: int = 0
-    seconds: float = 0.0
-    responses: int = 3
-    recorded: Mapping[str, Any] = field(default_factory=dict)
-    gpu: int | None = None
+    seed: int = 0  # of random values: the same request gets the same answer
+    seconds: float = 0.0  # that each `execute` takes
+    responses: int = 3  # that a request gets, where the model is decoupled
+    recorded: Mapping[str, Any] = field(default_factory=dict)  # outputs that are given as they are, by name
+    gpu: int | None = None  # that numbers are on, as those of a TensorRT engine are
+    # The model's own backend, whose `auto_complete_config` is asked first; where that fails, it is taken
+    # as it is configured.
     asks: OpenModel | None = None
+    # Who gives the answers (`repository.stubbing.answers`); without, they are made up from the configuration.
     answers: Any = None

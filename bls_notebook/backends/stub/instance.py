@@ -49,7 +49,6 @@ class StubInstance:
         self._mark = (Stubbed(self._name),)
 
     def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse] | None:
-        """Answer from the configuration."""
         if self._stub.seconds:
             pause(self._stub.seconds)
         if not self._decoupled:
@@ -62,7 +61,6 @@ class StubInstance:
         """There is nothing to let go of."""
 
     def ready(self) -> bool:
-        """Whether it can serve: always."""
         return True
 
     def _stream(self, request: InferenceRequest) -> None:

@@ -56,6 +56,5 @@ class StubModel:
         return complete
 
     def make_instance(self, arguments: dict[str, str]) -> StubInstance:
-        """Return a new instance."""
         self._own = None
         return stub_instance(self._stub, arguments)

@@ -31,17 +31,12 @@ def declared(tensors: Sequence[Mapping[str, Any]]) -> dict[str, Declared]:
 
 
 def output_dims(output: Declared, inputs: Sequence[tuple[Declared, Shape]]) -> Shape:
-    """Return the sizes of an output for a request, without the batch.
+    """Return the sizes of an output for a request, without the batch; `inputs` are those that it has.
 
     A size that varies is that of the input that is most like the output: of the same name, else of the same
     rank, else any; at the same place where the size varies there too, else in order, else at the same place
     whether or not it varies there. Without any it is 1; of several, all but the first are 8, since code that
     takes such an output apart counts on more than one.
-
-    Parameters
-    ----------
-    inputs : sequence of (Declared, tuple of int)
-        Those that the request has, and their sizes.
     """
     if -1 not in output.dims:
         return output.dims

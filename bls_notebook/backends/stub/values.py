@@ -26,13 +26,7 @@ class TooLargeError(Exception):
 
 
 def made(model: str, name: str, datatype: str, shape: tuple[int, ...], seeds: Sequence[int] | None) -> Tensor:
-    """Return an output with made-up values; without `seeds` they are zeros, and texts say whose they are.
-
-    Raises
-    ------
-    TooLargeError
-        It would take more than 2 GiB.
-    """
+    """Return an output with made-up values; without `seeds` they are zeros, and texts say whose they are."""
     dtype = np.dtype(np.uint16) if datatype == "BF16" else DTYPE_OF_DATATYPE[datatype]
     size = prod(shape) * dtype.itemsize
     if size > MOST_BYTES:

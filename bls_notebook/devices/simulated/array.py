@@ -35,7 +35,6 @@ class Pointer:
 
     @property
     def device_id(self) -> int:
-        """Number of the GPU."""
         return self.mem.device_id
 
     def __int__(self) -> int:
@@ -62,7 +61,6 @@ class ndarray(NDArrayOperatorsMixin):  # noqa: N801 - CuPy's name
 
     @property
     def device(self) -> Any:
-        """The GPU that it is on."""
         from .cuda import Device as CudaDevice
 
         return CudaDevice(self._memory.device_id)
@@ -269,10 +267,7 @@ for _name in _METHODS.split():
 def place(host: _Array, gpu: SimulatedGPU | None = None) -> ndarray:
     """Return host memory that nobody else has as an array on a GPU, by default the current one.
 
-    Raises
-    ------
-    OutOfMemoryError
-        The GPU has not that much memory left.
+    An OutOfMemoryError says that the GPU has not that much memory left.
     """
     if not (host.flags.c_contiguous or host.flags.f_contiguous):
         host = host.copy()
@@ -317,13 +312,7 @@ def wrapped(result: Any, *known: Block) -> Any:
 
 
 def on_gpu(array: ndarray) -> ndarray:
-    """Return an array if the current GPU can work on it.
-
-    Raises
-    ------
-    ValueError
-        It is on another; worded as CuPy's.
-    """
+    """Return an array if the current GPU can work on it, else raise a ValueError worded as CuPy's."""
     here = current_gpu()
     if array._memory.gpu is not here:
         raise ValueError(
@@ -342,13 +331,7 @@ def unsupported(value: object) -> TypeError:
 
 
 def unwrapped(value: Any, indices: bool = False) -> Any:
-    """Return arguments as NumPy takes them.
-
-    Raises
-    ------
-    TypeError
-        There is a NumPy array among them; as `indices` they may be.
-    """
+    """Return arguments as NumPy takes them; NumPy arrays among them, but for `indices`, are a TypeError."""
     if isinstance(value, ndarray):
         return value._host if indices else on_gpu(value)._host
     if isinstance(value, np.ndarray):

@@ -15,13 +15,7 @@ from . import machine
 
 
 class Device:
-    """A simulated GPU; as a context manager, the current one of the thread.
-
-    Parameters
-    ----------
-    device : int or Device, optional
-        The current one by default.
-    """
+    """A simulated GPU, by default the current one; as a context manager, the current one of the thread."""
 
     def __init__(self, device: Any = None) -> None:
         self.id = machine.current_gpu().index if device is None else int(device)
@@ -106,8 +100,6 @@ def current_stream() -> Stream:
 
 
 class Event:
-    """A point in time of a stream."""
-
     done = True
 
     def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:

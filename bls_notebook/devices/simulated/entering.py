@@ -15,16 +15,10 @@ from typing import Any
 
 
 class Process:
-    """What a model's instance has of the GPUs that would be its process's on Triton.
-
-    Attributes
-    ----------
-    default_device : object
-        What `torch.set_default_device` was given; None for the CPU.
-    """
+    """What a model's instance has of the GPUs that would be its process's on Triton."""
 
     def __init__(self) -> None:
-        self.default_device: Any = None
+        self.default_device: Any = None  # what `torch.set_default_device` was given; None for the CPU
 
 
 class _Here(threading.local):

@@ -24,15 +24,7 @@ _keys = itertools.count(-1, -1)  # no addresses
 
 
 class SimulatedGPU:
-    """One simulated GPU.
-
-    Parameters
-    ----------
-    index : int
-        Its number.
-    capacity : int
-        In bytes.
-    """
+    """One simulated GPU, with a capacity in bytes."""
 
     def __init__(self, index: int, capacity: int) -> None:
         self.device: Device = Device("gpu", index, simulated=True)
@@ -46,7 +38,6 @@ class SimulatedGPU:
 
     @property
     def used(self) -> int:
-        """Bytes in use."""
         with self._lock:
             self._settle()
             return self._used
@@ -69,13 +60,7 @@ class SimulatedGPU:
             raise OutOfMemoryError(size, used, self.capacity, self.device.label)
 
     def take(self, size: int) -> None:
-        """Count bytes as in use.
-
-        Raises
-        ------
-        OutOfMemoryError
-            There is not that much left.
-        """
+        """Count bytes as in use; an OutOfMemoryError where there is not that much left."""
         with self._lock:
             self.check(size)
             self._used += size
@@ -89,18 +74,8 @@ class SimulatedGPU:
 class Block:
     """A block of a simulated GPU's memory, counted for as long as this object lives.
 
-    Parameters
-    ----------
-    gpu : SimulatedGPU
-    ptr : int
-        The block's address. It is the host's, so whoever takes it for one of CUDA gets CUDA's error.
-    size : int
-        In bytes.
-
-    Attributes
-    ----------
-    key : int
-        Below 0, and unique for as long as the process lives.
+    Its address is the host's, so whoever takes it for one of CUDA gets CUDA's error. Its `key` is below 0,
+    and unique for as long as the process lives.
     """
 
     __slots__ = ("__weakref__", "_taken", "gpu", "key", "ptr", "size")
@@ -119,12 +94,10 @@ class Block:
 
     @property
     def device(self) -> Device:
-        """The GPU that it is on."""
         return self.gpu.device
 
     @property
     def device_id(self) -> int:
-        """Number of the GPU that it is on."""
         return self.gpu.index
 
     def __del__(self) -> None:
@@ -139,14 +112,7 @@ class Block:
 
 
 class SimulatedMemory(Block):
-    """A block of arrays. They have it as their base, and so keep it.
-
-    Parameters
-    ----------
-    gpu : SimulatedGPU
-    host : numpy.ndarray
-        Memory that nobody else has; it stands in for the GPU's.
-    """
+    """A block of arrays, which have it as their base, and keep it; nobody else has the memory of `host`."""
 
     __slots__ = ("__array_interface__", "_host")
 
@@ -184,13 +150,7 @@ def set_gpus(count: int, capacity: int) -> None:
 
 
 def gpu_at(index: int) -> SimulatedGPU:
-    """Return a simulated GPU.
-
-    Raises
-    ------
-    DeviceError
-        There is no such GPU; worded as CUDA's.
-    """
+    """Return a simulated GPU; a DeviceError worded as CUDA's where there is none."""
     if not 0 <= index < len(_gpus):
         there = ", ".join(str(g.device) for g in _gpus) or "none"
         raise DeviceError(f"cudaErrorInvalidDevice: invalid device ordinal {index}; GPUs here: {there}")

@@ -34,17 +34,7 @@ def _on_gpu(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Namespace(ModuleType):
-    """A module of NumPy, on the simulated GPU.
-
-    Parameters
-    ----------
-    name : str
-        What it is called, such as ``cupy.linalg``.
-    source : module
-        NumPy's.
-    own : dict
-        What is not taken from there.
-    """
+    """A module of NumPy (`source`), on the simulated GPU; `own` is what is not taken from there."""
 
     def __init__(self, name: str, source: ModuleType, own: dict[str, Any]) -> None:
         super().__init__(name, f"Stands in for {name} on a simulated GPU.")
@@ -150,12 +140,7 @@ def asnumpy(a: Any, stream: Any = None, order: Any = "C", out: Any = None, *, bl
 def from_dlpack(array: Any, *, device: Any = None, copy: Any = None) -> ndarray:
     """Return an array that shares the memory of a DLPack capsule, or of an object that has DLPack.
 
-    Raises
-    ------
-    TypeError
-        It is in host memory.
-    DLPackError
-        It is on a GPU that is not simulated.
+    Memory of the host is refused as by CuPy, that of a GPU that is not simulated by a DLPackError.
     """
     if dlpack.is_capsule(array):
         if dlpack.device_of_capsule(array)[0] in dlpack.CPU_DEVICES:

@@ -21,13 +21,7 @@ def exported(capsule: object, memory: Block) -> object:
 
 
 def block_of_capsule(capsule: object) -> Block:
-    """Return the block that a capsule which `exported` gave lies in; it is about to be used.
-
-    Raises
-    ------
-    DLPackError
-        It holds anything else.
-    """
+    """Return the block of a capsule that `exported` gave, which is used up then; a DLPackError for others."""
     kind, index = dlpack.device_of_capsule(capsule)
     memory = _exported.pop(dlpack.address_of_capsule(capsule), None)
     if kind not in dlpack.CUDA_DEVICES or memory is None:

@@ -58,7 +58,6 @@ class Block:
     stays: list[Stop] = field(default_factory=list)
 
     def stop_at(self, stop: Stop) -> None:
-        """Take note of a stop on its way."""
         self.stays.append(stop)
         if len(self.stays) > MOST_STOPS:
             del self.stays[MOST_STOPS // 2]

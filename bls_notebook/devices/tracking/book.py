@@ -36,15 +36,7 @@ def _device(key: Key) -> str:
 
 
 class Book:
-    """Lives, as they come out of the log.
-
-    Parameters
-    ----------
-    limit : int
-        How many are kept.
-    base : int
-        The number before that of the first request.
-    """
+    """Lives, at most so many, as they come out of the log; `base` is the number before the first request."""
 
     def __init__(self, limit: int, base: int = 0) -> None:
         self._limit = limit
@@ -99,22 +91,10 @@ class Book:
     def skim(
         self, log: Sequence[Any], deaths: Sequence[Any], most: int
     ) -> tuple[list[Any], list[Any]] | None:
-        """Drop what is over from the oldest rows of a log, without reading them.
+        """Drop what is over from the oldest rows of a log, `most` of its items, without reading them.
 
-        Parameters
-        ----------
-        log : sequence
-            It may become longer meanwhile.
-        deaths : sequence
-            Those that were noted before the last row.
-        most : int
-            Items of the log to look at, a multiple of `WIDTH`.
-
-        Returns
-        -------
-        tuple of list and list, or None
-            What is to be put in the place of these items, and of the deaths; None where there are rows that
-            have to be read.
+        Return what is to be put in the place of these, and of the deaths (those noted before the last row);
+        None where there are rows that have to be read. The log may become longer meanwhile.
         """
         # In slices and without a copy of the log: it is far larger than a processor's cache.
         kinds, sources, targets = (log[column:most:WIDTH] for column in (0, ledger.SOURCE, ledger.TARGET))
@@ -314,7 +294,6 @@ class Book:
 
     @property
     def living(self) -> list[Block]:
-        """The blocks that are alive."""
         return list(self._living.values())
 
     @property

@@ -70,21 +70,10 @@ def find_holders(
     gpu: Mapping[int, tuple[str, int]],
     roots: Iterable[SearchRoot],
 ) -> dict[int, tuple[Holder, ...]]:
-    """Return who holds blocks of memory.
+    """Return who holds blocks of memory, by numbers of the caller's, as far as that is found.
 
-    Parameters
-    ----------
-    owners : dict of int to object
-        What owns the memory of each block in host memory, by a number of the caller's. Used up.
-    gpu : mapping of int to key
-        Of blocks on a GPU their keys, by such numbers too.
-    roots : iterable of SearchRoot
-        Where to begin; the names of the first are given first.
-
-    Returns
-    -------
-    dict of int to tuple of Holder
-        By the same numbers; of blocks for which a holder was found.
+    `owners` own blocks in host memory, and are used up; of blocks on a GPU it is their keys. Names of the
+    first roots are given first.
     """
     search = _Search({id(owner) for owner in owners.values()}, perf_counter() + SECONDS, OBJECTS)
     search.walk(list(roots))

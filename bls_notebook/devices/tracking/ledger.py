@@ -51,14 +51,8 @@ _Tensors = Sequence[Any]
 class Recording:
     """What is noted while a track is on; see `devices.observer`.
 
-    Parameters
-    ----------
-    most : int
-        Items of the log.
-    full : callable
-        Called when there are more, to take some away.
-    place : callable, optional
-        Says where the code is that runs on this thread; none where that is not to be noted.
+    `full` is called when the log has more than so many items, to take some away. `place` says where the code
+    is that runs on this thread; None where that is not to be noted.
     """
 
     __slots__ = ("_died", "_full", "_most", "_note", "base", "deaths", "log", "number", "place")
@@ -96,21 +90,10 @@ class Recording:
     ) -> None:
         """Tensors have been handed over. Every request of a track pays for this.
 
-        Parameters
-        ----------
-        before, after : list of Tensor
-            As they were given, and as their receiver has them.
-        what : int
-            IN, OUT, or AGAIN: it is handed to its model once more.
-        at : int
-            When, in nanoseconds of `perf_counter_ns`.
-        number : int
-            Of the request.
-        other : int or str
-            Of IN, the number of the request whose `execute` sent it (0 for the notebook); of OUT, the name of
-            the instance that answers.
-        who, options, span : tuple, Options, int
-            Of IN: name and version of the model, the request's options (its ID is read later), its span's id.
+        `before` and `after` are the tensors as they were given, and as their receiver has them; `what` is IN,
+        OUT, or AGAIN, where a request is handed to its model once more. Of IN, `other` is the number of the
+        request whose `execute` sent it (0 for the notebook), `who` is name and version of the model, and
+        `options` are read later, for its ID; of OUT, `other` is the name of the instance that answers.
         """
         died, lines = self._died, self.place is not None
         index = 0
@@ -201,7 +184,6 @@ class Recording:
         self._rare(ALLOCATED, current_request(), (device, number), size, line)
 
     def freed(self, device: str, number: int, size: int) -> None:
-        """Memory of a GPU is free again."""
         self._rare(FREED, (device, number), size)
 
     def moved(self, how: str, source: Any, result: Any, ns: int = 0) -> None:
@@ -223,7 +205,6 @@ class Recording:
         self._rare(EXPORTED, current_request(), *facts, *self._block_of(array))
 
     def in_cell(self, name: str) -> None:
-        """A cell of the notebook begins."""
         self._rare(CELL, name)
 
     def _rare(self, what: int, *about: Any) -> None:
@@ -238,16 +219,8 @@ class Recording:
 def owner_of(array: np.ndarray[Any, Any]) -> Any:
     """Return what owns the memory of a NumPy array, as far as its end can be seen.
 
-    Parameters
-    ----------
-    array : numpy.ndarray
-        Any array, a view too.
-
-    Returns
-    -------
-    object
-        The array at the bottom of the views. Where that lies in memory of something else (a file that is
-        mapped, a DLPack capsule), that, if it can be weakly referenced.
+    That is the array at the bottom of the views. Where that lies in memory of something else (a file that is
+    mapped, a DLPack capsule), it is that, if it can be weakly referenced.
     """
     base = array.base
     while isinstance(base, _ndarray):

@@ -11,13 +11,7 @@ _SHORT = 40  # characters of a key that is shown
 
 
 def text_of_path(way: tuple[Any, ...]) -> tuple[str, bool]:
-    """Return how to write the way, and whether ``del`` may be put before it.
-
-    Parameters
-    ----------
-    way : tuple of object
-        From the one with a name to the one that was looked for; each refers to the next.
-    """
+    """Return how to write the way from a named object to one inside, and whether ``del`` may stand before."""
     text, deletable, index = "", True, 0
     while index + 1 < len(way):
         parent, child = way[index], way[index + 1]

@@ -29,16 +29,9 @@ _VIEW = Holder("view", "an array or a DLPack capsule over it, of which nothing m
 def unnamed_holders(
     owners: Mapping[int, Any], kinds: Mapping[type, str], seconds: float
 ) -> dict[int, tuple[Holder, ...]]:
-    """Return who holds blocks, as far as that can be said of what has no name.
+    """Return who holds blocks, by numbers of the caller's, as far as that can be said of what has no name.
 
-    Parameters
-    ----------
-    owners : mapping of int to object
-        What owns the memory of each block, by a number of the caller's.
-    kinds : mapping of type to str
-        Types that tensors are in, and the kind of holder that they are.
-    seconds : float
-        When to give up.
+    `kinds` are the types that tensors are in, and the kind of holder that they are.
     """
     deadline = perf_counter() + seconds
     found: dict[int, tuple[Holder, ...]] = {}

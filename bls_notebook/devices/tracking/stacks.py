@@ -46,7 +46,6 @@ def stacks() -> dict[int, list[FrameType]]:
 
 
 def stack_of(thread: int) -> list[FrameType]:
-    """Return the frames of a thread, innermost first; none where it has ended."""
     with no_collection():
         return list(walk_back(sys._current_frames().get(thread)))
 

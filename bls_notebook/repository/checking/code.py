@@ -49,8 +49,6 @@ class Read:
 
 
 class Code:
-    """One model.py."""
-
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.text = path, text
 
@@ -110,7 +108,6 @@ class Code:
 
     @cached_property
     def execute(self) -> Function | None:
-        """The model's `execute`."""
         body = self.model_class.body if self.model_class else []
         return next((n for n in reversed(body) if isinstance(n, Function) and n.name == "execute"), None)
 
@@ -124,7 +121,6 @@ class Code:
 
     @cached_property
     def made(self) -> Tensors:
-        """The tensors of its responses."""
         out, any_ = Tensors(), False
         for call, scope in self._calls("InferenceResponse"):
             given = argument(call, "output_tensors", 0)
@@ -164,7 +160,6 @@ class Code:
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
-        """The requests that it makes."""
         dropped = {id(n.value) for scope in self._scopes for n in scope.nodes if isinstance(n, ast.Expr)}
         found = self._calls("InferenceRequest")
         out: list[Call] = []

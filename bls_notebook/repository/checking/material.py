@@ -36,42 +36,19 @@ _GPUS = 8  # as many as a server may well have: a configuration that names one i
 
 @dataclass(frozen=True)
 class Material:
-    """One model of a repository.
-
-    Attributes
-    ----------
-    name : str
-    folder : Path
-    text : str
-        Of config.pbtxt; empty where there is none.
-    config : ModelConfig
-        Completed, as far as that is possible without running code; of a model that serves, wholly.
-    given : ModelConfig
-        As it was written.
-    problem : str
-        Why there is no configuration, or why a server refuses it.
-    codes : dict of int to Code
-        The Python sources that a server would run, by version.
-    serving : LoadedModel or None
-    known : bool
-        Whether `config` has all inputs and outputs: nothing may still add some.
-    place : SourcePlace or None
-        Of a cell: where it was written.
-    misfit : str
-        Why its configuration does not fit its graph.
-    """
+    """One model of a repository."""
 
     name: str
     folder: Path
-    text: str
-    config: ModelConfigMessage
-    given: ModelConfigMessage
-    problem: str = ""
-    codes: Mapping[int, Code] = field(default_factory=dict)
+    text: str  # of config.pbtxt; empty where there is none
+    config: ModelConfigMessage  # completed, as far as that takes no running code; if it serves, wholly
+    given: ModelConfigMessage  # as it was written
+    problem: str = ""  # why there is no configuration, or why a server refuses it
+    codes: Mapping[int, Code] = field(default_factory=dict)  # the Python that a server would run, by version
     serving: LoadedModel | None = None
-    known: bool = False
-    place: SourcePlace | None = None
-    misfit: str = ""
+    known: bool = False  # whether `config` has all inputs and outputs: nothing may still add some
+    place: SourcePlace | None = None  # of a cell: where it was written
+    misfit: str = ""  # why its configuration does not fit its graph
 
     @cached_property
     def templates(self) -> tuple[Template, ...]:
@@ -85,7 +62,6 @@ class Material:
 
     @cached_property
     def is_ensemble(self) -> bool:
-        """Whether it is an ensemble."""
         return bool(self.config.platform == "ensemble" or self.config.HasField("ensemble_scheduling"))
 
     @cached_property
@@ -111,12 +87,10 @@ class Material:
 
     @cached_property
     def inputs(self) -> dict[str, ModelConfigMessage]:
-        """Declared inputs, by name."""
         return {tensor.name: tensor for tensor in self.config.input}
 
     @cached_property
     def outputs(self) -> dict[str, ModelConfigMessage]:
-        """Declared outputs, by name."""
         return {tensor.name: tensor for tensor in self.config.output}
 
     @property
@@ -127,7 +101,6 @@ class Material:
         return shown_path(self.folder / CONFIG if self.text else self.folder)
 
     def newest(self) -> Code | None:
-        """Return the source of the newest version."""
         return self.codes[max(self.codes)] if self.codes else None
 
     def in_config(

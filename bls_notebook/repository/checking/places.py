@@ -15,16 +15,10 @@ _TOKEN = re.compile(
 
 
 def line_of(text: str, field: str, value: str | None = None) -> int:
-    """Return the line on which a field is set first, 0 where it is not.
+    """Return the line on which a field of a config.pbtxt is set first, 0 where it is not.
 
-    Parameters
-    ----------
-    text : str
-        Of a config.pbtxt.
-    field : str
-        Its names from the top, such as ``dynamic_batching.preferred_batch_size``.
-    value : str, optional
-        The value that it must have, without quotes.
+    A field is its names from the top, such as ``dynamic_batching.preferred_batch_size``; with a `value`,
+    without quotes, it must have that.
     """
     lines = (line for path, line, found in _fields(text) if path == field and value in (None, found))
     return next(lines, 0)

@@ -43,16 +43,9 @@ def complete(
 ) -> ModelConfigMessage:
     """Return a new configuration with everything that Triton fills in without asking the model.
 
-    Parameters
-    ----------
-    model : str
-        Name of the model's folder (or of its cell).
-    files : collection of str
-        Names in the first version's folder; they tell the backend where the configuration does not.
-    gpus : int
-        How many GPUs there are, numbered from 0. They decide `KIND_AUTO` and the default instance group.
-    runs_on_gpu : callable
-        Whether a backend can use them.
+    `model` is the name of its folder, or of its cell. The names of `files` in the first version's folder tell
+    the backend where the configuration does not. How many `gpus` there are, and whether a backend can use
+    them, decides `KIND_AUTO` and the default instance group.
     """
     completed = deepcopy(config)
     completed.name = completed.name or model

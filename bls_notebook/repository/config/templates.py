@@ -46,30 +46,12 @@ def fill_templates(
     defaults: bool = False,
     model: str = "",
 ) -> Filled:
-    """Fill the templates in the text of a config.pbtxt.
+    """Fill the templates in the text of a config.pbtxt; a ConfigError where a value does not fit.
 
-    Parameters
-    ----------
-    text : str
-    values : mapping of str to object, optional
-        By key, or ``model.key`` for one model; taken first. They may have templates of their own. A key of
-        the configuration's ``parameters`` will do too: its value is replaced.
-    environment : mapping of str to str, optional
-        Variables, such as `os.environ`; taken next.
-    defaults : bool
-        Whether what is still open takes a value that harms nothing, by its field, or by its key where that
-        is one of tensorrtllm_backend's. Text has none, so it mostly stays open.
-    model : str
-        Name of the model, for errors.
-
-    Returns
-    -------
-    Filled
-
-    Raises
-    ------
-    ConfigError
-        A value does not fit where its template stands, or leads back to its own key.
+    `values` are taken first, by key or ``model.key``: they may have templates of their own, and a key of the
+    configuration's ``parameters`` will do too, whose value is replaced. Next comes the `environment`. With
+    `defaults`, what is still open takes a value that harms nothing, by its field, or by its key where that is
+    one of tensorrtllm_backend's; text has none, so it mostly stays open.
     """
     given = {key: _as_text(value) for key, value in (values or {}).items()}
     given |= {key[len(model) + 1 :]: value for key, value in given.items() if key.startswith(f"{model}.")}

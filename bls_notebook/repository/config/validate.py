@@ -38,15 +38,10 @@ def refuse(config: ModelConfigMessage, *problems: Iterator[str]) -> None:
 
 
 def validate(config: ModelConfigMessage, *, folder: Path | None = None) -> None:
-    """Raise a ConfigError for whatever Triton refuses to load.
+    """Raise a ConfigError for whatever Triton refuses to load of a completed configuration.
 
-    Parameters
-    ----------
-    config : ModelConfig
-        Completed, with the model's own completion merged in.
-    folder : Path, optional
-        The model's folder, in which label, warm-up and initial state files are looked for.
-        Without it such files are not checked.
+    Label, warm-up and initial state files are looked for in the model's `folder`; without it they are not
+    checked.
     """
     validate_model(config)
     refuse(

@@ -37,20 +37,13 @@ class Model:
 
     @property
     def name(self) -> str:
-        """Its name."""
         return self.source.name
 
 
 def collect(service: Service, names: Iterable[str], completed: bool) -> dict[str, Model]:
     """Return the models of these names and all that they call, as far as they serve here.
 
-    Parameters
-    ----------
-    service : Service
-    names : iterable of str
-        Of models that serve.
-    completed : bool
-        Whether each config.pbtxt is the completed configuration; else as it was given, where that is text.
+    Each config.pbtxt is the `completed` configuration if so; else as it was given, where that is text.
     """
     known = frozenset(service.server.names())
     out: dict[str, Model] = {}

@@ -23,7 +23,6 @@ def shm_mib(record: Exported) -> int:
 
 
 def guide(record: Exported) -> str:
-    """Return the text, in Markdown."""
     first = record.entries[0]
     at = shlex.quote(f"localhost:8000/v2/models/{quote(first, safe='')}")
     install = "pip install -r /models/requirements.txt && " if record.requirements else ""

@@ -55,17 +55,10 @@ class Answered:
 def proof_files(
     record: Exported, specs: Mapping[str, ModelSpec], requests: Any, asked: Any
 ) -> dict[str, str]:
-    """Return the files, by name.
+    """Return the files, by name; `asked` is the repository where the models of `specs` serve.
 
-    Parameters
-    ----------
-    record : Exported
-    specs : mapping of str to ModelSpec
-        Of the models that were asked for.
-    requests : mapping of str to sequence, or recording
-        What each is to be asked: inputs by name, or recorded requests; or what has ``requests(model)``.
-    asked : ModelRepository
-        Where the models serve.
+    `requests` are what each is to be asked: inputs by name, or recorded requests; or what has
+    ``requests(model)``.
     """
     answered = {
         name: [[_ask(spec, asked, each, at, len(steps)) for at, each in enumerate(steps)] for steps in cases]

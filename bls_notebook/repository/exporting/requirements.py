@@ -14,13 +14,7 @@ _OF_TRITON = frozenset({"triton_python_backend_utils", "c_python_backend_utils"}
 
 
 def imported_names(sources: Iterable[tuple[str, str]]) -> set[str]:
-    """Return the top-level modules that sources import and that are not among them.
-
-    Parameters
-    ----------
-    sources : iterable of (str, str)
-        Where each Python file of a model is, in its folder, and its text.
-    """
+    """Return the top-level modules that a model's sources, by path and text, import from elsewhere."""
     texts = dict(sources)
     own = {part for path in texts for part in path.removesuffix(".py").split("/")}
     found: set[str] = set()

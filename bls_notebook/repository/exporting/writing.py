@@ -37,13 +37,7 @@ def is_cache(path: PurePosixPath | Path) -> bool:
 
 
 def write_folder(target: Path, files: Mapping[str, Content]) -> None:
-    """Write files, by their paths in it, as a folder.
-
-    Raises
-    ------
-    BLSError
-        The folder has something in it that was not written here, or it cannot be written.
-    """
+    """Write files, by their paths in it, as a folder; a BLSError where that has something else in it."""
     target = Path(os.path.abspath(target))
     with _told(target):
         _refuse_foreign(target)

@@ -39,7 +39,6 @@ def media_of(element: object, largest: int = LARGEST) -> Media | None:
 
 
 def texts(array: np.ndarray[Any, Any]) -> tuple[TextSeen, ...]:
-    """Return what the first elements of a BYTES array are."""
     return tuple(_text(index, element) for index, element in _first(array))
 
 

@@ -57,18 +57,9 @@ def pictures(
 ) -> tuple[Media, ...]:
     """Return pictures of an array that is shaped as one or a batch, the first so many of them.
 
-    Parameters
-    ----------
-    array : array
-        Of numbers, on any device; only what is shown of it is copied to the host.
-    figures : Figures or None
-        Of the array: they say how its numbers become shades.
-    most : int
-        How many pictures.
-    pixels : int
-        Of the longer side of each; of larger ones every n-th row and column is shown.
-    stretched : bool
-        Whether the least and the greatest are black and white, whatever they are.
+    Only what is shown is copied to the host: of a longer side than `pixels` every n-th row and column. The
+    `figures` of the array say how its numbers become shades; `stretched`, the least and the greatest are
+    black and white, whatever they are.
     """
     way = layout_of(array.shape)
     if way is None or figures is None or array.dtype.kind not in "biuf":

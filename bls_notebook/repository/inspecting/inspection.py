@@ -143,13 +143,7 @@ def inspect(value: Any, other: Any = None, *, at: str = "", rate: int | None = N
 
 
 def array_of(value: Any) -> Any:
-    """Return an array of anything that can be looked into without a copy to the host.
-
-    Raises
-    ------
-    BLSError
-        It is nothing of the kind.
-    """
+    """Return an array of anything that can be looked into without a copy to the host; else a BLSError."""
     if isinstance(value, np.ndarray) or backend_of(value) is not None:
         return value
     kind = type(value)

@@ -18,14 +18,8 @@ def settings(
 ) -> tuple[Setting, ...]:
     """Return every field of a completed configuration.
 
-    Parameters
-    ----------
-    written : ModelConfig
-        As its author gave it.
-    by_triton : ModelConfig
-        The same, with what Triton fills in without asking the model.
-    completed : ModelConfig
-        As it serves; what it has more than the other two is from `auto_complete_config`.
+    `written` is what its author gave, `by_triton` the same with what Triton fills in without asking the
+    model; what the completed one has more is from `auto_complete_config`.
     """
     author, triton = dict(_set(written)), dict(_set(by_triton))
     found = [

@@ -11,13 +11,7 @@ _EXPECTED = "expected numbers, slices and ... in brackets, such as [0, :, 2:10:2
 
 
 def sliced(array: Any, text: str) -> tuple[Any, str]:
-    """Return a view of an array, and how the slice is spelled.
-
-    Raises
-    ------
-    BLSError
-        It is no slice, or none of this array.
-    """
+    """Return a view of an array, and how the slice is spelled; a BLSError where it is none of this array."""
     inside = text.strip()
     if inside.startswith("[") and inside.endswith("]"):
         inside = inside[1:-1].strip()

@@ -36,7 +36,6 @@ class Dependencies:
             return self._ensembles.pop(name, (None, frozenset[str]()))[1]
 
     def clear(self) -> None:
-        """Forget everything."""
         with self._lock:
             self._ensembles.clear()
             self._explicit.clear()

@@ -153,7 +153,6 @@ class _Finalizing:
         self.is_async = inner.is_async
 
     def finalize(self) -> None:
-        """Finalize the model's instance."""
         try:
             was = self._made_as
             was.server.keep_metrics(was.instance_name, was.directory)
@@ -173,7 +172,6 @@ class _Finalizing:
         return getattr(self._inner, "model", None)
 
     def ready(self) -> bool:
-        """Ask the model."""
         return self._as_model(self._inner.ready)
 
 

@@ -62,7 +62,6 @@ class Regrouping:
             raise
 
     def undo(self) -> None:
-        """Finalize the new instances."""
         self._maker.give_up(self._new)
 
     def commit(self) -> threading.Event:

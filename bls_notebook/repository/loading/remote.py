@@ -44,13 +44,7 @@ class _ServerChecks(RequestCheck):
 
 
 def load_remote(server: Server, source: ModelSource, remote: RemoteModel) -> dict[int, LoadedModel]:
-    """Return the versions of a model that its server has ready, by number.
-
-    Raises
-    ------
-    ModelLoadError
-        The server has no such model, or does not answer; or the model was given another configuration here.
-    """
+    """Return the versions of a model that its server has ready, by number."""
     name = source.name
     if source.config is not None:
         raise ModelLoadError(

@@ -298,7 +298,6 @@ class _Importlib(ModuleType):
     """`importlib` as a model sees it: `import_module` finds what stands in for `cupy` too."""
 
     def import_module(self, name: str, package: str | None = None) -> ModuleType:
-        """Import a module by name."""
         if name.partition(".")[0] == "cupy" and (stand_in := simulated_cupy()) is not None:
             return _inside(stand_in, name)
         return importlib.import_module(name, package)

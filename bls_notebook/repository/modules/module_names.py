@@ -186,6 +186,5 @@ class ModelFinder:
         return None
 
     def install(self) -> None:
-        """Be asked first."""
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)

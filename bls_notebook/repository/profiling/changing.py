@@ -146,7 +146,6 @@ class _Changed(Sequential):
 
     @contextmanager
     def loaded(self, code: CodeChange) -> Iterator[None]:
-        """Have the changed model there."""
         from google.protobuf.json_format import MessageToDict  # heavy, and first needed here
 
         repository, name = self.repository, self.model
@@ -164,7 +163,6 @@ class _Changed(Sequential):
             repository._server.close_all(self._served.values())
 
     def gathered(self) -> Run:
-        """Run the changed model."""
         repository, name = self.repository, self.model
         lock, server = repository._catalog.service.lock_of(name), repository._server
         with lock:

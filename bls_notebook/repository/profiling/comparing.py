@@ -244,7 +244,6 @@ def _as_it_proved(
 
 
 def _loaded(workload: Workload, session: Session) -> list[LoadedModel]:
-    """The models of a session, as they are loaded now."""
     serving = workload.repository._server.serving
     return [model for name in {m.name for m in session.models} for model in serving(name).values()]
 

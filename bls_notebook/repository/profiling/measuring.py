@@ -87,7 +87,6 @@ class Workload:
         """Take note of an answer of a sequential run; nothing by default."""
 
     def sequential(self, name: str = "exec, one after the other") -> Run:
-        """Send one after the other."""
         repository, model = self.repository, self.model
 
         def run() -> None:
@@ -103,7 +102,6 @@ class Workload:
         return self._last
 
     def gathered(self) -> Run:
-        """Send all at once."""
         repository, model = self.repository, self.model
 
         async def one(inputs: Inputs) -> None:
@@ -177,7 +175,6 @@ def measure(workload: Workload, count: int, repeat: int | None, gil_share: float
 
 
 def _middle(runs: Iterable[Run]) -> Run:
-    """Return the median run."""
     by_wall = sorted(runs, key=lambda run: run.session.wall)
     return by_wall[(len(by_wall) - 1) // 2]
 

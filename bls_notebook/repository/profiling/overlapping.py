@@ -130,7 +130,6 @@ class _Workload(Sequential):
         self.lazy_arrays = True
 
     def gathered(self) -> Run:
-        """Run it with its calls sent ahead."""
         run = self.run(Ahead(lazy_arrays=self.lazy_arrays))
         found = next(iter(self.how.spoilt), "") or self.differs()
         self.problem = self.problem or found  # one round is enough
@@ -144,7 +143,6 @@ class _Workload(Sequential):
         return tuple(self.how.programs), next(iter(self.how.spoilt), "") or problem
 
     def run(self, how: Ahead) -> Run:
-        """Run it in some way."""
         self.answers, self.how = [], how
         models = [m for m in self.repository._server.serving(self.model).values() if not m.decoupled]
         with running_ahead(models, how):

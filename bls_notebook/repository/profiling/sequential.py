@@ -25,11 +25,9 @@ class Sequential(Workload):
         self._expected: list[Response] = []
 
     def answered(self, response: Response) -> None:
-        """Keep an answer."""
         self.answers.append(response)
 
     def sequential(self, name: str = "as it is written") -> Run:
-        """Run the model as it is written."""
         self.answers = []
         run = super().sequential(name)
         self._expected = self.answers

@@ -316,7 +316,6 @@ def _result(workload: Workload, seen: Judged, tuner: _Tuner | None) -> Tuning:
 
 
 def _verified(workload: Workload, found: Tuning, rounds: int) -> Tuning:
-    """Run what was found."""
     changes = {m.name: fields_of(workload.repository, m) for m in found.changed}
     # Where all is slower than it was alone, so is this.
     slower = max(1.0, found.measured.now / max(1, found.predicted.now))

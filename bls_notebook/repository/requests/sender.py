@@ -133,22 +133,18 @@ class Sender:
         )
 
     def send(self, request: InferenceRequest) -> Response:
-        """Send a request and wait for the answer."""
         caller = self.caller()
         started = perf_counter()
         return self.response(request, caller.exec(request, False, False), started)
 
     async def send_async(self, request: InferenceRequest) -> Response:
-        """Send a request and await the answer."""
         started = perf_counter()
         return self.response(request, await self.caller().async_exec(request, False, False), started)
 
     def walk(self, request: InferenceRequest) -> Walk:
-        """Send a request and walk its responses."""
         return Walk(self.caller(), request, self.response)
 
     def walk_async(self, request: InferenceRequest) -> AsyncWalk:
-        """Send a request and await its responses, one by one."""
         return AsyncWalk(self.caller(), request, self.response)
 
 

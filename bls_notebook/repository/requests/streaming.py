@@ -83,8 +83,6 @@ class _Walk:
 
 
 class Walk(_Walk, Iterator[Response]):
-    """Waits for each response."""
-
     def __next__(self) -> Response:
         if self._over:
             raise StopIteration
@@ -105,8 +103,6 @@ class Walk(_Walk, Iterator[Response]):
 
 
 class AsyncWalk(_Walk, AsyncIterator[Response]):
-    """Awaits each response."""
-
     async def __anext__(self) -> Response:
         if self._over:
             raise StopAsyncIteration
@@ -126,5 +122,4 @@ class AsyncWalk(_Walk, AsyncIterator[Response]):
         return out
 
     async def aclose(self) -> None:
-        """Give up, as `close`."""
         self.close()

@@ -29,7 +29,6 @@ class Effects:
     unknown: str = ""
 
     def add(self, other: Effects) -> None:
-        """Take in what other code does."""
         self.reads |= other.reads
         self.writes |= other.writes
         self.exits |= other.exits
@@ -51,7 +50,6 @@ class Reader:
         self.sends: set[ast.Call] = set()  # which calls send a request
 
     def aliases(self, function: Function) -> Aliases:
-        """Return what the variables of a function may hold."""
         if function not in self._aliases:
             self._aliases[function] = Aliases(self.module, function)
         return self._aliases[function]
@@ -83,8 +81,6 @@ class Reader:
 
 
 class _Reading(ast.NodeVisitor):
-    """Reads one piece of code."""
-
     def __init__(self, reader: Reader, function: Function, skip: Container[ast.AST]) -> None:
         self._reader, self._function, self._skip = reader, function, skip
         self._module, self._aliases = reader.module, reader.aliases(function)

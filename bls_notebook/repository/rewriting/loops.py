@@ -33,8 +33,6 @@ class Loop:
 
 
 class Loops:
-    """Takes the loops of a function apart."""
-
     def __init__(self, module: Module, function: Function, together: Together) -> None:
         self._module, self._function, self._together = module, function, together
 

@@ -54,7 +54,6 @@ class Function:
 
     @property
     def name(self) -> str:
-        """Its name."""
         return self.node.name
 
 
@@ -65,8 +64,6 @@ def within_body(node: Def) -> Iterator[ast.AST]:
 
 
 class Module:
-    """A module with a model in it."""
-
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
         self.imports: dict[str, str] = {}

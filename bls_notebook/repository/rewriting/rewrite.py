@@ -38,22 +38,10 @@ def rewritten(
     repeated: frozenset[int] | None = None,
     stateful: frozenset[str] = frozenset(),
 ) -> Rewritten:
-    """Rewrite a model.
+    """Rewrite the source of a model.py.
 
-    Parameters
-    ----------
-    source : str
-        Of model.py.
-    lines : frozenset of int
-        Lines that were seen to send a request.
-    repeated : frozenset of int, optional
-        Lines that sent several that could be together: loops without one stay as they are. None: all may.
-    stateful : frozenset of str
-        Models whose requests keep their order.
-
-    Returns
-    -------
-    Rewritten
+    `lines` were seen to send a request, and `repeated` ones several that could be together: loops without one
+    stay as they are (None: all may). Requests to `stateful` models keep their order.
     """
     source = source.replace("\r\n", "\n").replace("\r", "\n")
     tree = syntax_tree(source)

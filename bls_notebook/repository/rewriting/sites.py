@@ -45,8 +45,6 @@ class Site:
 
 @dataclass
 class Sites:
-    """What sends in a module."""
-
     module: Module
     reader: Reader
     of: dict[Function, list[Site]] = field(default_factory=dict)
@@ -56,10 +54,7 @@ class Sites:
 def find_sites(module: Module, lines: frozenset[int], stateful: frozenset[str]) -> Sites:
     """Find all that sends on behalf of `execute`.
 
-    Raises
-    ------
-    NotPlainError
-        Something there cannot be made async, or is not seen through.
+    A NotPlainError says what cannot be made async, or is not seen through.
     """
     execute = module.methods.get("execute")
     if execute is None:
@@ -133,7 +128,6 @@ def _is_request(node: ast.expr, function: Function) -> bool:
 
 
 def _are_requests(node: ast.expr, function: Function, body: list[ast.AST]) -> bool:
-    """Whether a list is one of requests."""
     if isinstance(node, ast.Name):
         values = [v for v in _values_of(node.id, body) if not isinstance(v, ast.Name)]
         return bool(values) and all(_are_requests(v, function, body) for v in values)

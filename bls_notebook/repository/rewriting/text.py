@@ -25,7 +25,6 @@ class Text:
         return self._starts[first.lineno - 1] + column, end
 
     def line_start(self, at: int) -> int:
-        """Return where the line of a position begins."""
         return self._starts[bisect_right(self._starts, at) - 1]
 
     def line_end(self, at: int) -> int:
@@ -34,12 +33,10 @@ class Text:
         return len(self._data) if found < 0 else found
 
     def indent(self, at: int) -> str:
-        """Return the indentation of the line of a position."""
         line = self.raw(self.line_start(at), self.line_end(at))
         return line[: len(line) - len(line.lstrip())]
 
     def raw(self, start: int, end: int) -> str:
-        """Return what is written there."""
         return self._data[start:end].decode()
 
     def edit(self, span: Span, new: str) -> None:
@@ -58,5 +55,4 @@ class Text:
         return "".join([*out, self.raw(at, end)])
 
     def whole(self) -> str:
-        """Return all of it with its edits."""
         return self.render(0, len(self._data))

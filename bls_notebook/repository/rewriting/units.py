@@ -51,15 +51,12 @@ class Member:
 
     @property
     def site(self) -> Site:
-        """The site."""
         assert self.unit.site is not None
         return self.unit.site
 
 
 @dataclass
 class Gather:
-    """Sites that are sent together."""
-
     members: list[Member]
 
 
@@ -76,7 +73,6 @@ class Block:
 
     @property
     def gathers(self) -> bool:
-        """Whether anything changes."""
         return any(isinstance(piece, Gather) for piece in self.pieces)
 
 
@@ -91,7 +87,6 @@ def units_of(
     sites: Sites,
     parents: Mapping[ast.AST, ast.AST],
 ) -> list[Unit]:
-    """Take statements apart."""
     return [unit for statement in block for unit in _taken_apart(statement, found, sites, parents)]
 
 

@@ -59,7 +59,6 @@ class Writer:
         return found
 
     def write_sites(self, sites: Sequence[Site]) -> None:
-        """Write what each site becomes, the inner ones first."""
         text = self._text
         for site in sorted(sites, key=lambda s: _length(text.span(s.node))):
             start, end = text.span(site.node)
@@ -115,7 +114,6 @@ class Writer:
     # -- blocks --------------------------------------------------------------------------------------
 
     def write_block(self, block: Block) -> None:
-        """Write the part of a block that changes."""
         text, statements = self._text, block.statements
         sent = {
             m.unit.statement for piece in block.pieces if isinstance(piece, Gather) for m in piece.members
@@ -138,7 +136,6 @@ class Writer:
         text.edit((start, end), self.pieces(pieces, own, block.statements).rstrip("\n"))
 
     def write_loop(self, loop: Loop) -> None:
-        """Write a loop as two."""
         text, statement = self._text, loop.statement
         start = text.span(statement)[0]
         end = self._end_of(statement.body[-1])

@@ -8,11 +8,8 @@ import ast
 def imported_modules(tree: ast.AST, needed: bool = False) -> dict[str, int]:
     """Return the top-level names of the modules that a source imports, with the first line of each.
 
-    Parameters
-    ----------
-    tree : ast.AST
-    needed : bool
-        Without what it can do without: in a ``try`` that catches a failing import, or for type checking.
+    Only those `needed`: not what it can do without, in a ``try`` that catches a failing import, or for type
+    checking.
     """
     out: dict[str, int] = {}
     todo: list[ast.AST] = [tree]

@@ -48,7 +48,6 @@ class ModelSource:
 
     @property
     def versions(self) -> dict[int, Path]:
-        """Version folders, by number."""
         return version_folders(self.folder)
 
     def parsed_config(self) -> ModelConfigMessage:

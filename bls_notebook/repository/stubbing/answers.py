@@ -35,19 +35,9 @@ _EXPECTED = (
 
 
 class GivenAnswers:
-    """The answers of a stub as a person gave them, and the requests that it was asked for.
+    """The answers of a stub as a person gave them (see `ModelRepository.stub`), and the requests that came.
 
-    Parameters
-    ----------
-    model : str
-    answer : object
-        See `ModelRepository.stub`.
-    delay : float
-        Seconds.
-    clock : object or None
-        Whose `wait(seconds, ended)` takes the place of waiting.
-    spec_of : callable
-        Returns what is known of the model; None where it does not serve.
+    `spec_of` returns what is known of the model; None where it does not serve.
     """
 
     def __init__(
@@ -104,7 +94,6 @@ class GivenAnswers:
     # -- what its instances ask for ------------------------------------------------------------------
 
     def note(self, call: StubCall) -> None:
-        """Take note of a request."""
         self.calls.append(call)
 
     def wait(self, requests: list[InferenceRequest]) -> None:
@@ -113,7 +102,6 @@ class GivenAnswers:
             self._wait(self._delay, lambda: self._ended(requests))
 
     async def wait_async(self, requests: list[InferenceRequest]) -> None:
-        """The same in a loop."""
         if self._delay:
             await asyncio.to_thread(self.wait, requests)
 

@@ -33,13 +33,7 @@ from .answers import GivenAnswers
 
 
 class Stubbed:
-    """A model whose requests are answered by something else; see `ModelRepository.stub`, which makes it.
-
-    Attributes
-    ----------
-    model : str
-        Name of the model.
-    """
+    """A model whose requests are answered by something else; see `ModelRepository.stub`, which makes it."""
 
     def __init__(
         self,

@@ -22,11 +22,6 @@ def repository_folder(folder: str | Path, command: str = "%tritonrepo try") -> P
     """Return the folder whose sub-folders are models: the one given, or the only one that it holds.
 
     `command` is what it is for, which errors begin with, and tell to give another folder.
-
-    Raises
-    ------
-    BLSError
-        It is no folder, it holds no model repository, or it holds several.
     """
     what = command.rpartition(" ")[2]
     given = folder_path(folder, what, "give a folder with a model repository in it")
@@ -55,7 +50,6 @@ def repository_folder(folder: str | Path, command: str = "%tritonrepo try") -> P
 
 
 def is_repository(folder: Path) -> bool:
-    """Whether at least one sub-folder is a model."""
     return any(is_model(folder / name) for name in model_names([folder]))
 
 

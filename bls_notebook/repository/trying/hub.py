@@ -26,15 +26,8 @@ def asks_the_hub(source: str) -> bool:
 def no_waiting_for_the_hub(wanted: bool) -> Iterator[str]:
     """Have the hub's libraries know at once that it cannot be reached, if so, as long as this is open.
 
-    Parameters
-    ----------
-    wanted : bool
-        Whether anything would ask the hub.
-
-    Yields
-    ------
-    str
-        What there is to say of it; nothing where it can be reached, or where the person has decided.
+    It yields what there is to say of it; nothing where nobody would ask (`wanted`), where the hub can be
+    reached, or where the person has decided.
     """
     host = urlsplit(os.environ.get("HF_ENDPOINT", "https://huggingface.co")).hostname or ""
     if not wanted or _VARIABLE in os.environ or _proxied() or _reachable(host):

@@ -27,25 +27,15 @@ _PATH = re.compile(r"dir$|path$|file$", re.IGNORECASE)  # what a model can hardl
 
 
 class Preparing:
-    """Called with the source of each model of a folder, it returns the one to load.
-
-    Attributes
-    ----------
-    on_cpu : set of str
-        Models whose instances are to be on the CPU, whatever their configuration says.
-    notes : dict of str to str
-        What was done for a model.
-    without_version : dict of str to str
-        Where the empty version folders are missing that one needs on a server, by model.
-    """
+    """Called with the source of each model of a folder, it returns the one to load."""
 
     def __init__(self, folder: SourceFolder, fill: Mapping[str, object]) -> None:
         self._folder = folder
         self._fill = fill
         self._made: dict[str, Path] = {}  # by the model's own folder
-        self.on_cpu: set[str] = set()
-        self.notes: dict[str, str] = {}
-        self.without_version: dict[str, str] = {}
+        self.on_cpu: set[str] = set()  # models whose instances are to be there, whatever they ask for
+        self.notes: dict[str, str] = {}  # what was done for a model
+        self.without_version: dict[str, str] = {}  # where a server needs an empty folder that is missing
 
     def __call__(self, source: ModelSource) -> ModelSource:
         """Return the source with what it lacks."""

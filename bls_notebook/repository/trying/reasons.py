@@ -97,18 +97,10 @@ def of_error(
     gpu: str,
     parameters: Mapping[str, str] | None = None,
 ) -> Reason:
-    """Return why a model failed to load.
+    """Return why a model failed to load: what loading raised, whose cause is what model code raised.
 
-    Parameters
-    ----------
-    error : BaseException
-        What loading raised; what model code raised is its cause.
-    folder, top : Path
-        The model's folder, and the outermost folder that belongs to the project.
-    gpu : str
-        What GPUs there are, in words.
-    parameters : mapping of str to str, optional
-        Those of its configuration: what came of one of them, `--fill` can mend.
+    `top` is the outermost folder that belongs to the project, `gpu` says what GPUs there are. What came of
+    one of the configuration's `parameters`, `--fill` can mend.
     """
     cause = error.__cause__ or error
     told = first_line(describe(cause).message if cause is not error else str(error), _LONGEST)

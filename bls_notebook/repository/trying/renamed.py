@@ -36,13 +36,7 @@ def other_names(folder: Path, values: Mapping[str, object]) -> dict[str, str]:
 
 
 def with_other_names(folder: Path, values: Mapping[str, object]) -> tuple[Path, tuple[str, ...]]:
-    """Return the folder to take the models from, and what there is to say of it.
-
-    Parameters
-    ----------
-    values : mapping of str to object
-        For templates in the configurations.
-    """
+    """Return the folder to take the models from, and what there is to say of it; `values` fill templates."""
     names = other_names(folder, values)
     if not names:
         return folder, ()

@@ -38,15 +38,8 @@ _USES = ("__call__", "encode", "tokenize", "decode", "batch_decode", "apply_chat
 def byte_tokenizers(wanted: bool) -> Iterator[list[str]]:
     """Stand in for tokenizers of `transformers` that cannot be had, as long as this is open.
 
-    Parameters
-    ----------
-    wanted : bool
-        Whether anything would ask for one: `transformers` takes seconds to import.
-
-    Yields
-    ------
-    list of str
-        Names of those that were stood in for.
+    It yields the names of those that were stood in for; none are where nobody would ask (`wanted`), for the
+    package takes seconds to import.
     """
     missing: list[str] = []
     if not wanted or importlib.util.find_spec("transformers") is None:

@@ -37,7 +37,6 @@ class Trial(NamedTuple):
 
     @property
     def record(self) -> Tried:
-        """The report: what is shown of it."""
         return self.report
 
 

@@ -36,12 +36,10 @@ def set_device(device: Any) -> None:
 
 
 def exchange_device(index: int) -> int:
-    """As `set_device`; return the number of the one before."""
     return machine.current_gpu().index if index < 0 else machine.set_current(index)
 
 
 def properties(device: Any = None) -> SimpleNamespace:
-    """Return what a GPU is."""
     gpu = _gpu(device)
     return SimpleNamespace(
         name=NAME,
@@ -105,7 +103,6 @@ def memory_stats(device: Any = None) -> dict[str, int]:
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """Return these figures as text."""
     return "\n".join(f"{name:32} {value:>16,}" for name, value in memory_stats(device).items())
 
 

@@ -39,7 +39,6 @@ class _Type(type):
 
     @property
     def dtype(cls) -> Any:
-        """The type of the elements."""
         return cls._own.dtype
 
     def __repr__(cls) -> str:
@@ -47,7 +46,6 @@ class _Type(type):
 
 
 def legacy_type(name: str) -> Any:
-    """Return what stands in for one of these types."""
     own, host = getattr(torch.cuda, name), getattr(torch, name)
     return _Type(name, (), {"_own": own, "_host": host, "__module__": "torch.cuda", "__doc__": own.__doc__})
 

@@ -17,12 +17,7 @@ def moved(
 ) -> Any:
     """Return a tensor on a GPU, or on the CPU (-1); the same one where it is there and of that type already.
 
-    Parameters
-    ----------
-    device : str or torch.device
-        PyTorch's own, for a tensor that goes to no GPU.
-    options : dict
-        Of `Tensor.to`: `memory_format`.
+    `device` is PyTorch's own, for a tensor that goes to no GPU.
     """
     before = index_of(tensor)
     crosses = before != index

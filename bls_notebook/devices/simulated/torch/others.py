@@ -27,12 +27,10 @@ class Generator(torch._C.Generator):  # type: ignore[misc]
 
     @property
     def device(self) -> Any:
-        """The GPU that it says it is for."""
         return named(self._index)
 
 
 def generator(original: Any, device: Any = "cpu") -> Any:
-    """Return a generator of random numbers."""
     index = gpu_index(device)
     if index < 0:
         return original(device)
@@ -61,13 +59,11 @@ def get_default_device(original: Any) -> Any:
 
 
 def compiled(original: Any, model: Any = None, **options: Any) -> Any:
-    """Return what was to be compiled, as it is."""
     told("torch.compile does nothing: the model runs as it is")
     return (lambda function: function) if model is None else model
 
 
 def compiled_in_place(original: Any, module: Any, *args: Any, **options: Any) -> None:
-    """Leave a module as it is."""
     told("Module.compile does nothing: the module runs as it is")
 
 
@@ -89,7 +85,6 @@ def entered_autocast(original: Any, context: Any) -> Any:
 
 
 def left_autocast(original: Any, context: Any, *problem: Any) -> Any:
-    """Leave it."""
     result = original(context, *problem)
     beside = getattr(context, "_beside", None)
     if beside:
@@ -113,8 +108,6 @@ def storage_on_gpu(original: Any, storage: Any, device: Any = None, **options: A
 
 
 def loaded(original: Any, f: Any, map_location: Any = None, *args: Any, **options: Any) -> Any:
-    """`torch.load`, to simulated GPUs."""
-
     def place(storage: Any, location: str) -> Any:
         wanted = map_location.get(location, location) if isinstance(map_location, dict) else map_location
         wanted = location if wanted is None else wanted

@@ -10,17 +10,9 @@ from bls_notebook.devices.simulated import machine
 
 
 def gpu_index(device: Any) -> int:
-    """Return the number of the GPU that a device names, -1 for another device.
+    """Return the number of the GPU that a device of PyTorch names; -1 for another one, and for None.
 
-    Parameters
-    ----------
-    device : str, torch.device, int or None
-        As functions of PyTorch take it: a number is that of a GPU; None is none.
-
-    Raises
-    ------
-    RuntimeError
-        There is no such GPU, or no such device.
+    A number is that of a GPU. A RuntimeError says that there is no such GPU, or no such device.
     """
     if device is None or isinstance(device, bool):
         return -1
@@ -43,5 +35,4 @@ def chosen(device: Any) -> int:
 
 
 def named(index: int) -> Any:
-    """Return PyTorch's device of a GPU."""
     return torch.device("cuda", index)

@@ -15,8 +15,6 @@ _numbers = itertools.count(1)
 
 
 class Event:
-    """A point in time."""
-
     cuda_event = 0
 
     def __init__(
@@ -90,8 +88,6 @@ class Stream:
 
 
 class ExternalStream(Stream):
-    """A stream of another library."""
-
     def __init__(self, stream_ptr: int, device: Any = None, **_: Any) -> None:
         super().__init__(device)
         self.cuda_stream = self.stream_id = stream_ptr

@@ -38,13 +38,11 @@ class GpuTensor(torch.Tensor):  # type: ignore[misc]
 
 @cache
 def tensor_class(index: int) -> type[GpuTensor]:
-    """Return the class of the tensors on a GPU."""
     return type("Tensor", (GpuTensor,), {"gpu_index": index, "__module__": "torch"})
 
 
 @cache
 def parameter_class(index: int) -> type[GpuTensor]:
-    """Return the class of the parameters on a GPU."""
     bases = (tensor_class(index), torch.nn.Parameter)
     return type("Parameter", bases, {"gpu_index": index, "__module__": "torch.nn.parameter"})
 
@@ -67,19 +65,10 @@ def block_of(tensor: Any) -> Block | None:
 
 
 def placed(tensor: Any, index: int, block: Block | None = None) -> Any:
-    """Say of a tensor in host memory that it is on a GPU; to be called within `NATIVE`.
+    """Say of a tensor or parameter in host memory that it is on a GPU; to be called within `NATIVE`.
 
-    Parameters
-    ----------
-    tensor : torch.Tensor
-        Of PyTorch's own class, or a parameter.
-    block : Block, optional
-        That its memory lies in; by default it is a new one, unless its storage is known.
-
-    Raises
-    ------
-    torch.OutOfMemoryError
-        The GPU has not that much memory left.
+    Its memory lies in `block`, by default a new one, unless its storage is known. Where the GPU has not that
+    much left, it is a torch.OutOfMemoryError.
     """
     if tensor.is_cpu:
         try:
