@@ -13,7 +13,6 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -24,7 +23,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .address import Address
 from .carried import headers_of, parameters_of, parameters_of_model
 from .described import plain_metadata
-from .link import ASK_SECONDS, RETRIES, Deliver, InThread, Link, RemoteError
+from .link import ASK_SECONDS, NUMBER, RETRIES, Deliver, InThread, Link, RemoteError
 from .tensors import AnswerError, listed, raw_of, tensor_of, tensor_of_list
 
 _CONNECT_SECONDS = 5.0
@@ -90,9 +89,10 @@ class HttpLink(Link):
 
     # -- asking --------------------------------------------------------------------------------------
 
-    def live(self, seconds: float) -> None:
+    def live(self, seconds: float, headers: Mapping[str, str] | None = None) -> None:
         """Return if the server answers within so many seconds, else raise RemoteError."""
-        status, _, _ = Conversation(self, "GET", "/v2/health/live").held(seconds)
+        more = {**self.address.headers, **(headers or {})}
+        status = Conversation(self, "GET", "/v2/health/live", headers=more).held(seconds)[0]
         if status in (502, 503, 504):  # of what stands before it
             raise self.unanswered(f"HTTP {status}", False)
 
@@ -206,7 +206,7 @@ class Conversation:
         self._method = method
         self._path = link.address.path + path
         self._body = body or []
-        self._headers = link.address.headers if headers is None else headers
+        self.headers = link.address.headers if headers is None else headers
         self._connection: http.client.HTTPConnection | None = None
         self.ended = False
 
@@ -278,7 +278,7 @@ class Conversation:
     def _send(self, connection: http.client.HTTPConnection) -> None:
         size = sum(len(part) for part in self._body)
         connection.putrequest(self._method, self._path, skip_accept_encoding=True)
-        for name, value in self._headers.items():
+        for name, value in self.headers.items():
             connection.putheader(name, value)
         if self._body:
             connection.putheader("Content-Length", str(size))
@@ -303,6 +303,10 @@ class HttpExchange:
         self._lost = lost
         self._conversation.end()
 
+    def number(self, number: str) -> None:
+        """Have it carry a number."""
+        self._conversation.headers = {**self._conversation.headers, NUMBER: number}
+
     def run(self) -> InferenceResponse:
         """Send it, and wait for the answer on this thread."""
         link = self._link
@@ -322,10 +326,7 @@ class HttpExchange:
 
     def start(self, deliver: Deliver, in_thread: InThread) -> None:
         """Send it, on a worker thread."""
-        in_thread(partial(self._run_and_deliver, deliver))
-
-    def _run_and_deliver(self, deliver: Deliver) -> None:
-        deliver(self.run(), True)
+        in_thread(lambda: deliver(self.run(), True))
 
 
 def read_response(body: bytes, length: int | None) -> InferenceResponse:
@@ -379,8 +380,7 @@ def _is_quiet(sock: socket.socket) -> bool:
     """Whether there is nothing to be read, not even an end."""
     if not hasattr(select, "poll"):  # Windows
         return not select.select([sock], [], [], 0)[0]
-    poll = select.poll()
-    poll.register(sock, select.POLLIN)
+    (poll := select.poll()).register(sock, select.POLLIN)
     return not poll.poll(0)
 
 

@@ -22,10 +22,15 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .address import Address
 
 ASK_SECONDS = 10.0  # for what is not inference
+TELL_SECONDS = 1.0  # until the first look, at a server that can be told who waits
 PROBE_SECONDS = 5.0  # between looks at a server that has requests under way, and for its answer
 SEEK_SECONDS = 0.5  # between looks at a server that is lost
 PATIENCE = 3 * PROBE_SECONDS
 RETRIES = (0.05, 0.2)  # seconds before a request that could not even be sent is tried again
+
+NUMBER = "bls-request"  # header of a request: by which another process like this one speaks of it
+WAITING = "bls-waiting"  # header of a look: which requests there wait here for which
+OURS = "bls_notebook"  # name of a server that understands these two
 
 Deliver = Callable[[InferenceResponse, bool], None]
 InThread = Callable[[Callable[[], None]], None]
@@ -62,6 +67,9 @@ class Exchange(Protocol):
     def cancel(self, lost: str = "") -> None:
         """Give up: what waits for it ends soon. Where the server is `lost`, that is why."""
 
+    def number(self, number: str) -> None:
+        """Have it carry a number (`NUMBER`); called before it is sent."""
+
 
 class Link:
     """What connections over gRPC and HTTP have in common.
@@ -72,6 +80,7 @@ class Link:
     """
 
     waits: ClassVar[tuple[Callable[..., Any], ...]] = ()  # functions in which Ctrl-C may strike
+    waiting: ClassVar[Callable[[Link], str]]  # what a look at a server of our own kind says (`WAITING`)
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -96,7 +105,7 @@ class Link:
         """Return a request to a model, ready to be sent; ValueError where it cannot be."""
         raise NotImplementedError
 
-    def live(self, seconds: float) -> None:
+    def live(self, seconds: float, headers: Mapping[str, str] | None = None) -> None:
         """Return if the server answers within so many seconds, else raise RemoteError."""
         raise NotImplementedError
 
@@ -156,6 +165,11 @@ class Link:
         for exchange in left:
             exchange.cancel()
         self._hang_up()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the server is another process like this one."""
+        return self.server.startswith(OURS)
 
     def begun(self, exchange: Exchange) -> None:
         """A request is being sent."""
@@ -250,17 +264,18 @@ class Link:
         suspect, self._suspect = self._suspect, False
         if self._woken and not suspect:  # by a request: one a while, not one each
             self._woken = False
-            return PROBE_SECONDS
+            return TELL_SECONDS if self.is_ours else PROBE_SECONDS
         with self._lock:
             oldest = min(self._under_way.copy().values(), default=None)
             if oldest is None and not suspect:
                 silent.clear()
                 self._idle = True
                 return None
-        if not suspect and oldest is not None and time.monotonic() - oldest < PROBE_SECONDS:
+        waiting = Link.waiting(self) if self.is_ours else ""
+        if not suspect and not waiting and oldest and time.monotonic() - oldest < PROBE_SECONDS:
             return PROBE_SECONDS
         try:
-            self.live(PROBE_SECONDS)
+            self.live(PROBE_SECONDS, {WAITING: waiting} if waiting else None)
             silent.clear()
         except RemoteError as error:
             if not error.lost or self.closed:

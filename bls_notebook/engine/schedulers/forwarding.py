@@ -23,6 +23,8 @@ from bls_notebook.engine.messages import running
 from bls_notebook.engine.tensors.inbound import rows_of
 from bls_notebook.engine.tensors.outputs import answer
 from bls_notebook.engine.ticket import Ticket
+from bls_notebook.engine.waiting.abroad import is_abroad
+from bls_notebook.engine.waiting.claims import send, wait
 from bls_notebook.engine.waiting.stack_room import need_room
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.engine.waiting.waiting import first_response
@@ -57,6 +59,8 @@ class ForwardingScheduler(Lifecycle):
         self._under_way: dict[Ticket, _Sent] = {}
         self._in_sequence: dict[Ticket, int | str] = {}
         self._send = model.instances[0].backend.send  # type: ignore[attr-defined]
+        self._link = model.instances[0].backend.link  # type: ignore[attr-defined]
+        self._ours = self._link.is_ours
         self._batching = model.spec.max_batch_size > 0
 
     # -- serving -------------------------------------------------------------------------------------
@@ -69,8 +73,9 @@ class ForwardingScheduler(Lifecycle):
         if self._accepted(ticket):
             sent = self._prepared(ticket)
             if sent is not None:
+                run = sent.exchange.run
                 try:
-                    response = sent.exchange.run()
+                    response = run() if not self._ours or not is_abroad(ticket) else wait(ticket, run)
                 except BaseException:
                     ticket.interrupt()
                     raise
@@ -116,6 +121,8 @@ class ForwardingScheduler(Lifecycle):
             problem = running(self._model.name, str(error))
             ticket.finish(error_response(problem, ErrorCode.UNSUPPORTED))
             return None
+        if self._ours:
+            send(ticket, sent.exchange, self._link)
         ticket.serving = self._model.instances[0].serving
         ticket.serving.add(ticket)
         log = recording.active

@@ -24,6 +24,7 @@ from bls_notebook.engine.messages import running
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.response import InferenceResponse
 
+from .abroad import is_abroad, needed
 from .deadlock import ANY, LIVE, Need, deadlocked
 from .frames import waits_for_threads
 from .idle_loops import WatchedSelector, blocked, watch_callers
@@ -35,7 +36,7 @@ LONGEST_PAUSE = 60.0
 
 _Result = TypeVar("_Result")
 log = logging.getLogger("bls_notebook")
-_lock = threading.Lock()
+lock = threading.Lock()
 _get_ident = threading.get_ident
 _reported: WeakSet[Ticket] = WeakSet()
 
@@ -65,20 +66,20 @@ def wait_for(ticket: Ticket) -> None:
             pause = min(pause * 2, LONGEST_PAUSE)
 
     try:
-        _known_to_wait(ticket, wait)
+        known_to_wait(ticket, wait)
     except BaseException:
         ticket.interrupt()
         raise
 
 
-def _known_to_wait(waiting: Ticket | WatchedSelector, wait: Callable[[], _Result]) -> _Result:
+def known_to_wait(waiting: Ticket | WatchedSelector, wait: Callable[[], _Result]) -> _Result:
     """Wait, registered, once the request has been refused that has to be so that the wait can end."""
     thread = _get_ident()
     outer = _waiting(thread)
     outer = None if outer is waiting else outer
     try:
         try:
-            with _lock:
+            with lock:
                 blocked[thread] = waiting
                 victim = _victim_of(waiting)
             if victim is not None:
@@ -99,7 +100,7 @@ def _waiting(thread: int) -> Ticket | WatchedSelector | None:
 
 
 def _no_longer(thread: int, outer: Ticket | WatchedSelector | None) -> None:
-    with _lock:
+    with lock:
         if outer is None:
             blocked.pop(thread, None)
         else:
@@ -136,7 +137,7 @@ def _sleep(watched: WatchedSelector, timeout: float | None) -> Any:
             _look_again(watched)
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    return _known_to_wait(watched, wait)
+    return known_to_wait(watched, wait)
 
 
 WatchedSelector.sleep = staticmethod(_sleep)
@@ -144,7 +145,7 @@ WatchedSelector.sleep = staticmethod(_sleep)
 
 def _look_again(waiting: Ticket | WatchedSelector) -> None:
     """While a wait lasts: what looked able to move a moment ago may have settled, or wait for a thread."""
-    with _lock:
+    with lock:
         joining = waits_for_threads(blocked.keys())
         for thread, other in joining.items():  # those that wait for others come after them
             blocked[thread] = blocked[other]
@@ -162,7 +163,7 @@ def _look_again(waiting: Ticket | WatchedSelector) -> None:
 
 def look_at(ticket: Ticket) -> None:
     """A request was queued behind the backs of those who wait: refuse what can never be served now."""
-    with _lock:
+    with lock:
         victim = _victim(ticket)
     if victim is not None:
         _refuse(victim)
@@ -171,6 +172,8 @@ def look_at(ticket: Ticket) -> None:
 def _served_soon(ticket: Ticket) -> bool:
     """Whether a request is plainly able to move, without a look at the rest of the graph. Lock held."""
     if not ticket.queued:
+        if needed(ticket):
+            return False
         return _acts(ticket.execution) if ticket.execution is not None else not ticket.model.is_async
     for instance in candidates(ticket):
         holder = instance.holder
@@ -220,12 +223,7 @@ def _victim(start: Node) -> Ticket | None:
     """The request to refuse so that a node can move; None where it can, or by no request. Lock held."""
     if isinstance(start, Ticket) and _served_soon(start):
         return None
-    # Who else may answer a running request takes a walk over the heap, so it is asked last.
-    forget_answers()
-    if not deadlocked(start, partial(needs, closer=False)):
-        return None
-    look_closer()
-    stuck = deadlocked(start, needs)  # one view: what still moves beside it may change what is seen next
+    stuck = stuck_from(start, needs)
     waiting = [node for node in _reached([start], stuck) if _is_waiting(node)] if stuck else []
     if not waiting:
         return None
@@ -235,6 +233,16 @@ def _victim(start: Node) -> Ticket | None:
     victim.circle = () if in_circle is None else _cycle(victim, stuck)
     victim.refused = True  # from here on it can move, and so can who waits for it
     return victim
+
+
+def stuck_from(start: Node, needs: Callable[..., Need[Node]]) -> dict[Node, list[Node]]:
+    """Return the nodes that can never move, of one and all that it needs (`deadlocked`). Lock held."""
+    # Who else may answer a running request takes a walk over the heap, so it is asked last.
+    forget_answers()
+    if not deadlocked(start, partial(needs, closer=False)):
+        return {}
+    look_closer()
+    return deadlocked(start, needs)  # one view: what still moves beside it may change what is seen next
 
 
 def _reached(start: list[Node], needed: dict[Node, list[Node]]) -> Iterator[Node]:
@@ -250,7 +258,7 @@ def _reached(start: list[Node], needed: dict[Node, list[Node]]) -> Iterator[Node
 
 
 def _is_waiting(node: Node) -> bool:
-    return isinstance(node, Ticket) and (node.queued or node.execution is None)
+    return isinstance(node, Ticket) and (node.queued or (node.execution is None and not is_abroad(node)))
 
 
 # -- words ---------------------------------------------------------------------------------------
@@ -279,10 +287,10 @@ def _cycle(ticket: Ticket, stuck: dict[Node, list[Node]]) -> list[str]:
     seen: set[Node] = set()
     while node not in seen:
         seen.add(node)
-        if _is_waiting(node):
+        if _is_waiting(node) or is_abroad(node):
             names.append(node.model.name)
         node = next(iter(stuck[node]), node)
-    return names
+    return names if names[-1] == names[0] else [*names, names[0]]
 
 
 def _refuse(ticket: Ticket) -> None:

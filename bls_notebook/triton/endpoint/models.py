@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+from bls_notebook.backends.remote.link import OURS
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.spec import TensorSpec
 from bls_notebook.engine.errors import BLSError
@@ -20,7 +21,6 @@ from bls_notebook.repository.statistics import statistics_of
 
 from .failures import INTERNAL, NOT_FOUND, UNSUPPORTED, RefusedError, refuse
 
-NAME = "bls_notebook"
 EXTENSIONS = (
     "classification", "sequence", "model_repository", "model_repository(unload_dependents)",
     "schedule_policy", "model_configuration", "system_shared_memory", "binary_tensor_data", "parameters",
@@ -66,8 +66,8 @@ class Models:
     def about(self) -> dict[str, Any]:
         """Return the server's metadata."""
         # By what is imported already: the package itself imports what stands above this module.
-        version = str(sys.modules[NAME].__version__)
-        return {"name": NAME, "version": version, "extensions": list(EXTENSIONS)}
+        version = str(sys.modules[OURS].__version__)
+        return {"name": OURS, "version": version, "extensions": list(EXTENSIONS)}
 
     def metadata(self, name: str, version: str = "") -> dict[str, Any]:
         """Return a model's metadata."""
