@@ -21,7 +21,7 @@ KNOWN = Known({"m": MODEL}.get, lambda: [MODEL], ("Tensor",))
 FRAME = FrameRecord(
     "m", 1, "model.py", 2, "execute", ((1, "t = get_input_tensor_by_name(r, 'B')"), (2, "t.x"))
 )
-PATTERNS = [pattern.pattern for pattern, _ in (*requests._ANSWERS, *code._ANSWERS)]
+PATTERNS = [*requests._ANSWERS, *code._ANSWERS]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

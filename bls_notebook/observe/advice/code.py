@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from bls_notebook.observe.records.errors import ErrorRecord, FrameRecord
 from bls_notebook.observe.visible import first_line, spoken
 
-from .known import NUMPY, Known, listed, meant, signature
+from .known import NUMPY, Answer, Known, answers, listed, meant, signature
 from .requests import about_request
-
-Answer = Callable[[re.Match[str], ErrorRecord, Known], str]
 
 _IMPORTS = {
     "np": "import numpy as np", "numpy": "import numpy", "torch": "import torch", "json": "import json",
@@ -27,13 +25,8 @@ _UNCHECKED = ("AttributeError", "IndexError", "TypeError", "KeyError", "ValueErr
 
 def about_code(record: ErrorRecord, message: str, known: Known) -> str:
     """Return what to do about what a model's code did; empty where that is not known."""
-    for pattern, answer in _ANSWERS:
-        found = pattern.search(message)
-        if found is not None:
-            said = answer(found, record, known)
-            if said:
-                return said
-    return _unchecked(record, known) if record.kind in _UNCHECKED else ""
+    said = next(filter(None, answers(message, _ANSWERS, record, known)), "")
+    return said or (_unchecked(record, known) if record.kind in _UNCHECKED else "")
 
 
 def _unchecked(record: ErrorRecord, known: Known) -> str:
@@ -96,10 +89,6 @@ def _none(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     return ""
 
 
-def _future(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
-    return "async_exec gives a future: `response = await request.async_exec()`"
-
-
 def _tensor(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     invoked = found["invoked"]
     name = re.match(r"'(.*?)', ", invoked)
@@ -160,154 +149,79 @@ def _count(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
 
 def _missing_module(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     name = found["name"].partition(".")[0]
-    return f"install it where the kernel runs, `%pip install {name}`, or put the module beside model.py"
+    return f"install it for this kernel, `%pip install {name}`, or put the module beside model.py"
 
 
 def _config(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     return 'it is JSON text: `json.loads(args["model_config"])`' if "model_config" in _line(record) else ""
 
 
-def _says(text: str) -> Answer:
-    return lambda found, record, known: text
-
-
-_ANSWERS: Sequence[tuple[re.Pattern[str], Answer]] = [
-    (re.compile(pattern), answer)
-    for pattern, answer in (
-        (r"'NoneType' object has no attribute '(?P<attribute>\w+)'", _none),
-        (r"'RequestFuture' object|'coroutine' object (?:has no attribute|is not)", _future),
-        (
-            r"object InferenceResponse can't be used in 'await' expression",
-            _says("exec gives the response itself; what is awaited is `await request.async_exec()`"),
-        ),
-        (
-            r"RuntimeError: no running event loop",
-            _says(
-                "async_exec needs `async def execute(self, requests):`; a plain one calls `request.exec()`"
-            ),
-        ),
-        (
-            r"'ResponseIterator' object (?:has no|is not)",
-            _says("decoupled=True gives an iterator: `for response in request.exec(decoupled=True):`"),
-        ),
-        (
-            r"'InferenceResponse' object is not iterable",
-            _says("it is one response; with `decoupled=True`, exec gives an iterator over responses"),
-        ),
-        (
-            r"'InferenceResponse' object (?:has no attribute 'as_numpy'|is not subscriptable)",
-            _says('`pb_utils.get_output_tensor_by_name(response, "NAME").as_numpy()`'),
-        ),
-        (
-            r"'Tensor' object (?:has no attribute|is not subscriptable)|unsupported operand.*'Tensor'",
-            _says("a tensor is no array: `tensor.as_numpy()` is"),
-        ),
-        (
-            r"'list' object has no attribute '(?:_inputs|inputs|get_response_sender|_outputs)'",
-            _says("requests is a list, `for request in requests:`, and inputs are of one request"),
-        ),
-        (r"Tensor\(arg0: str, arg1: numpy\.ndarray\)\s+Invoked with: (?P<invoked>.*)", _tensor),
-        (
-            r"NumPy dtype is not supported",
-            _says(
-                "Triton has no such dtype; text: `array.astype(np.object_)`, numbers: `.astype(np.float32)`"
-            ),
-        ),
-        (
-            r"output_tensors must be a list of Tensor, got Tensor\(",
-            _says("put the tensors into a list: `pb_utils.InferenceResponse([tensor])`"),
-        ),
-        (
-            r"(?:output_tensors|inputs) must be a list of Tensor, got (?:array|\[?np\.)",
-            _says('make tensors of the arrays: `[pb_utils.Tensor("NAME", array)]`'),
-        ),
-        (
-            r"inputs must be a list of Tensor, got \{",
-            _says("`inputs=[pb_utils.Tensor(name, array) for name, array in arrays.items()]`"),
-        ),
-        (
-            r"inputs must be a list of Tensor, which is missing",
-            _says(
-                '`inputs=[pb_utils.Tensor("NAME", array)]` and `requested_output_names=["NAME"]` are required'
-            ),
-        ),
-        (
-            r"error must be a TritonError",
-            _says('`pb_utils.InferenceResponse(error=pb_utils.TritonError("why"))`'),
-        ),
-        (
-            r"(?P<cls>Inference\w+)\.__init__\(\) got an unexpected keyword argument '(?P<name>\w+)'",
-            _argument,
-        ),
-        (r"execute\(\) (?:takes|missing) .*positional argument", _says("`def execute(self, requests):`")),
-        (r"initialize\(\) (?:takes|missing) .*positional argument", _says("`def initialize(self, args):`")),
-        (r"finalize\(\) (?:takes|missing) .*positional argument", _says("`def finalize(self):`")),
-        (r"string indices must be integers", _config),
-        (
-            r"a bytes-like object is required, not 'str'|can only concatenate str \(not \"bytes\"\)|"
-            r"can't concat str to bytes|'bytes' object has no attribute|argument should be.*bytes",
-            _text,
-        ),
-        (r"NameError: name '(?P<name>\w+)' is not defined", _undefined),
-        (
-            r"module '(?:bls_notebook\.pb|triton_python_backend)_utils' has no attribute '(?P<name>\w+)'",
-            _no_such_name,
-        ),
-        (
-            r"Tensor is stored in GPU",
-            _says(
-                "ask for it on the CPU, `preferred_memory=pb_utils.PreferredMemory(pb_utils."
-                "TRITONSERVER_MEMORY_CPU)`, or use it there: `torch.from_dlpack(tensor)`"
-            ),
-        ),
-        (r"Tensor dtype is BF16", _says("`torch.from_dlpack(tensor.to_dlpack()).float()`")),
-        (
-            r"execute returned (?:\[?None)",
-            _says("end execute with `return responses`, a list of one InferenceResponse for each request"),
-        ),
-        (r"Expected a list in the execute return, found type '<class '(?P<type>.*?)'>'", _returned),
-        (r"Expected an 'InferenceResponse' object .* found type '<class '(?P<type>.*?)'>'", _returned),
-        (
-            r"Request\(s\) size is:(?P<requests>\d+), and .*size is:(?P<responses>\d+)",
-            _count,
-        ),
-        (
-            r"using the decoupled mode and the execute function must return None",
-            _says(
-                "a decoupled model sends its responses, `sender = request.get_response_sender(); "
-                "sender.send(response)`, and returns nothing; or leave `--decoupled` out"
-            ),
-        ),
-        (
-            r"dropped (?:before|without) its final flag|without its final flag",
-            _says("end each request with `sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)`"),
-        ),
-        (
-            r"Non-decoupled model cannot send more than one response",
-            _says("for many responses the model must be decoupled: `--decoupled` behind %%tritonmodel"),
-        ),
-        (
-            r"does not implement `execute` method",
-            _says("write `def execute(self, requests):` inside the class TritonPythonModel"),
-        ),
-        (
-            r"BLS is only supported during the 'execute' function",
-            _says("send requests in `execute`; in the notebook by %bls, `repo.infer(...)` or a %%bls cell"),
-        ),
-        (
-            r"Expected all tensors to be on the same device",
-            _says("move one to where the other is: `tensor.to(other.device)`"),
-        ),
-        (
-            r"Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available",
-            _says("simulate a GPU, `%config BLSNotebook.simulated_gpus = 1`, and reload the model"),
-        ),
-        (
-            r"No module named '(?P<name>[\w.]+)'",
-            lambda found, record, known: (
-                f"install it for this kernel, `%pip install {found['name'].partition('.')[0]}`, "
-                "or put the module beside model.py"
-            ),
-        ),
-    )
-]
+# What messages say, and what to do then.
+# fmt: off
+_ANSWERS: Mapping[str, str | Answer] = {
+    r"'NoneType' object has no attribute '(?P<attribute>\w+)'": _none,
+    r"'RequestFuture' object|'coroutine' object (?:has no attribute|is not)":
+        "async_exec gives a future: `response = await request.async_exec()`",
+    r"object InferenceResponse can't be used in 'await' expression":
+        "exec gives the response itself; what is awaited is `await request.async_exec()`",
+    r"RuntimeError: no running event loop":
+        "async_exec needs `async def execute(self, requests):`; a plain one calls `request.exec()`",
+    r"'ResponseIterator' object (?:has no|is not)":
+        "decoupled=True gives an iterator: `for response in request.exec(decoupled=True):`",
+    r"'InferenceResponse' object is not iterable":
+        "it is one response; with `decoupled=True`, exec gives an iterator over responses",
+    r"'InferenceResponse' object (?:has no attribute 'as_numpy'|is not subscriptable)":
+        '`pb_utils.get_output_tensor_by_name(response, "NAME").as_numpy()`',
+    r"'Tensor' object (?:has no attribute|is not subscriptable)|unsupported operand.*'Tensor'":
+        "a tensor is no array: `tensor.as_numpy()` is",
+    r"'list' object has no attribute '(?:_inputs|inputs|get_response_sender|_outputs)'":
+        "requests is a list, `for request in requests:`, and inputs are of one request",
+    r"Tensor\(arg0: str, arg1: numpy\.ndarray\)\s+Invoked with: (?P<invoked>.*)": _tensor,
+    r"NumPy dtype is not supported":
+        "Triton has no such dtype; text: `array.astype(np.object_)`, numbers: `.astype(np.float32)`",
+    r"output_tensors must be a list of Tensor, got Tensor\(":
+        "put the tensors into a list: `pb_utils.InferenceResponse([tensor])`",
+    r"(?:output_tensors|inputs) must be a list of Tensor, got (?:array|\[?np\.)":
+        'make tensors of the arrays: `[pb_utils.Tensor("NAME", array)]`',
+    r"inputs must be a list of Tensor, got \{":
+        "`inputs=[pb_utils.Tensor(name, array) for name, array in arrays.items()]`",
+    r"inputs must be a list of Tensor, which is missing":
+        '`inputs=[pb_utils.Tensor("NAME", array)]` and `requested_output_names=["NAME"]` are required',
+    r"error must be a TritonError": '`pb_utils.InferenceResponse(error=pb_utils.TritonError("why"))`',
+    r"(?P<cls>Inference\w+)\.__init__\(\) got an unexpected keyword argument '(?P<name>\w+)'": _argument,
+    r"execute\(\) (?:takes|missing) .*positional argument": "`def execute(self, requests):`",
+    r"initialize\(\) (?:takes|missing) .*positional argument": "`def initialize(self, args):`",
+    r"finalize\(\) (?:takes|missing) .*positional argument": "`def finalize(self):`",
+    r"string indices must be integers": _config,
+    r"a bytes-like object is required, not 'str'|can only concatenate str \(not \"bytes\"\)|"
+    r"can't concat str to bytes|'bytes' object has no attribute|argument should be.*bytes": _text,
+    r"NameError: name '(?P<name>\w+)' is not defined": _undefined,
+    r"module '(?:bls_notebook\.pb|triton_python_backend)_utils' has no attribute '(?P<name>\w+)'":
+        _no_such_name,
+    r"Tensor is stored in GPU":
+        "ask for it on the CPU, `preferred_memory=pb_utils.PreferredMemory(pb_utils."
+        "TRITONSERVER_MEMORY_CPU)`, or use it there: `torch.from_dlpack(tensor)`",
+    r"Tensor dtype is BF16": "`torch.from_dlpack(tensor.to_dlpack()).float()`",
+    r"execute returned (?:\[?None)":
+        "end execute with `return responses`, a list of one InferenceResponse for each request",
+    r"Expected a list in the execute return, found type '<class '(?P<type>.*?)'>'": _returned,
+    r"Expected an 'InferenceResponse' object .* found type '<class '(?P<type>.*?)'>'": _returned,
+    r"Request\(s\) size is:(?P<requests>\d+), and .*size is:(?P<responses>\d+)": _count,
+    r"using the decoupled mode and the execute function must return None":
+        "a decoupled model sends its responses, `sender = request.get_response_sender(); "
+        "sender.send(response)`, and returns nothing; or leave `--decoupled` out",
+    r"dropped (?:before|without) its final flag|without its final flag":
+        "end each request with `sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)`",
+    r"Non-decoupled model cannot send more than one response":
+        "for many responses the model must be decoupled: `--decoupled` behind %%tritonmodel",
+    r"does not implement `execute` method":
+        "write `def execute(self, requests):` inside the class TritonPythonModel",
+    r"BLS is only supported during the 'execute' function":
+        "send requests in `execute`; in the notebook by %bls, `repo.infer(...)` or a %%bls cell",
+    r"Expected all tensors to be on the same device":
+        "move one to where the other is: `tensor.to(other.device)`",
+    r"Torch not compiled with CUDA|Found no NVIDIA driver|No CUDA GPUs are available":
+        "simulate a GPU, `%config BLSNotebook.simulated_gpus = 1`, and reload the model",
+    r"No module named '(?P<name>[\w.]+)'": _missing_module,
+}
+# fmt: on

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bls_notebook.observe.records.errors import InputSeen
+from bls_notebook.observe.records.errors import ErrorRecord, InputSeen
 from bls_notebook.observe.records.repository import ModelRecord, TensorSpecRecord
 
 NUMPY = {
@@ -29,6 +30,22 @@ class Known:
     find: Callable[[str], ModelRecord | None] = lambda _: None
     every: Callable[[], Sequence[ModelRecord]] = tuple
     names: Sequence[str] = ()
+
+
+Answer = Callable[["re.Match[str]", ErrorRecord, Known], str]
+
+
+def answers(
+    message: str, table: Mapping[str, str | Answer], record: ErrorRecord, known: Known
+) -> Iterator[str]:
+    """Yield what a table of patterns, in its order, has to say about a message; ``{name}`` is a group."""
+    for pattern, answer in table.items():
+        if found := re.search(pattern, message):
+            yield (
+                answer.format(**found.groupdict())
+                if isinstance(answer, str)
+                else answer(found, record, known)
+            )
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

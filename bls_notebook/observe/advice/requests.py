@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from itertools import pairwise, permutations
 from math import prod
 
 from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.repository import ModelRecord
 
-from .known import NUMPY, Known, listed, meant, missing_model, nearest, signature
+from .known import NUMPY, Answer, Known, answers, listed, meant, missing_model, nearest, signature
 
-Answer = Callable[[re.Match[str], ErrorRecord, Known], str]
 Shape = tuple[int, ...]
 _MOST_DIMS = 6  # of arrays that permutations are tried for
 
 
 def about_request(record: ErrorRecord, message: str, known: Known) -> str:
     """Return what to do about a request that was refused; empty where that is not known."""
-    for pattern, answer in _ANSWERS:
-        found = pattern.search(message)
-        if found is not None:
-            return answer(found, record, known)
-    return ""
+    return next(answers(message, _ANSWERS, record, known), "")
 
 
 def _takes(model: ModelRecord | None, name: str) -> str:
@@ -115,15 +110,11 @@ def _wrong_shape(found: re.Match[str], record: ErrorRecord, known: Known) -> str
     if order:
         return f"the dimensions are in another order: `{name}.transpose({', '.join(map(str, order))})`"
     fixed = wanted[len(first) :]
-    whole, row = _elements(got), 0 if -1 in fixed else _elements(fixed)
+    whole, row = prod(got), 0 if -1 in fixed else prod(fixed)
     if row and (whole == row or (first and whole % row == 0)):
         return f"as many elements in another shape: `{name}.reshape({', '.join(map(str, (*first, *fixed)))})`"
     any_size = ", where -1 is any size" * (-1 in wanted) + " and the first dimension is the batch" * batched
     return f"send `{name}` of shape {spelled}{any_size}, or change its dims in the model's configuration"
-
-
-def _elements(shape: Sequence[int]) -> int:
-    return prod(shape)
 
 
 def _numbers(text: str) -> Shape:
@@ -186,55 +177,36 @@ def _decoupled(found: re.Match[str], record: ErrorRecord, known: Known) -> str:
     )
 
 
-def _says(text: str) -> Answer:
-    return lambda found, record, known: text.format(**found.groupdict())
-
-
 _SEQUENCE = (
     "its first request starts a sequence: `%bls {model} ... --sequence 1:start`, or `correlation_id=1, "
     "flags=pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`"
 )
 _MODEL, _INPUT = r"for model '(?P<model>.*?)'", r"input '(?P<input>.*?)'"
 _DIMS = r"(?:-?[0-9]{1,19}(?:,-?[0-9]{1,19})*)?"
-_ANSWERS: Sequence[tuple[re.Pattern[str], Answer]] = [
-    (re.compile(pattern), answer)
-    for pattern, answer in (
-        (rf"unexpected inference {_INPUT} {_MODEL}", _unexpected_input),
-        (
-            rf"expected .{{0,60}}inputs.* but got \d+ inputs {_MODEL}\. Got input\(s\) (?P<got>\[.*?\])",
-            _wrong_count,
-        ),
-        (
-            rf"{_INPUT} data-type is '(?P<got>\w+)', but model '(?P<model>.*?)' expects '(?P<wanted>\w+)'",
-            _wrong_datatype,
-        ),
-        (
-            rf"unexpected shape for {_INPUT} {_MODEL}\. "
-            rf"Expected \[(?P<wanted>{_DIMS})\], got \[(?P<got>{_DIMS})\]",
-            _wrong_shape,
-        ),
-        (rf"{_INPUT} has no shape but model requires batch dimension for '(?P<model>.*?)'", _no_batch),
-        (rf"{_INPUT} batch size does not match other inputs", _batch_mismatch),
-        (r"batch-size must be <= (?P<limit>[1-9][0-9]{0,18}) for '(?P<model>.*?)'", _too_large),
-        (rf"unexpected inference output '(?P<output>.*?)' {_MODEL}", _unexpected_output),
-        (r"Model '(?P<model>.*?)' is not ready", _not_ready),
-        (r"Model (?P<model>\S+) is using the decoupled\.", _decoupled),
-        (r"model '(?P<model>.*?)' must specify a non-zero or non-empty correlation ID", _says(_SEQUENCE)),
-        (r"to model '(?P<model>.*?)' must specify the START flag", _says(_SEQUENCE)),
-        (r"input '(?P<input>.*?)' already exists in request", _says("send `{input}` once")),
-        (
-            r"^Request timeout expired",
-            _says("it waited in the queue for longer than its timeout: more instances, or a longer timeout"),
-        ),
-        (
-            r"Exceeds maximum queue size",
-            _says(
-                "fewer requests at once, more instances, or a larger max_queue_size in default_queue_policy"
-            ),
-        ),
-        (
-            r"out of bounds index 0: request has 0 inputs",
-            _says("a model that batches needs an input, whose first dimension is the batch"),
-        ),
-    )
-]
+# What messages say, and what to do then.
+# fmt: off
+_ANSWERS: Mapping[str, str | Answer] = {
+    rf"unexpected inference {_INPUT} {_MODEL}": _unexpected_input,
+    rf"expected .{{0,60}}inputs.* but got \d+ inputs {_MODEL}\. Got input\(s\) (?P<got>\[.*?\])":
+        _wrong_count,
+    rf"{_INPUT} data-type is '(?P<got>\w+)', but model '(?P<model>.*?)' expects '(?P<wanted>\w+)'":
+        _wrong_datatype,
+    rf"unexpected shape for {_INPUT} {_MODEL}\. "
+    rf"Expected \[(?P<wanted>{_DIMS})\], got \[(?P<got>{_DIMS})\]": _wrong_shape,
+    rf"{_INPUT} has no shape but model requires batch dimension for '(?P<model>.*?)'": _no_batch,
+    rf"{_INPUT} batch size does not match other inputs": _batch_mismatch,
+    r"batch-size must be <= (?P<limit>[1-9][0-9]{0,18}) for '(?P<model>.*?)'": _too_large,
+    rf"unexpected inference output '(?P<output>.*?)' {_MODEL}": _unexpected_output,
+    r"Model '(?P<model>.*?)' is not ready": _not_ready,
+    r"Model (?P<model>\S+) is using the decoupled\.": _decoupled,
+    r"model '(?P<model>.*?)' must specify a non-zero or non-empty correlation ID": _SEQUENCE,
+    r"to model '(?P<model>.*?)' must specify the START flag": _SEQUENCE,
+    r"input '(?P<input>.*?)' already exists in request": "send `{input}` once",
+    r"^Request timeout expired":
+        "it waited in the queue for longer than its timeout: more instances, or a longer timeout",
+    r"Exceeds maximum queue size":
+        "fewer requests at once, more instances, or a larger max_queue_size in default_queue_policy",
+    r"out of bounds index 0: request has 0 inputs":
+        "a model that batches needs an input, whose first dimension is the batch",
+}
+# fmt: on

@@ -23,7 +23,7 @@ from bls_notebook.observe.analysis.replay import (
     replay,
 )
 from bls_notebook.observe.analysis.span_tree import SpanTree
-from bls_notebook.observe.analysis.verdict_words import give_or_take, times
+from bls_notebook.observe.analysis.verdict_words import calls_of, give_or_take, time_of, times
 from bls_notebook.observe.records.profiles.comparison import Measured
 from bls_notebook.observe.records.profiles.program import Call, Program
 from bls_notebook.observe.records.profiles.session import Session
@@ -176,7 +176,7 @@ def what_overlaps(session: Session, programs: Sequence[Program]) -> str:
                 gain, together, best = saved, longest, spans
     if not best:
         return f"{model} looks at each answer before it sends the next call: none could have begun earlier."
-    both = f"together {_ms(together)} instead of {_ms(gain + together)}"
+    both = f"together {time_of(together)} instead of {time_of(gain + together)}"
     little = together < LITTLE
     end = ", which is about what handing a call to another thread takes" if little else ""
     return f"{model} waits for {_named(best)}, which do not need each other: {both}{end}."
@@ -201,18 +201,9 @@ def _named(spans: Sequence[Span]) -> str:
     together = union((span.sent, span.ended) for span in spans)
     if len(together) < len(spans):  # some are in flight together already
         rounds = [[s for s in spans if begin <= s.sent <= s.ended <= end] for begin, end in together]
-        return ", then for ".join(" and ".join(_counted(each)) for each in rounds)
-    words = _counted(spans)
+        return ", then for ".join(" and ".join(calls_of(each)) for each in rounds)
+    words = calls_of(spans)
     return f"{words[0]}, one after the other" if len(words) == 1 else ", then for ".join(words)
-
-
-def _counted(spans: Sequence[Span]) -> list[str]:
-    counts = Counter(span.model for span in spans)
-    return [f"`{name}`" if n == 1 else f"{n} calls of `{name}`" for name, n in counts.items()]
-
-
-def _ms(ns: int) -> str:
-    return f"{ns / 1e6:.3g} ms" if ns < 1e9 else f"{ns / 1e9:.3g} s"
 
 
 def sent_often(programs: Sequence[Program]) -> frozenset[int]:
@@ -253,7 +244,7 @@ def proof(measured: Measured, predicted: float, speedup: float, problem: str, ba
         return f"Not proven: {problem.removesuffix('.')}."
     if not speedup:
         return ""
-    walls = f"Sent ahead, they take {_ms(measured.gathered)} instead of {_ms(measured.sequential)}"
+    walls = f"Sent ahead, they take {time_of(measured.gathered)} instead of {time_of(measured.sequential)}"
     if max(speedup, predicted) < WORTH:
         return f"{walls}: as long, with equal answers."
     said = f"{times(speedup)} times as fast{give_or_take(measured.relative_error)}"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bls_notebook.observe.records.profiles.spans import Span
 from bls_notebook.observe.records.profiles.verdicts import Measured, Verdict
 from bls_notebook.observe.records.seen import ModelSeen
 
@@ -186,7 +189,14 @@ def roughness(f: Facts) -> str:
     )
 
 
+def calls_of(spans: Sequence[Span]) -> list[str]:
+    """Name the models of calls: ```resize```, ``3 calls of `detect```."""
+    counts = Counter(span.model for span in spans)
+    return [f"`{name}`" if n == 1 else f"{n} calls of `{name}`" for name, n in counts.items()]
+
+
 def time_of(ns: float) -> str:
+    """Spell a time with three digits at most: ``7.3 ms``."""
     for unit, size in (("s", 1e9), ("ms", 1e6)):
         if ns >= size:
             return f"{ns / size:.3g} {unit}"

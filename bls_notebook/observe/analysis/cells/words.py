@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
 from bls_notebook.observe.analysis.cells.parts import shares
 from bls_notebook.observe.analysis.span_tree import SpanTree
-from bls_notebook.observe.analysis.verdict_words import ROUGH, WORTH, Facts, time_of, times
+from bls_notebook.observe.analysis.verdict_words import ROUGH, WORTH, Facts, calls_of, time_of, times
 from bls_notebook.observe.records.profiles.spans import NOTEBOOK, SessionData, Span
 from bls_notebook.observe.records.profiles.verdicts import Verdict
 
@@ -185,6 +184,4 @@ def _ghosts(session: SessionData) -> str:
 
 def called(spans: list[Span]) -> str:
     """Name the models of calls: ```resize`, then for `detect```."""
-    counts = Counter(span.model for span in spans)
-    told = [f"`{name}`" if n == 1 else f"{n} calls of `{name}`" for name, n in counts.items()]
-    return ", then for ".join(told)
+    return ", then for ".join(calls_of(spans))

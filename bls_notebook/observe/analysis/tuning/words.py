@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from bls_notebook.observe.analysis.tuning.search import ENOUGH, MOST
-from bls_notebook.observe.analysis.verdict_words import times
+from bls_notebook.observe.analysis.verdict_words import time_of, times
 from bls_notebook.observe.records.profiles.tuning import ModelSetting, TunedModel, Tuning
 from bls_notebook.observe.visible import visible
 
@@ -22,23 +22,23 @@ def sentence(found: Tuning) -> str:
     setting = in_words((m.name, m.now, m.found) for m in found.models)
     if found.problem:
         return f"With {setting}, it could not be run: {found.problem}."
-    took = f"{several} take {_time(walls.found)}"
+    took = f"{several} take {time_of(walls.found)}"
     best = "More brings nothing."
     if walls.found > _AS_LONG * walls.best:
         part = f"{walls.best / walls.found:.0%} of the best"
-        best = f"That is {part}: with more it is {_time(walls.best)} at best."
+        best = f"That is {part}: with more it is {time_of(walls.best)} at best."
     if not found.changed:
         return f"The setting is the smallest that gets there: {took}. {best}"
     if not found.confirmed:
         return (
-            f"With {setting}, {several} took {_time(found.measured.found)}, not the {_time(walls.found)} "
-            f"that was predicted; as it is {_time(found.measured.now)}."
+            f"With {setting}, {several} took {time_of(found.measured.found)}, not the {time_of(walls.found)} "
+            f"that was predicted; as it is {time_of(found.measured.now)}."
         )
-    run = f" ({_time(found.measured.found)} measured)" if found.measured.found else ""
+    run = f" ({time_of(found.measured.found)} measured)" if found.measured.found else ""
     gain = walls.now / max(1, walls.found)
     if gain < 1 / ENOUGH:
-        return f"Less would do, {setting}: {took}{run}, and as it is {_time(walls.now)}. {best}"
-    return f"With {setting}, {took}{run} instead of {_time(walls.now)}: {times(gain)} times as fast. {best}"
+        return f"Less would do, {setting}: {took}{run}, and as it is {time_of(walls.now)}. {best}"
+    return f"With {setting}, {took}{run} instead of {time_of(walls.now)}: {times(gain)} times as fast. {best}"
 
 
 def advice(found: Tuning) -> tuple[str, ...]:
@@ -50,8 +50,8 @@ def _advice(found: Tuning) -> Iterator[str]:
     took, walls = found.measured.now, found.predicted
     if found.models and max(took, walls.now) > _ROUGH * min(took, walls.now):
         yield (
-            f"As it is, the requests took {_time(took)}, and what was recorded explains {_time(walls.now)}: "
-            "the figures are rough."
+            f"As it is, the requests took {time_of(took)}, and what was recorded explains "
+            f"{time_of(walls.now)}: the figures are rough."
         )
     if found.verdict.note:
         yield found.verdict.note
@@ -74,7 +74,7 @@ def _advice(found: Tuning) -> Iterator[str]:
         yield (
             "Here instances share one Python, whose lock one at a time holds. On a Triton server each is a "
             f"process: with {setting or 'the setting as it is'}, on as many processors, "
-            f"{_time(there.found)} is predicted there."
+            f"{time_of(there.found)} is predicted there."
         )
     for model in found.models:
         if model.most < _wanted(model, found) and model.most < MOST:
@@ -117,7 +117,7 @@ def batches_of(setting: ModelSetting) -> str:
     if not setting.batches:
         return "no batches"
     sizes = " or ".join(map(str, setting.preferred)) or f"up to {setting.max_batch_size}"
-    delay = f" within {_time(1000 * setting.delay)}" if setting.delay else ""
+    delay = f" within {time_of(1000 * setting.delay)}" if setting.delay else ""
     return f"batches of {sizes}{delay}"
 
 
@@ -147,13 +147,6 @@ def config_lines(model: TunedModel) -> str:
 
 def _and(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
-
-
-def _time(ns: float) -> str:
-    for unit, size in (("s", 1e9), ("ms", 1e6)):
-        if ns >= size:
-            return f"{ns / size:.3g} {unit}"
-    return f"{ns / 1e3:.3g} µs"
 
 
 def _size(number: int) -> str:
