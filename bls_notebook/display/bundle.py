@@ -129,7 +129,7 @@ def _shown(drawn_by: str, value: Any, width: int, **given: Any) -> Display:
 def _widget(kind: str, value: Any, width: int) -> Any:
     """What may cover the picture of a record: there is a kernel, and something to see."""
     if kind == "Lifetimes" and value.lives:
-        return live(lambda: import_module(f"{_HERE}.lifetimes.widget").lifetimes_widget(value, width=width))
+        return live(lambda: import_module(f"{_HERE}.lifetimes.widget").LifetimesWidget(value, width))
     if kind == "Comparison" and value.gathered.spans:
         runs = (value.sequential, value.gathered)
         return live(lambda: import_module(f"{_HERE}.timeline.widget").Timeline(*runs))

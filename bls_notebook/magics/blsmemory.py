@@ -96,9 +96,9 @@ def _finish(notebook: Notebook, track: Any, arguments: argparse.Namespace) -> No
     notebook.remember(track)
     record, width = track.record, notebook.settings.width
     if arguments.widget:
-        from bls_notebook.display.lifetimes.widget import lifetimes_widget
+        from bls_notebook.display.lifetimes.widget import LifetimesWidget
 
-        widget = lifetimes_widget(record, width=width)
+        widget = LifetimesWidget(record, width)
         notebook.assign(arguments.widget, widget)
         shown: Any = widget
     else:

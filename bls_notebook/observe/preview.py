@@ -21,7 +21,7 @@ HEAD = 4  # elements at the head of a longer row; its last one is shown too
 CHARACTERS = 40  # of one BYTES element
 COUNTED = 1000  # BYTES elements whose lengths are added up
 
-_ITEM_BYTES = {
+ITEM_BYTES = {
     "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8, "INT8": 1, "INT16": 2, "INT32": 4,
     "INT64": 8, "FP16": 2, "BF16": 2, "FP32": 4, "FP64": 8,
 }  # fmt: skip
@@ -137,7 +137,7 @@ def _size(datatype: str, array: Any, dims: tuple[int, ...], device: str) -> int:
         size = getattr(array, "nbytes", None)
         if size is not None:
             return int(size)
-        return count * _ITEM_BYTES[datatype] if datatype in _ITEM_BYTES else -1
+        return count * ITEM_BYTES[datatype] if datatype in ITEM_BYTES else -1
     if count == 0:
         return 0
     if array is None or device != "cpu" or count > COUNTED or not hasattr(array, "flat"):

@@ -34,9 +34,8 @@ class Bar(Protocol):
         """Leave nothing behind."""
 
 
-bars: list[
-    Callable[[], Bar | None]
-] = []  # what makes one where somebody is there to see it: `display` adds it
+bars: list[Callable[[], Bar | None]] = []
+"""What makes one where somebody is there to see it: `display` adds it."""
 _under_way: list[Progress] = []  # from the outermost to the innermost
 _any = threading.Event()
 _thread: threading.Thread | None = None
@@ -82,16 +81,10 @@ class Progress:
 
 
 def progress(what: str, total: int = 0, unit: str = "") -> Progress:
-    """Return what tells how far a piece of work is, while it is entered by ``with``.
+    """Return what tells how far a piece of work (``"loading add_sub"``) is, while it is entered by ``with``.
 
-    Parameters
-    ----------
-    what : str
-        What is being done: ``"loading add_sub"``.
-    total : int
-        How many steps it has; 0 where nobody knows. `Progress.total` may be set later.
-    unit : str
-        What a step is, in the singular: ``"run"``.
+    ``total`` is how many steps it has, 0 where nobody knows (it may be set later), and ``unit`` what a step
+    is, in the singular: ``"run"``.
     """
     return Progress(what, total, unit)
 
@@ -163,11 +156,8 @@ def _words(levels: list[Progress]) -> str:
     took = outer._known - outer._began
     left = took / outer._seen - (now - outer._began) if outer._seen > 0 else 0.0
     # Overdue: what was promised did not hold, so nothing is.
-    return (
-        f"{said}, about {_spelled(left)} left"
-        if left > 0
-        else f"{said}, {_spelled(now - outer._began)} so far"
-    )
+    how = f"about {_spelled(left)} left" if left > 0 else f"{_spelled(now - outer._began)} so far"
+    return f"{said}, {how}"
 
 
 def _part(levels: list[Progress]) -> float | None:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.browser
 
 SETUP = (
     "from tests.display import lifetimes_samples as samples\n"
-    "from bls_notebook.display.lifetimes.widget import lifetimes_widget"
+    "from bls_notebook.display.lifetimes.widget import LifetimesWidget"
 )
 # As widgets/lifetimes_paint.js places things in a wide notebook.
 LEFT, RIGHT, PANEL, AXIS, HEAD, ROW, BAR = 180, 150, 74, 24, 24, 18, 13
@@ -80,7 +80,7 @@ STATES = [LEAKY + ROW * (1 + n) + ROW / 2 for n in range(6)]
 
 @pytest.fixture
 def leak(open_notebook: Any) -> Chart:
-    return Chart(open_notebook([SETUP, "chart = lifetimes_widget(samples.leak())\nchart"]))
+    return Chart(open_notebook([SETUP, "chart = LifetimesWidget(samples.leak())\nchart"]))
 
 
 def test_blocks_are_where_they_lived(leak: Chart) -> None:
@@ -114,10 +114,10 @@ def test_a_row_of_blocks_that_differ_says_how_large_at_most(open_notebook: Any) 
         "from dataclasses import replace\n"
         "track = samples.leak()\n"
         "halves = [replace(life, bytes=life.bytes // 2) if life.id % 2 else life for life in track.lives]\n"
-        "lifetimes_widget(replace(track, lives=tuple(halves)))"
+        "LifetimesWidget(replace(track, lives=tuple(halves)))"
     )
     for cell, wanted, unwanted in (
-        ("lifetimes_widget(samples.leak())", "96 MiB", "≤ 96 MiB"),
+        ("LifetimesWidget(samples.leak())", "96 MiB", "≤ 96 MiB"),
         (sizes, "≤ 96 MiB", "96 MiB"),
     ):
         chart = Chart(open_notebook([SETUP, cell]))
@@ -167,7 +167,7 @@ def test_hover_click_and_filter(leak: Chart) -> None:
 
 
 def test_the_lines_that_made_the_peak(open_notebook: Any) -> None:
-    chart = Chart(open_notebook([SETUP, "chart = lifetimes_widget(samples.lined())\nchart"]))
+    chart = Chart(open_notebook([SETUP, "chart = LifetimesWidget(samples.lined())\nchart"]))
     boxes = chart.page.locator(".bls-life-flame > button")
     keep = boxes.filter(has_text="keep:14")
     assert 'self.kept.append(Tensor("STATES", states))' in keep.inner_text()
@@ -225,7 +225,7 @@ def test_keys_go_from_block_to_block_and_say_it(leak: Chart) -> None:
 
 
 def test_dark_theme_and_thousands_of_blocks(open_notebook: Any) -> None:
-    notebook = open_notebook([SETUP, "chart = lifetimes_widget(samples.many())\nchart"])
+    notebook = open_notebook([SETUP, "chart = LifetimesWidget(samples.many())\nchart"])
     chart = Chart(notebook)
     assert "10,000 blocks" in chart.root.inner_text()
     light = chart.colours("canvas.bls-life-panels", 600, PANEL - 12, 300, 6)

@@ -6,7 +6,7 @@ import io
 import re
 from typing import TYPE_CHECKING, Any
 
-from bls_notebook.display.pictures.matplotlib_parts import drawing
+from bls_notebook.display.pictures.plot import drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from bls_notebook.display import render
 from bls_notebook.display.lifetimes.columns import packed
 from bls_notebook.display.lifetimes.picture import lifetimes_figure, lifetimes_svg
-from bls_notebook.display.pictures.matplotlib_parts import drawn
+from bls_notebook.display.pictures.plot import drawn
 from bls_notebook.observe.records.lifetimes import Lifetimes
 from tests.display import lifetimes_samples as samples
 from tests.display.figures import figure_svg, words_in

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import tag
-from bls_notebook.display.units import count, ns, shape, some_ns
+from bls_notebook.display.lifetimes.facts import kind_of
+from bls_notebook.display.units import count, ns, some_ns
 from bls_notebook.observe.records.inspection import RequestSeen
 from bls_notebook.observe.records.lifetimes import Life
 from bls_notebook.observe.records.profiles.spans import Span
@@ -60,6 +61,6 @@ def _life(life: Life, begun: int) -> doc.Row:
     before = " (from before)" if life.born < begun else ""
     return doc.Row([
         parts.name(life.tensor or "block"), parts.memory(life.bytes),
-        parts.code(f"{life.datatype} {shape(life.shape) if life.shape else ''}".strip()),
+        parts.code(kind_of(life)),
         parts.device(life.device), life.maker.model or "notebook", f"{life.how}{before}", lived,
     ])  # fmt: skip

@@ -12,6 +12,7 @@ from bls_notebook.display.lifetimes.facts import (
     device_facts,
     end_of,
     holder_text,
+    kind_of,
     line_text,
     name_of,
     owner,
@@ -22,7 +23,7 @@ from bls_notebook.display.lifetimes.lanes import LifeLane, heaviest_first, life_
 from bls_notebook.display.lifetimes.left_behind import left_behind
 from bls_notebook.display.lifetimes.report import summary
 from bls_notebook.display.palette import ALARM, model_inks
-from bls_notebook.display.units import shape, size
+from bls_notebook.display.units import size
 from bls_notebook.observe.records.lifetimes import Life, Lifetimes, Maker, Stay, is_left_behind
 from bls_notebook.observe.visible import visible
 
@@ -74,12 +75,7 @@ def packed(record: Lifetimes) -> Packed:
         "models": [visible(model or "notebook") for model in models],
         "inks": [asdict(inks[model]) for model in models],
         "devices": [
-            {
-                "label": visible(each.label),
-                "name": visible(each.name),
-                "total": each.total,
-                "used": each.used,
-            }
+            {"label": visible(each.label), "name": visible(each.name), "total": each.total, "used": each.used}
             for each in devices
         ],
         "flames": [_flame(each, models) for each in flames(record)],
@@ -112,7 +108,7 @@ def _of_lives(
         "lane": ("u4", [places[life.id][0] for life in lives]),
         "row": ("u4", [places[life.id][1] for life in lives]),
         "name_": ("u4", words.of(name_of(life) for life in lives)),
-        "what_": ("u4", words.of(_what(life) for life in lives)),
+        "what_": ("u4", words.of(kind_of(life) for life in lives)),
         "maker_": ("u4", words.of(_maker(life.maker) for life in lives)),
         "line_": ("u4", words.of(line_text(life.line) for life in lives)),
         "source_": ("u4", words.of(life.line.text for life in lives)),
@@ -155,10 +151,6 @@ def _lane(lane: LifeLane, rank: int) -> dict[str, Any]:
         "size": f"{'≤ ' if len(sizes) > 1 else ''}{size(max(sizes))}",
         "peak": f"≤ {size(peak)}",
     }
-
-
-def _what(life: Life) -> str:
-    return f"{life.datatype} {shape(life.shape) if life.shape else ''}".strip()
 
 
 def _stay(life: Life, stay: Stay) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bls_notebook.display.units import size
+from bls_notebook.display.units import shape, size
 from bls_notebook.observe.records.lifetimes import (
     CodeLine,
     DeviceSeen,
@@ -113,6 +113,11 @@ def line_text(line: CodeLine) -> str:
     if not line.line:
         return ""
     return f"{line.function}:{line.line}" if line.function else f"line {line.line}"
+
+
+def kind_of(life: Life) -> str:
+    """Return what a block holds, ``FP32 [4,3]``; nothing where that is not known."""
+    return f"{life.datatype} {shape(life.shape) if life.shape else ''}".strip()
 
 
 def owner(maker: Maker) -> str:

@@ -7,12 +7,13 @@ folded: one row that shows how many bytes they had when; then names are folded t
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from bls_notebook.display.lifetimes.facts import name_of, owner, profile
 from bls_notebook.display.units import count
+from bls_notebook.observe.analysis.intervals import Rows
 from bls_notebook.observe.records.lifetimes import Life, Lifetimes
 
 __all__ = [
@@ -84,20 +85,13 @@ def life_lanes(record: Lifetimes) -> list[LifeLane]:
 
 def pack(lives: Iterable[Life]) -> list[list[Life]]:
     """Give each life, in the order of birth, the first row that is free again; what never ends keeps its."""
-    rows: list[list[Life]] = []
-    free: list[int] = []
-    busy: list[tuple[int, int]] = []  # (when it is free again, row)
+    rows, found = Rows(), list[list[Life]]()
     for life in lives:
-        while busy and busy[0][0] <= life.born:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        if not free:
-            heapq.heappush(free, len(rows))
-            rows.append([])
-        row = heapq.heappop(free)
-        rows[row].append(life)
-        if life.died >= 0:
-            heapq.heappush(busy, (max(life.died, life.born + 1), row))
-    return rows
+        row = rows.take(life.born, inf if life.died < 0 else max(life.died, life.born + 1))
+        if row == len(found):
+            found.append([])
+        found[row].append(life)
+    return found
 
 
 def highest(steps: Sequence[tuple[int, ...]], end: int, most: int) -> list[tuple[int, ...]]:

@@ -24,6 +24,7 @@ from bls_notebook.display.lifetimes.facts import (
     alive_kinds,
     device_facts,
     device_label,
+    kind_of,
     line_text,
     owner,
     sums_text,
@@ -32,7 +33,7 @@ from bls_notebook.display.lifetimes.flame import flame_lines, flame_svg, flames
 from bls_notebook.display.lifetimes.left_behind import left_behind
 from bls_notebook.display.lifetimes.picture import lifetimes_svg
 from bls_notebook.display.pictures.svg import picture_html
-from bls_notebook.display.units import count, duration, shape, size
+from bls_notebook.display.units import count, duration, size
 from bls_notebook.observe.records.lifetimes import Lifetimes
 
 _TEXT, _WHOLE, _MOST = 12, 12, 200  # rows of what is alive: in text, in HTML at once, and folded away
@@ -157,7 +158,7 @@ def _row(record: Lifetimes, kind: Alive) -> Row:
     return Row([
         parts.name(kind.label),
         parts.memory(kind.bytes),
-        parts.code(f"{life.datatype} {shape(life.shape) if life.shape else ''}".strip()),
+        parts.code(kind_of(life)),
         parts.device(device_label(record, life.device)),
         owner(life.maker) + span,
         parts.code(_lines_of(kind)),

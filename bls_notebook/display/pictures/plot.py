@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from bls_notebook.display.pictures.matplotlib_parts import drawing, drawn
 from bls_notebook.display.pictures.pen import INK, Box, Look, Points, times
+from bls_notebook.observe.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,12 +27,10 @@ class PlotPen:
         self._calls: list[Any] = []
 
     def boxes(self, boxes: Iterable[Box], look: Look) -> None:
-        """Fill boxes."""
         corners = [[(x, y), (x + w, y), (x + w, y + h), (x, y + h)] for x, y, w, h in boxes]
         self._polygons(corners, look)
 
     def area(self, points: Points, look: Look) -> None:
-        """Fill what is inside a line."""
         self._polygons([list(points)], look, seam=False)
 
     def _polygons(self, corners: list[list[tuple[float, float]]], look: Look, seam: bool = True) -> None:
@@ -49,7 +49,6 @@ class PlotPen:
         )
 
     def stems(self, stems: Iterable[tuple[float, float, float]], look: Look, width: float = 0.8) -> None:
-        """Draw upright lines."""
         found = list(stems)
         if found:
             x, top, bottom = zip(*found, strict=True)
@@ -58,12 +57,10 @@ class PlotPen:
             )
 
     def line(self, points: Points, look: Look, width: float = 1.2) -> None:
-        """Draw a line from point to point."""
         x, y = zip(*points, strict=True) if points else ((), ())
         self._later(lambda axes: axes.plot(x, y, color=look.colour, linewidth=width, alpha=look.alpha))
 
     def marks(self, points: Points, shape: str, look: Look, size: float = 6) -> None:
-        """Draw triangles."""
         shift = {"v": -0.4, "^": 0.4, ">": 0.0}[shape] * size
         found = [(x, y + shift) for x, y in points]
         x, y = zip(*found, strict=True) if found else ((), ())
@@ -71,7 +68,6 @@ class PlotPen:
         self._later(lambda axes: axes.plot(x, y, color=look.colour, alpha=look.alpha, **given))
 
     def chip(self, right: float, top: float, width: float, height: float, look: Look) -> None:
-        """Fill a box of a fixed size."""
         scale = self.end / self.plot
         self.boxes([(right * scale, top, width * scale, height)], look)
 
@@ -112,3 +108,34 @@ class PlotPen:
             for patch in (*axes.collections, *axes.lines):
                 patch.set_clip_on(False)
             return figure
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Make figures in here: by matplotlib's defaults, not the notebook's settings, and equal in every run."""
+    import matplotlib
+
+    fixed = {
+        "font.family": ["DejaVu Sans"],  # comes with matplotlib: the same widths everywhere
+        "hatch.linewidth": 0.7,
+        "svg.fonttype": "path",
+        "svg.hashsalt": "bls_notebook",
+    }
+    # Not the backend, which would be loaded, nor what is deprecated.
+    kept = {"backend", "backend_fallback", "interactive", "toolbar", "timezone", "webagg.open_in_browser"}
+    defaults = {key: value for key, value in matplotlib.rcParamsDefault.items() if key not in kept}
+    with matplotlib.rc_context({**defaults, **fixed}):
+        yield
+
+
+def drawn(text: str) -> str:
+    """Return text as a figure can show it: one line, and U+FFFD for what the font does not have."""
+    shown = visible(text)
+    return shown if shown.isascii() else "".join(c if ord(c) in _font() else "\ufffd" for c in shown)
+
+
+@functools.cache
+def _font() -> frozenset[int]:
+    from matplotlib import font_manager, ft2font
+
+    return frozenset(ft2font.FT2Font(font_manager.findfont("DejaVu Sans")).get_charmap())

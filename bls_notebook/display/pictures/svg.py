@@ -19,14 +19,8 @@ _NARROWEST = 690.0  # px of the page that words have to do with
 _LINES = {"/": "M-1 7L7 -1", "\\": "M-1 -1L7 7", "-": "M0 3H6", "x": "M-1 7L7 -1M-1 -1L7 7"}
 _FONT = "system-ui,-apple-system,Roboto,Helvetica,Arial,sans-serif"
 _CODES: dict[str, str | int | None] = {
-    "%": "%25",
-    "#": "%23",
-    "<": "%3C",
-    ">": "%3E",
-    "&": "%26",
-    '"': "'",
-    "\n": "%0A",
-}
+    "%": "%25", "#": "%23", "<": "%3C", ">": "%3E", "&": "%26", '"': "'", "\n": "%0A",
+}  # fmt: skip
 
 
 class SvgPen:
@@ -58,24 +52,20 @@ class SvgPen:
                 self._stroke("".join(path), height, Look("#ffffff", look.alpha, look.over))
 
     def area(self, points: Points, look: Look) -> None:
-        """Fill what is inside a line."""
         path = "".join(f"{'L' if i else 'M'}{_n(self._x(x))} {_n(y)}" for i, (x, y) in enumerate(points))
         self._shapes.append(f'<path d="{path}" fill="{self._paint(look)}"{_alpha(look)}/>')
         if look.over:
             self.area(points, Look("#ffffff", look.alpha, look.over))
 
     def stems(self, stems: Iterable[tuple[float, float, float]], look: Look, width: float = 0.8) -> None:
-        """Draw upright lines."""
         path = "".join(f"M{_n(self._x(x))} {_n(top)}V{_n(bottom)}" for x, top, bottom in stems)
         self._stroke(path, width, look)
 
     def line(self, points: Points, look: Look, width: float = 1.2) -> None:
-        """Draw a line from point to point."""
         path = "".join(f"{'L' if i else 'M'}{_n(self._x(x))} {_n(y)}" for i, (x, y) in enumerate(points))
         self._stroke(path, width, look)
 
     def marks(self, points: Points, shape: str, look: Look, size: float = 6) -> None:
-        """Draw triangles."""
         half = _n(size / 2)
         turn = {
             "v": f"l-{half} -{_n(size * 0.8)}h{_n(size)}z",
@@ -86,7 +76,6 @@ class SvgPen:
         self._shapes.append(f'<path d="{path}" fill="{look.colour}"{_alpha(look)}/>')
 
     def chip(self, right: float, top: float, width: float, height: float, look: Look) -> None:
-        """Fill a box of a fixed size."""
         fill = f'fill="none" stroke="{look.colour}"' if look.edge else f'fill="{self._paint(look)}"'
         place = f'x="{_n(right)}" y="{_n(top)}" width="{_n(width)}" height="{_n(height)}"'
         self._words.append(f"<rect {place} {fill}{_alpha(look)}/>")
@@ -97,7 +86,6 @@ class SvgPen:
         self, text: str, x: float, y: float, *, right: float = 0, align: str = "start", size: float = 11,
         colour: str = INK, bold: bool = False, halo: bool = False,
     ) -> None:  # fmt: skip
-        """Write text."""
         look = "" if align == "start" else f' text-anchor="{align}"'
         look += "" if size == 11 else f' font-size="{_n(size)}"'
         look += "" if colour == INK else f' fill="{colour}"'

@@ -193,14 +193,12 @@ def path_columns(session: Session, critical: Iterable[Step]) -> dict[str, Any]:
         aside = f" ({phase})" if model and phase != "infer" else ""
         spent[f"{model or 'the notebook'}{aside}", model] += step.end - step.begin
     phases = Names()
-    data, where = pack_columns(
-        {
-            "span": ("i4", [number.get(step.span, -1) for step in steps]),
-            "begin": ("f8", [step.begin for step in steps]),
-            "end": ("f8", [step.end for step in steps]),
-            "phase": ("u1", phases.of(step.phase for step in steps)),
-        }
-    )
+    data, where = pack_columns({
+        "span": ("i4", [number.get(step.span, -1) for step in steps]),
+        "begin": ("f8", [step.begin for step in steps]),
+        "end": ("f8", [step.end for step in steps]),
+        "phase": ("u1", phases.of(step.phase for step in steps)),
+    })  # fmt: skip
     most = [(*key, ns) for key, ns in spent.most_common() if ns >= session.wall / 200]
     shares = [(visible(what), visible(model), ns) for what, model, ns in most]
     return {"columns": where, "data": data, "phases": phases.shown, "shares": shares}
@@ -222,9 +220,8 @@ class _Curves:
         step = np.repeat([1, -1], len(at) // 2)
         order = np.argsort(at, kind="stable")
         at, level = at[order], np.cumsum(step[order])
-        last = np.append(at[1:] != at[:-1], True)[
-            : len(at)
-        ]  # of what happens at one moment the outcome counts
+        # Of what happens at one moment the outcome counts.
+        last = np.append(at[1:] != at[:-1], True)[: len(at)]
         at, level = at[last], level[last]
         news = np.diff(level, prepend=0) != 0
         at, level = at[news], level[news]

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
 
+from bls_notebook.observe.analysis.intervals import Rows
 from bls_notebook.observe.records.profiles.session import Session, Span
 
 # A wait is a row of its own above the lane if it is so long, as a part of the session or of the run after
@@ -115,17 +115,7 @@ def lay_out(session: Session) -> Layout:
     stubs = {(model.name, model.version) for model in session.models if model.stub}
     remote = {(model.name, model.version) for model in session.models if model.remote}
     lanes = tuple(
-        Lane(
-            kind,
-            name,
-            model,
-            version,
-            rows[i],
-            waits[i],
-            (model, version) in stubs,
-            (model, version) in remote,
-        )
-        for i, (kind, name, model, version) in enumerate(keys)
+        Lane(*key, rows[i], waits[i], key[2:] in stubs, key[2:] in remote) for i, key in enumerate(keys)
     )
     row, wait, first, part, parts = places.row, places.wait, places.first, places.part, places.parts
     return Layout(lanes, lane, row, wait, first, part, parts, device, places.on, parent)
@@ -221,7 +211,7 @@ class _Places:
 
     def blocks(self, members: Iterable[int]) -> int:
         """Give each span of a lane its row, and return how many there are."""
-        rows, started, until = _Rows(), self._started, self._until
+        rows, started, until = Rows(), self._started, self._until
         for i in sorted(members, key=started.__getitem__):
             batch = self._batch.get(i, ())
             if len(batch) < 2:
@@ -235,7 +225,7 @@ class _Places:
 
     def waits(self, members: Iterable[int]) -> int:
         """Give each wait of a lane that is worth a row its row, and return how many there are."""
-        rows, sent, started, until = _Rows(), self._sent, self._started, self._until
+        rows, sent, started, until = Rows(), self._sent, self._started, self._until
         for i in sorted(members, key=sent.__getitem__):
             waited = started[i] - sent[i]
             if waited > 0 and (waited >= self._long or waited >= (until[i] - started[i]) * _OF_RUN):
@@ -247,27 +237,7 @@ class _Places:
 
         When within its `execute` the device was at work is not known; it is drawn from the start of it.
         """
-        rows, started = _Rows(), self._started
+        rows, started = Rows(), self._started
         for i in sorted(members, key=started.__getitem__):
             self.on[i] = rows.take(started[i], started[i] + self._spans[i].device_ns)
         return max(rows.count, 1)
-
-
-class _Rows:
-    """Gives each interval, in the order of their beginnings, the lowest row that is free."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._free: list[int] = []
-        self._busy: list[tuple[int, int]] = []
-
-    def take(self, begin: int, end: int) -> int:
-        while self._busy and self._busy[0][0] <= begin:
-            heappush(self._free, heappop(self._busy)[1])
-        if self._free:
-            place = heappop(self._free)
-        else:
-            place = self.count
-            self.count += 1
-        heappush(self._busy, (max(end, begin), place))
-        return place

@@ -60,20 +60,12 @@ def lane_words(lane: Lane) -> str:
 def _labels(pen: Pen, panel: Panel, inks: dict[str, Ink]) -> None:
     if panel.titled:
         y = panel.top + PICTURE.title / 2
-        pen.words(
-            clip(panel.session.name, 18) or f"session {panel.number + 1}",
-            0,
-            y,
-            right=-8,
-            bold=True,
-            size=12,
-            align="end",
-        )
+        name = clip(panel.session.name, 18) or f"session {panel.number + 1}"
+        pen.words(name, 0, y, right=-8, bold=True, size=12, align="end")
         late = panel.session.wall > pen.end / 2
         took = duration(panel.session.wall / 1e9)
-        pen.words(
-            took, panel.session.wall, y, bold=True, align="end" if late else "start", right=0 if late else 2
-        )
+        align, right = ("end", 0) if late else ("start", 2)
+        pen.words(took, panel.session.wall, y, bold=True, align=align, right=right)
     pen.words("at work", 0, panel.work + 16, right=-8, align="end", size=10, colour=DIM)
     model = None
     for place in panel.places:

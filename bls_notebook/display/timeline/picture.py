@@ -34,47 +34,38 @@ Critical = Sequence[Iterable[Step]]
 AnyPen = TypeVar("AnyPen", bound=Pen)
 
 
-def timeline_figure(
-    session: Session, other: Session | None = None, *, critical: Critical | None = None
-) -> Figure:
-    """Draw one session, or another one below it on the same scale, with matplotlib: 10 inches wide.
+def timeline_figure(*sessions: Session, critical: Critical | None = None) -> Figure:
+    """Draw a session, or several below each other on the same scale, with matplotlib: 10 inches wide.
 
     ``critical`` are the critical paths to be lit. An ImportError where matplotlib is not installed.
     """
     from bls_notebook.display.pictures.plot import PlotPen
 
-    pen, height, bottom = _draw(PlotPen, _both(session, other), critical)
+    pen, height, bottom = _draw(PlotPen, sessions, critical)
     return pen.figure(height, bottom)
 
 
-def timeline_svg(session: Session, other: Session | None = None, *, critical: Critical | None = None) -> str:
+def timeline_svg(*sessions: Session, critical: Critical | None = None) -> str:
     """Draw the same as an SVG document, as wide as there is room: equal sessions give equal text."""
-    pen, height, bottom = _draw(SvgPen, _both(session, other), critical)
+    pen, height, bottom = _draw(SvgPen, sessions, critical)
     return pen.document(height, bottom)
 
 
-def timeline_picture(
-    session: Session, other: Session | None = None, *, critical: Critical | None = None
-) -> Html:
+def timeline_picture(*sessions: Session) -> Html:
     """Draw `timeline_svg` for a display, whose stylesheet has to have ``figure``."""
-    return picture_html(timeline_svg(session, other, critical=critical), timeline_alt(session, other))
+    return picture_html(timeline_svg(*sessions), timeline_alt(*sessions))
 
 
-def timeline_alt(session: Session, other: Session | None = None) -> str:
+def timeline_alt(*sessions: Session) -> str:
     """Say in words what the picture shows."""
     said = []
-    for record in _both(session, other):
+    for record in sessions:
         served = Counter(span.model for span in record.spans)
         models = ", ".join(f"{name} {number:,}" for name, number in sorted(served.items())[:12])
         name = f"{record.name}: " if record.name else ""
-        said.append(
-            f"{name}{count(len(record.spans), 'request')} in {duration(record.wall / 1e9)} ({models})"
-        )
+        took = duration(record.wall / 1e9)
+        said.append(f"{name}{count(len(record.spans), 'request')} in {took} ({models})")
     return f"Timeline. {'. '.join(said)}."
-
-
-def _both(session: Session, other: Session | None) -> list[Session]:
-    return [session] if other is None else [session, other]
 
 
 def _draw(

@@ -88,9 +88,8 @@ class Panel:
         """Return the top and the height of a span's run."""
         place = self.places[self.layout.lane[i]]
         share = place.row / self.layout.parts[i]
-        return place.blocks + self.layout.row[i] * place.row + self.layout.part[i] * share, share - min(
-            1.0, share / 8
-        )
+        top = place.blocks + self.layout.row[i] * place.row + self.layout.part[i] * share
+        return top, share - min(1.0, share / 8)
 
     def arrival(self, i: int) -> tuple[float, float]:
         """Return the top and the height of where a span arrives: in the queue, or at its run."""

@@ -22,12 +22,12 @@ _MARKS = 12  # of which the name is told
 _LEAST = 20  # characters of the plot, however narrow the terminal
 
 
-def timeline_text(session: Session, other: Session | None = None, *, width: int = 100) -> str:
-    """Draw one session, or two on one axis, as text for lines of `width` terminal cells.
+def timeline_text(*sessions: Session, width: int = 100) -> str:
+    """Draw sessions on one axis, as text for lines of `width` terminal cells.
 
     Each has a line for each lane, and above those with a queue how many wait.
     """
-    return "\n".join(timeline_lines([session] if other is None else [session, other], width=width))
+    return "\n".join(timeline_lines(sessions, width=width))
 
 
 def timeline_lines(sessions: Sequence[Session], *, width: int = 100) -> list[str]:
@@ -82,11 +82,7 @@ def _label(lane: Lane) -> str:
 
 def _lanes(session: Session, layout: Layout, wall: int, room: int) -> list[tuple[str, str]]:
     """For each lane the line of its queue and that of its blocks."""
-    own = [Bins(room, wall) for _ in layout.lanes]
-    busy = [Bins(room, wall) for _ in layout.lanes]
-    waits = [Bins(room, wall) for _ in layout.lanes]
-    locked = [Bins(room, wall) for _ in layout.lanes]
-    could = [Bins(room, wall) for _ in layout.lanes]
+    own, busy, waits, locked, could = ([Bins(room, wall) for _ in layout.lanes] for _ in range(5))
     tree = SpanTree(session)
     lanes = {span.id: lane for span, lane in zip(session.spans, layout.lane, strict=True)}
     for ghost in session.ghosts:

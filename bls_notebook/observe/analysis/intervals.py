@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 Interval = tuple[int, int]
@@ -116,6 +117,26 @@ def levels(intervals: Iterable[Interval]) -> list[tuple[int, int]]:
     if level != told:
         out.append((now, level))
     return out
+
+
+class Rows:
+    """Gives each interval, in the order of their beginnings, the lowest row that is free."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._free: list[int] = []
+        self._busy: list[tuple[float, int]] = []  # until when, which row
+
+    def take(self, begin: float, end: float) -> int:
+        """Return the row of an interval; one that is empty leaves it at once."""
+        while self._busy and self._busy[0][0] <= begin:
+            heappush(self._free, heappop(self._busy)[1])
+        if self._free:
+            row = heappop(self._free)
+        else:
+            row, self.count = self.count, self.count + 1
+        heappush(self._busy, (max(end, begin), row))
+        return row
 
 
 def overlapping(intervals: list[Interval]) -> list[bool]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
 
 from bls_notebook.observe.analysis.cells.lock_waits import lock_waits
-from bls_notebook.observe.analysis.intervals import Interval
+from bls_notebook.observe.analysis.intervals import Interval, Rows
 from bls_notebook.observe.analysis.span_tree import SpanTree
 from bls_notebook.observe.records.profiles.spans import SessionData, Span
 from bls_notebook.observe.visible import encodable
@@ -63,9 +62,8 @@ def tracks(session: SessionData) -> list[Track]:
         first = members[0]
         model = _model(first)
         if first.ran:
-            served.setdefault((model, first.instance), []).append(
-                _execution(members, turns.get(execution, ()))
-            )
+            pieces = _execution(members, turns.get(execution, ()))
+            served.setdefault((model, first.instance), []).append(pieces)
         for span in members:
             before = _before(span, first.ran and span.id == execution, waits.get(span.id, ()))
             if before:
@@ -99,9 +97,8 @@ def _execution(members: list[Span], turns: Sequence[Interval]) -> list[Slice]:
         out.append(Slice(inferred, end, "compute_output", "compute_output", tuple(members)))
     for piece, last in turns:
         if piece < min(last, inferred):
-            out.append(
-                Slice(piece, min(last, inferred), "turns on Python's lock (GIL)", "lock", tuple(members))
-            )
+            held = min(last, inferred)
+            out.append(Slice(piece, held, "turns on Python's lock (GIL)", "lock", tuple(members)))
     return sorted(out, key=lambda each: (each.begin, -each.end))
 
 
@@ -141,17 +138,12 @@ def _laid_out(
     group: str, name: str, stacks: Iterable[list[Slice]], points: dict[int, list[Point]]
 ) -> list[Track]:
     """Put stacks of slices on as few tracks as it takes."""
-    lanes: list[list[list[Slice]]] = []
-    taken: list[tuple[int, int]] = []  # heap of: until when, which lane
-    free: list[int] = []  # heap of lanes
+    rows, lanes = Rows(), list[list[list[Slice]]]()
     for stack in sorted(stacks, key=lambda s: (s[0].begin, s[0].end)):
-        while taken and taken[0][0] <= stack[0].begin:
-            heappush(free, heappop(taken)[1])
-        at = heappop(free) if free else len(lanes)
+        at = rows.take(stack[0].begin, stack[0].end)
         if at == len(lanes):
             lanes.append([])
         lanes[at].append(stack)
-        heappush(taken, (stack[0].end, at))
     out = []
     for lane in lanes:
         slices = [s for stack in lane for s in sorted(stack, key=lambda s: (s.begin, -s.end))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import os
 import re
 from collections import Counter, defaultdict
@@ -10,9 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bls_notebook.observe.analysis.intervals import overlapping
+from bls_notebook.observe.analysis.intervals import Rows, overlapping
 from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.importing.trace_text import Row, TraceText, read_trace
+from bls_notebook.observe.preview import ITEM_BYTES
 from bls_notebook.observe.record_file import read_bytes, told
 from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.records.profiles.spans import Mark, ModelSeen, NamedMark, Span
@@ -27,10 +27,6 @@ _LATEST = 1 << 63  # ns
 _OWN = ("REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_OUTPUT_START", "COMPUTE_END", "REQUEST_END")
 _ANSWER = "INFER_RESPONSE_COMPLETE"
 _FRONT = re.compile(r"(HTTP|GRPC)_\w+|COMPUTE_INPUT_END\Z")
-_BYTES = {
-    "BOOL": 1, "UINT8": 1, "INT8": 1, "UINT16": 2, "INT16": 2, "FP16": 2, "BF16": 2, "UINT32": 4, "INT32": 4,
-    "FP32": 4, "UINT64": 8, "INT64": 8, "FP64": 8,
-}  # fmt: skip
 
 
 def load_server_trace(path: str | Path, limit: int = _LIMIT) -> Session:
@@ -156,14 +152,13 @@ class _Traced:
 
 def _size(tensor: dict[str, object]) -> int:
     """How many bytes a tensor has; 0 where that is not known."""
-    shape, each = tensor.get("shape"), _BYTES.get(str(tensor.get("dtype")), 0)
+    shape, each = tensor.get("shape"), ITEM_BYTES.get(str(tensor.get("dtype")), 0)
     if not isinstance(shape, str) or len(shape) > 400:
         return 0
     total = each
     for length in shape.split(","):
-        total *= (
-            int(length) if length.isascii() and length.isdigit() and len(length) < 19 else bool(not length)
-        )
+        known = length.isascii() and length.isdigit() and len(length) < 19
+        total *= int(length) if known else not length
     return total if total < _LATEST else 0
 
 
@@ -273,20 +268,15 @@ def _by_kind(spans: list[Span], ensembles: set[int]) -> list[Span]:
 
 def _in_lanes(spans: list[Span], ensembles: set[int]) -> list[Span]:
     """Give each execution an instance: the first that is free, of as few as there can have been."""
-    free: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
-    busy: defaultdict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+    rows: defaultdict[tuple[str, int], Rows] = defaultdict(Rows)
     lanes: dict[tuple[str, int, int], int] = {}
     out = list(spans)
-    for span in sorted(
-        (s for s in spans if s.ran and s.id not in ensembles), key=lambda s: (s.started, s.id)
-    ):
+    ran = (s for s in spans if s.ran and s.id not in ensembles)
+    for span in sorted(ran, key=lambda s: (s.started, s.id)):
         model = (span.model, span.version)
         lane = lanes.get((*model, span.batch), -1) if span.batch else -1
         if lane < 0:
-            while busy[model] and busy[model][0][0] <= span.started:
-                heapq.heappush(free[model], heapq.heappop(busy[model])[1])
-            lane = heapq.heappop(free[model]) if free[model] else len(busy[model])
-            heapq.heappush(busy[model], (max(span.released, span.started), lane))
+            lane = rows[model].take(span.started, span.released)
             if span.batch:
                 lanes[(*model, span.batch)] = lane
         out[span.id - 1] = replace(span, instance=f"{span.model}_0_{lane}")
