@@ -45,127 +45,87 @@ def give_or_take(relative_error: float) -> str:
     return "" if relative_error < DOUBTFUL else f", give or take {2 * relative_error:.0%}"
 
 
+# By cause. Others say that nothing queued for long.
+_SENTENCES = {
+    "queue": "{several} queued on the {instances} of {name} for {queued:.0%} of the time: {brought}{more}.",
+    "one_at_a_time": "{several} queued for {name} for {queued:.0%} of the time: its execute is async but the "
+    "model is not decoupled, so an instance serves one batch at a time, and {brought}.",
+    "gil": "{name} is pure Python that held the interpreter's lock (GIL) for {held:.0%} of the time: its "
+    "requests take turns on {turns:.1f} of {of} cores, and {brought}.",
+    "cores": "{name} keeps the processors busy ({cores:.1f} of {of} cores): {brought}, and no number of "
+    "instances makes it faster on this machine.",
+    "sync_exec": "{name} calls exec, which blocks, inside its async execute: its calls go one after the "
+    "other and nothing else runs in its event loop meanwhile, so {brought}.",
+    "blocking": "The coroutine of {name} blocks its event loop (it waits without await): its requests ran "
+    "one after the other though they may share an instance, so {brought}.",
+    "contention": "{who} wait for each other: beside others a request takes {together} instead of {alone}, "
+    "though processors are idle; {brought}, and more instances would bring nothing.",
+    "cached": "The response cache answered {cached}: nothing ran that async could overlap.",
+    "batched": "The batcher of {name} served up to {batch} requests by one execute: {brought}.",
+    "little": "There is too little work: a request takes {each}, of which sending it is a large part; "
+    "{brought}.",
+    "helped": "Async helped: {speedup} times as fast, of {best} at best.",
+    "one": "There was one request: nothing to overlap. Compare with n of 2 or more.",
+}
+_NOTHING_QUEUED = (
+    "Nothing queued for long: {brought}, of {best} at best; the longest request takes {chain} by itself."
+)
+_ADVICE = {
+    "gil": "Do the work in code that releases the lock (NumPy on whole arrays, ONNX), or take fewer, larger "
+    "requests. More instances do not help here, where they share one Python; on a Triton server each "
+    "instance is a process of its own{there}.",
+    "contention": "Give each {whose} its own of what they share (a lock, a connection, a file), or use one "
+    "that takes several at a time.",
+    "cached": "Compare with inputs that differ, or without response_cache.",
+    "sync_exec": "Send by async_exec, and await asyncio.gather of those that do not need each other: "
+    "predicted {predicted} times as fast as today's exec.",
+    "blocking": "Await instead (asyncio.sleep, an async client), or hand it to asyncio.to_thread: predicted "
+    "{predicted} times as fast as today's exec.",
+    "one_at_a_time": "{more} Or make it decoupled: its coroutines then share an instance.",
+    "queue": "{more} {batch}",
+    "little": "Put more into a request (a batch), or leave it at exec.",
+}
+
+
 def sentence(f: Facts) -> str:
     """Return the one sentence that says whether async helped, and why (not)."""
-    v = f.verdict
-    name, brought = f"`{v.model}`", f"async was {times(f.measured.speedup)} times as fast"
-    if f.measured.speedup < WORTH:
-        brought = "async brought nothing"
-    cores = f.measured.cpu_gathered / max(1, f.measured.gathered)
-    each = time_of(f.measured.sequential / max(1, f.measured.requests))
-    several = f"{f.waiting} request{'' if f.waiting == 1 else 's'}"
+    v, m = f.verdict, f.measured
+    cores = m.cpu_gathered / max(1, m.gathered)
     instances = "one instance" if f.instances == 1 else f"{f.instances} instances"
-    match v.cause:
-        case "queue":
-            more = (
-                f", and it cannot help more until `instance_group.count` > {f.instances}" if v.count else ""
-            )
-            where = f"queued on the {instances} of {name} for {v.queued:.0%} of the time"
-            return f"{several} {where}: {brought}{more}."
-        case "one_at_a_time":
-            return (
-                f"{several} queued for {name} for {v.queued:.0%} of the time: its execute is async "
-                f"but the model is not decoupled, so an instance serves one batch at a time, and {brought}."
-            )
-        case "gil":
-            return (
-                f"{name} is pure Python that held the interpreter's lock (GIL) for "
-                f"{min(1.0, f.python / max(1, f.measured.sequential)):.0%} of the time: its requests take "
-                f"turns on {max(1.0, cores):.1f} of {f.measured.cores} cores, and {brought}."
-            )
-        case "cores":
-            return (
-                f"{name} keeps the processors busy ({cores:.1f} of {f.measured.cores} cores): {brought}, and "
-                "no number of instances makes it faster on this machine."
-            )
-        case "sync_exec":
-            return (
-                f"{name} calls exec, which blocks, inside its async execute: its calls go one after the "
-                f"other and nothing else runs in its event loop meanwhile, so {brought}."
-            )
-        case "blocking":
-            return (
-                f"The coroutine of {name} blocks its event loop (it waits without await): its requests ran "
-                f"one after the other though they may share an instance, so {brought}."
-            )
-        case "contention":
-            who = f"The {instances} of {name}" if f.instances > 1 else f"Requests to {name}"
-            return (
-                f"{who} wait for each other: beside others a request takes {time_of(f.together)} instead of "
-                f"{time_of(f.alone)}, though processors are idle; {brought}, and more instances would bring "
-                "nothing."
-            )
-        case "cached":
-            return f"The response cache answered {f.cached}: nothing ran that async could overlap."
-        case "batched":
-            return f"The batcher of {name} served up to {f.batch} requests by one execute: {brought}."
-        case "little":
-            return (
-                f"There is too little work: a request takes {each}, of which sending it is a large part; "
-                f"{brought}."
-            )
-        case "helped":
-            return f"Async helped: {times(f.measured.speedup)} times as fast, of {times(v.best)} at best."
-        case "one":
-            return "There was one request: nothing to overlap. Compare with n of 2 or more."
-    return (
-        f"Nothing queued for long: {brought}, of {times(v.best)} at best; "
-        f"the longest request takes {time_of(v.chain)} by itself."
-    )
+    brought = "async brought nothing" if m.speedup < WORTH else f"async was {times(m.speedup)} times as fast"
+    return _SENTENCES.get(v.cause, _NOTHING_QUEUED).format(
+        name=f"`{v.model}`",
+        brought=brought,
+        several=f"{f.waiting} request{'' if f.waiting == 1 else 's'}",
+        instances=instances,
+        more=f", and it cannot help more until `instance_group.count` > {f.instances}" if v.count else "",
+        queued=v.queued, cores=cores, turns=max(1.0, cores), of=m.cores, cached=f.cached, batch=f.batch,
+        held=min(1.0, f.python / max(1, m.sequential)),
+        who=f"The {instances} of `{v.model}`" if f.instances > 1 else f"Requests to `{v.model}`",
+        together=time_of(f.together), alone=time_of(f.alone), each=time_of(m.sequential / max(1, m.requests)),
+        speedup=times(m.speedup), best=times(v.best), chain=time_of(v.chain),
+    )  # fmt: skip
 
 
 def advice(f: Facts) -> str:
     """Return what to change, and what that is predicted to bring."""
     v = f.verdict
-    whom = " and ".join(f"`{m}`" for m in v.models)
-    more = ""
+    more = batch = ""
     if v.count:
+        whom = " and ".join(f"`{m}`" for m in v.models)
         more = f"Set `instance_group.count` to {v.count} for {whom}: predicted {times(v.predicted)} times as"
         more += " fast as today's exec"
         if v.best > v.predicted * 1.15:
             more += f" ({times(v.best)} at best, with an instance for each request)"
         more += "."
-    match v.cause:
-        case "gil":
-            on_server = max((w.on_server for w in f.verdict.what_ifs), default=0.0)
-            there = f": up to {times(on_server)} times as fast there" if on_server > WORTH else ""
-            return (
-                "Do the work in code that releases the lock (NumPy on whole arrays, ONNX), or take fewer, "
-                "larger requests. More instances do not help here, where they share one Python; on a Triton "
-                f"server each instance is a process of its own{there}."
-            )
-        case "contention":
-            return (
-                f"Give each {'instance' if f.instances > 1 else 'request'} its own of what they share (a "
-                "lock, a connection, a file), or use one that takes several at a time."
-            )
-        case "cached":
-            return "Compare with inputs that differ, or without response_cache."
-        case "sync_exec":
-            return (
-                "Send by async_exec, and await asyncio.gather of those that do not need each other: "
-                f"predicted {times(v.predicted)} times as fast as today's exec."
-            )
-        case "blocking":
-            return (
-                "Await instead (asyncio.sleep, an async client), or hand it to asyncio.to_thread: predicted "
-                f"{times(v.predicted)} times as fast as today's exec."
-            )
-        case "one_at_a_time":
-            return " ".join(
-                filter(None, (more, "Or make it decoupled: its coroutines then share an instance."))
-            )
-        case "queue":
-            room = f.seen is not None and f.seen.max_batch_size > 1 and f.seen.scheduler == "default"
-            batch = (
-                f"Or let it batch: dynamic_batching, as it takes batches of {f.seen.max_batch_size}."
-                if room and f.seen
-                else ""
-            )
-            return " ".join(filter(None, (more, batch)))
-        case "little":
-            return "Put more into a request (a batch), or leave it at exec."
-    return more
+    if f.seen is not None and f.seen.max_batch_size > 1 and f.seen.scheduler == "default":
+        batch = f"Or let it batch: dynamic_batching, as it takes batches of {f.seen.max_batch_size}."
+    on_server = max((w.on_server for w in v.what_ifs), default=0.0)
+    there = f": up to {times(on_server)} times as fast there" if on_server > WORTH else ""
+    whose = "instance" if f.instances > 1 else "request"
+    words = _ADVICE.get(v.cause, "{more}")
+    predicted = times(v.predicted)
+    return words.format(more=more, batch=batch, there=there, whose=whose, predicted=predicted).strip()
 
 
 def roughness(f: Facts) -> str:

@@ -41,48 +41,39 @@ def rough(session: SessionData) -> str:
     )
 
 
+# By cause, after how long the requests took. Others say what most of the time went on.
+_SENTENCES = {
+    "queue": "{took}: {waiting} of them queued on the {instances} of {name} for {queued:.0%} of the "
+    "time{faster}.",
+    "one_at_a_time": "{took}: the execute of {name} is async but the model is not decoupled, so that an "
+    "instance serves one batch at a time{faster}.",
+    "gil": "{took}{would}: {name} is Python that takes turns with the interpreter's lock (GIL).",
+    "cores": "{took}{would}: {name} keeps the processors busy.",
+    "sync_exec": "{took}: {name} calls exec, which blocks, inside its async execute.",
+    "blocking": "{took}: the coroutine of {name} blocks its event loop (it waits without await).",
+    "contention": "{took}: {who} {name} wait for each other on something that they share, while processors "
+    "are idle.",
+    "cached": "The response cache answered {cached}.",
+    "batched": "{took}: the batcher of {name} served up to {batch} of them by one execute.",
+    "little": "{took}: so little that sending them is a large part of it.",
+    "one": "One request took {time}.{most}",
+}
+
+
 def _sentence(f: Facts, session: SessionData, at_once: bool) -> str:
     v, m = f.verdict, f.measured
-    name = f"`{v.model}`"
     took = f"{m.requests} requests took {time_of(m.gathered)}, {'' if at_once else 'one '}"
     took += "under way together" if at_once else "after the other"
     instances = "one instance" if f.instances == 1 else f"{f.instances} instances"
-    match v.cause:
-        case "queue":
-            queued = f"{f.waiting} of them queued on the {instances} of {name}"
-            return f"{took}: {queued} for {v.queued:.0%} of the time{_faster(f)}."
-        case "one_at_a_time":
-            return (
-                f"{took}: the execute of {name} is async but the model is not decoupled, so that an instance "
-                f"serves one batch at a time{_faster(f)}."
-            )
-        case "gil":
-            would = "" if at_once else ", and together they would take as long"
-            return f"{took}{would}: {name} is Python that takes turns with the interpreter's lock (GIL)."
-        case "cores":
-            would = "" if at_once else ", and together they would take as long"
-            return f"{took}{would}: {name} keeps the processors busy."
-        case "sync_exec":
-            return f"{took}: {name} calls exec, which blocks, inside its async execute."
-        case "blocking":
-            return f"{took}: the coroutine of {name} blocks its event loop (it waits without await)."
-        case "contention":
-            who = f"the {instances} of" if f.instances > 1 else "requests to"
-            return (
-                f"{took}: {who} {name} wait for each other on something that they share, while processors "
-                "are idle."
-            )
-        case "cached":
-            return f"The response cache answered {f.cached}."
-        case "batched":
-            return f"{took}: the batcher of {name} served up to {f.batch} of them by one execute."
-        case "little":
-            return f"{took}: so little that sending them is a large part of it."
-        case "one":
-            return f"One request took {time_of(m.gathered)}.{_most(session, v.model)}"
-    if at_once:
-        return f"{took}{_faster(f)}.{_most(session, v.model)}"
-    return f"{took}, each sent when the one before had been answered.{_most(session, v.model)}"
+    together = "{took}{faster}.{most}"
+    in_turn = "{took}, each sent when the one before had been answered.{most}"
+    words = _SENTENCES.get(v.cause, together if at_once else in_turn)
+    return words.format(
+        took=took, name=f"`{v.model}`", waiting=f.waiting, instances=instances, queued=v.queued,
+        faster=_faster(f), would="" if at_once else ", and together they would take as long",
+        who=f"the {instances} of" if f.instances > 1 else "requests to", cached=f.cached, batch=f.batch,
+        time=time_of(m.gathered), most=_most(session, v.model) if "{most}" in words else "",
+    )  # fmt: skip
 
 
 def _faster(f: Facts) -> str:
