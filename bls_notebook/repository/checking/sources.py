@@ -11,6 +11,7 @@ from bls_notebook.observe.records.findings import Finding
 from bls_notebook.repository.source.model_class import model_class_warnings
 from bls_notebook.repository.source.notebook_globals import undefined_names
 
+from .api_names import missing_names
 from .code import Code
 from .material import Material
 from .values import argument, last_name
@@ -65,6 +66,12 @@ def _of_code(model: Material, code: Code) -> Iterator[Finding]:
         yield model.in_code(
             "error", "code-undefined", code, line, f"{name!r} is read, and nothing defines it",
             "A NameError, when this line is reached.", "Define or import it in model.py.",
+        )  # fmt: skip
+    for name, line, owner, close in missing_names(code):
+        yield model.in_code(
+            "error", "code-no-such-name", code, line, f"{name!r} is no name of `{owner}`",
+            "It fails when this line is reached, here and on a server.",
+            f"Did you mean `{owner}.{close}`?" if close else f"`dir({owner})` lists what is there.",
         )  # fmt: skip
     yield from _files(model, code)
     yield from _environment(model, code)

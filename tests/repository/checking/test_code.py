@@ -150,6 +150,28 @@ CASES = [
 ]  # fmt: skip
 
 
+NAMED = [
+    ("pb_utils.Logger.log_warning('x')", "Did you mean `pb_utils.Logger.log_warn`?"),
+    ("pb_utils.get_input_by_name(request, 'IN')", "Did you mean `pb_utils.get_input_tensor_by_name`?"),
+    ("pb_utils.TritonError.INTERNL", "Did you mean `pb_utils.TritonError.INTERNAL`?"),
+    ("from triton_python_backend_utils import Tensr", "Did you mean `triton_python_backend_utils.Tensor`?"),
+    ("pb_utils.Logger.log_warn('x')", ""),
+    ("try:\n    pb_utils.trace()\nexcept AttributeError:\n    pass", ""),
+    ("if hasattr(pb_utils, 'trace'):\n    pb_utils.trace()", ""),
+    ("pb_utils.Tensor('x', x).shape_of()", ""),  # what an object has is not looked at
+    ("try:\n    from triton_python_backend_utils import Trace\nexcept ImportError:\n    pass", ""),
+    ("x = None\nx.pb_utils.nothing()", ""),
+]
+
+
+@pytest.mark.parametrize(("line", "mend"), NAMED)
+def test_names_that_pb_utils_lacks(check: Check, line: str, mend: str) -> None:
+    found = check(model("a", CONFIG, execute(f"{READ}{line}", OUT)))
+    assert [(each.code, each.line, each.mend) for each in found] == (
+        [("code-no-such-name", 9, mend)] if mend else []
+    )
+
+
 @pytest.mark.parametrize(("config", "source", "expected"), CASES)
 def test_what_is_found(check: Check, config: str, source: str, expected: dict[str, int]) -> None:
     sends = execute("request.get_response_sender()", "[]").replace(
