@@ -7,6 +7,7 @@ returned, never raised.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Sequence
 from contextvars import copy_context
@@ -15,7 +16,8 @@ from typing import Any
 from bls_notebook.observe import recording
 from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.seen import LogLine
-from bls_notebook.pb_utils.errors import TritonModelException
+from bls_notebook.observe.visible import encodable
+from bls_notebook.pb_utils.errors import TritonModelException, UnreadableError
 from bls_notebook.pb_utils.iterator import ResponseIterator
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, parameters_problem
 from bls_notebook.pb_utils.request import InferenceRequest
@@ -146,8 +148,13 @@ class SendingExecution(Execution):
 
     def _refused(self, request: InferenceRequest, problem: str, decoupled: bool, kind: str = "sync") -> Any:
         name = request._model_name
-        origin = ErrorRecord(problem, "INTERNAL", (name,), stage="refused", inputs=seen_inputs(request))
-        response = error_response(problem, origin=origin)
+        told = encodable(problem)
+        origin = ErrorRecord(told, "INTERNAL", (name,), stage="refused", inputs=seen_inputs(request))
+        response = error_response(told, origin=origin)
+        if told != problem and self.model is not None:
+            with contextlib.suppress(UnicodeEncodeError):
+                response._error = UnreadableError(problem.encode(errors="surrogateescape"))
+                response._error._origin = origin
         self.note_error(response)
         if recording.active is not None:
             record_refused(self, request, "stream" if decoupled else kind, response)

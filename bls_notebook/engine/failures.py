@@ -72,8 +72,8 @@ def seen_inputs(request: object) -> tuple[InputSeen, ...]:
 def error_response(
     message: str, code: ErrorCode = ErrorCode.INTERNAL, origin: ErrorRecord | None = None
 ) -> InferenceResponse:
-    """Return a response with an error."""
-    error = TritonError(encodable(message), code)
+    """Return a response with an error, whose text ends where it would in C."""
+    error = TritonError(encodable(message.partition("\0")[0]), code)
     error._origin = origin
     return InferenceResponse([], error)
 

@@ -95,6 +95,20 @@ class TritonError:
         return f"TritonError({self._message!r}, {self._code})"
 
 
+class UnreadableError(TritonError):
+    """An error whose text holds a name that is no UTF-8: a model cannot have it as text, nor can it there."""
+
+    __slots__ = ("_bytes",)
+
+    def __init__(self, message: bytes) -> None:
+        super().__init__(message)  # type: ignore[arg-type]
+        self._bytes = message
+
+    def message(self) -> str:
+        """Fail as pybind does, at the same byte."""
+        return self._bytes.decode()
+
+
 def is_sequence(value: object) -> bool:
     """Whether pybind takes a value where it wants a list: not a set, a dict, a generator, or text."""
     return hasattr(type(value), "__getitem__") and not isinstance(value, (str, bytes, dict))

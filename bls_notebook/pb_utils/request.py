@@ -42,8 +42,8 @@ def _flag_error(method: str) -> TypeError:
 def _text(argument: str, value: object) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, bytes):  # pybind takes bytes where it wants text
-        return value.decode()
+    if isinstance(value, bytes):  # pybind takes bytes where it wants text, of any kind
+        return value.decode(errors="surrogateescape" if argument == "model_name" else "strict")
     raise _type_error(argument, value, "str")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import bls_notebook as bls
+from bls_notebook.display import render
 from bls_notebook.engine.root import root_of
 from tests.engine import gates
 from tests.engine.harness import (
@@ -130,6 +131,25 @@ def test_a_model_that_misbehaves(repo: bls.ModelRepository, kind: str, case: str
         assert value(list(repo.stream("bad", ints(0)))[-1]) == 1
     assert words in message(WAYS[way](repo))
     repo.unload("bad")
+
+
+def test_an_error_ends_where_its_text_would_in_c(repo: bls.ModelRepository) -> None:
+    repo.define("bad", misbehaving("raise ValueError('short\\0 of this')"), pbtxt())
+    assert message(repo.infer("bad", ints(1))).endswith("message: ValueError: short")
+    returned = "return [pb.InferenceResponse(error=pb.TritonError('short\\0 of this'))]"
+    repo.define("bad", misbehaving(returned), pbtxt())
+    assert message(repo.infer("bad", ints(1))) == "short"
+
+
+def test_a_callee_whose_name_is_no_text(repo: bls.ModelRepository) -> None:
+    call = "e = pb.InferenceRequest(model_name=b'\\x80', inputs=[], requested_output_names=[]).exec().error()"
+    repo.define("bad", misbehaving(f"{call}; return [pb.InferenceResponse(error=e)]"), pbtxt())
+    with bls.profile() as session:
+        passed_on = message(repo.infer("bad", ints(1)))
+    assert r"Model \x80 - Error when running inference: " in passed_on
+    render(session.record).html.encode()
+    repo.define("bad", misbehaving(f"{call}; e.message()"), pbtxt())
+    assert "can't decode byte 0x80 in position 6: invalid start byte" in message(repo.infer("bad", ints(1)))
 
 
 def test_the_record_of_a_failure_is_made_whatever_raised(repo: bls.ModelRepository) -> None:

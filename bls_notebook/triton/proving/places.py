@@ -41,6 +41,7 @@ class Here:
         self.repository = repository
         self.spec = spec
         self.names = tuple(names)
+        self.words = [spec.name]  # that text is made of
 
     def ask(self, request: Request, more: Mapping[str, Any]) -> Timed:
         """Send a request, and return its responses."""
@@ -107,6 +108,7 @@ class There:
         self.server = server
         self.spec = spec
         self.names = tuple(names)
+        self.words = sorted(server.exported.names)  # a model may call what an input names
         self.lost = False
 
     def ask(self, request: Request, more: Mapping[str, Any]) -> Timed:

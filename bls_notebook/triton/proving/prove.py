@@ -134,7 +134,7 @@ def compare(
     with progress(f"comparing {model} with a server", len(cases) + generate, "request") as told:
         here = Here(repository, spec, there.names)
         comparing = Comparing(here, there, spec, Allowed(tolerance, ulps), told)
-        return comparing.run(begun, cases, generate, sorted(there.names) or [model], instances)
+        return comparing.run(begun, cases, generate, there.words, instances)
 
 
 @contextmanager
