@@ -63,7 +63,7 @@ class SendingExecution(Execution):
         if model is None:
             model = self.server.missed(request._model_name, request._model_version)
         if model is None:
-            return self._refused(request, messages.not_ready(request._model_name), decoupled)
+            return self._refused(request, self.server.not_ready(request._model_name), decoupled)
         caller = self.model
         if caller is not None and model.name not in caller.calls:
             caller.calls.add(model.name)
@@ -99,7 +99,7 @@ class SendingExecution(Execution):
         model = self.server.find(request._model_name, request._model_version)
         if model is None:
             model = self.server.missed(request._model_name, request._model_version)
-        problem = messages.not_ready(request._model_name) if model is None else model.check.problem(request)
+        problem = self.server.not_ready(request._model_name) if model is None else model.check.problem(request)
         if model is None or (problem is not None and not model.decoupled):
             return self._refused_later(loop, request, problem, decoupled)
         if self.model is not None and model.name not in self.model.calls:
@@ -164,7 +164,7 @@ class SendingExecution(Execution):
         self, loop: Any, request: InferenceRequest, problem: str | None, decoupled: bool
     ) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = loop.create_future()
-        problem = problem or messages.not_ready(request._model_name)
+        problem = problem or self.server.not_ready(request._model_name)
         future.set_result(self._refused(request, problem, decoupled, "async"))
         return future
 

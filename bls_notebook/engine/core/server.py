@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from bls_notebook.engine.description import describe
+from bls_notebook.engine.messages import not_ready
 from bls_notebook.engine.schedulers.response_cache import ResponseCache
 from bls_notebook.observe.metrics import Metrics
 from bls_notebook.pb_utils import _runtime
@@ -74,7 +75,8 @@ class Server:
         self._stand_ins: dict[str, list[StandIn]] = {}
         self.entering: list[Callable[[dict[int, LoadedModel]], None]] = []  # told before versions serve
         self._lock = threading.Lock()
-        self.on_demand: Callable[[str], None] | None = None  # loads a model that a model asks for
+        self.on_demand: Callable[[str], str] | None = None  # loads a model, or says why it cannot
+        self._unloadable: dict[str, str] = {}  # why, by name
         self.last_failure: BaseException | None = None
         servers.add(self)
         self._families: dict[tuple[str, str], WeakSet[_Family]] = {}  # by who made them
@@ -99,8 +101,13 @@ class Server:
         """Return what serves a request of a model after all, where what it asks for is loaded on demand."""
         if self.on_demand is None:
             return None
-        self.on_demand(name)
+        self._unloadable[name] = self.on_demand(name)
         return self.find(name, version)
+
+    def not_ready(self, name: str) -> str:
+        """Return what a request is answered to a model that does not serve."""
+        why = self._unloadable.get(name)
+        return f"{not_ready(name)} Why: {why}" if why else not_ready(name)
 
     def note_failure(self, error: BaseException) -> None:
         """Keep the exception that a model raised, for post-mortem debugging."""
