@@ -99,7 +99,7 @@ class SendingExecution(Execution):
         model = self.server.find(request._model_name, request._model_version)
         if model is None:
             model = self.server.missed(request._model_name, request._model_version)
-        problem = self.server.not_ready(request._model_name) if model is None else model.check.problem(request)
+        problem = None if model is None else model.check.problem(request)
         if model is None or (problem is not None and not model.decoupled):
             return self._refused_later(loop, request, problem, decoupled)
         if self.model is not None and model.name not in self.model.calls:
