@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from .calls import Calls
 
+__unittest = True  # tracebacks of unittest end in the test
+
 
 class Assertions:
     """What happened to the requests of a repository since the test began, or since `forget`."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bls_notebook.backends.stub.calls import StubCall, call_of, is_null
-from bls_notebook.engine.core.instance import Instance
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.waiting.ctrl_c import may_be_interrupted
@@ -28,7 +27,7 @@ class Calls:
         self._most = most_bytes
         self._bytes = 0
         self._found: list[StubCall] = []
-        self._listened: weakref.WeakSet[Instance] = weakref.WeakSet()
+        self._listened: weakref.WeakSet[Any] = weakref.WeakSet()
         self.known: set[str] = set()
         """Models that have served, or were stood in for."""
         self.left_out = 0
@@ -49,6 +48,12 @@ class Calls:
     def _listen(self, versions: Mapping[int, LoadedModel]) -> None:
         for model in versions.values():
             self.known.add(model.name)
+            if model.seen.remote or not model.instances:  # nothing of it executes here
+                scheduler = getattr(model.scheduler, "_inner", model.scheduler)  # behind the cache
+                if scheduler not in self._listened:
+                    self._listened.add(scheduler)
+                    _hear(scheduler, weakref.ref(self), (model.name, model.version, model.name))
+                continue
             for instance in model.instances:
                 if instance not in self._listened:
                     self._listened.add(instance)
@@ -58,7 +63,7 @@ class Calls:
                         instance.execute, weakref.ref(self), where
                     )
 
-    def note(self, where: tuple[str, int, str], requests: list[Any]) -> None:
+    def note(self, where: tuple[str, int, str], requests: list[Any], sender: Any = None) -> None:
         """Take note of requests that a version's instance is given."""
         given = [request for request in requests if not is_null(request)]
         for request in given:
@@ -67,7 +72,7 @@ class Calls:
                 fits = self._bytes + size <= self._most
                 self._bytes += size if fits else 0
                 self.left_out += not fits
-            self._found.append(call_of(request, *where, len(given), tensors=fits))
+            self._found.append(call_of(request, *where, len(given), tensors=fits, sender=sender))
 
 
 def _heard(
@@ -81,3 +86,25 @@ def _heard(
 
     may_be_interrupted(heard.__code__)  # it runs the code of a model
     return heard
+
+
+def _hear(scheduler: Any, calls: weakref.ref[Calls], where: tuple[str, int, str]) -> None:
+    """Listen to the scheduler of a model whose requests pass through: an ensemble's, a remote model's."""
+    call, submit = scheduler.call, scheduler.submit
+
+    def heard_call(parent: Any, request: Any) -> Any:
+        given = [request]
+        del request  # or this would be somebody who holds its tensors
+        listener = calls()
+        if listener is not None:
+            listener.note(where, given, parent)
+        return call(parent, given.pop())
+
+    def heard_submit(ticket: Any) -> None:
+        listener = calls()
+        if listener is not None and ticket.request is not None:
+            listener.note(where, [ticket.request], ticket.parent)
+        submit(ticket)
+
+    may_be_interrupted(heard_call.__code__)
+    scheduler.call, scheduler.submit = heard_call, heard_submit

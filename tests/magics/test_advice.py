@@ -111,6 +111,14 @@ def test_requests_that_are_refused(models: Cells) -> None:
             model(f"return [{CALL.format('repeat', N).replace('SUM', 'OUT')}.exec()]"),
             "`for response in request.exec(decoupled=True):`",
         ),
+        (
+            model(
+                f"asked = {CALL.format('repeat', N).replace('SUM', 'OUT')}\n"
+                "async for each in await asked.async_exec(decoupled=True):\n    pass",
+                head=ASYNC,
+            ),
+            "`for response in await request.async_exec(decoupled=True):`",
+        ),
         (model('pb_utils.Tensor("Y", [1.0])'), '`pb_utils.Tensor("Y", np.array(value, dtype=np.float32))`'),
         (model('pb_utils.Tensor(np.ones(1), "Y")'), '`pb_utils.Tensor("NAME", array)`'),
         (model('pb_utils.Tensor("Y", np.array(["a"]))'), "`array.astype(np.object_)`"),

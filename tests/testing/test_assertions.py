@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +101,33 @@ def test_side_by_side_and_in_batches(repo: RepositoryUnderTest) -> None:
         for each in [Caller(repo.infer, "pair", X) for _ in range(2)]:
             each.result()
     repo.assert_overlapped(2, "pair")
+
+
+def test_ensembles(models: Path, repo: RepositoryUnderTest) -> None:
+    (models / "both" / "1").mkdir(parents=True)
+    maps = 'input_map {{ key: "X" value: "{}" }} output_map {{ key: "Y" value: "{}" }}'
+    steps = ", ".join(
+        f'{{ model_name: "{name}" model_version: -1 {maps.format(*way)} }}'
+        for name, way in (("double", "Xt"), ("front", "tY"))
+    )
+    (models / "both" / "config.pbtxt").write_text(
+        f'platform: "ensemble" {CONFIG} ensemble_scheduling {{ step [ {steps} ] }}'
+    )
+    repo.infer("both", X)
+    Caller(asyncio.run, repo.infer_async("both", X)).result()
+    repo.assert_called("both", 2, caller="", inputs=X)
+    repo.assert_called_in_order(*("both", "double", "front", "double") * 2)
+    with pytest.raises(AssertionError, match="both: 2 requests, from the test; expected none"):
+        repo.assert_not_called("both")
+    repo.forget()
+    for loaded in (True, False):  # an ensemble takes any number of requests at a time, and so do its stubs
+        if not loaded:
+            repo.unload("both")
+        together = threading.Barrier(3)
+        with repo.stub("both", lambda r, b=together: b.wait(60) and None):
+            for each in [Caller(repo.infer, "both", X) for _ in range(3)]:
+                each.result()
+    repo.assert_called("both", 6)
 
 
 def test_errors_and_warnings(repo: RepositoryUnderTest) -> None:

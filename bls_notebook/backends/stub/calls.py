@@ -68,9 +68,18 @@ def is_null(request: InferenceRequest) -> bool:
 
 
 def call_of(
-    request: InferenceRequest, model: str, version: int, instance: str, batch: int, tensors: bool = True
+    request: InferenceRequest,
+    model: str,
+    version: int,
+    instance: str,
+    batch: int,
+    tensors: bool = True,
+    sender: Any = None,
 ) -> StubCall:
-    """Return what there is to know of a request that a model has received; without its `tensors` if so."""
+    """Return what there is to know of a request that a model has received; without its `tensors` if so.
+
+    `sender` is the execution that sent it, where the request does not know it yet.
+    """
     options = request._options
     return StubCall(
         model,
@@ -79,7 +88,7 @@ def call_of(
         {tensor._name: _copy(tensor) for tensor in request._inputs if tensors},
         tuple(request._requested),
         json.loads(options.parameters),
-        _chain(request),
+        _chain(sender or getattr(request._answerable, "parent", None)),
         options.request_id,
         options.correlation_id,
         options.flags,
@@ -96,9 +105,8 @@ def _copy(tensor: Tensor) -> _Array:
     return out
 
 
-def _chain(request: InferenceRequest) -> tuple[str, ...]:
+def _chain(sender: Any) -> tuple[str, ...]:
     names: list[str] = []
-    sender: Any = getattr(request._answerable, "parent", None)
     while sender is not None:
         if sender.runs_a_model:
             names.append(sender.model_name)

@@ -168,6 +168,8 @@ _ANSWERS: Mapping[str, str | Answer] = {
         "async_exec needs `async def execute(self, requests):`; a plain one calls `request.exec()`",
     r"'ResponseIterator' object (?:has no|is not)":
         "decoupled=True gives an iterator: `for response in request.exec(decoupled=True):`",
+    r"'async for' requires .*, got Re(?:sponseIterator|questFuture)":
+        "awaited once, then walked: `for response in await request.async_exec(decoupled=True):`",
     r"'InferenceResponse' object is not iterable":
         "it is one response; with `decoupled=True`, exec gives an iterator over responses",
     r"'InferenceResponse' object (?:has no attribute 'as_numpy'|is not subscriptable)":

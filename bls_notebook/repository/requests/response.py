@@ -75,6 +75,7 @@ class Response:
         self.final = final
 
     def __getitem__(self, name: str) -> Tensor:
+        __tracebackhide__ = True  # pytest shows the line that asked
         for tensor in self._response._outputs:
             if tensor._name == name:
                 return tensor

@@ -27,7 +27,7 @@ from bls_notebook.repository.for_models import Config
 from bls_notebook.repository.index import STUBBED
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.names import check_model_name
-from bls_notebook.repository.trying.standing_in import as_stub, backend_of
+from bls_notebook.repository.trying.standing_in import FOR_ENSEMBLE, as_stub, backend_of
 
 from .answers import GivenAnswers
 
@@ -189,7 +189,8 @@ class Stubbed:
     def _stub_of(self, model: LoadedModel) -> LoadedModel:
         spec = model.spec
         if spec.scheduler == "ensemble":
-            spec = replace(spec, scheduler="default", instances=(InstanceSpec(f"{spec.name}_0", "CPU", 0),))
+            each = (InstanceSpec(f"{spec.name}_{number}", "CPU", 0) for number in range(FOR_ENSEMBLE))
+            spec = replace(spec, scheduler="default", instances=tuple(each))
         instances = []
         for each in spec.instances:
             arguments = {

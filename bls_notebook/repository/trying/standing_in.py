@@ -10,6 +10,7 @@ from bls_notebook.repository.source.layout import version_folders
 
 from .vllm import complete_vllm
 
+FOR_ENSEMBLE = 16  # instances of its stub: one that is real takes any number of requests at a time
 _POINTER = b"version https://git-lfs"
 _FILES = {
     "onnxruntime": "model.onnx", "tensorrt": "model.plan", "pytorch": "model.pt", "openvino": "model.xml",
@@ -101,6 +102,7 @@ def as_stub(config: ModelConfigMessage, backend: str, versions: list[int]) -> Mo
     if backend == "ensemble":
         out.ClearField("ensemble_scheduling")
         out.platform = ""
+        out.instance_group[0].count = FOR_ENSEMBLE
     if backend == "vllm":
         complete_vllm(out)
     out.backend = out.backend or backend or "unknown"

@@ -34,7 +34,7 @@ from .callees import Callee, callees_of, named_in_code, sources_of
 from .faults import IN_PAIRS, WELL, Fault, faults_named
 from .holding import Hold
 from .judging import Case, Healthy, judge
-from .leaving import Left, leaks, left_by, quick_collections, unanswered
+from .leaving import COUNTED, Left, leaks, left_by, quick_collections, unanswered
 from .outcomes import Outcome
 from .saving import TestFile
 
@@ -298,8 +298,8 @@ class Driller:
             yield f"with this request '{self.model}' calls no model: there is nothing to drill"
         if found.healthy.varying:
             yield "its answers differ from request to request, so that values cannot be compared"
-        if found.usual.blocks >= 3:
-            each = found.usual.bytes // 3
+        if found.usual.blocks >= COUNTED:
+            each = found.usual.bytes // COUNTED
             yield f"when all is well, each request leaves {each:,} bytes behind: that is no leak of a fault"
         if found.callees and self.asker.usual >= SLOW:
             yield (

@@ -6,21 +6,24 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import perf_counter_ns
 
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.recording.memory_track import track_memory
+from bls_notebook.observe.quantities import count
 from bls_notebook.observe.records.lifetimes import Lifetimes
 
 from .asking import idle, own_threads
 from .outcomes import Outcome
 
-TIMES = 3  # requests in a row; what each of them leaves is a leak
+TIMES = 3  # requests in a row
+COUNTED = TIMES - 1  # what each of them leaves is a leak; of the last, something may be kept until the next
 _SETTLING = 0.5  # seconds
 
 
 @dataclass(frozen=True)
 class Left:
-    """What so many requests left: blocks of memory, threads."""
+    """What requests left: blocks of memory of the first `COUNTED`, threads of all `TIMES`."""
 
     blocks: int = 0
     bytes: int = 0
@@ -44,10 +47,13 @@ def left_by(server: Server, ask: Callable[[], Outcome]) -> tuple[Left, Lifetimes
     """Return what `TIMES` requests left behind, with the lives of what passed through them."""
     before = own_threads()
     with track_memory(lines=False, holders=False) as track:
-        outcomes = [ask() for _ in range(TIMES)]
+        began = perf_counter_ns()
+        outcomes = [ask() for _ in range(COUNTED)]
+        last = perf_counter_ns() - began
+        outcomes.append(ask())
         server.last_failure = None  # its frames would keep what the last request was made of
     lives = track.record
-    kept = lives.left_behind()
+    kept = [life for life in lives.left_behind() if life.born < last]
     threads = [thread for thread in own_threads() - before if thread.is_alive()]
     return Left(len(kept), sum(life.bytes for life in kept), len(threads)), lives, outcomes
 
@@ -59,20 +65,17 @@ def leaks(server: Server, ask: Callable[[], Outcome], usual: Left) -> tuple[str,
         return ()
     again, _, _ = left_by(server, ask)  # what is made once, such as a pool, is no leak
     out = []
-    if _grows(left.blocks, again.blocks, usual.blocks):
-        each = again.bytes // TIMES
-        out.append(f"each request leaves memory behind: {again.blocks / TIMES:.0f} blocks, {each:,} bytes")
-    if _grows(left.threads, again.threads, usual.threads):
+    if min(left.blocks, again.blocks) >= usual.blocks + COUNTED:
+        each = again.bytes // COUNTED
+        blocks = count(again.blocks // COUNTED, "block")
+        out.append(f"each request leaves memory behind: {blocks}, {each:,} bytes")
+    if min(left.threads, again.threads) >= usual.threads + TIMES:
         out.append(f"each request leaves a thread behind: {again.threads} after {TIMES} requests")
     return tuple(out)
 
 
 def _more(left: Left, usual: Left) -> bool:
-    return left.blocks >= usual.blocks + TIMES or left.threads >= usual.threads + TIMES
-
-
-def _grows(first: int, second: int, usual: int) -> bool:
-    return min(first, second) >= usual + TIMES
+    return left.blocks >= usual.blocks + COUNTED or left.threads >= usual.threads + TIMES
 
 
 def unanswered(server: Server, names: list[str]) -> tuple[str, ...]:
