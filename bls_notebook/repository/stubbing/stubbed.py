@@ -189,8 +189,8 @@ class Stubbed:
     def _stub_of(self, model: LoadedModel) -> LoadedModel:
         spec = model.spec
         if spec.scheduler == "ensemble":
-            each = (InstanceSpec(f"{spec.name}_{number}", "CPU", 0) for number in range(FOR_ENSEMBLE))
-            spec = replace(spec, scheduler="default", instances=tuple(each))
+            places = tuple(InstanceSpec(f"{spec.name}_{number}", "CPU", 0) for number in range(FOR_ENSEMBLE))
+            spec = replace(spec, scheduler="default", instances=places)
         instances = []
         for each in spec.instances:
             arguments = {
