@@ -54,7 +54,7 @@ export class Timeline extends Chart {
     this.rows = this.sessions.flatMap((session) => session.rows);
     this.rowsHeight = Math.max(...this.sessions.map(({ raw }) => raw.bottom));
     const names = this.sessions.flatMap(({ raw }) =>
-      raw.lanes.map((lane) => (raw.models[lane.model]?.name ?? lane.name).length + lane.label.length));
+      raw.lanes.map((lane) => (raw.models[lane.model]?.name ?? lane.title).length + lane.label.length));
     this.labels = Math.round(Math.min(250, Math.max(168, 84 + 6.8 * Math.max(0, ...names))));
     this.root.style.setProperty("--t-labels", `${this.labels}px`);
     this.toRange = (/** @type {Range | null} */ range, done = true) => this.selectRange(range, done);
@@ -120,7 +120,7 @@ export class Timeline extends Chart {
     const lanes = raw.lanes.map((lane) => {
       const again = lane.model === last && "bls-tl-again";
       last = lane.model;
-      const name = raw.models[lane.model]?.name ?? lane.name;
+      const name = raw.models[lane.model]?.name ?? lane.title;
       const ink = lane.kind === "notebook" ? raw.notebook : raw.models[lane.model];
       return put(make("div", { class: "bls-tl-label", title: lane.name || name }, this.chip(ink),
         make("b", { class: again }, name), lane.label && make("span", { class: "bls-chart-dim" }, `· ${lane.label}`),

@@ -70,7 +70,7 @@ def _table(block: doc.Table) -> Html:
     beside = any(isinstance(row, doc.Group) and row.beside for row in block.rows)
     heads = [tag("th", "", scope="col")] * beside
     heads += (tag("th", doc.piece(c.head).html, cls=_kind(c), scope="col") for c in columns)
-    top = tag("thead", tag("tr", *heads))
+    top = tag("thead", tag("tr", *heads)) if any(doc.piece(c.head).text for c in columns) else Html()
     rows = (_row(row, block) if isinstance(row, doc.Row) else _group(row, block) for row in block.rows)
     body = join(*rows) if grouped else tag("tbody", *rows)
     inner = tag("table", tag("caption", block.caption), top, body, cls="groups" if grouped else "")

@@ -278,7 +278,7 @@ def test_hostile_text_is_made_visible_before_it_leaves() -> None:
     session = Session((span,), wall=9, name=HOSTILE)
     encoded = session_columns(session, model_inks([HOSTILE]))
     said = [encoded["name"], encoded["models"][0]["name"], encoded["texts"].decode()]
-    said += [lane[key] for lane in encoded["lanes"] for key in ("label", "name")]
+    said += [lane[key] for lane in encoded["lanes"] for key in ("label", "name", "title")]
     assert not any(char in text for text in said for char in "\x1b\x00\u202e\u2066\ud800\n")
 
 

@@ -44,9 +44,18 @@ def _blocks(record: Compared) -> Iterator[doc.Block]:
 def differences_table(
     tensors: Sequence[TensorsCompared], sides: tuple[str, str] = ("first", "second")
 ) -> doc.Table:
-    """Return a table of how tensors of two `sides` differ."""
-    columns = [doc.Column("name"), *map(doc.Column, sides), *_COLUMNS]
-    return doc.Table("Differences", columns, [_row(each) for each in tensors], last="wrap", most=30)
+    """Return a table of how tensors of two `sides` differ; types that both have stand there once."""
+    kinds = [(_kind(each.first), _kind(each.second)) for each in tensors]
+    alike = all(one == other for one, other in kinds)
+    columns = [doc.Column("name"), *map(doc.Column, ("type",) if alike else sides), *_COLUMNS]
+    rows = [_row(each, kind[alike:]) for each, kind in zip(tensors, kinds, strict=True)]
+    return doc.Table("Differences", columns, rows, last="wrap", most=30)
+
+
+def without_told(what: Sequence[str], tensors: Sequence[TensorsCompared]) -> list[str]:
+    """Return the lines that say what a table of how `tensors` differ does not."""
+    told = tuple(f"output {each.name!r}: " for each in tensors)
+    return [line for line in what if not line.startswith(told)]
 
 
 def inputs_table(caption: str, tensors: Sequence[TensorRecord]) -> doc.Table:
@@ -58,8 +67,8 @@ def inputs_table(caption: str, tensors: Sequence[TensorRecord]) -> doc.Table:
     return doc.Table(caption, doc.columns("input | dtype | shape | values"), rows)
 
 
-def _row(each: TensorsCompared) -> doc.Row:
-    start: list[doc.Said] = [parts.name(each.name), _kind(each.first), _kind(each.second)]
+def _row(each: TensorsCompared, kinds: Sequence[str]) -> doc.Row:
+    start: list[doc.Said] = [parts.name(each.name), *kinds]
     if each.reason:
         words = doc.Piece(each.reason, tag("span", each.reason, cls="seen-bad"), wide=5)
         return doc.Row([*start, words])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
-from bls_notebook.display.inspection.differences import differences_table, inputs_table
+from bls_notebook.display.inspection.differences import differences_table, inputs_table, without_told
 from bls_notebook.display.units import count, ns
 from bls_notebook.observe.records.shipping.certificate import Certificate, Counted, Unequal
 
@@ -20,15 +20,14 @@ def certificate_document(record: Certificate) -> doc.Document:
 
 
 def _blocks(record: Certificate) -> Iterator[doc.Block]:
-    yield doc.Words(_verdict(record))
+    yield doc.Words(_verdict(record), "session-verdict", hang="  ")
     for each in record.unequal:
         yield from _unequal(each)
     counted = [each for each in record.counted if not each.equal]
     yield doc.Warnings(tuple(_counted(each) for each in counted), "differs")
     yield doc.Warnings(record.notes)
-    if record.requests:
-        yield doc.Tiles(_figures(record))
-    yield doc.Words(parts.quiet(" · ".join(_conditions(record))))
+    yield doc.Words(parts.quiet(" · ".join(_asked(record))))
+    yield doc.Table("What answered", doc.columns(" | here | on the server"), list(_both(record)))
     rows = [doc.Row([parts.code(path), parts.code(digest[:_HASH])]) for path, digest in record.files]
     if rows:
         title = f"{count(len(rows), 'file')} served on both sides, by SHA-256"
@@ -42,25 +41,15 @@ def _verdict(record: Certificate) -> doc.Piece:
     if record.equal:
         how = parts.equal_how(record.tolerance, record.ulps)
         return _marked("✓", f"answers as the server does: {count(record.requests, 'request')}, {how}", record)
-    return _marked("✗", "answers differently on the server", record)
+    if record.unequal:
+        return _marked("✗", "answers differently on the server", record)
+    return _marked("✗", "answers as the server does, which counts otherwise", record)
 
 
 def _marked(sign: str, words: str, record: Certificate) -> doc.Piece:
     mark = tag("span", sign, cls="findings-good" if record.equal else "findings-tally-error")
-    html = join(mark, parts.name(record.model).html, words, by=" ")
+    html = join(mark, tag("code", record.model), words, by=" ")
     return doc.Piece(f"{sign} {record.model} {words}", html)
-
-
-def _figures(record: Certificate) -> list[tuple[str, str, str]]:
-    given = f"{record.given:,} given" if record.given else ""
-    generated = f"{record.generated:,} generated, seed {record.seed}" if record.generated else ""
-    sent = " and ".join(filter(None, (given, generated)))
-    return [
-        ("compared", f"{record.requests:,}", sent),
-        ("refused alike", f"{record.failed:,}", "the same error on both"),
-        ("here", ns(record.here_ns), "median, in this process"),
-        ("on the server", ns(record.there_ns), "median, over loopback"),
-    ]
 
 
 def _counted(each: Counted) -> str:
@@ -71,7 +60,14 @@ def _counted(each: Counted) -> str:
     )
 
 
-def _also(record: Certificate) -> Iterator[str]:
+def _asked(record: Certificate) -> Iterator[str]:
+    yield f"version {record.version}"
+    if record.given:
+        yield f"{count(record.given, 'request')} given"
+    if record.generated:
+        yield f"{record.generated:,} generated (seed {record.seed})"
+    if record.failed:
+        yield f"{record.failed:,} answered by the same error on both"
     if record.alone:
         yield f"{count(record.alone, 'row')} of batches asked for alone"
     if record.instances:
@@ -80,20 +76,17 @@ def _also(record: Certificate) -> Iterator[str]:
         yield f"statistics of {count(len(record.counted), 'model')} counted alike"
 
 
-def _conditions(record: Certificate) -> Iterator[str]:
-    yield from _also(record)
-    yield f"version {record.version}"
-    yield f"here {record.here}"
-    yield f"there {record.server}"
+def _both(record: Certificate) -> Iterator[doc.Row]:
+    """What there is to say of each side, side by side."""
+    yield doc.Row(["run by", record.here, record.server])
+    if record.requests:
+        yield doc.Row(["median answer", ns(record.here_ns), f"{ns(record.there_ns)}, over loopback"])
     for each in record.packages:
-        if each.here == each.there:
-            yield f"{each.name} {each.here}"
-        else:
-            yield f"{each.name} {each.here or 'absent'} here, {each.there or 'absent'} there"
+        yield doc.Row([each.name, each.here or "absent", each.there or "absent"])
 
 
 def _unequal(each: Unequal) -> Iterator[doc.Block]:
-    yield doc.Warnings(each.what, "differs")
+    yield doc.Warnings(without_told(each.what, each.tensors), "differs")
     if each.tensors:
         yield differences_table(each.tensors, ("here", "on the server"))
     kind = "the smallest request that shows it" if each.shrunk else "the request"

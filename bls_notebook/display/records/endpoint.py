@@ -35,7 +35,7 @@ def _blocks(record: EndpointRecord) -> Iterator[doc.Block]:
         listens = (("HTTP", record.http), ("gRPC", record.grpc), ("metrics", f"{record.http}/metrics"))
         rows = [doc.Row([what, parts.code(where)]) for what, where in listens]
         rows += [doc.Row(["token", parts.code(record.token)])] * bool(record.token)
-        columns = doc.columns("protocol | address")
+        columns = doc.columns(" | ")
         yield doc.Table("Where it listens, on this machine alone", columns, rows, heads=False)
         yield from _clients(record)
     if shown and (up or any(asked.values())):

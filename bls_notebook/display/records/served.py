@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.html import prose, tag
+from bls_notebook.display.html import join, prose, tag
 from bls_notebook.display.units import count, duration
 from bls_notebook.observe.records.shipping.served import ServedModel, ServerRecord
 from bls_notebook.observe.visible import visible
 
 _COLUMNS = doc.columns("model | version:r | backend | state | calls")
-_KINDS = {"READY": "ready", "ENDED": "unavailable"}
+_KINDS = {"READY": "ready", "ENDED": "unavailable", "UNAVAILABLE": "unavailable"}
+_WIDE = 40  # characters, from where on a cell is wrapped
 
 
 def served_document(record: ServerRecord) -> doc.Document:
@@ -27,14 +28,14 @@ def _blocks(record: ServerRecord) -> Iterator[doc.Block]:
     facts += [f"started in {duration(record.seconds)}"] if up and record.seconds else []
     state = parts.stated(record.state, _KINDS.get(record.state, ""))
     yield doc.Line([parts.name(named), state, parts.quiet(" · ".join(facts))])
+    yield doc.Warnings(record.notes)
     if up:
         addresses = (("HTTP", record.http), ("gRPC", record.grpc), ("metrics", record.metrics))
-        columns = doc.columns("protocol | address")
+        columns = doc.columns(" | ")
         rows = [doc.Row([what, parts.code(where)]) for what, where in addresses]
         yield doc.Table("Where it listens, on this machine alone", columns, rows, heads=False)
     if record.state != "STOPPED":
         yield from _served(record, named, up)
-    yield doc.Warnings(record.notes)
 
 
 def _served(record: ServerRecord, named: str, up: bool) -> Iterator[doc.Block]:
@@ -54,9 +55,13 @@ def _served(record: ServerRecord, named: str, up: bool) -> Iterator[doc.Block]:
 
 def _cells(model: ServedModel, up: bool) -> list[doc.Said]:
     versions = ", ".join(map(str, model.versions))
-    state = " ".join(filter(None, (model.state, model.reason))) if up else "gone"
-    shown = parts.stated("READY", "ready") if state == "READY" else state
-    return [parts.name(model.name), versions, model.backend or "ensemble", shown, ", ".join(model.calls)]
+    state = parts.stated(model.state, _KINDS.get(model.state, "")) if up else parts.quiet("gone")
+    if up and model.reason:
+        words = f"{model.state} {model.reason}"
+        state = doc.Piece(words, join(state.html, prose(model.reason), by=" "), cls="wrap")
+    calls = ", ".join(model.calls)
+    called = doc.Piece(calls, prose(calls), cls="wrap" if len(calls) > _WIDE else "")
+    return [parts.name(model.name), versions, model.backend or "ensemble", state, called]
 
 
 def _client(record: ServerRecord) -> doc.Block:

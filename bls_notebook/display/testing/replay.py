@@ -9,7 +9,7 @@ from statistics import median
 from bls_notebook.display import document as doc
 from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
-from bls_notebook.display.inspection.differences import differences_table, inputs_table
+from bls_notebook.display.inspection.differences import differences_table, inputs_table, without_told
 from bls_notebook.display.units import count, ns
 from bls_notebook.observe.records.testing.replayed import Replay, Resent
 
@@ -25,7 +25,7 @@ def replay_document(record: Replay) -> doc.Document:
 
 
 def _blocks(record: Replay) -> Iterator[doc.Block]:
-    yield doc.Words(_verdict(record))
+    yield doc.Words(_verdict(record), "session-verdict", hang="  ")
     if record.only:
         around = ", ".join(record.stubbed)
         rest = f"; from the recording: {around}" if around else ", which called nothing"
@@ -63,7 +63,7 @@ def _verdict(record: Replay) -> doc.Piece:
         mark, cls, words = "✗", "findings-tally-error", f"{few}{to} answered differently"
     if record.place != "here":
         words += f" · {record.place}"
-    html = join(tag("span", mark, cls=cls), parts.name(what).html, words, by=" ")
+    html = join(tag("span", mark, cls=cls), tag("code", what), words, by=" ")
     return doc.Piece(f"{mark} {what}: {words}", html)
 
 
@@ -104,13 +104,14 @@ def _figures(record: Replay) -> Iterator[tuple[str, str, str]]:
         yield "errors", f"{errors:,}", "the same as recorded"
     then = [each.then_ns for each in record.requests if each.then_ns]
     if then:
-        yield "recorded", ns(median(then)), "median of an answer"
-    yield "now", ns(median(each.now_ns for each in record.requests)), "median of an answer"
+        yield "median then", ns(median(then)), "how long an answer took when it was recorded"
+    yield "median now", ns(median(each.now_ns for each in record.requests)), "how long an answer took now"
 
 
 def _unequal(each: Resent) -> Iterator[doc.Block]:
     yield doc.Line([parts.name(f"request {each.id}"), parts.quiet(f"to {each.model}")], mark="≠")
-    yield doc.Warnings([*each.what, *[each.begins] * bool(each.begins)], "differs")
+    told = without_told(each.what, each.tensors)
+    yield doc.Warnings([*told, *[each.begins] * bool(each.begins)], "differs")
     if each.tensors:
         yield differences_table(each.tensors, ("recorded", "now"))
     if each.inputs:

@@ -68,6 +68,7 @@ def session_columns(
             "kind": place.lane.kind,
             "label": visible(place.lane.label),
             "name": visible(place.lane.name),
+            "title": visible(place.lane.title),
             "model": models.of([title(place.lane)])[0] if place.lane.model else -1,
             "y": place.middle - 9,
             "top": place.waits,

@@ -51,7 +51,7 @@ class Lane:
         if self.kind == "notebook":
             return ""
         if self.kind != "instance":
-            return self.name.partition("://")[2] or "device"
+            return self.name.partition("://")[2].removesuffix(" (mean)") or "device"
         if self.remote:
             return "remote"
         return " ".join(filter(None, (_short(self.name, self.model), "stub" * self.stub)))
