@@ -12,7 +12,8 @@ TEXT = """\
   pages   ensemble  a cell      1  detect
 requirements.txt: numpy<2 · at least 2 MiB of /dev/shm on a server · README.md there: how to serve,
 test and measure it
-  warning: pages calls gone, which does not serve here and was left out
+  warning: pages calls gone, which does not serve here and was left out: load it and export again,
+           or have it on the server
   warning: foo is imported and not installed here: add its package to requirements.txt"""
 
 

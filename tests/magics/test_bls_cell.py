@@ -104,6 +104,14 @@ def test_errors_of_the_api_in_a_plain_cell_keep_their_traceback(cells) -> None:
     assert "Traceback" in failed.stdout
 
 
+def test_errors_of_the_api_show_the_line_of_the_caller_and_no_machinery(cells) -> None:
+    failed = cells("import bls_notebook as bls\nbls.connect('http://127.0.0.1:1', timeout=1)")
+    assert "bls.connect('http://127.0.0.1:1', timeout=1)" in failed.stdout
+    assert "BLSError: connect: http://127.0.0.1:1: no answer" in failed.stdout
+    assert "connecting.py" not in failed.stdout
+    assert "direct cause" not in failed.stdout
+
+
 def test_a_bad_argument_inside_the_body_gets_one_line(cells) -> None:
     failed = cells("%%bls\n%bls")
     assert failed.stderr.startswith("UsageError: %bls: missing: MODEL.")

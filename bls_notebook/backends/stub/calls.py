@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.devices.moves import to_cpu
+from bls_notebook.observe.preview import preview
 from bls_notebook.pb_utils.bfloat16 import from_bits
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.tensor import Tensor
@@ -17,7 +18,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 _Array = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StubCall:
     """One request that a stub was asked to answer.
 
@@ -59,6 +60,11 @@ class StubCall:
     def caller(self) -> str:
         """Name of the model that sent it; empty for a request from outside any model."""
         return self.chain[-1] if self.chain else ""
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{n} {a.dtype}{list(a.shape)} {preview(a, '')}" for n, a in self.inputs.items())
+        more = f", parameters {dict(self.parameters)}" if self.parameters else ""
+        return f"<StubCall of {self.model} by {self.caller or 'the test'}: {inputs or 'no inputs'}{more}>"
 
 
 def is_null(request: InferenceRequest) -> bool:

@@ -31,7 +31,8 @@ def _blocks(record: Exported) -> Iterator[doc.Block]:
     absent = [
         f"{model.name} calls {name}, which is at {there[name]} and was left out: a server has to have both"
         if name in there
-        else f"{model.name} calls {name}, which does not serve here and was left out"
+        else f"{model.name} calls {name}, which does not serve here and was left out: load it and export "
+        "again, or have it on the server"
         for model in record.models
         for name in model.absent
     ]

@@ -7,15 +7,17 @@ some exceptions; whoever had it before keeps the exceptions that are not ours.
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from traceback import walk_tb
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import bls_notebook as bls
 from bls_notebook import display as displays
-from bls_notebook.engine.description import traceback_of
+from bls_notebook.engine.description import internal_paths, traceback_of
 from bls_notebook.magics.notebook import Notebook
 from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.visible import first_line
@@ -103,6 +105,27 @@ def debug_later(notebook: Notebook, error: BaseException) -> None:
 # -- IPython's place for a handler ------------------------------------------------------------------
 
 
+def _drop_machinery(error: BaseException) -> None:
+    """Forget the cause of a misused API's error where it is in code that nobody here has written."""
+    places = (*internal_paths, *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")))
+    cause = error.__cause__
+    if cause is not None and all(
+        frame.f_code.co_filename.startswith(places) for frame, _ in walk_tb(cause.__traceback__)
+    ):
+        error.__cause__, error.__suppress_context__ = None, True
+
+
+def _down_to_the_caller(tb: TracebackType) -> TracebackType:
+    """Return a traceback without its last frames, of this package."""
+    above = list(walk_tb(tb))
+    while above and above[-1][0].f_code.co_filename.startswith(internal_paths):
+        above.pop()
+    shown: TracebackType | None = None
+    for frame, line in reversed(above):
+        shown = TracebackType(shown, frame, frame.f_lasti, line)
+    return shown or tb
+
+
 def add_handler(notebook: Notebook) -> Callable[[], None]:
     """Take the shell's place for an exception handler, and pass on what is not ours.
 
@@ -125,6 +148,9 @@ def add_handler(notebook: Notebook) -> Callable[[], None]:
         elif isinstance(error, before[0]):
             return list(before[1](kind, error, tb, tb_offset=tb_offset))
         else:
+            if isinstance(error, bls.BLSError):
+                _drop_machinery(error)
+                tb = _down_to_the_caller(tb)
             shell.showtraceback((kind, error, tb), tb_offset=tb_offset, running_compiled_code=True)
         return []
 

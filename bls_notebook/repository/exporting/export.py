@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
-from bls_notebook.observe.advice.known import missing_model
 from bls_notebook.observe.progress import progress
 from bls_notebook.observe.records.shipping.exported import Exported, ExportedModel
 from bls_notebook.repository.catalog import Catalog
@@ -55,8 +54,7 @@ def export_models(
     if target and target not in TARGETS:
         raise BLSError(f"export: for: got {target!r}, expected one of {', '.join(TARGETS)}")
     for name in names:
-        if service.server.find(name) is None:
-            raise BLSError(f"export: model {name!r} is not loaded; {missing_model(name, catalog.known)}")
+        catalog.ready_model(name)  # or says what to do
     remote = remote_models(service)
     refuse_remote(names, remote)
     asked = list(names) or [name for name in service.server.names() if name not in remote]

@@ -21,6 +21,7 @@ from bls_notebook.engine.core.spec import InstanceSpec, ModelSpec
 from bls_notebook.engine.errors import BLSError, ModelNotFoundError
 from bls_notebook.engine.schedulers.choose import scheduler_for
 from bls_notebook.engine.waiting.ctrl_c import CtrlC
+from bls_notebook.observe.quantities import count
 from bls_notebook.repository.catalog import Catalog
 from bls_notebook.repository.config import parse_config
 from bls_notebook.repository.for_models import Config
@@ -204,4 +205,4 @@ class Stubbed:
         return out
 
     def __repr__(self) -> str:
-        return f"<Stubbed {self.model}: {len(self._answers.calls)} requests>"
+        return f"<Stubbed {self.model}: {count(len(self._answers.calls), 'request')}>"

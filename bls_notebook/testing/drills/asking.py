@@ -50,9 +50,7 @@ class Asker:
         options: Mapping[str, Any],
         timeout: float,
     ) -> None:
-        found = repository._server.find(model)
-        if found is None:
-            raise BLSError(f"drill: model {model!r} is not loaded; load it first")
+        found = repository._catalog.ready_model(model)
         self.repository, self.model = repository, model
         self.decoupled, self.spec = found.decoupled, found.spec
         self.timeout = timeout

@@ -19,10 +19,11 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.logs import silenced
 from bls_notebook.engine.recording.profile import profile
+from bls_notebook.observe.advice.errors import advised
 from bls_notebook.observe.progress import progress
 from bls_notebook.observe.records.errors import FrameRecord
 from bls_notebook.observe.records.testing.drilled import Drilled, DrilledCase, Planted
-from bls_notebook.observe.visible import first_line
+from bls_notebook.observe.visible import first_line, spoken
 from bls_notebook.repository.current import current_repository
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.inputs import tensors_of
@@ -158,6 +159,13 @@ class Driller:
             self.file.write(drilled, self.repository, found.callees, inputs, asker.options, asker.decoupled)
         return drilled
 
+    def _why(self, outcome: Outcome) -> str:
+        if outcome.error is None:
+            return "it is not answered; give a request that is"
+        error = advised(outcome.error, self.repository._catalog.known)
+        said = first_line(spoken(error.message), 1000)
+        return f"{said}; {error.hint or 'give a request that is answered'}"
+
     def look(self) -> _Found:
         """Send the request as it is, and keep what models answer."""
         with (
@@ -167,10 +175,8 @@ class Driller:
             first = self.asker.ask()
             recording = recorder.recording
         if first.state != "answered" or first.error is not None:
-            why = "it is not answered" if first.error is None else first_line(first.error.message)
             raise BLSError(
-                f"drill: model {self.model!r} fails though nothing is wrong yet: {why}; give a request "
-                "that is answered"
+                f"drill: model {self.model!r} fails though nothing is wrong yet: {self._why(first)}"
             )
         self.asker.usual = first.seconds
         usual, lives, outcomes = left_by(self.server, self.asker.ask)

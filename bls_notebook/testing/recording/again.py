@@ -66,9 +66,7 @@ def again(
     recording = recording if isinstance(recording, Recording) else load_recording(recording, model)
     request = recording.request(number)
     name = model or request.model
-    loaded = repository._server.find(name)
-    if loaded is None:
-        raise BLSError(f"request {number}: model {told(name)!r} is not loaded; load it first")
+    loaded = repository._catalog.ready_model(name)
     instance = next(iter(loaded.instances), None)
     code = None if instance is None else instance.place[3]
     if instance is None or code is None:

@@ -98,8 +98,8 @@ def replay(
         raise BLSError(f"replay: no request can be sent again: {'; '.join(skipped) or 'there is none'}")
     names = list(dict.fromkeys(to or request.model for request in requests))
     for name in names:
-        if not repository.ready(name) and any(r.kept.version for r in requests if (to or r.model) == name):
-            raise BLSError(f"replay: model {name!r} is not loaded; load it first")
+        if any(r.kept.version for r in requests if (to or r.model) == name):
+            repository._catalog.ready_model(name)
     sent: list[Resent] = []
     allowed = Allowed(tolerance, ulps)
     with ExitStack() as on:
@@ -220,9 +220,7 @@ def _there(
     parameters = more.pop("parameters", {})
     if "correlation_id" in more:
         more.setdefault("flags", 0)
-    model = repository._server.find(name)
-    if model is None:
-        raise BLSError(f"replay: model {told(name)!r} is not loaded; load it first")
+    model = repository._catalog.ready_model(name)
     inputs = {n: v if isinstance(v, Tensor) else Tensor(n, v) for n, v in request.inputs.items()}
     answers, _ = There(server, model.spec, ()).ask(Request(inputs, parameters), more)
     # Which version, and which status, is not recorded.

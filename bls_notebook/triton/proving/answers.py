@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
@@ -106,10 +107,20 @@ def _errors(here: Answer, there: Answer, sides: Sides) -> list[str]:
         return [f"only {where} an error: {first_line(answer.error or '')}"]
     said = []
     if normal(here.error) != normal(there.error):
-        said.append(f"errors: {first_line(here.error)!r} {one}, {first_line(there.error)!r} {other}")
+        first, second = _from_where_they_differ(here.error, there.error)
+        said.append(f"errors: {first!r} {one}, {second!r} {other}")
     if here.status and there.status and here.status != there.status:
         said.append(f"error code: HTTP status {here.status} {one}, {there.status} {other}")
     return said
+
+
+def _from_where_they_differ(first: str, second: str) -> tuple[str, str]:
+    """Return the first lines of two errors, of long ones what is about their first difference."""
+    lines = first_line(first, sys.maxsize), first_line(second, sys.maxsize)
+    same = next((i for i, (a, b) in enumerate(zip(*lines, strict=False)) if a != b), min(map(len, lines)))
+    begin = same - 60 if same > 120 else 0
+    one, other = (f"{'…' * bool(begin)}{first_line(line[begin:])}" for line in lines)
+    return one, other
 
 
 def _outputs(here: Output, there: Output, allowed: Allowed, sides: Sides) -> str:

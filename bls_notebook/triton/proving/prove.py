@@ -193,10 +193,7 @@ class Prover:
 
 
 def _spec(repository: ModelRepository, name: str) -> ModelSpec:
-    model = repository._server.find(name)
-    if model is None:
-        raise BLSError(f"compare: model {name!r} is not loaded; load it first")
-    return model.spec
+    return repository._catalog.ready_model(name).spec
 
 
 def _packages(path: list[str] | None = None) -> dict[str, str]:
