@@ -194,8 +194,11 @@ def _prove_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _prove(arguments: argparse.Namespace) -> int:
+    from .triton.proving.generating import generator
     from .triton.proving.prove import proving
 
+    if arguments.generate:
+        generator()
     all_equal = True
     with bls.ModelRepository(arguments.repository) as repository, redirect_stdout(sys.stderr) as messages:
         names = arguments.models or [record.name for record in repository.index()]

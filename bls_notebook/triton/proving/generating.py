@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,17 @@ class NotSteady(Exception):  # noqa: N818
     """A difference was there once and not again."""
 
 
+def generator() -> Any:
+    """Return what makes requests, or raise BLSError where it is not installed."""
+    try:
+        import hypothesis
+    except ImportError:
+        raise BLSError(
+            'generated requests need hypothesis, which is not installed: pip install "bls_notebook[prove]"'
+        ) from None
+    return hypothesis
+
+
 def generate(
     spec: ModelSpec,
     number: int,
@@ -44,12 +55,7 @@ def generate(
     At times inputs and parameters are those of the ``examples``, and BYTES inputs are made of ``words``.
     Return whether no request was different; raise `NotSteady` where one was, and not when it was sent again.
     """
-    try:
-        import hypothesis
-    except ImportError:
-        raise BLSError(
-            'generated requests need hypothesis, which is not installed: pip install "bls_notebook[prove]"'
-        ) from None
+    hypothesis = generator()
     phases = [hypothesis.Phase.generate, hypothesis.Phase.shrink]
     run = hypothesis.given(_requests(spec, examples, words))(check)
     run = hypothesis.settings(

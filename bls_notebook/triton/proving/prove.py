@@ -25,6 +25,7 @@ from bls_notebook.triton.serving import LocalServer, serve
 from .answers import Allowed
 from .asked import cases_of
 from .comparing import Comparing
+from .generating import generator
 from .places import Elsewhere, Here, There
 
 
@@ -90,6 +91,8 @@ def prove_equal(
     """
     repository = repository or current_repository()
     spec = _spec(repository, model)
+    if generate:
+        generator()  # before a server is started for nothing
     # What it calls by names that are not in its source is known then, and served.
     for steps in cases_of(spec, requests, parameters or {}) if spec.scheduler != "sequence" else ():
         Here(repository, spec).ask(steps[0], {})
