@@ -30,7 +30,7 @@ SWITCH = (
 )
 
 _lock = threading.RLock()
-_classes: dict[type[Any], GPUs] = {}
+gpu_arrays: dict[type[Any], GPUs] = {}  # by class; none before a GPU was asked for, and there
 _simulated: GPUs | None = None  # while GPUs are simulated
 _cuda: GPUs | None = None
 _asked_cuda = False
@@ -59,7 +59,7 @@ def devices() -> list[Device]:
 
 def gpus_were_seen() -> bool:
     """Whether a tensor may be on a GPU: whether any, simulated or not, was ever asked for and there."""
-    return bool(_classes)
+    return bool(gpu_arrays)
 
 
 def need_gpu(index: int = 0) -> GPUs:
@@ -77,7 +77,7 @@ def need_gpu(index: int = 0) -> GPUs:
 def backend_of(array: object) -> GPUs | None:
     """Return the GPUs that an array is of; None for anything that is no array on a GPU."""
     for cls in type(array).__mro__:
-        found = _classes.get(cls)
+        found = gpu_arrays.get(cls)
         if found is not None:
             return found
     if _cuda is None and type(array).__module__.partition(".")[0] == "cupy" and cuda() is not None:
@@ -112,8 +112,8 @@ def simulate_gpus(count: int, memory: int | str | None = None, *, even_with_cuda
             importing.watch()
         machine.set_gpus(count, capacity)
         if _simulated is None:
-            _simulated = next((b for b in _classes.values() if b.simulated), None) or SimulatedGPUs()
-            _classes[_simulated.array_class] = _simulated
+            _simulated = next((b for b in gpu_arrays.values() if b.simulated), None) or SimulatedGPUs()
+            gpu_arrays[_simulated.array_class] = _simulated
         return count
 
 
@@ -132,7 +132,7 @@ def cuda() -> GPUs | None:
                 except DeviceError as error:
                     warnings.warn(f"bls_notebook uses no GPU: {error}", RuntimeWarning, stacklevel=3)
                 else:
-                    _classes[_cuda.array_class] = _cuda
+                    gpu_arrays[_cuda.array_class] = _cuda
             _asked_cuda = True
     return _cuda
 

@@ -64,7 +64,7 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
     server, outputs, statistics = model.server, model.outputs, model.statistics
     idle, queue, alone = scheduler._idle, scheduler._queue, statistics.alone
     take, give, count = idle.pop, idle.append, alone.append
-    batching = model.spec.max_batch_size > 0
+    batching, text = model.spec.max_batch_size > 0, model.text_out
 
     def call(parent: Execution, request: InferenceRequest) -> InferenceResponse:
         if ARGUMENTS_STAY:
@@ -102,12 +102,9 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
             rows = rows_of(request) if batching else 1
             if request._span:  # it is recorded for a profile
                 execution.span = span = request._span
-                options, inputs = request._options, request._inputs
-                one = len(inputs) == 1 and inputs[0]._datatype != "BYTES"
-                size = inputs[0]._array.nbytes if one else nbytes(inputs)
-                del inputs
+                options, size = request._options, request._size
                 if instance.gpu >= 0:
-                    timer = spans.measured(span, instance.gpu)
+                    timer, span = spans.measured(span, instance.gpu), -span
             if ledger.recording is not None:
                 execution.track = getattr(request, "_track", 0)
             execution.started = started = perf_counter_ns()
@@ -126,7 +123,9 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
                     response = answer(returned, 0, requested, True, outputs, instance.name, execution.track)
                     if response._warnings:
                         response = with_warnings(response, model, execution, parent)
+                        span = -abs(span)  # there may be text where the configuration has none
                 else:
+                    span = -abs(span)
                     box = [request, returned]
                     del request, returned
                     response = _odd(execution, box)
@@ -148,16 +147,20 @@ def inline_call(model: LoadedModel, scheduler: Lifecycle, wake: Callable[[], Non
                     statistics.fold()
                 if span:
                     log = recording.active
-                    at_once = timer is None and execution.ticket is None
-                    if at_once and log is not None and response is not None and response._error is None:
+                    if span > 0 and log is not None and response is not None and response._error is None:
                         outs = response._outputs
-                        one = len(outs) == 1 and outs[0]._datatype != "BYTES"
-                        back = outs[0]._array.nbytes if one else nbytes(outs)
+                        if text:
+                            back = nbytes(outs)
+                        else:
+                            back = 0
+                            for tensor in outs:
+                                back += tensor._array.nbytes
                         log.whole.extend((
                             span, parent.span, instance.place, options, size, begun, 0, thread, rows, started,
                             inferred, ended, back,
                         ))  # fmt: skip
-                        for tape in log.tapes:
+                        tape = log.tape
+                        if tape is not None:
                             tape.answered(span, response, True, back, ended)
                     else:
                         facts = options, size, begun, rows, inferred, ended

@@ -33,12 +33,35 @@ class Tape(Protocol):
     """Keeps what requests and responses carry; told of each while it can still be read."""
 
     def sent(
-        self, number: int, request: Any, inputs: Any, kind: str, model: Any, sender: Any, now: int
+        self, number: int, request: Any, inputs: Any, size: int, kind: str, model: Any, sender: Any, now: int
     ) -> None:
-        """Keep a request, as its `model` receives it (None where it was refused), with its inputs."""
+        """Keep a request, with its inputs as its model receives them, of so many bytes.
+
+        `model` is what is known of that, None where there is none, and how inputs are reshaped for it.
+        """
 
     def answered(self, number: int, response: Any, final: bool, size: int, now: int) -> None:
         """Keep a response, whose outputs have so many bytes."""
+
+
+class _Tapes:
+    """Several tapes as one."""
+
+    def __init__(self, tapes: list[Tape]) -> None:
+        self._tapes = tapes
+
+    def sent(self, *what: Any) -> None:
+        for tape in self._tapes:
+            tape.sent(*what)
+
+    def answered(self, *what: Any) -> None:
+        for tape in self._tapes:
+            tape.answered(*what)
+
+
+def _together(tapes: Iterable[Tape | None]) -> Tape | None:
+    found = [tape for tape in tapes if tape is not None]
+    return None if not found else found[0] if len(found) == 1 else _Tapes(found)
 
 
 class Log:
@@ -49,7 +72,7 @@ class Log:
 
     __slots__ = (
         "base", "begun", "cached", "capacity", "crossed", "device_timer", "device_times", "dropped", "ended",
-        "given", "held", "marks", "named", "numbers", "owners", "placed", "ran", "sites", "tapes", "whole",
+        "given", "held", "marks", "named", "numbers", "owners", "placed", "ran", "sites", "tape", "whole",
     )  # fmt: skip
 
     def __init__(self, base: int) -> None:
@@ -59,7 +82,7 @@ class Log:
         self.dropped = 0
         # By identities of the profiles, which say when they go: what each has that keeps tensors.
         self.owners: dict[int, Tape | None] = {}
-        self.tapes: tuple[Tape, ...] = ()  # of all of them
+        self.tape: Tape | None = None  # of all of them
         self.numbers: deque[int] = deque()
         # Begins to measure time on the GPU of a number; what it returns has `end()` and `ns()`, or is None.
         self.device_timer: Callable[[int], Any] | None = None
@@ -129,9 +152,8 @@ class Log:
         """Record the only response of a request; None where it was given up."""
         good = response is not None and response._error is None
         size = nbytes(response._outputs) if good else 0
-        if response is not None:
-            for tape in self.tapes:
-                tape.answered(number, response, True, size, ended)
+        if response is not None and self.tape is not None:
+            self.tape.answered(number, response, True, size, ended)
         self.end(number, ended, response, int(good), size)
 
     def mark(self, number: int, now: int, kind: str) -> None:
@@ -179,7 +201,7 @@ def start(
         if lines and log.sites is None:
             log.sites = []
         log.owners[id(owner)] = tape
-        log.tapes = tuple(each for each in log.owners.values() if each is not None)
+        log.tape = _together(log.owners.values())
         active = log
         return log
 
@@ -191,7 +213,7 @@ def stop(owner: object) -> None:
         log = active
         if log is not None:
             log.owners.pop(id(owner), None)
-            log.tapes = tuple(each for each in log.owners.values() if each is not None)
+            log.tape = _together(log.owners.values())
             if not log.owners:
                 active = None
 

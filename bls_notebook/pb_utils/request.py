@@ -112,6 +112,7 @@ class InferenceRequest:
         "_release_flags",
         "_requested",
         "_sender",
+        "_size",
         "_span",
         "_track",
     )
@@ -119,9 +120,10 @@ class InferenceRequest:
     _arrived: int  # when its way to the model began; of requests that a model receives
     _release_flags: int
     # Of requests that a model receives: its number in a profile, 0 where it is not recorded; if it is, how it
-    # was sent.
+    # was sent, and the bytes of its inputs.
     _span: int
     _kind: str
+    _size: int
     _track: int  # its number in a memory track; set only while one is on
 
     def __init__(

@@ -98,6 +98,9 @@ class LoadedModel:
         self.output_names = tuple(spec.outputs)
         self.check = RequestCheck(spec)
         self.reshapes = input_reshapes(spec.inputs)
+        # Whether there may be text among what is sent, and what is answered.
+        self.text_in = any(each.datatype == "BYTES" for each in spec.inputs.values())
+        self.text_out = any(each.datatype == "BYTES" for each in spec.outputs.values())
         # An ensemble runs nothing itself: its steps say.
         self.cpu_only = spec.scheduler != "ensemble" and (
             spec.force_cpu_only_input_tensors
@@ -137,6 +140,7 @@ class LoadedModel:
     def be(self, seen: ModelSeen) -> None:
         """Say what a profile is to record of it and its instances."""
         self.seen = seen
+        self.received_as = seen, self.reshapes  # what a tape keeps of it
         for instance in (*self.instances, *self.passive):
             instance.place = (seen, instance.name, instance.device, _code_of(instance.backend))
 

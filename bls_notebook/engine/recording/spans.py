@@ -77,8 +77,9 @@ def record_refused(
         model, now = sender.server.find(request._model_name, request._model_version), perf_counter_ns()
         seen = ModelSeen(request._model_name, 0) if model is None else model.seen
         log.begun.extend((number, sender.span, seen, kind, request._options.request_id, 0, now, now))
-        for tape in log.tapes:
-            tape.sent(number, request, request._inputs, kind, model, sender, now)
+        if log.tape is not None:
+            tensors, size = request._inputs, nbytes(request._inputs)
+            log.tape.sent(number, request, tensors, size, kind, (model and model.seen, {}), sender, now)
         log.answer(number, now, response)
 
 
@@ -93,8 +94,7 @@ def record_begun(
 ) -> None:
     """Record that a request was sent, and queued (0: that is told by when it ran)."""
     sender, who = 0 if parent is None else parent.span, request._options.request_id
-    size = nbytes(request._inputs)
-    log.begun.extend((span, sender, model.seen, request._kind, who, size, sent, queued))
+    log.begun.extend((span, sender, model.seen, request._kind, who, request._size, sent, queued))
 
 
 def record_at_once(
@@ -129,8 +129,8 @@ def record_response(ticket: Any, response: InferenceResponse, final: bool) -> No
         return
     now = perf_counter_ns()
     size = nbytes(response._outputs)
-    for tape in log.tapes:
-        tape.answered(ticket.span, response, final, size, now)
+    if log.tape is not None:
+        log.tape.answered(ticket.span, response, final, size, now)
     decoupled = ticket.model.decoupled
     empty = decoupled and final and not response._outputs
     if response._error is None:

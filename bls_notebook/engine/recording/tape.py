@@ -2,7 +2,7 @@
 
 Guarantees: each tensor is copied once at each hop, after it was handed over and before its receiver has it;
 what is kept takes no more than a limit (by one message a thread). Nothing is waited for, and what cannot be
-copied is told of without its values. As in a `Log`, plain values are written into one list, several at a
+copied is told of without its values. As in a `Log`, plain values are written into lists, several at a
 time: containers that outlived their request would bring the next garbage collection nearer. What can be found
 out afterwards (sizes of what was kept) is: between the models of a pipeline the caches have other things in
 them, where each step costs several times what it does in a loop.
@@ -12,16 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from bls_notebook.devices.registry import backend_of
+from bls_notebook.devices.registry import backend_of, gpu_arrays
 from bls_notebook.engine.core.execution import Execution
-from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.tensors.reshape import Reshape
 from bls_notebook.observe.recording import nbytes, text_bytes
-from bls_notebook.pb_utils.dtypes import element_bytes
+from bls_notebook.observe.records.seen import ModelSeen
+from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, element_bytes
 from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.gpu_text import TextOnGPU
 from bls_notebook.pb_utils.options import Options
@@ -32,9 +34,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 UNKNOWN = -1  # a sender that is a model, of which no request is on the tape
 _Array = np.ndarray[Any, Any]
 _ndarray = np.ndarray
-_UNWANTED, _CUT = 1, 2
-_REQUEST, _RESPONSE = 12, 6  # values of an entry before those of its tensors
-_TENSOR = 3  # values of a tensor: name, data type, its array or, where there is none, shape, bytes, and why
+_REQUEST, _RESPONSE = 8, 4  # values of an entry, beside its number, how many tensors, and four of each
 
 
 @dataclass(slots=True)
@@ -92,79 +92,83 @@ class Tape:
     def __init__(self, every: bool, limit: int) -> None:
         self.every = every
         self.limit = limit
-        self._size = 0
+        self._room = limit
         self._outside: set[int] = set()  # numbers of requests from outside that wait for more responses
-        self._entries: list[Any] = []
-        self._keep = self._entries.extend  # one step, whoever else writes
+        self._asked: list[Any] = []
+        self._given: list[Any] = []
+        # One step, whoever else writes.
+        self._keep, self._keep_answer = self._asked.extend, self._given.extend
 
     def sent(
         self,
         number: int,
         request: InferenceRequest,
         inputs: list[Tensor],
+        size: int,
         kind: str,
-        model: LoadedModel | None,
+        model: tuple[ModelSeen | None, Mapping[str, Reshape]],
         sender: Execution,
         now: int,
     ) -> None:
         """Keep a request; see `observe.recording.Tape`."""
-        outside = sender.model is None and not sender.bare
+        who = 0 if sender.model is None and not sender.bare else sender.span or UNKNOWN
         entry = [
-            number, len(inputs), 0 if outside else sender.span or UNKNOWN, request._model_name,
-            request._model_version, None if model is None else model.seen, kind, request._options,
-            request._requested, now, None if model is None else model.reshapes, inputs is request._inputs,
+            number, len(inputs), who, request._model_name, request._model_version, model, kind,
+            request._options, request._requested, now,
         ]  # fmt: skip
-        every = self.every
-        if outside and not every:
+        wanted = self.every or not who
+        room = self._room - size
+        if wanted and room >= 0 and not gpu_arrays:
+            self._room = room
+            for tensor in inputs:
+                text, array = tensor._datatype, tensor._array
+                entry += tensor._name, text, array.shape, array.copy() if text == "BYTES" else array.tobytes()
+        else:
+            self._write(entry, inputs, wanted)
+        self._keep(entry)
+        if not self.every and not who:
             self._outside.add(number)
-        one = len(inputs) == 1 and inputs[0]._datatype != "BYTES"
-        self._write(entry, inputs, outside or every, inputs[0]._array.nbytes if one else nbytes(inputs))
 
     def answered(self, number: int, response: InferenceResponse, final: bool, size: int, now: int) -> None:
         """Keep a response; see `observe.recording.Tape`."""
         outputs = response._outputs
-        entry = [-number, len(outputs), response._error, response._parameters, final, now]
-        self._write(entry, outputs, self.every or number in self._outside, size)
+        entry: list[Any] = [number, len(outputs), response._error, response._parameters, final, now]
+        wanted = self.every or number in self._outside
+        room = self._room - size
+        if wanted and room >= 0 and not gpu_arrays:
+            self._room = room
+            for tensor in outputs:
+                text, array = tensor._datatype, tensor._array
+                entry += tensor._name, text, array.shape, array.copy() if text == "BYTES" else array.tobytes()
+        else:
+            self._write(entry, outputs, wanted)
+        self._keep_answer(entry)
         if final and not self.every:
             self._outside.discard(number)
 
-    def _write(self, entry: list[Any], tensors: list[Tensor], wanted: bool, size: int) -> None:
-        whole = self._size + size
-        if wanted and whole <= self.limit:
-            self._size = whole
-            for tensor in tensors:
-                array = tensor._array  # the elements of BYTES are no one's to change
-                kept = array.copy() if array.__class__ is _ndarray else _copied(tensor)
-                entry += (tensor._name, tensor._datatype, kept)
-        else:
-            for tensor in tensors:
-                size = nbytes([tensor])
-                room = wanted and self._size + size <= self.limit
-                self._size += size if room else 0
-                why = _CUT if wanted else _UNWANTED
-                kept = _copied(tensor) if room else (tensor._array.shape, size, why)
-                entry += (tensor._name, tensor._datatype, kept)
-        self._keep(entry)
+    def _write(self, entry: list[Any], tensors: list[Tensor], wanted: bool) -> None:
+        """Add tensors to an entry, as far as they are wanted and there is room, from wherever they lie."""
+        for tensor in tensors:
+            size = nbytes([tensor]) if wanted or tensor._datatype == "BYTES" else UNKNOWN
+            fits = wanted and size <= self._room
+            self._room -= size if fits else 0
+            kept = _copied(tensor, size) if fits else (size, wanted)
+            entry += tensor._name, tensor._datatype, tensor._array.shape, kept
 
     def clear(self) -> None:
         """Let go of everything."""
-        self._entries.clear()
+        self._asked.clear()
+        self._given.clear()
 
     def requests(self) -> Iterator[Sent]:
         """Return what was kept so far, by number; requests that began before are not among them."""
-        entries, found = list(self._entries), {}
-        at = 0
-        while at < len(entries):
-            number, count = entries[at], entries[at + 1]
-            head = _REQUEST if number > 0 else _RESPONSE
-            end = at + head + count * _TENSOR
-            tensors = [_value(*entries[i : i + _TENSOR]) for i in range(at + head, end, _TENSOR)]
-            if number > 0:
-                found[number] = _sent(entries[at : at + head], tensors)
-            elif -number in found:
-                error, parameters, final, now = entries[at + 2 : at + head]
-                found[-number].answers.append(Answered(now, tensors, error, parameters, final))
-            at = end
+        found: dict[int, Sent] = {}
+        given = list(self._given)  # first: whose request is not among those that follow?
+        for number, entry, inputs in _entries(list(self._asked), _REQUEST):
+            found[number] = _sent(number, entry, inputs)
+        for number, (error, parameters, final, now), outputs in _entries(given, _RESPONSE):
+            if number in found:
+                found[number].answers.append(Answered(now, outputs, error, parameters, final))
         for number in sorted(found):
             sent = found[number]
             if sent.sender not in found and sent.sender:
@@ -172,11 +176,17 @@ class Tape:
             yield sent
 
 
-def _sent(entry: list[Any], inputs: list[Value]) -> Sent:
-    number, _, sender, asked, asked_version, seen, kind, options, requested, now, reshapes, refused = entry
-    back: Mapping[str, Reshape] = {} if refused or not reshapes else reshapes
+def _entries(values: list[Any], count: int) -> Iterator[tuple[int, list[Any], list[Value]]]:
+    left = iter(values)
+    for number in left:
+        tensors = next(left)
+        yield number, list(islice(left, count)), [_value(*islice(left, 4)) for _ in range(tensors)]
+
+
+def _sent(number: int, entry: list[Any], inputs: list[Value]) -> Sent:
+    sender, asked, asked_version, (seen, reshapes), kind, options, requested, now = entry
     for value in inputs:
-        there = back.get(value.name)
+        there = reshapes.get(value.name)
         shape = None if there is None else there.back().of(value.shape)
         if shape is not None:
             value.shape = shape
@@ -188,25 +198,30 @@ def _sent(entry: list[Any], inputs: list[Value]) -> Sent:
     )  # fmt: skip
 
 
-def _copied(tensor: Tensor) -> Any:
+def _copied(tensor: Tensor, size: int) -> Any:
     """A copy of a tensor's values, or what there is to say of one that cannot be copied."""
     array = tensor._array
-    try:
+    try:  # the elements of BYTES are no one's to change
         return array.copy() if array.__class__ is _ndarray else copied(array, tensor._datatype)
     except Exception:
-        return array.shape, nbytes([tensor]), _UNWANTED
+        return size, False
 
 
-def _value(name: str, datatype: str, what: Any) -> Value:
-    if not isinstance(what, _ndarray):
-        shape, size, why = what
-        return Value(name, datatype, tuple(shape), size, cut=why == _CUT)
+def _value(name: str, datatype: str, shape: tuple[int, ...], what: Any) -> Value:
+    dtype = np.dtype(np.uint16) if datatype == "BF16" else DTYPE_OF_DATATYPE[datatype]
+    if isinstance(what, tuple):
+        size, cut = what
+        if size == UNKNOWN:
+            size = prod(shape) * dtype.itemsize
+        return Value(name, datatype, tuple(shape), size, cut=cut)
+    if isinstance(what, bytes):
+        what = np.frombuffer(what, dtype).reshape(shape)
     if datatype != "BYTES":
-        return Value(name, datatype, what.shape, what.nbytes, what)
+        return Value(name, datatype, shape, what.nbytes, what)
     try:
-        return Value(name, datatype, what.shape, text_bytes(what), copied(what, datatype))
+        return Value(name, datatype, shape, text_bytes(what), copied(what, datatype))
     except Exception:  # of a request that was refused for that
-        return Value(name, datatype, what.shape, text_bytes(what))
+        return Value(name, datatype, shape, text_bytes(what))
 
 
 def copied(array: Any, datatype: str) -> _Array:

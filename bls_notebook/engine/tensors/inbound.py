@@ -8,13 +8,14 @@ from dataclasses import replace
 from sys import _getframe
 from time import perf_counter_ns
 
-from bls_notebook.devices.registry import gpus_were_seen
+from bls_notebook.devices.registry import gpu_arrays
 from bls_notebook.devices.tracking import ledger, pool_hooks
 from bls_notebook.engine import messages
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.recording.spans import note_crossings, note_site
 from bls_notebook.observe import recording
+from bls_notebook.observe.recording import nbytes
 from bls_notebook.pb_utils.options import DEFAULT_OPTIONS, Options
 from bls_notebook.pb_utils.request import InferenceRequest
 
@@ -82,27 +83,35 @@ def received(
     else:
         out._kind = kind
         try:
-            out._span = log.numbers.popleft()
+            out._span = span = log.numbers.popleft()
         except IndexError:
-            out._span = log.take()
-        if out._span:
-            sites = log.sites
-            if sites is not None:
+            out._span = span = log.take()
+        if span:
+            tensors = out._inputs
+            if model.text_in:
+                size = nbytes(tensors)
+            else:
+                size = 0
+                for tensor in tensors:
+                    size += tensor._array.nbytes
+            out._size = size
+            if log.sites is not None:
                 try:
                     if sender.model is None or kind == "stream":
-                        note_site(sites, out._span, _getframe(2))
+                        note_site(log.sites, span, _getframe(2))
                     else:  # this, the execution's `exec`, the request's, and the model's code
                         frame = _getframe(3)
-                        sites.extend((out._span, frame.f_code, frame.f_lasti))
+                        log.sites.extend((span, frame.f_code, frame.f_lasti))
                         del frame
                 except ValueError:  # nothing called it: its thread does nothing else
                     pass
-            if inputs and gpus_were_seen() and model.cpu_only:
-                note_crossings(log, out._span, inputs, out._inputs)
-            if out._requested.__class__ is Wanted:
-                out._requested.span = out._span
-            for tape in log.tapes:
-                tape.sent(out._span, request, out._inputs, kind, model, sender, arrived)
+            if gpu_arrays and model.cpu_only:
+                note_crossings(log, span, inputs, tensors)
+            if options is not DEFAULT_OPTIONS and out._requested.__class__ is Wanted:
+                out._requested.span = span
+            tape = log.tape
+            if tape is not None:
+                tape.sent(span, request, tensors, size, kind, model.received_as, sender, arrived)
     tracked = ledger.recording
     if tracked is not None:
         if pool_hooks.used:
