@@ -130,7 +130,7 @@ def _of_group(run: Path) -> list[int]:
 
 @pytest.mark.triton
 def test_the_real_one(repo: bls.ModelRepository, real_environment: ServerEnvironment) -> None:
-    """A model of a file and, since it calls that, one of a cell."""
+    """A model of a file and, since it calls that, one of a cell; what was recorded is answered alike."""
     config = (SAMPLES / "add_sub" / "config.pbtxt").read_text()
     repo.define(
         "from_a_cell",
@@ -140,10 +140,17 @@ def test_the_real_one(repo: bls.ModelRepository, real_environment: ServerEnviron
     repo.load("bls_sync")
     inputs = {"INPUT0": np.array([3, 4], np.float32), "INPUT1": np.array([1, 2], np.float32)}
     asked = {"MODEL_NAME": np.array([b"from_a_cell"], object), **inputs}
-    here = repo.infer("bls_sync", asked).as_numpy()
+    with bls.record(tensors="all") as recorder:
+        here = repo.infer("bls_sync", asked).as_numpy()
     with bls.serve("bls_sync", repo=repo, environment=real_environment) as server:
+        again = [
+            bls.replay(recorder.recording, only=only, server=server, repository=repo)
+            for only in (None, "from_a_cell")
+        ]
         there = server.infer("bls_sync", asked)
         record = server.record
+    assert all(each.equal for each in again), again
+    assert [each.model for replay in again for each in replay.requests] == ["bls_sync", "from_a_cell"]
     assert here.keys() == {"OUTPUT0", "OUTPUT1"}
     for name, array in here.items():
         np.testing.assert_array_equal(there[name], array)

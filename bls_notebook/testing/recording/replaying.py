@@ -60,7 +60,7 @@ def replay(
     only : str, optional
         A model that runs alone: all requests that it got, also from models, are sent to it, and the models
         that it called are answered for from the recording, which has to have been made with
-        ``tensors="all"``.
+        ``tensors="all"``. On a server: a model that called none.
     repository : ModelRepository, optional
         By default the one that magics use.
     server : LocalServer or bool
@@ -87,11 +87,13 @@ def replay(
     recording = recording if isinstance(recording, Recording) else load_recording(recording, model)
     if not (isfinite(tolerance) and tolerance >= 0 and ulps >= 0):
         raise BLSError(f"replay: got tolerance {tolerance!r} and ulps {ulps!r}, expected numbers from 0 on")
-    if only is not None and server:
-        raise BLSError(
-            "replay: only=: what is around a model can be stood in for here alone, not on a server"
-        )
     chosen, to = _chosen(recording, model, only)
+    called = _called(recording, only, to) if only else []
+    if called and server:
+        raise BLSError(
+            f"replay: only={only!r}: it called {', '.join(map(told, called))}, answered for from the recording "
+            "here alone, not on a server; without server= it runs alone here, without only= all of it there"
+        )
     skipped = tuple(_skipped(chosen, recording.record.limit))
     requests = [recording.with_values(each) for each in chosen if each.whole and each.answered]
     if not requests:
@@ -103,7 +105,7 @@ def replay(
     sent: list[Resent] = []
     allowed = Allowed(tolerance, ulps)
     with ExitStack() as on:
-        stubbed = dict(around(recording, only, to or only, repository, on)) if only else {}
+        stubbed = dict(around(recording, only, to, repository, on)) if only else {}
         ask, place = on.enter_context(_place(repository, server, names, to))
         hops = recording.record.tensors == "all" and not server
         recorder = record(tensors="all", limit=recording.record.limit or LIMIT) if hops else None
@@ -173,13 +175,16 @@ def around(
     recording: Recording, only: str, target: str | None, repository: ModelRepository, on: ExitStack
 ) -> Iterator[tuple[str, list[str]]]:
     """Answer from the recording for what a model called: names, and where is told what was never asked."""
+    for name in _called(recording, only, target):
+        answers = recording.answer_of(name)
+        on.enter_context(repository.stub(name, answers))
+        yield name, answers.never
+
+
+def _called(recording: Recording, only: str, target: str | None) -> list[str]:
     ids = {request.id for request in recording.record.requests if request.model == only}
-    called = (r for r in recording.record.requests if r.parent in ids and r.version)  # which served then
-    for name in dict.fromkeys(r.model for r in called):
-        if name not in (only, target):
-            answers = recording.answer_of(name)
-            on.enter_context(repository.stub(name, answers))
-            yield name, answers.never
+    called = (r.model for r in recording.record.requests if r.parent in ids and r.version)  # which served then
+    return [name for name in dict.fromkeys(called) if name not in (only, target)]
 
 
 # -- places ------------------------------------------------------------------------------------------------
