@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _PB_UTILS = ("triton_python_backend_utils", "c_python_backend_utils")
 _SCOPES = ("function", "session")
+_QUIT = "Exit: Quitting debugger"  # how pdb's q ends all tests; here it was the end of a model's execute
 _HELP = "see docs/testing.md of bls_notebook"
 
 
@@ -203,6 +204,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             told = f"what models did cannot be told: {error!r}"
         if told:
             report.sections.append(("Triton models", told))
+        if any(_QUIT in span.error for span in repository.session.spans):
+            item.session.shouldstop = "the debugger was quit"
     if report.when == "teardown" and repository is not None:
         del item.stash[_repository]
 

@@ -242,13 +242,15 @@ def test_a_breakpoint_in_a_model_stops_there(project: pytest.Pytester) -> None:
     project.makepyfile(
         START
         + """
-def test_stops(triton_repository):
-    assert triton_repository.infer("double", X).error is None
+@pytest.mark.parametrize("model", ["double", "front", "double"])
+def test_stops(triton_repository, model):
+    assert triton_repository.infer(model, X).error is None
 """
     )
-    result = project.run(sys.executable, "-m", "pytest", "-pno:nbval", stdin=b"p x.shape\nc\n", timeout=60)
-    result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["*models/double/1/model.py*", "*(3,)*"])
+    asked = b"p x.shape\nc\nq\n"
+    result = project.run(sys.executable, "-m", "pytest", "-pno:nbval", stdin=asked, timeout=60)
+    result.assert_outcomes(passed=1, failed=1)  # to quit is to end all tests
+    result.stdout.fnmatch_lines(["*models/double/1/model.py*", "*(3,)*", "*the debugger was quit*"])
 
 
 def test_coverage_counts_models_under_their_own_paths(project: pytest.Pytester) -> None:
