@@ -41,7 +41,8 @@ def headers_of(options: Options) -> dict[str, str]:
     context = None if options.trace is None else options.trace.get_context()
     if context:
         carrier = json.loads(context)
-        out |= {k: carrier[k] for k in ("traceparent", "tracestate") if isinstance(carrier.get(k), str)}
+        given = {k: carrier.get(k) for k in ("traceparent", "tracestate")}
+        out |= {k: v for k, v in given.items() if isinstance(v, str) and v.isascii() and v.isprintable()}
     return out
 
 

@@ -292,22 +292,20 @@ class GrpcExchange:
 
         def done(call: Any) -> None:
             try:
-                if call.exception() is None:
-                    response = read_response(call.result())[0]
-                else:
-                    problem = link.error_of(call, self._lost)
-                    if self._again(problem):
-                        in_thread(again)
-                        return
-                    response = link.failed(problem)
+                box = [read_response(call.result())[0]]
+            except grpc.RpcError as error:
+                problem = link.error_of(error, self._lost)
+                if self._again(problem):
+                    in_thread(again)
+                    return
+                box = [link.failed(problem)]
             except grpc.FutureCancelledError:
-                response = link.failed(link.cancelled(self._lost))
+                box = [link.failed(link.cancelled(self._lost))]
             except AnswerError as error:
-                response = link.failed(_refused(link, error))
+                box = [link.failed(_refused(link, error))]
             self._call = None
             link.over(self)
-            deliver(response, True)
-            del response
+            deliver(box, True)
             if threading.get_ident() != sender:  # it is gRPC's
                 link.linger()
 
@@ -322,7 +320,7 @@ class GrpcExchange:
                 self._call = call = self._send(link.infer_plainly.future)
             except ValueError as error:
                 link.over(self)
-                deliver(link.failed(_refused(link, error)), True)
+                deliver([link.failed(_refused(link, error))], True)
                 return
             if self._cancelled:
                 call.cancel()
@@ -354,10 +352,8 @@ class GrpcStream(GrpcExchange):
                     if self._cancelled:
                         call.cancel()
                     for data in call:
-                        response, final, _, error = read_streamed(data)
-                        if error:
-                            response = InferenceResponse([], TritonError(error))
-                        deliver(response, final)
+                        *box, final, _, error = read_streamed(data)
+                        deliver([InferenceResponse([], TritonError(error))] if error else box, final)
                         ended = ended or final
                     break
                 except grpc.RpcError as error:
@@ -366,13 +362,13 @@ class GrpcStream(GrpcExchange):
                         raise problem from error
                 time.sleep(RETRIES[self._attempt - 1])
             if not ended:  # a server that has no word for the last one
-                deliver(InferenceResponse([]), True)
+                deliver([InferenceResponse([])], True)
         except RemoteError as problem:
             if not ended:
-                deliver(link.failed(problem), True)
+                deliver([link.failed(problem)], True)
         except ValueError as error:
             if not ended:
-                deliver(link.failed(_refused(link, error)), True)
+                deliver([link.failed(_refused(link, error))], True)
         finally:
             call = self._call
             if call is not None:

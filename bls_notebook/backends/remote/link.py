@@ -32,7 +32,7 @@ NUMBER = "bls-request"  # header of a request: by which another process like thi
 WAITING = "bls-waiting"  # header of a look: which requests there wait here for which
 OURS = "bls_notebook"  # name of a server that understands these two
 
-Deliver = Callable[[InferenceResponse, bool], None]
+Deliver = Callable[[list[InferenceResponse], bool], None]  # in a list, so that nobody else holds it
 InThread = Callable[[Callable[[], None]], None]
 
 

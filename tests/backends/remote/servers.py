@@ -101,6 +101,9 @@ def serving_http(answer: Callable[[str, dict[str, Any]], tuple[int, Any]]) -> It
 
         def _answer(self, document: dict[str, Any]) -> None:
             status, said = answer(self.path, document)
+            if status == 0:  # none
+                self.close_connection = True
+                return
             body = said if isinstance(said, bytes) else json.dumps(said).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))

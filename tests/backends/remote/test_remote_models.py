@@ -235,7 +235,7 @@ def test_requests_that_follow_each_other_share_a_thread(
         exchange = connection.exchange("echo", "", request, True)
         if cancelled:  # answered at once, on this thread, which does not linger
             exchange.cancel()
-        exchange.start(lambda response, _: got.put((response, threading.current_thread())), start_in_thread)
+        exchange.start(lambda box, _: got.put((box[0], threading.current_thread())), start_in_thread)
         return got.get(timeout=20)
 
     with serving(service) as port:
