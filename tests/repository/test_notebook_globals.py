@@ -103,7 +103,7 @@ def test_the_package_itself_raises_no_false_alarm() -> None:
 
 def test_the_words() -> None:
     notebook, unknown = undefined_name_warnings(
-        "def f():\n    return scale\n    return scael", "m", {"scale"}
+        "def f():\n    print(scale)\n    return scael", "m", {"scale"}
     )
     assert notebook.startswith("model 'm', line 2: notebook variable 'scale' will not exist on Triton")
     assert unknown.startswith("model 'm', line 3: 'scael' is not defined in the model")

@@ -7,7 +7,6 @@ whose answer fails leaves the others theirs. A request alone fails as where a mo
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from bls_notebook.observe.visible import first_line
@@ -29,54 +28,45 @@ class AnsweringInstance(StubInstance):
         self._instance = name
         self.is_async = answers.is_async
         if self.is_async:
-            self.execute = self._execute_async  # type: ignore[method-assign,assignment]
+            self.execute = self._execute  # type: ignore[method-assign,assignment]
 
     def execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse] | None:
-        asked = self._note(requests)
-        if asked and not self._decoupled:
-            self._answers.wait(asked)
-        alone = len(requests) == 1
-        if not self._decoupled:
-            return [self._one(request, alone) for request in requests]
-        for request in requests:
-            self._walk(request)
-        return None
+        try:
+            self._execute(requests).send(None)
+        except StopIteration as ended:
+            answered: list[InferenceResponse] | None = ended.value
+            return answered
+        raise AssertionError("answers that need no loop wait in none")
 
-    async def _execute_async(self, requests: list[InferenceRequest]) -> list[InferenceResponse] | None:
-        asked = self._note(requests)
-        if asked and not self._decoupled:
-            await self._answers.wait_async(asked)
-        alone = len(requests) == 1
-        if not self._decoupled:
-            return [await self._one_async(request, alone) for request in requests]
-        for request in requests:
-            await self._walk_async(request)
-        return None
-
-    def _note(self, requests: list[InferenceRequest]) -> list[InferenceRequest]:
+    async def _execute(self, requests: list[InferenceRequest]) -> list[InferenceResponse] | None:
         asked = [request for request in requests if not is_null(request)]
         for request in asked:
             self._answers.note(call_of(request, self._name, self._version, self._instance, len(asked)))
-        return asked
+        if self._decoupled:
+            for request in requests:
+                await self._walk(request)
+            return None
+        if asked:
+            await self._wait(asked)
+        return [await self._one(request, len(requests) == 1) for request in requests]
+
+    async def _wait(self, requests: list[InferenceRequest]) -> None:
+        if self.is_async:
+            await self._answers.wait_async(requests)
+        else:
+            self._answers.wait(requests)
+
+    async def _asked(self, request: InferenceRequest) -> Any:
+        answer = self._answers.ask(request)
+        return await answer if inspect.isawaitable(answer) else answer
 
     # -- one answer ----------------------------------------------------------------------------------
 
-    def _one(self, request: InferenceRequest, alone: bool) -> InferenceResponse:
+    async def _one(self, request: InferenceRequest, alone: bool) -> InferenceResponse:
         if is_null(request):
             return self._answer(request, 0)
         try:
-            return self._marked(self._answers.ask(request), request)
-        except Exception as error:
-            if alone:
-                raise
-            return self._failed(error)
-
-    async def _one_async(self, request: InferenceRequest, alone: bool) -> InferenceResponse:
-        if is_null(request):
-            return self._answer(request, 0)
-        try:
-            answer = self._answers.ask(request)
-            return self._marked(await answer if inspect.isawaitable(answer) else answer, request)
+            return self._marked(await self._asked(request), request)
         except Exception as error:
             if alone:
                 raise
@@ -96,20 +86,19 @@ class AnsweringInstance(StubInstance):
 
     # -- streams -------------------------------------------------------------------------------------
 
-    def _walk(self, request: InferenceRequest) -> None:
-        answers = self._answers.many(self._answers.ask(request))
-        self._send_all(request, answers, len(answers) if hasattr(answers, "__len__") else None)
-
-    def _send_all(self, request: InferenceRequest, answers: Any, count: int | None) -> None:
+    async def _walk(self, request: InferenceRequest) -> None:
         """Send responses as they come; the final flag goes with the last one where it is known to be that."""
+        answers = self._answers.many(await self._asked(request))
+        count = len(answers) if hasattr(answers, "__len__") else None
+        in_loop = hasattr(answers, "__aiter__")
+        each: Any = aiter(answers) if in_loop else iter(answers)
         sender = request.get_response_sender()
-        each: Iterator[Any] = iter(answers)
         number = 0
         while count is None or number < count:
-            self._answers.wait([request])
+            await self._wait([request])
             try:
-                answer = next(each)
-            except StopIteration:
+                answer = await anext(each) if in_loop else next(each)
+            except (StopIteration, StopAsyncIteration):
                 break
             response = self._marked(answer, request, number)
             number += 1
@@ -120,24 +109,3 @@ class AnsweringInstance(StubInstance):
             if request.is_cancelled():
                 break
         sender.send(flags=FINAL)
-
-    async def _walk_async(self, request: InferenceRequest) -> None:
-        answer = self._answers.ask(request)
-        answers = self._answers.many(await answer if inspect.isawaitable(answer) else answer)
-        if not hasattr(answers, "__aiter__"):
-            answers = _later(iter(answers))
-        sender = request.get_response_sender()
-        number = 0
-        await self._answers.wait_async([request])
-        async for each in answers:
-            sender.send(self._marked(each, request, number))
-            number += 1
-            if request.is_cancelled():
-                break
-            await self._answers.wait_async([request])
-        sender.send(flags=FINAL)
-
-
-async def _later(answers: Iterator[Any]) -> AsyncIterator[Any]:
-    for each in answers:
-        yield each
