@@ -11,11 +11,11 @@ from bls_notebook.observe.quantities import count, listed
 from bls_notebook.observe.records.findings import Finding
 from bls_notebook.repository.config import pick_versions
 from bls_notebook.repository.config.complete import KNOWN_BACKENDS
+from bls_notebook.repository.config.template_places import line_of
 from bls_notebook.repository.source.layout import shown_path, version_folders
 
 from .graphs import graph_finding
 from .material import CONFIG, Material
-from .places import line_of
 
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _PLACE = re.compile(r"\bconfig(?:\.pbtxt)?:(\d+):\d+: ")

@@ -19,13 +19,13 @@ from bls_notebook.repository.config import (
     pick_versions,
     validate,
 )
+from bls_notebook.repository.config.template_places import line_of
 from bls_notebook.repository.config.templates import Template, fill_templates
 from bls_notebook.repository.source.layout import shown_path, version_folders
 from bls_notebook.repository.source.place import SourcePlace
 
 from .code import Code
 from .graphs import with_graph
-from .places import line_of
 
 if TYPE_CHECKING:
     from bls_notebook.repository.source.model_source import ModelSource

@@ -104,10 +104,43 @@ def find_templates(text: str) -> tuple[Template, ...]:
 
 
 def scan(text: str) -> Iterator[Template]:
-    """Follow the fields through the text, as far as that takes no understanding of what is wrong with it."""
+    """Yield the templates in a text, and the whole values of parameters."""
+    for path, keys, token, listed, _ in _settings(text):
+        if token.lastgroup == "mark":
+            continue
+        quoted = token.lastgroup == "text"
+        if quoted and path == _PARAMETER and keys[1]:
+            line, span = text.count("\n", 0, token.start()) + 1, (token.start() + 1, token.end() - 1)
+            place = f'parameters["{keys[1]}"]'
+            yield Template(keys[1], token[0], None, place, line, span, True, False, whole=True)
+        for found in IN_TEXT.finditer(text, *token.span()) if quoted else (token,):
+            template = _template(found, path, keys, quoted, listed)
+            if template is not None and (token.lastgroup != "word" or _is_number(template)):
+                yield template
+
+
+def line_of(text: str, field: str, value: str | None = None) -> int:
+    """Return the line on which a field of a config.pbtxt is set first, 0 where it is not.
+
+    A field is its names from the top, such as ``dynamic_batching.preferred_batch_size``; with a `value`,
+    without quotes, it must have that.
+    """
+    for path, _, token, _, named in _settings(text):
+        message = token.lastgroup == "mark"
+        if ".".join(path) == field and value in (None, "" if message else token[0].strip("\"'")):
+            return text.count("\n", 0, named if message else token.start()) + 1
+    return 0
+
+
+def _settings(text: str) -> Iterator[tuple[list[str], list[str], re.Match[str], bool, int]]:
+    """Follow the fields through a text, as far as that takes no understanding of what is wrong with it.
+
+    Of each value, and of each message, at its brace: the names of the fields from the top, the keys of the
+    messages around, its token, whether it is in a list of values, and where its field is named.
+    """
     names: list[str] = []  # of the messages that are open
     lists: list[bool] = []  # whether each stands in a list of values
-    field, keys = "", [""]
+    field, keys, named = "", [""], 0
     value = listed = False
     for token in _TOKEN.finditer(text):
         kind, word = token.lastgroup, token[0]
@@ -119,6 +152,7 @@ def scan(text: str) -> Iterator[Template]:
             elif word == "]":
                 value = listed = False
             elif word in "{<":
+                yield [*names, field], keys, token, listed, named
                 names.append(field)
                 lists.append(listed)
                 keys.append("")
@@ -127,23 +161,12 @@ def scan(text: str) -> Iterator[Template]:
                 field, listed = names.pop(), lists.pop()
                 keys.pop()
                 value = listed
+        elif kind == "word" and not value:
+            field, named = word, token.start()
         elif kind in ("text", "template", "word"):
-            if kind == "word" and not value:
-                field = word
-                continue
             if kind == "text" and field == "key":
                 keys[-1] = word[1:-1]
-            quoted = kind == "text"
-            each = IN_TEXT.finditer(text, *token.span()) if quoted else (token,)
-            path = [*names, field]
-            if quoted and path == _PARAMETER and keys[1]:
-                line, span = text.count("\n", 0, token.start()) + 1, (token.start() + 1, token.end() - 1)
-                place = f'parameters["{keys[1]}"]'
-                yield Template(keys[1], word, None, place, line, span, True, False, whole=True)
-            for found in each:
-                template = _template(found, path, keys, quoted, listed)
-                if template is not None and (kind != "word" or _is_number(template)):
-                    yield template
+            yield [*names, field], keys, token, listed, named
             value = listed
 
 

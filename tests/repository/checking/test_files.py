@@ -9,7 +9,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.observe.records.findings import Findings
-from bls_notebook.repository.checking.places import line_of
+from bls_notebook.repository.config.template_places import line_of
 
 from .conftest import CONFIG, Check, codes, model, write
 
@@ -118,7 +118,7 @@ dynamic_batching { preferred_batch_size: [ 4, 8 ] default_queue_policy <
    max_queue_size: 3 > }
 max_batch_size: 8
 """
-    assert line_of(text, "input") == 3
+    assert line_of(text, "input") == 2
     assert line_of(text, "input.name", "Y") == 5
     assert line_of(text, "input.dims", "2") == 4
     assert line_of(text, "dynamic_batching.preferred_batch_size", "8") == 7
