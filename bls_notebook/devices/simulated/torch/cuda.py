@@ -115,91 +115,38 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     """Nothing to be done."""
 
 
-def _capability(device: Any = None) -> tuple[int, int]:
-    _gpu(device)
-    return CAPABILITY
-
-
-def _name(device: Any = None) -> str:
-    return f"{NAME} {_gpu(device).index}"
-
-
-def _current() -> int:
-    return machine.current_gpu().index
-
-
-def _count() -> int:
-    return len(machine.gpus())
-
-
-def _available() -> bool:
-    return _count() > 0
-
-
 def _synchronize(device: Any = None) -> None:
     _gpu(device)  # is it there?
 
 
-def _yes(*args: Any, **kwargs: Any) -> bool:
-    return True
-
-
-def _no(*args: Any, **kwargs: Any) -> bool:
-    return False
-
-
-def _manual_seed(seed: int) -> None:
-    torch.default_generator.manual_seed(int(seed))
-
-
-def _seed() -> None:
-    torch.default_generator.seed()
-
-
-def _rng_state(device: Any = "cuda") -> Any:
-    return torch.get_rng_state()
-
-
+_ALIKE: dict[Callable[..., Any], str] = {
+    _nothing: "empty_cache init ipc_collect reset_accumulated_memory_stats",
+    exchange_device: "_exchange_device _maybe_exchange_device",
+    max_memory_allocated: "max_memory_allocated max_memory_cached max_memory_reserved",
+    memory_allocated: "memory_allocated memory_cached memory_reserved",
+    reset_peak: "reset_max_memory_allocated reset_max_memory_cached reset_peak_memory_stats",
+    (lambda *_, **__: True): "is_bf16_supported is_initialized is_tf32_supported",
+    (lambda *_, **__: False): "can_device_access_peer is_current_stream_capturing",
+    (lambda seed: torch.default_generator.manual_seed(int(seed))): "manual_seed manual_seed_all",
+    (lambda: torch.default_generator.seed()): "seed seed_all",
+}
 CUDA: dict[str, Callable[..., Any]] = {
-    "_exchange_device": exchange_device,
-    "_maybe_exchange_device": exchange_device,
-    "can_device_access_peer": _no,
-    "current_device": _current,
+    **{name: function for function, names in _ALIKE.items() for name in names.split()},
+    "current_device": lambda: machine.current_gpu().index,
     "current_stream": streams.current_stream,
     "default_stream": streams.default_stream,
-    "device_count": _count,
-    "empty_cache": _nothing,
+    "device_count": lambda: len(machine.gpus()),
     "get_arch_list": lambda: ["sm_80"],
-    "get_device_capability": _capability,
-    "get_device_name": _name,
+    "get_device_capability": lambda device=None: (properties(device).major, properties(device).minor),
+    "get_device_name": lambda device=None: f"{NAME} {_gpu(device).index}",
     "get_device_properties": properties,
-    "get_rng_state": _rng_state,
+    "get_rng_state": lambda device="cuda": torch.get_rng_state(),
     "get_rng_state_all": lambda: [torch.get_rng_state()],
-    "init": _nothing,
     "initial_seed": torch.initial_seed,
-    "ipc_collect": _nothing,
-    "is_available": _available,
-    "is_bf16_supported": _yes,
-    "is_current_stream_capturing": _no,
-    "is_initialized": _yes,
-    "is_tf32_supported": _yes,
-    "manual_seed": _manual_seed,
-    "manual_seed_all": _manual_seed,
-    "max_memory_allocated": max_memory_allocated,
-    "max_memory_cached": max_memory_allocated,
-    "max_memory_reserved": max_memory_allocated,
+    "is_available": lambda: len(machine.gpus()) > 0,
     "mem_get_info": mem_get_info,
-    "memory_allocated": memory_allocated,
-    "memory_cached": memory_allocated,
-    "memory_reserved": memory_allocated,
     "memory_stats": memory_stats,
     "memory_summary": memory_summary,
-    "reset_accumulated_memory_stats": _nothing,
-    "reset_max_memory_allocated": reset_peak,
-    "reset_max_memory_cached": reset_peak,
-    "reset_peak_memory_stats": reset_peak,
-    "seed": _seed,
-    "seed_all": _seed,
     "set_device": set_device,
     "set_per_process_memory_fraction": set_fraction,
     "set_rng_state": set_rng_state,
@@ -221,24 +168,12 @@ NVTX: dict[str, Callable[..., Any]] = {
 """Of `torch.cuda.nvtx`."""
 
 ACCELERATOR: dict[str, Callable[..., Any]] = {
+    **{name: function for name, function in CUDA.items() if name != "get_device_capability"},  # another
     "current_accelerator": lambda check_available=False: torch.device("cuda"),
-    "current_device_idx": _current,
-    "current_device_index": _current,
-    "current_stream": streams.current_stream,
-    "device_count": _count,
-    "empty_cache": _nothing,
+    "current_device_idx": CUDA["current_device"],
+    "current_device_index": CUDA["current_device"],
     "get_memory_info": mem_get_info,
-    "is_available": _available,
-    "max_memory_allocated": max_memory_allocated,
-    "max_memory_reserved": max_memory_allocated,
-    "memory_allocated": memory_allocated,
-    "memory_reserved": memory_allocated,
-    "memory_stats": memory_stats,
-    "reset_accumulated_memory_stats": _nothing,
-    "reset_peak_memory_stats": reset_peak,
     "set_device_idx": set_device,
     "set_device_index": set_device,
-    "set_stream": streams.set_stream,
-    "synchronize": _synchronize,
 }
-"""Of `torch.accelerator`."""
+"""Of `torch.accelerator`; what it does not have is not put there."""
