@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.backends.stub import Stub
+from bls_notebook.backends.stub.how import Stub
 from bls_notebook.backends.stub.shapes import Declared, output_dims
 
 Repository = bls.ModelRepository

@@ -318,7 +318,7 @@ def hostile() -> list[Any]:
         changes=(Change(h, 1, 1, ((h, h),)),),
         stub=h,
     )
-    good = ResponseRecord(h, 1, h, (bad_tensor,), None, (h,), ((h, h),), 0.1, inputs=(bad_tensor,))
+    good = ResponseRecord(h, 1, h, (bad_tensor,), None, (h,), ((h, h),), 0.1)
     bad = ResponseRecord(h, 1, h, (), bad_error, (h,), ((h, h),), 0.1, stubs=(h, h))
     text = TextSeen((0,), h, 3, h, Media(h, h, said=h))
     view = TensorView(bad_tensor, (2,), h, Media("audio/wav", h, said=h), ((0.0, 1.0),), (text,), h, (h,))

@@ -18,14 +18,12 @@ def test_text_of_a_response() -> None:
         tensors=(tensor(), tensor(name="PIXELS", device="gpu:0", bytes=2048, preview="on gpu:0, not copied")),
         parameters=(("mode", "fast"), ("n", 3), ("on", True)),
         warnings=("OUT2 was not sent",),
-        inputs=(tensor(name="IN"),),
     )
     assert as_text(record).split("\n") == [
         "✓ square  version 3  request r-7  1.00 ms",
         "  name    datatype  shape  device   size  values",
         "  OUT     INT32     [1]    cpu       4 B  [7]",
         "  PIXELS  INT32     [1]    gpu:0   2 KiB  on gpu:0, not copied",
-        "  inputs: IN INT32 [1]",
         "  parameters: mode='fast', n=3, on=True",
         "  warning: OUT2 was not sent",
     ]
@@ -34,19 +32,16 @@ def test_text_of_a_response() -> None:
 def test_html_of_a_response() -> None:
     record = response(
         tensors=(tensor(), tensor(device="gpu:0 (simulated)"), tensor(device="gpu:1"), tensor(bytes=-1)),
-        inputs=(tensor(name="IN"),),
         parameters=(("n", 3),),
     )
     page = Page(as_html(record))
-    assert len(page.find("th")) == 6 + 4 + 6 + 1
+    assert len(page.find("th")) == 6 + 4
     assert all(a["scope"] in ("col", "row") for a in page.find("th"))
-    assert len(page.find("caption")) == 2
+    assert len(page.find("caption")) == 1
     assert len(page.find("span", "bls-gpu")) == 2
     assert len(page.find("span", "bls-simulated")) == 1
     assert {"4 bytes", "not known"} <= {a.get("title") for a in page.find("span")}
-    assert "1 input: IN" in page.text
     assert "n=3" in page.text
-    assert not page.find("details")[0].keys() & {"open"}
 
 
 def test_figures_and_pictures_of_an_output() -> None:

@@ -73,7 +73,7 @@ SAME = {"bls-session-same"}  # neither faster nor slower looks like any figure
 ONE: list[Any] = [
     model(warnings=("w",), state="LOADING"), response(error=error(message="m\n" * 20)), error(),
     model(changes=(Change("model.py", 1, 1, (("-", "a"), ("+", "b"), ("…", ""))),)),
-    response(inputs=(tensor(device="gpu:0 (simulated)"),), parameters=(("a", 1),)), response(tensors=()),
+    response(tensors=(tensor(device="gpu:0 (simulated)"),), parameters=(("a", 1),)), response(tensors=()),
     response(tensors=(seen(), tensor())),
     tensor_view(), ResponseView(response(), (tensor_view(),) * 2, request_seen()), compared(), model_view(),
     *(MessageRecord("t", kind, "h", 0.1) for kind in ("done", "info", "warning", "error")),

@@ -9,7 +9,7 @@ from bls_notebook.display import parts
 from bls_notebook.display.html import join, tag
 from bls_notebook.display.inspection.seen import figures_piece, media_html
 from bls_notebook.display.records.errors import error_box
-from bls_notebook.display.units import count, shape
+from bls_notebook.display.units import shape
 from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
 
 _COLUMNS = doc.columns("name | datatype | shape | device | size:r")
@@ -46,11 +46,6 @@ def _blocks(record: ResponseRecord) -> Iterator[doc.Block]:
         yield doc.Words(
             parts.quiet("no tensors; only the final flag" if record.final else "no tensors"), indent="  "
         )
-    if record.inputs:
-        names = f"{count(len(record.inputs), 'input')}: {', '.join(t.name for t in record.inputs)}"
-        whole = doc.Fold(names, [_tensors(f"Inputs of {record.model}", record.inputs)])
-        given = ", ".join(f"{t.name} {t.datatype} {shape(t.shape)}" for t in record.inputs)
-        yield doc.Forms([doc.Note("inputs", given)], [whole])
     if record.parameters:
         words = ", ".join(f"{key}={value!r}" for key, value in record.parameters)
         shown = tag("div", join(parts.quiet("parameters").html, tag("code", words), by=" "), cls="head")

@@ -30,7 +30,7 @@ class TensorRecord(Record):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ResponseRecord(Record):
-    """One response, with the request's inputs; ``seconds`` is the time since the request was sent.
+    """One response; ``seconds`` is the time since the request was sent.
 
     ``index`` counts the responses of a stream, or the requests of a run, from 0; ``final`` says that no
     more follow. ``stubs`` are the models on its way that stubs answered for.
@@ -46,7 +46,6 @@ class ResponseRecord(Record):
     seconds: float | None = None
     final: bool = True
     index: int = 0
-    inputs: tuple[TensorRecord, ...] = ()
     stubs: tuple[str, ...] = ()
 
 

@@ -33,12 +33,12 @@ OWN = 1 << 16  # bytes of a pool that its queues take
 DOCKER = 64 << 20  # what a container has where nobody asks for more
 
 
-def pool_bytes(tensors: Iterable[int], default: int = DEFAULT, growth: int = GROWTH) -> int:
+def pool_bytes(tensors: Iterable[int]) -> int:
     """Return the size of an instance's pool that has held tensors of so many bytes at once."""
-    whole, used = default, OWN
+    whole, used = DEFAULT, OWN
     for each in tensors:
         if used + each > whole:
-            whole += growth * (each // growth + 1)
+            whole += GROWTH * (each // GROWTH + 1)
         used += each
     return whole
 

@@ -15,7 +15,7 @@ from bls_notebook.observe.advice.errors import advised
 from bls_notebook.observe.advice.known import Known
 from bls_notebook.observe.preview import tensor_record
 from bls_notebook.observe.records.errors import ErrorRecord
-from bls_notebook.observe.records.repository import ResponseRecord, TensorRecord
+from bls_notebook.observe.records.repository import ResponseRecord
 from bls_notebook.observe.stubbed import stubs_in, went_through, without_stubs
 from bls_notebook.observe.visible import first_line
 from bls_notebook.pb_utils import InferenceResponse, Tensor, TritonError
@@ -59,14 +59,12 @@ class Response:
         seconds: float | None = None,
         index: int = 0,
         final: bool = True,
-        inputs: tuple[TensorRecord, ...] = (),
         known: Callable[[], Known | None] = lambda: None,
         sent: float = 0.0,
     ) -> None:
         self._response = response
         self._sent = sent  # a reading of `time.perf_counter`
         self._known = known  # what advice is made from, as long as the repository is there
-        self._inputs = inputs
         self.model = model
         self.version = version
         self.request_id = request_id
@@ -164,7 +162,6 @@ class Response:
             self.seconds,
             self.final,
             self.index,
-            self._inputs,
             self.stubs,
         )
 
