@@ -201,7 +201,7 @@ def test_what_cannot_be_sent_is_told(repo: bls.ModelRepository) -> None:
             "the recording has requests to page, words, stream, twice, bits, last, nobody",
         ),
         ({"only": "none"}, "no request to model 'none'"),
-        ({"only": "page", "server": True}, "it called double, stream, .* without only= all of it there"),
+        ({"only": "page", "server": True}, "it called double, stream, .* without only= all of it runs there"),
         ({"tolerance": -1}, "got tolerance -1"),
         ({"model": "double_v3", "only": "double"}, "model 'double_v3' is not loaded"),
     ],

@@ -91,8 +91,9 @@ def replay(
     called = _called(recording, only, to) if only else []
     if called and server:
         raise BLSError(
-            f"replay: only={only!r}: it called {', '.join(map(told, called))}, answered for from the recording "
-            "here alone, not on a server; without server= it runs alone here, without only= all of it there"
+            f"replay: only={only!r}: it called {', '.join(map(told, called))}, answered for from the "
+            "recording here alone, not on a server; without server= it runs alone here, without only= all "
+            "of it runs there"
         )
     skipped = tuple(_skipped(chosen, recording.record.limit))
     requests = [recording.with_values(each) for each in chosen if each.whole and each.answered]
@@ -182,8 +183,9 @@ def around(
 
 
 def _called(recording: Recording, only: str, target: str | None) -> list[str]:
-    ids = {request.id for request in recording.record.requests if request.model == only}
-    called = (r.model for r in recording.record.requests if r.parent in ids and r.version)  # which served then
+    requests = recording.record.requests
+    ids = {request.id for request in requests if request.model == only}
+    called = (r.model for r in requests if r.parent in ids and r.version)  # which served then
     return [name for name in dict.fromkeys(called) if name not in (only, target)]
 
 
