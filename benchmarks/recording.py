@@ -44,7 +44,7 @@ def saved_and_sent_again(repo: bls.ModelRepository, calls: int) -> dict[str, Any
         wrote = perf_counter()
         recording = bls.load_recording(path)
         read = perf_counter()
-        again = bls.replay(recording, repository=repo)
+        again = bls.replay(recording, repo=repo)
         if not again.equal or len(again.requests) != calls:
             raise SystemExit(f"recording.py: a replay differs:\n{again}")
         return {

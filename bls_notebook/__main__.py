@@ -210,7 +210,7 @@ def _prove(arguments: argparse.Namespace) -> int:
         with ExitStack() as stack:
             prove: Callable[..., Certificate]
             if arguments.server:
-                prove = partial(bls.prove_equal, repository=repository, server=arguments.server)
+                prove = partial(bls.prove_equal, repo=repository, server=arguments.server)
             else:
                 prove = stack.enter_context(proving(repository, names)).prove
             for name in names:
@@ -292,7 +292,7 @@ def _replay(arguments: argparse.Namespace) -> int:
             if name in there and not repository.ready(name):
                 repository.load(name)
         found = bls.replay(
-            recording, arguments.model, only=arguments.only, repository=repository, server=arguments.server,
+            recording, arguments.model, only=arguments.only, repo=repository, server=arguments.server,
             tolerance=arguments.tolerance, ulps=arguments.ulps,
         )  # fmt: skip
     _print(found, arguments.json)

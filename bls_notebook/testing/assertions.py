@@ -239,7 +239,7 @@ class Assertions:
         self._need(model)
         here: Any = self  # a repository, too
         try:
-            found = prove_equal(model, *requests, repository=here, **options)
+            found = prove_equal(model, *requests, repo=here, **options)
         except TritonServerError as error:
             skipping(first_line(str(error)))
         finally:

@@ -286,13 +286,11 @@ def test_bodies_of_requests(text: str, tmp_path: Path, repo: bls.ModelRepository
     assert bls.load_recording(again).requests()[0].inputs["X"].tolist() == VALUES.tolist()
 
 
-def test_input_data_of_perf_analyzer(
-    tmp_path: Path, repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bls.set_current_repository(repo)
+def test_input_data_of_perf_analyzer(tmp_path: Path, repo: bls.ModelRepository) -> None:
     path = tmp_path / "data.json"
     path.write_text(json.dumps(MEASURED))
-    first, second = bls.load_recording(path, model="same").requests("same")
+    first, second = bls.load_recording(path, "same", repo).requests("same")
+    assert (first.kept.outputs, second.kept.outputs) == (("Y",), ())  # others are not validated
     assert first.inputs["X"].tolist() == [[1, 2], [3, 4]]
     assert first.inputs["X"].dtype == np.int32
     assert first.responses[0].outputs["Y"].tolist() == [[1, 2], [3, 4]]
@@ -300,7 +298,7 @@ def test_input_data_of_perf_analyzer(
     with pytest.raises(FileError, match="of which model they are"):
         bls.load_recording(path)
     with pytest.raises(FileError, match="model 'other', which is not loaded"):
-        bls.load_recording(path, model="other")
+        bls.load_recording(path, "other", repo)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def change(repo: bls.ModelRepository, name: str, before: str, after: str, to: st
 
 def test_the_same_models_answer_the_same(repo: bls.ModelRepository, tmp_path: Path) -> None:
     path = recorded(repo).save(tmp_path / "run.blsrec")
-    again = bls.replay(path, repository=repo)
+    again = bls.replay(path, repo=repo)
     assert again.equal
     assert len(again.requests) == 10
     assert "ValueError: below zero" in again.requests[1].error
@@ -68,7 +68,7 @@ def test_it_is_equal_bit_for_bit(repo: bls.ModelRepository) -> None:
     """What was recorded of a replay is what was recorded at first, hop by hop."""
     first = recorded(repo)
     with bls.record(tensors="all") as recorder:
-        bls.replay(first, repository=repo)
+        bls.replay(first, repo=repo)
     hops = first.requests(hops=True), recorder.recording.requests(hops=True)
     for then, now in zip(*hops, strict=True):
         assert [t.values for t in then.kept.tensors] == [t.values for t in now.kept.tensors]
@@ -79,7 +79,7 @@ def test_what_a_change_makes_of_it(repo: bls.ModelRepository) -> None:
     recording = recorded(repo)
     change(repo, "double", "x *= 2", "x *= 3")
     change(repo, "stream", "for each in x:", "for each in x[:-1]:")
-    again = bls.replay(recording, repository=repo)
+    again = bls.replay(recording, repo=repo)
     assert not again.equal
     said = {each.id: each.what for each in again.unequal}
     ids = {request.model: request.id for request in reversed(recording.record.requests) if request.outside}
@@ -96,52 +96,52 @@ def test_what_a_change_makes_of_it(repo: bls.ModelRepository) -> None:
     shown = render(again)
     assert "3 of 10 requests answered differently" in shown.text
     assert "[0] 6.0 and 3.0" in shown.text
-    assert bls.replay(recording, "words", repository=repo).equal
+    assert bls.replay(recording, "words", repo=repo).equal
 
 
 def test_a_model_that_calls_otherwise(repo: bls.ModelRepository) -> None:
     recording = recorded(repo)
     change(repo, "page", 'parameters={"a": 1}', 'parameters={"a": 1, "b": 2}')
-    found = bls.replay(recording, "page", repository=repo)
+    found = bls.replay(recording, "page", repo=repo)
     assert found.equal  # its answers do not depend on it
     change(repo, "page", "total = sum(", "total = 1 + sum(")
-    found = bls.replay(recording, "page", repository=repo)
+    found = bls.replay(recording, "page", repo=repo)
     said = "begins in page, request 1: the same inputs, another answer; what it calls answers as it did"
     assert found.unequal[0].begins == said
     change(repo, "page", '"X", y)', '"X", y + 1)')
-    found = bls.replay(recording, "page", repository=repo)
+    found = bls.replay(recording, "page", repo=repo)
     assert found.unequal[0].begins == "begins in page: it asks stream something else than in request 3"
     change(repo, "page", "again.exec(decoupled=True)", "()")
-    found = bls.replay(recording, "page", repository=repo)
+    found = bls.replay(recording, "page", repo=repo)
     assert found.unequal[0].begins == "begins in page: it does not ask stream any more, as in request 3"
 
 
 def test_within_what_floats_may_differ_by(repo: bls.ModelRepository) -> None:
     recording = recorded(repo)
     change(repo, "double", "x *= 2", "x *= np.float32(2.000001)")
-    assert not bls.replay(recording, "twice", repository=repo).equal
-    assert bls.replay(recording, "twice", repository=repo, tolerance=1e-5).equal
-    assert bls.replay(recording, "twice", repository=repo, ulps=20).equal
+    assert not bls.replay(recording, "twice", repo=repo).equal
+    assert bls.replay(recording, "twice", repo=repo, tolerance=1e-5).equal
+    assert bls.replay(recording, "twice", repo=repo, ulps=20).equal
 
 
 def test_one_model_alone(repo: bls.ModelRepository) -> None:
     recording = recorded(repo)
     change(repo, "double", "x *= 2", "x *= 3")
-    alone = bls.replay(recording, only="page", repository=repo)
+    alone = bls.replay(recording, only="page", repo=repo)
     assert alone.equal
     assert (alone.only, alone.stubbed) == ("page", ("double", "stream"))
     assert "page alone; from the recording: double, stream" in render(alone).text
     # What was answered for serves again, as it was.
     assert repo.infer("double", {"X": floats(1)})["Y"].as_numpy().tolist() == [3]
-    assert not bls.replay(recording, only="double", repository=repo).equal
+    assert not bls.replay(recording, only="double", repo=repo).equal
     # An ensemble is a model like others.
-    assert bls.replay(recording, only="twice", repository=repo).equal
+    assert bls.replay(recording, only="twice", repo=repo).equal
 
 
 def test_a_model_that_asks_what_was_never_asked(repo: bls.ModelRepository) -> None:
     recording = recorded(repo)
     change(repo, "page", 'parameters={"a": 1}', 'parameters={"a": 2}')
-    found = bls.replay(recording, only="page", repository=repo)
+    found = bls.replay(recording, only="page", repo=repo)
     assert any(
         "never asked this; nearest is request 2, where the parameters are {'a': 1}" in w
         for e in found.unequal
@@ -152,13 +152,13 @@ def test_a_model_that_asks_what_was_never_asked(repo: bls.ModelRepository) -> No
 def test_another_model_in_its_place(repo: bls.ModelRepository) -> None:
     recording = recorded(repo)
     change(repo, "double", "x *= 2", "x += x", to="double_v2")
-    found = bls.replay(recording, "double_v2", only="double", repository=repo)
+    found = bls.replay(recording, "double_v2", only="double", repo=repo)
     assert found.equal
     assert {each.model for each in found.requests} == {"double_v2"}
     assert "sent to double_v2" in render(found).text
     with bls.record() as recorder:
         repo.infer("double", {"X": floats(1)})
-    assert bls.replay(recorder.recording, "double_v2", repository=repo).to == "double_v2"
+    assert bls.replay(recorder.recording, "double_v2", repo=repo).to == "double_v2"
 
 
 def test_a_stream_that_went_on_is_left_out(repo: bls.ModelRepository) -> None:
@@ -169,7 +169,7 @@ def test_a_stream_that_went_on_is_left_out(repo: bls.ModelRepository) -> None:
     request = record.requests[1]
     cut = replace(request, responses=request.responses[:1])  # as when the recording ended between the two
     recording = Recording(replace(record, requests=(record.requests[0], cut)), recorder.recording.arrays)
-    found = bls.replay(recording, repository=repo)
+    found = bls.replay(recording, repo=repo)
     assert found.equal
     assert found.skipped == ("request 2: no whole answer was recorded",)
 
@@ -177,14 +177,14 @@ def test_a_stream_that_went_on_is_left_out(repo: bls.ModelRepository) -> None:
 def test_a_stream_without_a_response_is_equal(repo: bls.ModelRepository) -> None:
     with bls.record() as recorder:
         list(repo.stream("stream", {"X": floats()}))
-    assert bls.replay(recorder.recording, repository=repo).equal
+    assert bls.replay(recorder.recording, repo=repo).equal
 
 
 def test_what_cannot_be_sent_is_told(repo: bls.ModelRepository) -> None:
     with bls.record(limit=30) as recorder:
         repo.infer("double", {"X": floats(1, 2, 3, 4, 5, 6, 7, 8)})
         repo.infer("double", {"X": floats(1)})
-    found = bls.replay(recorder.recording, repository=repo)
+    found = bls.replay(recorder.recording, repo=repo)
     assert found.equal
     (told,) = found.skipped
     assert told.startswith(
@@ -208,34 +208,32 @@ def test_what_cannot_be_sent_is_told(repo: bls.ModelRepository) -> None:
 )
 def test_what_makes_no_sense(arguments: dict[str, Any], said: str, repo: bls.ModelRepository) -> None:
     with pytest.raises(bls.BLSError, match=said) as caught:
-        bls.replay(recorded(repo), **arguments, repository=repo)
+        bls.replay(recorded(repo), **arguments, repo=repo)
     assert "\n" not in str(caught.value)
 
 
 def test_hops_need_their_tensors(repo: bls.ModelRepository) -> None:
     recording = recorded(repo, "outside")
     with pytest.raises(bls.BLSError, match="values of 'X' were not kept"):
-        bls.replay(recording, only="page", repository=repo)
+        bls.replay(recording, only="page", repo=repo)
 
 
 def test_one_execution_again(repo: bls.ModelRepository) -> None:
     recording = recorded(repo)
-    page, stream = (again(recording, number, repository=repo) for number in (1, 3))
+    page, stream = (again(recording, number, repo=repo) for number in (1, 3))
     assert page.code.co_name == "execute"
     assert page.run()[0].output_tensors()[0].as_numpy().tolist() == [6]
     assert [r.output_tensors()[0].as_numpy().tolist() for r in stream.run()] == [[0], [2], [4]]
     change(repo, "double", "x *= 2", "x *= 3")
-    assert again(recording, 1, repository=repo).run()[0].output_tensors()[0].as_numpy().tolist() == [9]
-    assert again(recording, 1, alone=True, repository=repo).run()[0].output_tensors()[
-        0
-    ].as_numpy().tolist() == [6]
+    assert again(recording, 1, repo=repo).run()[0].output_tensors()[0].as_numpy().tolist() == [9]
+    assert again(recording, 1, alone=True, repo=repo).run()[0].output_tensors()[0].as_numpy().tolist() == [6]
     twice = next(each.id for each in recording.record.requests if each.model == "twice")
     with pytest.raises(
         bls.BLSError, match=f"'twice' has no code .* it led to the requests {twice + 1}, {twice + 2}"
     ):
-        again(recording, twice, repository=repo)
+        again(recording, twice, repo=repo)
     with pytest.raises(bls.BLSError, match="there is no request 99; they go from 1 to 16"):
-        again(recording, 99, repository=repo)
+        again(recording, 99, repo=repo)
 
 
 def command(*words: str) -> tuple[int, str, str]:

@@ -144,7 +144,7 @@ def test_the_real_one(repo: bls.ModelRepository, real_environment: ServerEnviron
         here = repo.infer("bls_sync", asked).as_numpy()
     with bls.serve("bls_sync", repo=repo, environment=real_environment) as server:
         again = [
-            bls.replay(recorder.recording, only=only, server=server, repository=repo)
+            bls.replay(recorder.recording, only=only, server=server, repo=repo)
             for only in (None, "from_a_cell")
         ]
         there = server.infer("bls_sync", asked)

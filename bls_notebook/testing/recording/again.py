@@ -38,7 +38,7 @@ def again(
     number: int,
     model: str | None = None,
     alone: bool = False,
-    repository: ModelRepository | None = None,
+    repo: ModelRepository | None = None,
 ) -> Again:
     """Return what runs `execute` of a model with the tensors of one recorded request.
 
@@ -54,7 +54,7 @@ def again(
         Another model to give it to.
     alone : bool
         Answer what it calls from the recording.
-    repository : ModelRepository, optional
+    repo : ModelRepository, optional
         By default the one that magics use.
 
     Raises
@@ -62,8 +62,10 @@ def again(
     BLSError
         There is no such request, its tensors were not kept, or the model does not serve or has no code.
     """
-    repository = repository or current_repository()
-    recording = recording if isinstance(recording, Recording) else load_recording(recording, model)
+    repository = repo or current_repository()
+    recording = (
+        recording if isinstance(recording, Recording) else load_recording(recording, model, repository)
+    )
     request = recording.request(number)
     name = model or request.model
     loaded = repository._catalog.ready_model(name)

@@ -20,6 +20,7 @@ from bls_notebook.observe.records.testing.recorded import Recorded, RequestKept,
 from bls_notebook.pb_utils.bfloat16 import to_bits
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, deserialize_bytes_tensor
 from bls_notebook.repository.current import current_repository
+from bls_notebook.repository.repository import ModelRepository
 
 from . import file
 from .values import DATATYPES, Array, shown
@@ -32,7 +33,9 @@ class _NoRequestError(ValueError):
     """What a file says that makes no request; one line."""
 
 
-def captured(path: Path, model: str | None) -> tuple[Recorded, dict[str, Array]]:
+def captured(
+    path: Path, model: str | None, repo: ModelRepository | None
+) -> tuple[Recorded, dict[str, Array]]:
     """Read requests to a model from JSON; see `load_recording`.
 
     Raises
@@ -43,7 +46,7 @@ def captured(path: Path, model: str | None) -> tuple[Recorded, dict[str, Array]]
     name = told(path.name)
     try:
         found = _documents(read_bytes(path))
-        reader = _Reader(model)
+        reader = _Reader(model, repo)
         reader.read(found)
     except OSError as error:
         raise FileError(f"{name}: a recording cannot be read from it: {told(error)}") from None
@@ -73,8 +76,8 @@ def _documents(data: bytes) -> list[Any]:
 class _Reader:
     """Makes records and arrays of requests."""
 
-    def __init__(self, model: str | None) -> None:
-        self.model = model
+    def __init__(self, model: str | None, repo: ModelRepository | None) -> None:
+        self.model, self.repo = model, repo
         self.requests: list[RequestKept] = []
         self.arrays: dict[str, Array] = {}
         self.measured = False
@@ -155,7 +158,7 @@ class _Reader:
             raise _NoRequestError(
                 "perf_analyzer's data do not say of which model they are; say it by model='NAME'"
             )
-        loaded = current_repository()._server.find(self.model)
+        loaded = (self.repo or current_repository())._server.find(self.model)
         if loaded is None:
             raise _NoRequestError(
                 f"data types are those of model {self.model!r}, which is not loaded; load it first"
@@ -168,12 +171,11 @@ class _Reader:
                 at = f"data {stream}" + (f", step {number}" if len(steps) > 1 else "")
                 inputs = self._step(step, loaded.spec, False, at)
                 known = number < len(answers)
-                outputs = (
-                    self._step(answers[number], loaded.spec, True, f"validation {at}") if known else None
-                )
+                outputs = self._step(answers[number], loaded.spec, True, f"validation {at}") if known else []
                 flags = _START * (number == 0) | _END * (number == len(steps) - 1)
                 self._add(
-                    self.model, inputs, () if outputs is None else (ResponseKept(tuple(outputs)),),
+                    self.model, inputs, (ResponseKept(tuple(outputs)),) if known else (),
+                    outputs=tuple(each.name for each in outputs),  # others are not validated
                     correlation_id=stream + 1 if sequence else 0, flags=flags if sequence else 0,
                     decoupled=loaded.decoupled,
                 )  # fmt: skip

@@ -24,6 +24,7 @@ from .values import Array
 
 if TYPE_CHECKING:
     from bls_notebook.observe.records.profiles.session import Session
+    from bls_notebook.repository.repository import ModelRepository
 
 ALL = "record(..., tensors='all') keeps the tensors of every request"
 
@@ -174,7 +175,9 @@ class Recording:
                 )
 
 
-def load_recording(path: str | Path, model: str | None = None) -> Recording:
+def load_recording(
+    path: str | Path, model: str | None = None, repo: ModelRepository | None = None
+) -> Recording:
     """Read requests that were kept: by `record`, or as others keep them.
 
     Parameters
@@ -184,7 +187,9 @@ def load_recording(path: str | Path, model: str | None = None) -> Recording:
         perf_analyzer's input data.
     model : str, optional
         Whose requests JSON has: it does not say. For perf_analyzer's, which has no data types either, it has
-        to serve in the repository that magics use.
+        to serve in the repository.
+    repo : ModelRepository, optional
+        By default the one that magics use.
 
     Returns
     -------
@@ -203,7 +208,7 @@ def load_recording(path: str | Path, model: str | None = None) -> Recording:
             f"{told(where.name)}: a recording cannot be read from it: {told(error.strerror or error)}"
         ) from None
     if not ours:
-        record, arrays = captured(where, model)
+        record, arrays = captured(where, model, repo)
     else:
         record, arrays = file.load(where)
     return Recording(replace(record, name=where.name), arrays)

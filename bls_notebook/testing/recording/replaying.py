@@ -40,7 +40,7 @@ def replay(
     model: str | None = None,
     *,
     only: str | None = None,
-    repository: ModelRepository | None = None,
+    repo: ModelRepository | None = None,
     server: LocalServer | bool = False,
     tolerance: float = 0.0,
     ulps: int = 0,
@@ -61,7 +61,7 @@ def replay(
         A model that runs alone: all requests that it got, also from models, are sent to it, and the models
         that it called are answered for from the recording, which has to have been made with
         ``tensors="all"``. On a server: a model that called none.
-    repository : ModelRepository, optional
+    repo : ModelRepository, optional
         By default the one that magics use.
     server : LocalServer or bool
         Send them to a real tritonserver instead: one of `serve`, or with True one that serves a copy of the
@@ -83,8 +83,10 @@ def replay(
     BLSError
         There is nothing to send, a model does not serve, or the arguments do not go together.
     """
-    repository = repository or current_repository()
-    recording = recording if isinstance(recording, Recording) else load_recording(recording, model)
+    repository = repo or current_repository()
+    recording = (
+        recording if isinstance(recording, Recording) else load_recording(recording, model, repository)
+    )
     if not (isfinite(tolerance) and tolerance >= 0 and ulps >= 0):
         raise BLSError(f"replay: got tolerance {tolerance!r} and ulps {ulps!r}, expected numbers from 0 on")
     chosen, to = _chosen(recording, model, only)

@@ -38,7 +38,7 @@ def prove_equal(
     ulps: int = 0,
     instances: Sequence[int] = (),
     parameters: Mapping[str, Any] | None = None,
-    repository: ModelRepository | None = None,
+    repo: ModelRepository | None = None,
     environment: ServerEnvironment | None = None,
     server: str = "",
 ) -> Certificate:
@@ -69,7 +69,7 @@ def prove_equal(
         Instance counts with which requests are sent once more, side by side, to both.
     parameters : mapping, optional
         Of the requests that have none of their own; generated ones have them at times.
-    repository : ModelRepository, optional
+    repo : ModelRepository, optional
         By default the one that magics use.
     environment : ServerEnvironment, optional
         Of the server; by default one is made, once, with the packages that the models import.
@@ -89,7 +89,7 @@ def prove_equal(
     TritonServerError
         The server cannot run on this machine.
     """
-    repository = repository or current_repository()
+    repository = repo or current_repository()
     spec = _spec(repository, model)
     if generate:
         generator()  # before a server is started for nothing
