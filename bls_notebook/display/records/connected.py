@@ -25,7 +25,7 @@ def _blocks(record: ConnectionRecord) -> Iterator[doc.Block]:
         facts.append(count(len({model.name for model in record.models}), "model"))
     yield doc.Line([parts.name(record.address), state, parts.quiet(" · ".join(facts))])
     if record.state == "LOST":
-        yield doc.Warnings([f"{record.reason}; its models are here again by themselves when it answers"])
+        yield doc.Warnings([f"no answer: {record.reason}; its models are here again when it answers"])
     if record.models:
         yield models_table(f"Models at {record.address}", record.models)
         first = record.models[0]

@@ -60,7 +60,7 @@ class Lane:
     def title(self) -> str:
         """Whose lane it is: its model's, else the notebook's, a GPU's, or that of servers elsewhere."""
         if self.kind == "gpu" and "://" in self.name:
-            return "at the server"
+            return "server"
         return self.model or self.name
 
 

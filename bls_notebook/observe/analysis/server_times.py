@@ -74,10 +74,11 @@ def _told(
     inside = f" ({', '.join(parts)})" if parts else ""
     others = answered.count - len(spans)
     of = f"; the server answered {others:,} of others meanwhile, which are in its means" if others > 0 else ""
-    between = max(0.0, whole - mean)
+    # What a server does once it has answered is in its means: of quick requests they may be the longer ones.
+    between = duration((whole - mean) / 1e9) if whole > mean else "next to none"
     return (
-        f"{name}: a request took {duration(whole / 1e9)}: {duration(mean / 1e9)} of it at {address}{inside}, "
-        f"{duration(between / 1e9)} network and protocol (means, by the server's statistics{of})"
+        f"{name}: a request took {duration(whole / 1e9)}: {duration(min(mean, whole) / 1e9)} of it at "
+        f"{address}{inside}, {between} network and protocol (means, by the server's statistics{of})"
     )
 
 
