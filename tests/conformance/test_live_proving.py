@@ -168,6 +168,9 @@ def test_a_server_that_runs_already(prover: Prover) -> None:
         assert found.equal, render(found).text
         assert (found.files, found.counted) == ((), ())
         assert url in found.server
+        said = " ".join(render(found).text.split())
+        first = "✓ add_sub answers as the server does: 10 requests, equal bit by bit, against triton"
+        assert said.startswith(first)
     found = bls.prove_equal("scaled", {"IN": [1.0, 6.0]}, repo=prover.repository, server=url)
     assert not found.equal
     stream = f"grpc://127.0.0.1:{prover.server.grpc_port}"

@@ -253,7 +253,7 @@ def certificate(**changes: Any) -> Certificate:
     """Return one of two requests, of which one is answered differently."""
     given = {
         "model": "a", "version": 1, "given": 1, "generated": 1, "seed": 7, "here": "bls_notebook 1",
-        "server": "tritonserver 2", "packages": (Package("numpy", "2", "1"),),
+        "server": "tritonserver 2", "seconds": 1.5, "packages": (Package("numpy", "2", "1"),),
         "files": (("1/model.py", "0" * 64),), "here_ns": 1000, "there_ns": 2000,
         "unequal": (Unequal(("OUT differs",), ((tensor(),),), compared().tensors, True, False),),
     }  # fmt: skip

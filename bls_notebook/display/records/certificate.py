@@ -39,14 +39,19 @@ def _verdict(record: Certificate) -> doc.Piece:
     if not record.requests:
         return doc.Piece("nothing was compared", tag("span", "nothing was compared"))
     if record.equal:
-        how = parts.equal_how(record.tolerance, record.ulps)
-        return _marked("✓", f"answers as the server does: {count(record.requests, 'request')}, {how}", record)
+        return _marked("✓", "answers as the server does", record)
     if record.unequal:
         return _marked("✗", "answers differently on the server", record)
     return _marked("✗", "answers as the server does, which counts otherwise", record)
 
 
 def _marked(sign: str, words: str, record: Certificate) -> doc.Piece:
+    words += f": {count(record.requests, 'request')}"
+    if record.equal:
+        words += f", {parts.equal_how(record.tolerance, record.ulps)}"
+    words += f", against {record.server.partition(', ')[0]}"
+    if record.seconds:
+        words += f", in {ns(int(record.seconds * 1e9))}"
     mark = tag("span", sign, cls="findings-good" if record.equal else "findings-tally-error")
     html = join(mark, tag("code", record.model), words, by=" ")
     return doc.Piece(f"{sign} {record.model} {words}", html)

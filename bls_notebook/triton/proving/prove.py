@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import distributions
 from math import isfinite
+from time import perf_counter
 from typing import Any
 
 from bls_notebook.engine.core.spec import ModelSpec
@@ -137,7 +138,9 @@ def compare(
     with progress(f"comparing {model} with a server", len(cases) + generate, "request") as told:
         here = Here(repository, spec, there.names)
         comparing = Comparing(here, there, spec, Allowed(tolerance, ulps), told)
-        return comparing.run(begun, cases, generate, there.words, instances)
+        started = perf_counter()
+        done = comparing.run(begun, cases, generate, there.words, instances)
+        return replace(done, seconds=perf_counter() - started)
 
 
 @contextmanager

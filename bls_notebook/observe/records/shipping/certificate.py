@@ -65,7 +65,8 @@ class Certificate(Record):
 
     ``alone`` is how many rows of batches were asked for once more by themselves, ``instances`` the instance
     counts with which requests were sent once more, side by side. ``counted`` has the statistics of the model
-    and of those that it calls. ``notes`` are what was equal and is still worth knowing.
+    and of those that it calls. ``notes`` are what was equal and is still worth knowing. ``seconds`` is how
+    long it took to compare.
     """
 
     model: str
@@ -87,6 +88,7 @@ class Certificate(Record):
     instances: tuple[int, ...] = ()
     counted: tuple[Counted, ...] = ()
     notes: tuple[str, ...] = ()
+    seconds: float = 0.0
 
     @property
     def equal(self) -> bool:
