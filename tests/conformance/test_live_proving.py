@@ -19,7 +19,8 @@ from bls_notebook.triton.proving.prove import Prover, proving
 from bls_notebook.triton.tritonserver import ServerEnvironment
 from tests.conformance.conftest import ROOT
 
-pytestmark = pytest.mark.triton
+# What is generated may be infinite, and what hypothesis generates differs by the modules that are loaded.
+pytestmark = [pytest.mark.triton, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
 # Scales by what NumPy it finds: the server has version 1.
 SCALED = """\
