@@ -408,9 +408,7 @@ def test_identity_device(gpu: Kit, source: str) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "sources", [("cpu", "cpu"), ("gpu:0", "gpu:0"), ("cpu", "gpu:0"), ("gpu:1", "gpu:0")]
-)
+@pytest.mark.parametrize("sources", [("gpu:0", "gpu:0"), ("cpu", "gpu:0"), ("gpu:1", "gpu:0")])
 def test_dlpack_add_sub(gpu: Kit, sources: tuple[str, str]) -> None:
     if "gpu:1" in sources and gpu.count < 2:
         pytest.skip("needs two GPUs")
@@ -425,6 +423,3 @@ def test_dlpack_add_sub(gpu: Kit, sources: tuple[str, str]) -> None:
         for name, wanted in (("OUTPUT0", a + b), ("OUTPUT1", a - b)):
             assert where(response, name) == expected
             assert values(response[name], gpu) == wanted.tolist()
-        wrong = repo.infer("dlpack_add_sub", {"INPUT0": given[0], "INPUT1": X[:2]})
-        assert wrong.error is not None
-        assert "give them the same length" in wrong.error.message()

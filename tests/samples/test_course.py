@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from bls_notebook.testing import RepositoryUnderTest
 
-from .conftest import Define
+from .conftest import COURSE, Define
 
 pytestmark = pytest.mark.triton_repository("../../model_repository")
 ONE = np.zeros((8, 8), np.uint8)
@@ -85,6 +87,21 @@ def test_a_strip_goes_on_after_an_error(
 
 
 # -- 01 Sync and async -------------------------------------------------------------------------------
+
+
+def test_a_scan_is_the_picture(triton_repository: RepositoryUnderTest, from_notebook: Define) -> None:
+    from_notebook("01_sync_and_async.ipynb", "scanner")
+    triton_repository.assert_answer(triton_repository.infer("scanner", {"IMAGE": ONE}), {"SCAN": ONE})
+    triton_repository.assert_no_warnings()
+
+
+def test_a_checksum_reads_the_picture_5000_times(
+    triton_repository: RepositoryUnderTest, from_notebook: Define
+) -> None:
+    from_notebook("01_sync_and_async.ipynb", "checksum")
+    once = sum(16 * pow(31, 63 - at, 65_521) for at in range(4, 64, 8))  # the pixels of ONE
+    whole = once * sum(pow(31, 64 * times, 65_521) for times in range(5000)) % 65_521
+    triton_repository.assert_answer(triton_repository.infer("checksum", {"IMAGE": ONE}), {"SUM": [whole]})
 
 
 @pytest.mark.parametrize(("model", "nth", "together"), [("page", 0, 1), ("page", 1, 3), ("postcode", 0, 1)])
@@ -220,6 +237,15 @@ def test_a_blank_is_an_answer_once_it_is_mended(
     triton_repository.assert_not_called("digit_classifier")
 
 
+def test_what_the_notebook_has_a_model_has_not(
+    triton_repository: RepositoryUnderTest, from_notebook: Define
+) -> None:
+    from_notebook("09_to_production.ipynb", "blank")
+    answer = triton_repository.infer("blank", {"IMAGE": ONE})
+    assert answer.error is not None
+    assert "name 'images' is not defined" in answer.error.message()
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_strip_asks_the_server_for_all_at_once(
     triton_repository: RepositoryUnderTest, from_notebook: Define, fails: bool
@@ -241,3 +267,15 @@ def test_a_strip_asks_the_server_for_all_at_once(
         assert "lost" in answer.error.message()
     else:
         triton_repository.assert_answer(answer, {"DIGITS": [4, 5, 6]})
+
+
+# -- all of them -------------------------------------------------------------------------------------
+
+
+def test_every_model_of_the_course_is_tested() -> None:
+    tests = Path(__file__).read_text(encoding="utf-8")
+    for notebook in COURSE.glob("*.ipynb"):
+        cells = ["".join(c["source"]) for c in json.loads(notebook.read_text(encoding="utf-8"))["cells"]]
+        models = {c.split()[1] for c in cells if c.startswith("%%tritonmodel ")}
+        assert not [model for model in models if f'"{model}"' not in tests], notebook.name
+        assert not models or f'"{notebook.name}"' in tests
