@@ -13,6 +13,7 @@ import pytest
 
 import bls_notebook as bls
 from bls_notebook import pb_utils
+from bls_notebook.devices.registry import devices
 from tests.devices.conftest import Kit
 from tests.devices.models import CUPY_DOUBLE, HEAD, KEEP, SAY, define
 
@@ -218,8 +219,7 @@ def test_the_response_tells_the_truth(gpu: Kit, repo: bls.ModelRepository) -> No
 def test_ways_to_say_where(gpu: Kit, repo: bls.ModelRepository) -> None:
     define(repo, "keep", KEEP)
     memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0)
-    device = bls.devices.devices()[1]  # type: ignore[attr-defined]
-    for preferred in ("gpu", "gpu:0", memory, device):
+    for preferred in ("gpu", "gpu:0", memory, devices()[1]):
         assert where(repo.infer("keep", {"IN": X}, preferred_memory=preferred)) == "gpu:0"
 
 
