@@ -6,7 +6,7 @@ import io
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, product
@@ -60,7 +60,8 @@ def drill(
     The request is sent once as it is, and the answers of every model that it reaches are kept. Then each of
     these in turn is stood in for by its own answers with a fault: an error, none at all, NaN, another shape.
     Its callers' code runs as it is. Nothing waits: a callee that stalls is let go as soon as it is known that
-    its caller has no time limit, and clocks of event loops are put forward.
+    its caller has no time limit, and clocks of event loops are put forward. A model that does not recover from a
+    fault is loaded anew for the next one.
 
     Parameters
     ----------
@@ -205,6 +206,8 @@ class Driller:
         verdict, said, at = judge(case, outcome, found.healthy, self._sources)
         if verdict not in ("hang", "not reached"):
             verdict, said = self._afterwards(found, verdict, said)
+        if verdict == "spoilt":
+            self._load_anew()
         told = outcome.error
         return DrilledCase(
             faults, verdict, said, "" if told is None else told.message, at, planted[0][0].sent,
@@ -266,6 +269,12 @@ class Driller:
         if not found.healthy.varying and _values(after) != _values(found.healthy.outcome):
             return "spoilt", f"afterwards its answer is another than before ({said})"
         return verdict, said
+
+    def _load_anew(self) -> None:
+        """Load the model as it is in service: the drill has spoilt it, and there are more faults to try."""
+        service = self.repository._catalog.service
+        with suppress(BLSError), service.lock_of(self.model):
+            service.load(service.sources[self.model])
 
     def _ask_recorded(self, callees: list[Callee]) -> Outcome:
         """Send the request with every callee answering from the recording: what they take is left out."""
