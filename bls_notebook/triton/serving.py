@@ -282,12 +282,18 @@ def _with_packages(wanted: Sequence[str]) -> tuple[ServerEnvironment, list[str]]
 
 
 def _refuse_backends(exported: Exported, environment: Program) -> None:
-    """Refuse what the wheel's server has no backend for; of another one, it says so itself."""
+    """Refuse what the wheel's server cannot run; of another one, it says so itself."""
     if not isinstance(environment, ServerEnvironment):
         return
     folder = environment.server / "backends"
     there = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
     for model in exported.models:
+        if model.backend == "python" and len(model.name.split()) > 1:
+            raise BLSError(
+                f"serve: model {model.name!r}: the tritonserver in {environment.folder} starts Python models "
+                "by a shell, where a name with a space falls apart, and would never be ready; give the model "
+                "another name, or put a newer tritonserver on PATH"
+            )
         if there and model.backend and model.backend not in there:
             raise BLSError(
                 f"serve: model {model.name!r} needs the backend {model.backend!r}; the tritonserver in "

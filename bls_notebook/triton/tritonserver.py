@@ -29,6 +29,7 @@ from typing import Any, NoReturn
 
 import numpy.typing as npt
 
+from bls_notebook.backends.remote.address import PLAIN
 from bls_notebook.observe.progress import progress
 from bls_notebook.pb_utils import Tensor
 
@@ -367,7 +368,7 @@ class TritonServer(Listening):
 
 
 def _quote(name: str) -> str:
-    return urllib.parse.quote(name, safe="")
+    return urllib.parse.quote(name, safe=f"%{PLAIN}")
 
 
 def _path(name: str, version: int | None) -> str:

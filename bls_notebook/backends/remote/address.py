@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 _SCHEMES = {"grpc": 8001, "grpcs": 8001, "http": 8000, "https": 443}
 _EXPECTED = "expected one such as grpc://127.0.0.1:8001, http://host:8000, grpcs:// or https:// for TLS"
+PLAIN = "!$&'()*+,:;=@"
+"""What stays as it is in a model's name in a URL: Triton takes a path as it comes, and undoes no quoting."""
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 

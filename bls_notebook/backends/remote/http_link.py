@@ -15,7 +15,7 @@ from bls_notebook.pb_utils.errors import ErrorCode
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .address import Address
+from .address import PLAIN, Address
 from .carried import headers_of, parameters_of, parameters_of_model
 from .described import plain_metadata
 from .http_talk import Connections, Conversation
@@ -250,7 +250,7 @@ def error_of(link: HttpLink, answer: Answer) -> RemoteError:
 
 
 def _model(name: str, version: str) -> str:
-    path = f"/v2/models/{quote(name, safe='')}"
+    path = f"/v2/models/{quote(name, safe=PLAIN)}"
     return f"{path}/versions/{quote(version, safe='')}" if version else path
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.repository.config import to_pbtxt
 from bls_notebook.repository.service import Service
-from bls_notebook.repository.source.layout import version_folders
+from bls_notebook.repository.source.layout import files_below, version_folders
 from bls_notebook.repository.source.model_source import ModelSource
 from bls_notebook.repository.source.syntax import syntax_tree
 from bls_notebook.repository.trying.order import callees
@@ -107,7 +107,7 @@ def python_files(files: Mapping[str, Content]) -> Iterator[tuple[str, str]]:
 def _files(loaded: LoadedModel, source: ModelSource, completed: bool) -> Iterator[tuple[str, Content]]:
     yield CONFIG, _config(loaded, source, completed)
     versions = version_folders(source.folder)
-    for path in sorted(source.folder.rglob("*")):
+    for path in map(Path, files_below(source.folder)):
         name = path.relative_to(source.folder).as_posix()
         if name == CONFIG or is_cache(PurePosixPath(name)) or not path.is_file():
             continue

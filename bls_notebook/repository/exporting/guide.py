@@ -7,6 +7,7 @@ from importlib import resources
 from string import Template
 from urllib.parse import quote
 
+from bls_notebook.backends.remote.address import PLAIN
 from bls_notebook.observe.quantities import size
 from bls_notebook.observe.records.shipping.exported import Exported
 
@@ -59,7 +60,7 @@ def guide(record: Exported) -> str:
         "here": record.python,
         "shm": str(shm_mib(record)),
         "install": "pip install -r /models/requirements.txt && " if record.requirements else "",
-        "at": shlex.quote(f"localhost:8000/v2/models/{quote(first, safe='')}"),
+        "at": shlex.quote(f"localhost:8000/v2/models/{quote(first, safe=PLAIN)}"),
         "measure": _measure(record, first),
         "rows": "\n".join(
             f"| {m.name} | {m.backend or 'ensemble'} | {', '.join(m.calls)} |" for m in record.models

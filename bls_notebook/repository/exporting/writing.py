@@ -12,12 +12,14 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.observe.visible import encodable
 
 Content = bytes | Path
 """Of a file: its bytes, or where a copy of it is made from."""
@@ -65,9 +67,14 @@ def write_archive(target: Path, files: Mapping[str, Content]) -> None:
             with os.fdopen(number, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
                 archive.comment = _KIND.encode()
                 for path, content in sorted(files.items()):
+                    if encodable(path) != path:
+                        raise BLSError(
+                            f"export: {encodable(path)}: its name is no UTF-8, as an archive wants it; rename "
+                            "it, or export to a folder"
+                        )
                     entry = zipfile.ZipInfo(path, _MADE)
                     entry.compress_type = zipfile.ZIP_DEFLATED
-                    entry.external_attr = _mode(path) << 16
+                    entry.external_attr = _mode(path, content) << 16
                     with archive.open(entry, "w", force_zip64=True) as into, _opened(content) as pieces:
                         for piece in pieces:
                             into.write(piece)
@@ -78,8 +85,9 @@ def write_archive(target: Path, files: Mapping[str, Content]) -> None:
                 os.unlink(made)
 
 
-def _mode(path: str) -> int:
-    return 0o755 if path.endswith(_EXECUTABLE) else 0o644
+def _mode(path: str, content: Content) -> int:
+    runs = path.endswith(_EXECUTABLE) or (isinstance(content, Path) and content.stat().st_mode & stat.S_IXUSR)
+    return 0o755 if runs else 0o644
 
 
 @contextlib.contextmanager
@@ -98,7 +106,7 @@ def _write(path: Path, content: Content) -> str:
         for piece in pieces:
             file.write(piece)
             found.update(piece)
-    path.chmod(_mode(path.name))
+    path.chmod(_mode(path.name, content))
     return found.hexdigest()
 
 

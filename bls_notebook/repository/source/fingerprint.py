@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bls_notebook.repository.config import ModelConfigMessage
 
-from .layout import version_folders
+from .layout import files_below, version_folders
 
 WHOLE = 1 << 20  # bytes of a file that is read whole for a hash
 SAMPLE = 1 << 14
@@ -22,16 +22,13 @@ Signature = tuple[tuple[str, int, int], ...]
 def signature(folder: Path) -> Signature:
     """Return what changes when files of a folder do: their names, times and sizes."""
     out = []
-    for within, folders, names in os.walk(folder):  # what cannot be read is passed over
-        folders[:] = [name for name in folders if name != "__pycache__"]
-        for name in names:
-            file = os.path.join(within, name)
-            try:
-                found = os.stat(file)
-            except OSError:
-                continue  # it went away meanwhile
-            if stat.S_ISREG(found.st_mode):
-                out.append((os.path.relpath(file, folder), found.st_mtime_ns, found.st_size))
+    for file in files_below(folder):
+        try:
+            found = os.stat(file)
+        except OSError:
+            continue  # it went away meanwhile
+        if stat.S_ISREG(found.st_mode):
+            out.append((os.path.relpath(file, folder), found.st_mtime_ns, found.st_size))
     return tuple(sorted(out))
 
 

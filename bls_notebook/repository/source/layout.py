@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelNotFoundError
@@ -87,6 +87,25 @@ def version_folders(folder: Path) -> dict[int, Path]:
         if entry.name.isascii() and entry.name.isdigit() and entry.name[0] != "0" and len(entry.name) < 19:
             out[int(entry.name)] = entry
     return dict(sorted(out.items()))
+
+
+def files_below(folder: Path) -> Iterator[str]:
+    """Yield the paths of what is in a folder and those in it, but for Python's caches.
+
+    Links are followed, but one to a folder that it lies in; what cannot be read is passed over.
+    """
+    around = {str(folder): (os.path.realpath(folder),)}
+    for within, folders, names in os.walk(folder, followlinks=True):
+        above = around.pop(within)
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in list(folders):
+            path = os.path.join(within, name)
+            real = os.path.realpath(path) if os.path.islink(path) else os.path.join(above[-1], name)
+            if real in above:
+                folders.remove(name)
+            else:
+                around[path] = (*above, real)
+        yield from (os.path.join(within, name) for name in sorted(names))
 
 
 def config_text(folder: Path) -> str | ConfigError | None:

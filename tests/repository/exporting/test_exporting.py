@@ -20,6 +20,7 @@ import bls_notebook as bls
 from bls_notebook.__main__ import main
 from bls_notebook.repository.exporting import writing
 from bls_notebook.repository.trying.one import load_with_callees
+from tests.triton.processes import linux
 
 SAMPLES = Path(__file__).parents[3] / "model_repository"
 CONFIG = {
@@ -161,6 +162,38 @@ def test_what_cannot_ship_is_refused(
         repo.export(tmp_path / "out")
     assert told in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+@linux
+def test_links_are_followed_and_programs_stay_programs(tmp_path: Path) -> None:
+    real, model = tmp_path / "real", tmp_path / "models/linked"
+    (real / "weights").mkdir(parents=True)
+    (real / "model.py").write_text(TWICE)
+    (real / "weights/a.bin").write_bytes(b"w")
+    tool = real / "tool"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/b.bin").write_bytes(b"m")
+    (real / "more").symlink_to(tmp_path / "more")
+    (real / "around").symlink_to(model)
+    model.mkdir(parents=True)
+    (model / "1").symlink_to(real)
+    (model / "config.pbtxt").write_text(
+        'input { name: "X" data_type: TYPE_FP32 dims: 1 } output { name: "Y" data_type: TYPE_FP32 dims: 1 }'
+    )
+    with bls.ModelRepository(tmp_path / "models") as repo:
+        repo.load("linked")
+        repo.export(tmp_path / "out")
+        (tmp_path / "more" / os.fsdecode(b"\xff.bin")).touch()
+        with pytest.raises(bls.BLSError, match=r"linked/1/more/\\udcff.bin: its name is no UTF-8"):
+            repo.export(tmp_path / "out.zip")
+    assert not (tmp_path / "out.zip").exists()
+    exported = tmp_path / "out/linked/1"
+    names = {p.relative_to(exported).as_posix() for p in exported.rglob("*") if p.is_file()}
+    assert names == {"model.py", "weights/a.bin", "tool", "more/b.bin"}
+    assert os.access(exported / "tool", os.X_OK)
+    assert not os.access(exported / "model.py", os.X_OK)
 
 
 def test_what_does_not_serve_is_named(repo: bls.ModelRepository, tmp_path: Path) -> None:
