@@ -69,7 +69,7 @@ def write_archive(target: Path, files: Mapping[str, Content]) -> None:
                 for path, content in sorted(files.items()):
                     if encodable(path) != path:
                         raise BLSError(
-                            f"export: {encodable(path)}: its name is no UTF-8, as an archive wants it; rename "
+                            f"export: {encodable(path)}: its name is no UTF-8, as archives want it; rename "
                             "it, or export to a folder"
                         )
                     entry = zipfile.ZipInfo(path, _MADE)
