@@ -94,7 +94,7 @@ def files_below(folder: Path) -> Iterator[str]:
 
     Links are followed, but one to a folder that it lies in; what cannot be read is passed over.
     """
-    around = {str(folder): (os.path.realpath(folder),)}
+    around: dict[str, tuple[str, ...]] = {str(folder): (os.path.realpath(folder),)}
     for within, folders, names in os.walk(folder, followlinks=True):
         above = around.pop(within)
         folders[:] = sorted(name for name in folders if name != "__pycache__")

@@ -60,8 +60,8 @@ def drill(
     The request is sent once as it is, and the answers of every model that it reaches are kept. Then each of
     these in turn is stood in for by its own answers with a fault: an error, none at all, NaN, another shape.
     Its callers' code runs as it is. Nothing waits: a callee that stalls is let go as soon as it is known that
-    its caller has no time limit, and clocks of event loops are put forward. A model that does not recover from a
-    fault is loaded anew for the next one.
+    its caller has no time limit, and clocks of event loops are put forward. A model that does not recover
+    from a fault is loaded anew for the next one.
 
     Parameters
     ----------
