@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from bls_notebook.observe import quantities
+
 # No inputs for a Python model that batches: it looks for the number of rows in the first.
 NO_INPUTS = "out of bounds index 0: request has 0 inputs"
 # A request waited longer in the dynamic batcher's queue than its policy allows.
@@ -220,4 +222,13 @@ def never_finalised(model: str) -> str:
     return (
         f"model '{model}': the response sender was dropped without its final flag; send the response with "
         "flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL"
+    )
+
+
+def unread_responses(model: str, number: int, size: int) -> str:
+    """Responses pile up, because they are sent quicker than they are read."""
+    return (
+        f"model '{model}': {number:,} responses to one request ({quantities.size(size)}) wait to be read, "
+        "and stay in memory until then; Triton holds no sender back either, unless it has "
+        "--grpc-max-response-pool-size. Read them as they come, or cancel the request"
     )

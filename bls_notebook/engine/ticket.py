@@ -8,6 +8,7 @@ error.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from .core.execution import Execution
 from .core.instance import Instance
 from .core.model import LoadedModel
 from .failures import cancelled_response, error_response, originating, over_bls
-from .messages import execute_failed, never_finalised, not_ready
+from .messages import execute_failed, never_finalised, not_ready, unread_responses
 from .recording.spans import record_response, record_sent
 from .tensors.outputs import answer, returned_none
 from .tensors.reshape import reshape_all
@@ -36,6 +37,9 @@ from .waiting.threads import later
 from .warnings import with_warnings
 
 _new_lock = threading.Lock
+log = logging.getLogger("bls_notebook")
+UNREAD_BYTES = 256 << 20  # of responses that wait to be read, from which on somebody is told
+_RESPONSE_BYTES = 1 << 10  # about what one takes beside its tensors
 SECOND_RESPONSE = "Unable to send response. Non-decoupled model cannot send more than one response."
 _ONLY_FINAL = (
     "Unable to send response. Non-decoupled model cannot send complete final before sending a response."
@@ -182,6 +186,8 @@ class Ticket:
             if response is not None:  # first what may fail: then it has not been sent
                 who = "" if self.execution is None else self.execution.instance_name
                 out = answer([response], 0, self.requested, False, self.model.outputs, who, self.track)
+                if self._responses:
+                    self.note_unread(out)
                 out = with_warnings(out, self.model, self.execution, self.parent)
             self._closed = final
             self._sent += 1
@@ -201,6 +207,16 @@ class Ticket:
             last = (final or not self.model.decoupled) and not self._answered
             woken = self._put(out, final or not self.model.decoupled)
         self._wake(woken, last)
+
+    def note_unread(self, response: InferenceResponse) -> None:
+        """Warn, by the response that comes next, of those that nobody reads, whenever they have doubled."""
+        unread = () if self._responses is None else self._responses.copy()
+        if unread and not len(unread) & (len(unread) - 1):
+            found = recording.nbytes(tensor for each, _ in unread for tensor in each._outputs)
+            if found + len(unread) * _RESPONSE_BYTES >= UNREAD_BYTES:
+                told = unread_responses(self.model.name, len(unread), found)
+                log.warning(told)
+                response._warnings = (*response._warnings, told)
 
     def drop_sender(self) -> None:
         """Take note that nobody can answer any more (`Answerable.drop_sender`)."""

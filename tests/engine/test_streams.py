@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 import bls_notebook as bls
+from bls_notebook.engine import ticket
+from tests.engine import gates
 from tests.engine.harness import (
     DOUBLE,
     assert_all_idle,
@@ -91,3 +95,35 @@ def execute(self, requests):
     assert infer(repo, "a") == 1
     assert_all_idle(repo)
     repo.unload("counter")
+
+
+def test_responses_that_pile_up_are_told(
+    repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    repo.define("quick", model('''
+def execute(self, requests):
+    sender = requests[0].get_response_sender()
+    for n in range(8):
+        sender.send(answer(n))
+    sender.send(flags=FINAL)
+    gates.open_gate("sent")
+''').replace("import", "import tests.engine.gates as gates\nimport", 1), pbtxt(decoupled=True))  # fmt: skip
+
+    def told() -> list[bls.Response]:
+        gates.reset()
+        stream = repo.stream("quick", ints(0))
+        found = [next(stream)]
+        gates.pass_gate("sent")
+        return [*found, *stream]
+
+    assert not any(response.warnings for response in told())
+    monkeypatch.setattr(ticket, "UNREAD_BYTES", 2 << 10)
+    found = told()
+    assert [value(response) for response in found] == list(range(8))
+    texts = [text for response in found for text in response.warnings]
+    assert "model 'quick': 4 responses to one request (16 B) wait to be read" in " ".join(texts)
+    assert [record.message for record in caplog.records] == texts
+    repo.strict = True
+    errors = [response.error for response in told() if response.error is not None]
+    assert errors
+    assert "wait to be read" in errors[0].message()

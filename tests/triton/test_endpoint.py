@@ -27,6 +27,7 @@ from tritonclient.grpc import service_pb2_grpc
 
 import bls_notebook as bls
 from bls_notebook.display import render
+from bls_notebook.engine import ticket
 from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.shipping.endpoint import EndpointModel, EndpointRecord
 from tests.triton.processes import linux
@@ -250,6 +251,46 @@ def test_a_client_that_goes_away_cancels_its_request(endpoint: bls.Endpoint, gat
             stream.cancel()
     assert gate.ended.wait(20)
     assert gate.cancelled == [True]
+
+
+MANY = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+import bls_endpoint_gate as gate
+
+class TritonPythonModel:
+    @staticmethod
+    def auto_complete_config(config):
+        config.add_input({"name": "X", "data_type": "TYPE_INT32", "dims": [1]})
+        config.add_output({"name": "Y", "data_type": "TYPE_INT32", "dims": [-1]})
+        config.set_max_batch_size(0)
+        config.set_model_transaction_policy({"decoupled": True})
+        return config
+
+    def execute(self, requests):
+        sender = requests[0].get_response_sender()
+        for n in range(400):
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("Y", np.full(1 << 14, n, np.int32))]))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        gate.ended.set()
+"""
+
+
+def test_a_client_that_does_not_read_is_told_of_and_loses_nothing(
+    endpoint: bls.Endpoint, gate: Gate, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ticket, "UNREAD_BYTES", 8 << 20)
+    endpoint.repository.define("many", MANY)
+    request = pb.ModelInferRequest(model_name="many")
+    request.inputs.add(name="X", datatype="INT32", shape=[1])
+    request.raw_input_contents.append(struct.pack("<i", 5))
+    with grpc.insecure_channel(endpoint.grpc_url) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        stream = stub.ModelStreamInfer(iter([request]), metadata=[*endpoint.headers.items()])
+        assert gate.ended.wait(20)
+        read = [each.infer_response.raw_output_contents[0][:4] for each in stream]
+    assert read == [struct.pack("<i", n) for n in range(400)]
+    assert any("responses to one request" in record.message for record in caplog.records)
 
 
 def test_it_answers_while_this_thread_is_busy_and_models_change(endpoint: bls.Endpoint) -> None:

@@ -148,6 +148,8 @@ class ForwardingScheduler(Lifecycle):
         received = perf_counter_ns()
         name = model.instances[0].name
         out = answer(box, 0, ticket.requested, True, model.outputs, name, ticket.track)
+        if model.decoupled:
+            ticket.note_unread(out)
         if out._warnings:
             out = with_warnings(out, model, None, ticket.parent)
         if final and sent is not None:

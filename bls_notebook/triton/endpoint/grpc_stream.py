@@ -2,7 +2,7 @@
 
 Guarantees: answers are written in the order in which models gave them; of models that answer once, in the
 order of their requests, as on Triton. `close` cancels what is still under way. A client that does not read
-its answers is asked for no more requests, by `room`.
+its answers is asked for no more requests, by `room`, and the answers stay with the model's request.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Answers:
         self._queue = asyncio.Queue()
         self._turns: deque[_Asked] = deque()  # of models that answer once
         self._open: set[_Asked] = set()
+        self._left: list[_Asked] = []  # with answers that are not taken yet
         self._room = asyncio.Event()
         self._room.set()
         self._ended = False
@@ -99,12 +100,18 @@ class Answers:
                     await self._context.write(message)
                 if self._queue.qsize() <= _UNREAD:
                     self._room.set()
+                    left, self._left = self._left, []
+                    for asked in dict.fromkeys(left):
+                        self._look(asked)
         finally:
             self._ended = True
             self._room.set()
 
     def _look(self, asked: _Asked) -> None:
         while asked in self._open:
+            if self._queue.qsize() > _UNREAD and asked.call is not None and asked.call.model.decoupled:
+                self._left.append(asked)  # with its model, which is told where these are too many
+                return
             taken = asked.ticket.take()
             if taken is None:
                 return
