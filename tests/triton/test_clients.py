@@ -11,6 +11,7 @@ import json
 import queue
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -418,12 +419,20 @@ def test_statistics_count_requests(client: Client) -> None:
         success, fail = (int(row["inference_stats"][k].get("count", 0)) for k in ("success", "fail"))
         return int(row["inference_count"]), success, fail
 
-    before = counted()
+    def settled() -> tuple[int, int, int]:
+        """The counts, once they stay: a server counts a request after it has answered it."""
+        last, found = None, counted()
+        while found != last:
+            threading.Event().wait(0.05)
+            last, found = found, counted()
+        return found
+
+    before = settled()
     for _ in range(3):
         client.infer("echo", {"FP32": ONE})
     with pytest.raises(InferenceServerException):
         client.infer("echo", {"FP32": np.array([1])})  # never reaches the model
-    after = counted()
+    after = settled()
     assert [b - a for a, b in zip(before, after, strict=True)] == [3, 3, 0]
 
 
