@@ -10,8 +10,9 @@ them, where each step costs several times what it does in a loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from math import prod
 from typing import Any
@@ -23,59 +24,24 @@ from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.tensors.reshape import Reshape
 from bls_notebook.observe.recording import nbytes, text_bytes
 from bls_notebook.observe.records.seen import ModelSeen
+from bls_notebook.observe.records.testing.recorded import RequestKept, ResponseKept, TensorKept
 from bls_notebook.pb_utils.dtypes import DTYPE_OF_DATATYPE, element_bytes
-from bls_notebook.pb_utils.errors import TritonError
 from bls_notebook.pb_utils.gpu_text import TextOnGPU
-from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.request import InferenceRequest
 from bls_notebook.pb_utils.response import InferenceResponse
 from bls_notebook.pb_utils.tensor import Tensor
 
 UNKNOWN = -1  # a sender that is a model, of which no request is on the tape
 _Array = np.ndarray[Any, Any]
+_Value = tuple[str, str, tuple[int, ...], int, "_Array | None", bool]
+_Entry = tuple[list[Any], list[Any]]
 _ndarray = np.ndarray
 _REQUEST, _RESPONSE = 8, 4  # values of an entry, beside its number, how many tensors, and four of each
 
 
-@dataclass(slots=True)
-class Value:
-    """A tensor as it was sent; ``array`` is None where it was not kept, ``cut`` if for its size."""
-
-    name: str
-    datatype: str
-    shape: tuple[int, ...]
-    bytes: int
-    array: _Array | None = None
-    cut: bool = False
-
-
-@dataclass(slots=True)
-class Answered:
-    """A response, and when it was given."""
-
-    ns: int
-    outputs: list[Value]
-    error: TritonError | None
-    parameters: str
-    final: bool
-
-
-@dataclass(slots=True)
-class Sent:
-    """A request on the tape; `sender` is the number of its sender's, 0 outside any model."""
-
-    number: int
-    sender: int
-    asked: str
-    asked_version: int
-    version: int
-    decoupled: bool
-    kind: str
-    options: Options
-    requested: tuple[str, ...]
-    ns: int
-    inputs: list[Value]
-    answers: list[Answered] = field(default_factory=list)
+# Makes a record of a tensor: name, data type, shape, bytes, the array where it was kept, and whether it was
+# left out for its size.
+Kept = Callable[[str, str, tuple[int, ...], int, "_Array | None", bool], TensorKept]
 
 
 class Tape:
@@ -160,42 +126,49 @@ class Tape:
         self._asked.clear()
         self._given.clear()
 
-    def requests(self) -> Iterator[Sent]:
-        """Return what was kept so far, by number; requests that began before are not among them."""
-        found: dict[int, Sent] = {}
-        given = list(self._given)  # first: whose request is not among those that follow?
-        for number, entry, inputs in _entries(list(self._asked), _REQUEST):
-            found[number] = _sent(number, entry, inputs)
-        for number, (error, parameters, final, now), outputs in _entries(given, _RESPONSE):
-            if number in found:
-                found[number].answers.append(Answered(now, outputs, error, parameters, final))
-        for number in sorted(found):
-            sent = found[number]
-            if sent.sender not in found and sent.sender:
-                sent.sender = UNKNOWN
-            yield sent
+    def requests(self, base: int, begun: int, kept: Kept) -> Iterator[RequestKept]:
+        """Return what was kept so far, in order; requests that began before are not among it.
+
+        Ids count from the number `base` on, times from `begun`.
+        """
+        given: dict[int, list[_Entry]] = defaultdict(list)
+        for number, entry, outputs in _entries(list(self._given), _RESPONSE):
+            given[number].append((entry, outputs))
+        asked = {n: (entry, inputs) for n, entry, inputs in _entries(list(self._asked), _REQUEST)}
+        for number in sorted(asked):
+            (who, name, version, (seen, reshapes), kind, options, requested, now), inputs = asked[number]
+            responses = tuple(
+                ResponseKept(
+                    tuple(kept(*_value(*each)) for each in outputs),
+                    None if error is None else error._message, "" if error is None else error._code.name,
+                    parameters, final, max(0, then - begun),
+                )
+                for (error, parameters, final, then), outputs in given[number]
+            )  # fmt: skip
+            yield RequestKept(
+                number - base, name, who - base if who in asked else who and UNKNOWN,
+                0 if seen is None else seen.version, version, seen is not None and seen.decoupled,
+                kind or "sync", options.request_id, options.correlation_id, options.flags, options.timeout,
+                options.priority, options.parameters, tuple(requested),
+                tuple(kept(*_as_sent(_value(*each), reshapes)) for each in inputs), responses,
+                max(0, now - begun),
+            )  # fmt: skip
 
 
-def _entries(values: list[Any], count: int) -> Iterator[tuple[int, list[Any], list[Value]]]:
+def _entries(values: list[Any], count: int) -> Iterator[tuple[int, list[Any], list[Any]]]:
     left = iter(values)
     for number in left:
         tensors = next(left)
-        yield number, list(islice(left, count)), [_value(*islice(left, 4)) for _ in range(tensors)]
+        yield number, list(islice(left, count)), [list(islice(left, 4)) for _ in range(tensors)]
 
 
-def _sent(number: int, entry: list[Any], inputs: list[Value]) -> Sent:
-    sender, asked, asked_version, (seen, reshapes), kind, options, requested, now = entry
-    for value in inputs:
-        there = reshapes.get(value.name)
-        shape = None if there is None else there.back().of(value.shape)
-        if shape is not None:
-            value.shape = shape
-            if value.array is not None:
-                value.array = value.array.reshape(shape)
-    return Sent(
-        number, sender, asked, asked_version, 0 if seen is None else seen.version,
-        seen is not None and seen.decoupled, kind, options, tuple(requested), now, inputs,
-    )  # fmt: skip
+def _as_sent(value: _Value, reshapes: Mapping[str, Reshape]) -> _Value:
+    name, datatype, shape, size, array, cut = value
+    there = reshapes.get(name)
+    sent = None if there is None else there.back().of(shape)
+    if sent is None:
+        return value
+    return name, datatype, sent, size, None if array is None else array.reshape(sent), cut
 
 
 def _copied(tensor: Tensor, size: int) -> Any:
@@ -207,21 +180,20 @@ def _copied(tensor: Tensor, size: int) -> Any:
         return size, False
 
 
-def _value(name: str, datatype: str, shape: tuple[int, ...], what: Any) -> Value:
+def _value(name: str, datatype: str, shape: tuple[int, ...], what: Any) -> _Value:
     dtype = np.dtype(np.uint16) if datatype == "BF16" else DTYPE_OF_DATATYPE[datatype]
+    shape, array, cut = tuple(shape), None, False
     if isinstance(what, tuple):
         size, cut = what
-        if size == UNKNOWN:
-            size = prod(shape) * dtype.itemsize
-        return Value(name, datatype, tuple(shape), size, cut=cut)
-    if isinstance(what, bytes):
-        what = np.frombuffer(what, dtype).reshape(shape)
-    if datatype != "BYTES":
-        return Value(name, datatype, shape, what.nbytes, what)
-    try:
-        return Value(name, datatype, shape, text_bytes(what), copied(what, datatype))
-    except Exception:  # of a request that was refused for that
-        return Value(name, datatype, shape, text_bytes(what))
+        size = prod(shape) * dtype.itemsize if size == UNKNOWN else size
+    elif datatype == "BYTES":
+        size = text_bytes(what)
+        with suppress(Exception):  # of a request that was refused for what is in there
+            array = copied(what, datatype)
+    else:
+        array = np.frombuffer(what, dtype).reshape(shape) if isinstance(what, bytes) else what
+        size = array.nbytes
+    return name, datatype, shape, size, array, cut
 
 
 def copied(array: Any, datatype: str) -> _Array:

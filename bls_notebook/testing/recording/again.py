@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.record_file import told
-from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
+from bls_notebook.pb_utils import InferenceRequest, InferenceResponse
 from bls_notebook.pb_utils.options import Options
 from bls_notebook.pb_utils.sender import ByHand
 from bls_notebook.repository.current import current_repository
@@ -92,9 +92,11 @@ def again(
 
 def _made(request: RecordedRequest, name: str, version: int) -> InferenceRequest:
     kept = request.kept
-    inputs = [v if isinstance(v, Tensor) else Tensor(n, v) for n, v in request.inputs.items()]
     made = InferenceRequest(
-        inputs=inputs, requested_output_names=list(kept.outputs), model_name=name, model_version=version
+        inputs=list(request.tensors.values()),
+        requested_output_names=list(kept.outputs),
+        model_name=name,
+        model_version=version,
     )
     made._options = Options(
         kept.request_id, kept.correlation_id, kept.flags, kept.timeout, json.dumps(dict(request.parameters)),

@@ -44,7 +44,7 @@ class Answers:
         # By what was asked for, of each what was asked with it: names of outputs, none for all of them.
         self._known: dict[_Key, dict[_Names, list[RecordedRequest]]] = defaultdict(lambda: defaultdict(list))
         for request in requests:
-            key = _key(_tensors(request), request.parameters)
+            key = _key(request.tensors, request.parameters)
             # What a model with `reshape` receives is of another shape than what was sent to it.
             for each in (key, _flat(key)):
                 self._known[each][frozenset(request.kept.outputs)].append(request)
@@ -82,13 +82,6 @@ class Answers:
             f"{self._called}: model {told(self._model)!r} was never asked this; nearest is request "
             f"{nearest.id}, where {'; '.join(words) or 'all is the same'}"
         )
-
-
-def _tensors(request: RecordedRequest) -> dict[str, Tensor]:
-    return {
-        name: value if isinstance(value, Tensor) else Tensor(name, value)
-        for name, value in request.inputs.items()
-    }
 
 
 def _key(tensors: Mapping[str, Tensor], parameters: Mapping[str, Any]) -> _Key:
@@ -132,7 +125,7 @@ def _unlike(
     given: Mapping[str, Tensor], parameters: Mapping[str, Any], wanted: _Names, other: RecordedRequest
 ) -> list[str]:
     """What a recorded request has otherwise than the one that is asked."""
-    there = _tensors(other)
+    there = other.tensors
     out = []
     for name in sorted({*given, *there}):
         first, second = given.get(name), there.get(name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Iterator, Mapping
 from math import prod
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from bls_notebook.engine.core.spec import ModelSpec
-from bls_notebook.observe.errors import FileError
 from bls_notebook.observe.record_file import json_of, read_bytes, told
 from bls_notebook.observe.recording import text_bytes
 from bls_notebook.observe.records.testing.recorded import Recorded, RequestKept, ResponseKept, TensorKept
@@ -40,25 +38,15 @@ def captured(
 
     Raises
     ------
-    FileError
+    ValueError
         It has none, or some that no server would take.
+    OSError
+        It cannot be read.
     """
-    name = told(path.name)
-    try:
-        found = _documents(read_bytes(path))
-        reader = _Reader(model, repo)
-        reader.read(found)
-    except OSError as error:
-        raise FileError(f"{name}: a recording cannot be read from it: {told(error)}") from None
-    except (_NoRequestError, ValueError) as error:
-        raise FileError(f"{name}: not a recording: {told(error)}") from None
-    except MemoryError:
-        raise FileError(
-            f"{name}: a recording cannot be read from it: it takes more memory than there is"
-        ) from None
+    reader = _Reader(model, repo)
+    reader.read(_documents(read_bytes(path)))
     source = "perf_analyzer's input data" if reader.measured else "bodies of KServe v2 requests"
-    record = Recorded(source=source, requests=tuple(reader.requests))
-    return record, reader.arrays
+    return Recorded(source=source, requests=tuple(reader.requests)), reader.arrays
 
 
 def _documents(data: bytes) -> list[Any]:
@@ -289,11 +277,9 @@ def _decoded(text: Any, datatype: str, at: str) -> Array:
     try:
         data = base64.b64decode(text, validate=True) if isinstance(text, str) else None
         if data is None:
-            raise _NoRequestError(f"{at}: its b64 is no text")
+            raise ValueError("it is no text")
         if datatype == "BYTES":
             return deserialize_bytes_tensor(data)
         return np.frombuffer(data, np.uint16 if datatype == "BF16" else DTYPE_OF_DATATYPE[datatype]).copy()
-    except _NoRequestError:
-        raise
-    except (binascii.Error, ValueError, Exception) as error:
+    except Exception as error:
         raise _NoRequestError(f"{at}: its b64 cannot be read: {told(error)}") from None

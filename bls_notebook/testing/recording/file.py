@@ -83,28 +83,29 @@ def _info(name: str, how: int) -> zipfile.ZipInfo:
     return info
 
 
-def is_recording(path: Path) -> bool:
-    """Whether a file is a zip, as recordings are."""
-    with open(path, "rb") as file:
-        return file.read(4) == b"PK\x03\x04"
-
-
-def load(path: Path) -> tuple[Recorded, dict[str, Array]]:
-    """Read a recording; its tensors are read-only."""
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise a FileError, of one line, for what reading a recording raises."""
     name = told(path.name)
     try:
-        with open(path, "rb") as file:
-            return _read(file, os.fstat(file.fileno()).st_size)
+        yield
     except OSError as error:
-        raise FileError(
-            f"{name}: a recording cannot be read from it: {told(error.strerror or error)}"
-        ) from None
+        why = told(error.strerror or error)
+    except MemoryError:
+        why = "it takes more memory than there is"
     except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise FileError(f"{name}: not a recording: {told(error)}") from None
-    except MemoryError:
-        raise FileError(
-            f"{name}: a recording cannot be read from it: it takes more memory than there is"
-        ) from None
+    else:
+        return
+    raise FileError(f"{name}: a recording cannot be read from it: {why}")
+
+
+def load(path: Path) -> tuple[Recorded, dict[str, Array]] | None:
+    """Read a recording, whose tensors are read-only; None of what is no zip, as recordings are."""
+    with open(path, "rb") as file:
+        if file.read(4) != b"PK\x03\x04":
+            return None
+        return _read(file, os.fstat(file.fileno()).st_size)
 
 
 def _read(file: BinaryIO, size: int) -> tuple[Recorded, dict[str, Array]]:

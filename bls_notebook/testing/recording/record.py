@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.profile import DEFAULT_LIMIT, Profile
-from bls_notebook.engine.recording.tape import Sent, Tape, Value
-from bls_notebook.observe.records.testing.recorded import Recorded, RequestKept, ResponseKept, TensorKept
+from bls_notebook.engine.recording.tape import Tape
+from bls_notebook.observe.records.testing.recorded import Recorded, TensorKept
 
 from . import file
 from .recording import Recording
@@ -75,7 +74,7 @@ class Recorder:
             raise BLSError("record: it has not begun; use it with `with`")
         session = self._profile.record
         tape, store = self._tape, _Store()
-        requests = [_request(sent, store, self._base, self._profile._start) for sent in tape.requests()]
+        requests = tape.requests(self._base, self._profile._start, store.kept)
         name = "" if self._path is None else self._path.name
         record = Recorded(
             name, session.began, "", "all" if tape.every else "outside", tape.limit, session.dropped,
@@ -145,38 +144,15 @@ class _Store:
         self.arrays: dict[str, Array] = {}
         self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 
-    def kept(self, values: Iterable[Value]) -> tuple[TensorKept, ...]:
-        return tuple(self._kept(value) for value in values)
-
-    def _kept(self, value: Value) -> TensorKept:
-        array, name = value.array, ""
-        if array is not None:
-            key = (value.datatype, value.shape, digest(array, value.datatype))
-            name = self._known.setdefault(key, file.member(len(self._known) + 1))
-            if name not in self.arrays:
-                array.flags.writeable = False
-                self.arrays[name] = array
-        return TensorKept(
-            value.name, value.datatype, value.shape, value.bytes, name, value.cut,
-            "" if array is None else shown(array, value.datatype),
-        )  # fmt: skip
-
-
-def _request(sent: Sent, store: _Store, base: int, begun: int) -> RequestKept:
-    options = sent.options
-    responses = []
-    for answer in sent.answers:
-        error = answer.error
-        responses.append(
-            ResponseKept(
-                store.kept(answer.outputs), None if error is None else error._message,
-                "" if error is None else error._code.name, answer.parameters, answer.final,
-                max(0, answer.ns - begun),
-            )
-        )  # fmt: skip
-    return RequestKept(
-        sent.number - base, sent.asked, sent.sender - base if sent.sender > 0 else sent.sender, sent.version,
-        sent.asked_version, sent.decoupled, sent.kind or "sync", options.request_id, options.correlation_id,
-        options.flags, options.timeout, options.priority, options.parameters, sent.requested,
-        store.kept(sent.inputs), tuple(responses), max(0, sent.ns - begun),
-    )  # fmt: skip
+    def kept(
+        self, name: str, datatype: str, shape: tuple[int, ...], size: int, array: Array | None, cut: bool
+    ) -> TensorKept:
+        """Return the record of a tensor, whose values are here from now on if there are any."""
+        if array is None:
+            return TensorKept(name, datatype, shape, size, cut=cut)
+        key = (datatype, shape, digest(array, datatype))
+        values = self._known.setdefault(key, file.member(len(self._known) + 1))
+        if values not in self.arrays:
+            array.flags.writeable = False
+            self.arrays[values] = array
+        return TensorKept(name, datatype, shape, size, values, preview=shown(array, datatype))

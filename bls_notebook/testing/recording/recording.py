@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bls_notebook.observe.errors import BLSError, FileError
+from bls_notebook.observe.errors import BLSError
 from bls_notebook.observe.record_file import told
 from bls_notebook.observe.records.testing.recorded import Recorded, RequestKept, ResponseKept, TensorKept
 from bls_notebook.pb_utils import Tensor
@@ -201,14 +201,6 @@ def load_recording(
         It is neither, or is damaged: one line says what.
     """
     where = Path(path)
-    try:
-        ours = file.is_recording(where)
-    except OSError as error:
-        raise FileError(
-            f"{told(where.name)}: a recording cannot be read from it: {told(error.strerror or error)}"
-        ) from None
-    if not ours:
-        record, arrays = captured(where, model, repo)
-    else:
-        record, arrays = file.load(where)
+    with file.reading(where):
+        record, arrays = file.load(where) or captured(where, model, repo)
     return Recording(replace(record, name=where.name), arrays)

@@ -230,8 +230,7 @@ def _there(
     if "correlation_id" in more:
         more.setdefault("flags", 0)
     model = repository._catalog.ready_model(name)
-    inputs = {n: v if isinstance(v, Tensor) else Tensor(n, v) for n, v in request.inputs.items()}
-    answers, _ = There(server, model.spec, ()).ask(Request(inputs, parameters), more)
+    answers, _ = There(server, model.spec, ()).ask(Request(request.tensors, parameters), more)
     # Which version, and which status, is not recorded.
     return [replace(each, version=0, status=0) for each in answers]
 

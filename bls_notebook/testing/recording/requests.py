@@ -47,6 +47,12 @@ class RecordedRequest:
         """Counts all requests of the recording from 1 on; the id of its span in a profile."""
         return self.kept.id
 
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The inputs as tensors, by name."""
+        given = self.inputs.items()
+        return {name: each if isinstance(each, Tensor) else Tensor(name, each) for name, each in given}
+
     def arguments(self) -> dict[str, Any]:
         """Return what `infer` takes beside model and inputs, where it is not the default."""
         kept = self.kept
