@@ -24,8 +24,7 @@ def batching_findings(model: Material, seen: StatisticsRecord | None) -> Iterato
             "note", "batch-no-batcher", "max_batch_size",
             f"max_batch_size is {most}, and there is no batcher: each request runs by itself",
             "Without `dynamic_batching` a server hands over one request at a time; only batches that a "
-            "client "
-            "makes itself have more than one row.",
+            "client makes itself have more than one row.",
             "Add `dynamic_batching { }` to have requests that wait run together.",
         )  # fmt: skip
     if dynamic and most < 2 and _only_batches(model):
@@ -42,8 +41,7 @@ def batching_findings(model: Material, seen: StatisticsRecord | None) -> Iterato
             "warning", "batch-long-delay", "dynamic_batching.max_queue_delay_microseconds",
             f"a request that is alone waits {duration(delay / 1e6)} for others",
             "max_queue_delay_microseconds is in microseconds; a request waits so long unless a preferred "
-            "batch "
-            "fills up before.",
+            "batch fills up before.",
             "Give it a few milliseconds at most, such as 5000.",
         )  # fmt: skip
     yield from _batch_in_dims(model)
@@ -77,8 +75,7 @@ def _batch_in_dims(model: Material) -> Iterator[Finding]:
             yield model.in_config(
                 "warning", "batch-in-dims", "input.name",
                 f"input {name!r} has dims {dims}: with max_batch_size {model.config.max_batch_size} its "
-                f"requests "
-                "need five dimensions",
+                "requests need five dimensions",
                 "max_batch_size above 0 puts the batch before `dims`; the -1 there is another dimension.",
                 f"Leave the batch out: `dims: {dims[1:]}`, or set `max_batch_size: 0`.", value=name,
             )  # fmt: skip

@@ -166,8 +166,7 @@ def cycle_findings(models: Models) -> Iterator[Finding]:
                 f"it calls itself: {path}, with one instance",
                 (
                     "The instance is held by the request that waits, so the inner one is never served: a "
-                    "server waits "
-                    "for ever."
+                    "server waits for ever."
                 ),
             )
             mend = "Break the cycle, or give it more instances (`count`) than the calls go deep."
@@ -175,8 +174,7 @@ def cycle_findings(models: Models) -> Iterator[Finding]:
             what = f"it calls itself: {path}, with {count(model.instances, 'instance')}"
             why = (
                 f"{count(model.instances, 'request')} at once hold all instances, and each waits for one "
-                f"more: a "
-                "server waits for ever."
+                "more: a server waits for ever."
             )
             mend = "Break the cycle: have the inner call go to another model."
         yield model.in_code(

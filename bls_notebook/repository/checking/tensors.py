@@ -62,8 +62,7 @@ def _inputs(model: Material, code: Code) -> Iterator[Finding]:
             f"input {read.name!r} is read, and config.pbtxt declares none of that "
             f"name{_meant(read.name, declared - {each.name for each in code.reads})}",
             "A request that brings it is refused, and without it `get_input_tensor_by_name` gives None, "
-            "whose "
-            "`as_numpy` does not exist.",
+            "whose `as_numpy` does not exist.",
             mend,
         )  # fmt: skip
 
@@ -77,9 +76,8 @@ def _only_first_row(model: Material, code: Code) -> Iterator[Finding]:
             yield model.in_code(
                 "warning", "batch-first-row", code, line,
                 f"only row 0 of input {name!r} is used, though a request may have {most} rows",
-                f"max_batch_size is {most}: the first dimension of every array is the batch. Of a "
-                f"request with "
-                "more rows the others are dropped without a word.",
+                f"max_batch_size is {most}: the first dimension of every array is the batch. Of a request "
+                "with more rows the others are dropped without a word.",
                 "Work on all rows, or set `max_batch_size: 0` and give `dims` the whole shape.",
             )  # fmt: skip
 

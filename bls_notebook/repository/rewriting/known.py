@@ -36,10 +36,9 @@ _NUMPY_WRITES = _words(
     "seterrcall set_printoptions load fromfile memmap loadtxt genfromtxt add.at subtract.at"
 )
 _NUMPY_FRESH = _words(
-    "array zeros ones full empty zeros_like ones_like full_like empty_like concatenate stack vstack "
-    "hstack arange linspace eye mean sum max min argmax argmin argsort sort where exp sqrt log clip "
-    "float32 float64 int32 int64 uint8 dot matmul tile repeat pad add multiply subtract divide prod std "
-    "var all any"
+    "array zeros ones full empty zeros_like ones_like full_like empty_like concatenate stack vstack hstack "
+    "arange linspace eye mean sum max min argmax argmin argsort sort where exp sqrt log clip float32 float64 "
+    "int32 int64 uint8 dot matmul tile repeat pad add multiply subtract divide prod std var all any"
 )
 _PURE_LIBRARIES = (
     "math.", "cmath.", "operator.", "itertools.", "functools.", "collections.", "base64.", "struct.",
@@ -67,11 +66,10 @@ _PURE_METHODS = _words(
     # of containers
     "items keys values union intersection difference issubset issuperset most_common "
     # of arrays
-    "astype reshape tolist item transpose squeeze ravel flatten view swapaxes sum mean max min argmax "
-    "argmin argsort any all std var prod cumsum clip round dot nonzero tobytes repeat take diagonal "
-    "trace searchsorted cpu numpy detach contiguous unsqueeze permute size dim float double half long "
-    "int bool softmax sigmoid exp log sqrt abs expand unbind chunk topk type to copy clone "
-    "total_seconds group groups"
+    "astype reshape tolist item transpose squeeze ravel flatten view swapaxes sum mean max min argmax argmin "
+    "argsort any all std var prod cumsum clip round dot nonzero tobytes repeat take diagonal trace "
+    "searchsorted cpu numpy detach contiguous unsqueeze permute size dim float double half long int bool "
+    "softmax sigmoid exp log sqrt abs expand unbind chunk topk type to copy clone total_seconds group groups"
 )
 _FRESH_METHODS = _words(
     "as_text tolist item sum mean max min argmax argmin argsort any all copy clone tobytes has_error "
