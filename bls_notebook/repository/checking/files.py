@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +11,12 @@ from bls_notebook.observe.records.findings import Finding
 from bls_notebook.repository.config import pick_versions
 from bls_notebook.repository.config.complete import KNOWN_BACKENDS
 from bls_notebook.repository.config.template_places import line_of
-from bls_notebook.repository.source.layout import shown_path, version_folders
+from bls_notebook.repository.source.layout import pointers_in, shown_path, version_folders
 
 from .graphs import graph_finding
 from .material import CONFIG, Material
 
-_POINTER = b"version https://git-lfs.github.com/spec/"
 _PLACE = re.compile(r"\bconfig(?:\.pbtxt)?:(\d+):\d+: ")
-_MOST_FILES = 10_000  # of a version that are looked at
 _LOAD_FILE = frozenset({*KNOWN_BACKENDS, "tensorflow"})  # what others do is their own affair
 
 
@@ -133,27 +130,9 @@ def _of_version(model: Material, folder: Path) -> Iterator[Finding]:
             f"Put {named} there" + (", or name the file by default_model_filename." if there else "."),
             shown_path(folder),
         )  # fmt: skip
-    for file in _pointers(folder):
+    for file in pointers_in(folder):
         yield Finding(
             "error", "file-lfs-pointer", model.name, f"{file.name} is a pointer of git-LFS, not the file",
             "It has a few lines of text about a file that git did not bring.", "Run `git lfs pull`.",
             shown_path(file),
         )  # fmt: skip
-
-
-def _pointers(folder: Path) -> Iterator[Path]:
-    seen = 0
-    for within, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if name != "__pycache__"]
-        for name in sorted(names):
-            seen += 1
-            if seen > _MOST_FILES:
-                return
-            file = Path(within, name)
-            try:
-                if 0 < file.stat().st_size < 1024:
-                    with file.open("rb") as opened:
-                        if opened.read(len(_POINTER)) == _POINTER:
-                            yield file
-            except OSError:
-                continue

@@ -1,4 +1,4 @@
-"""The parameters of a request from outside any model, as Triton's HTTP endpoint takes them.
+"""The parameters of a request from outside any model, as Triton's HTTP endpoint takes them, and its trace.
 
 It takes more than a model may give its BLS requests: floats, and a ``priority``, which it keeps for itself.
 What else it keeps for itself are arguments here.
@@ -7,10 +7,12 @@ What else it keeps for itself are arguments here.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from bls_notebook.engine.errors import BLSError
+from bls_notebook.pb_utils.trace import InferenceTrace
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 _ARGUMENTS = {
@@ -19,6 +21,11 @@ _ARGUMENTS = {
     "sequence_start": "flags",
     "sequence_end": "flags",
 }
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+_EXPECTED = (
+    "expected True for a new trace, W3C's traceparent such as "
+    "'00-0af7651916cd43dd8448eb211c12666c-b7ad6b7169203331-01', or a mapping with it (and tracestate, if any)"
+)
 
 
 def client_parameters(parameters: Mapping[str, Any]) -> tuple[str, int]:
@@ -63,3 +70,25 @@ def _checked(name: str, value: Any) -> str | int | float:
         except OverflowError:
             raise BLSError(f"parameters: {name!r} is a whole number of more than 1024 bits") from None
     return value
+
+
+def trace_of(value: object) -> InferenceTrace | None:
+    """Return what a request carries for `trace`; None for no trace.
+
+    A mapping is what OpenTelemetry's ``propagate.inject`` fills in, or the headers of a web request; its
+    other entries are not looked at. What is no traceparent is an error. (A server would send the request
+    without a trace, and not say so.)
+    """
+    if value is None or value is False:
+        return None
+    if value is True:
+        return InferenceTrace._begin()
+    given = value if isinstance(value, Mapping) else {"traceparent": value}
+    found = {str(key).lower(): text for key, text in given.items()}
+    parent, state = found.get("traceparent"), found.get("tracestate")
+    if not isinstance(parent, str) or not _TRACEPARENT.fullmatch(parent):
+        raise BLSError(f"trace: got {value!r}; {_EXPECTED}")
+    if not isinstance(state, (str, type(None))):
+        raise BLSError(f"trace: tracestate: got {state!r}, expected text")
+    carrier = {"traceparent": parent}
+    return InferenceTrace._begin({**carrier, "tracestate": state} if state else carrier)

@@ -20,10 +20,9 @@ from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, TritonMod
 from bls_notebook.pb_utils._runtime import caller_var
 
 from .inputs import preferred_memory_of, tensors_of
-from .parameters import client_parameters
+from .parameters import client_parameters, trace_of
 from .response import Response
 from .streaming import AsyncWalk, Walk
-from .tracing import trace_of
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from bls_notebook.engine.errors import BLSError, ConfigError, ModelNotFoundError
@@ -14,6 +15,8 @@ from bls_notebook.observe.visible import first_line, visible
 
 BACKENDS = "backends"  # a folder of Python-based backends, beside the models or their repository
 
+_POINTER = b"version https://git-lfs"
+_MOST_FILES = 10_000  # of a model that are looked at
 MAX_CONFIG = 1 << 24  # bytes
 _COMMENT = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|#[^\n]*""")
 _UNDECODED = re.compile("[\udc80-\udcff]")
@@ -106,6 +109,23 @@ def files_below(folder: Path) -> Iterator[str]:
             else:
                 around[path] = (*above, real)
         yield from (os.path.join(within, name) for name in sorted(names))
+
+
+def is_pointer(file: Path) -> bool:
+    """Whether a file is what Git LFS leaves where it has not fetched the contents."""
+    try:
+        if not 0 < file.stat().st_size < 1024:
+            return False
+        with file.open("rb") as opened:
+            return opened.read(len(_POINTER)) == _POINTER
+    except OSError:
+        return False
+
+
+def pointers_in(folder: Path) -> list[Path]:
+    """Return the files below a folder that Git LFS has not fetched, of those that are not too many."""
+    files = map(Path, islice(files_below(folder), _MOST_FILES))
+    return sorted(filter(is_pointer, files))
 
 
 def config_text(folder: Path) -> str | ConfigError | None:

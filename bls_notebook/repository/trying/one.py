@@ -26,7 +26,13 @@ from bls_notebook.repository.gpus import simulate_gpus, simulated_for
 from bls_notebook.repository.loading.ensembles import members_of
 from bls_notebook.repository.loading.python_backends import python_backend
 from bls_notebook.repository.repository import ModelRepository
-from bls_notebook.repository.source.layout import find_model, shown_path, version_folders
+from bls_notebook.repository.source.layout import (
+    find_model,
+    is_pointer,
+    pointers_in,
+    shown_path,
+    version_folders,
+)
 from bls_notebook.repository.source.model_source import ModelSource
 
 from . import reasons
@@ -35,7 +41,7 @@ from .hub import asks_the_hub
 from .order import callees, sources_in
 from .preparing import Preparing
 from .reasons import Reason
-from .standing_in import as_stub, backend_of, is_pointer, main_file, pointers_in
+from .standing_in import as_stub, backend_of, main_file
 from .tokenizers import byte_tokenizers
 
 log = logging.getLogger("bls_notebook")

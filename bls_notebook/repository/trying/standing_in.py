@@ -8,10 +8,7 @@ from pathlib import Path
 from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2, pick_versions
 from bls_notebook.repository.source.layout import version_folders
 
-from .vllm import complete_vllm
-
 FOR_ENSEMBLE = 16  # instances of its stub: one that is real takes any number of requests at a time
-_POINTER = b"version https://git-lfs"
 _FILES = {
     "onnxruntime": "model.onnx", "tensorrt": "model.plan", "pytorch": "model.pt", "openvino": "model.xml",
     "tensorflow": "model.savedmodel", "python": "model.py", "vllm": "model.json", "fil": "xgboost.model",
@@ -21,6 +18,18 @@ _PLATFORMS = {
     "onnxruntime_onnx": "onnxruntime", "tensorrt_plan": "tensorrt", "pytorch_libtorch": "pytorch",
     "torch_aoti": "pytorch", "tensorflow_savedmodel": "tensorflow", "tensorflow_graphdef": "tensorflow",
 }  # fmt: skip
+# Of models of the vLLM backend, whose configurations mostly name none: vllm_backend/src/model.py.
+_INPUTS = {"text_input": "STRING"}
+_OPTIONAL = {
+    "image": "STRING", "stream": "BOOL", "sampling_parameters": "STRING", "exclude_input_in_output": "BOOL",
+    "return_finish_reason": "BOOL", "return_cumulative_logprob": "BOOL", "return_logprobs": "BOOL",
+    "return_num_input_tokens": "BOOL", "return_num_output_tokens": "BOOL",
+}  # fmt: skip
+_OUTPUTS = {
+    "text_output": "STRING", "finish_reason": "STRING", "cumulative_logprob": "FP32", "logprobs": "STRING",
+    "num_input_tokens": "UINT32", "num_output_tokens": "UINT32",
+}  # fmt: skip
+_OF_ANY_LENGTH = frozenset({"image", *_OUTPUTS}) - {"num_input_tokens"}
 
 
 def backend_of(config: ModelConfigMessage, folder: Path) -> str:
@@ -48,21 +57,6 @@ def main_file(config: ModelConfigMessage, backend: str, folder: Path) -> Path | 
     picked = pick_versions(config, versions) if config.HasField("version_policy") else list(versions)
     number = max(picked, default=1)
     return folder / str(number) / name if name else None
-
-
-def is_pointer(file: Path) -> bool:
-    """Whether a file is what Git LFS leaves where it has not fetched the contents."""
-    try:
-        with file.open("rb") as opened:
-            return opened.read(len(_POINTER)) == _POINTER
-    except OSError:
-        return False
-
-
-def pointers_in(folder: Path) -> list[Path]:
-    """Return the files of a model that Git LFS has not fetched."""
-    small = (file for file in sorted(folder.rglob("*")) if file.is_file() and file.stat().st_size < 1024)
-    return [file for file in small if is_pointer(file)]
 
 
 def as_stub(config: ModelConfigMessage, backend: str, versions: list[int]) -> ModelConfigMessage:
@@ -104,7 +98,7 @@ def as_stub(config: ModelConfigMessage, backend: str, versions: list[int]) -> Mo
         out.platform = ""
         out.instance_group[0].count = FOR_ENSEMBLE
     if backend == "vllm":
-        complete_vllm(out)
+        _complete_vllm(out)
     out.backend = out.backend or backend or "unknown"
     return out
 
@@ -112,3 +106,18 @@ def as_stub(config: ModelConfigMessage, backend: str, versions: list[int]) -> Mo
 def picks_some(config: ModelConfigMessage, versions: list[int]) -> bool:
     """Whether a configuration's version policy picks any of the versions that are there."""
     return not config.HasField("version_policy") or bool(pick_versions(config, versions))
+
+
+def _complete_vllm(config: ModelConfigMessage) -> None:
+    """Fill in, in place, what the backend adds to the configuration of a model."""
+    types = model_config_pb2().DataType
+    for tensors, named in ((config.input, {**_INPUTS, **_OPTIONAL}), (config.output, _OUTPUTS)):
+        there = {tensor.name for tensor in tensors}
+        for name, kind in named.items():
+            if name not in there:
+                size = -1 if name in _OF_ANY_LENGTH else 1
+                tensor = tensors.add(name=name, data_type=types.Value(f"TYPE_{kind}"), dims=[size])
+                if name in _OPTIONAL:
+                    tensor.optional = True
+    config.model_transaction_policy.decoupled = True
+    config.max_batch_size = 0

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from bls_notebook.backends.registry import find_backend
 from bls_notebook.backends.stub.how import Stub
 from bls_notebook.backends.stub.values import VALUES, Values
+from bls_notebook.devices.registry import MOST_GPUS, gpu_count, gpus
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.progress import progress
 from bls_notebook.observe.quantities import count, listed
 from bls_notebook.observe.records.tried import Tried
+from bls_notebook.repository.config import ModelConfigMessage, model_config_pb2
+from bls_notebook.repository.gpus import simulate_gpus, simulated_for
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.source.layout import model_names, shown_path
 
 from .example import requests_to, takes_files
 from .folders import is_model, repository_folder
-from .gpus import ready_gpus
 from .hub import no_waiting_for_the_hub
 from .one import Loading, Plan, plan_of
 from .order import entries, in_order, reached
@@ -106,7 +109,7 @@ def try_repository(
         repository._catalog.prepared = preparing
         plans = {name: plan_of(repository, name, names, real) for name in names}
         notes = told_of_fills((plan.folder for plan in plans.values()), fill or {})
-        notes += (*renamed, *ready_gpus(plans.values()))
+        notes += (*renamed, *_ready_gpus(plans.values()))
         notes += _passed_over(models, names)
         _say(tell, path, plans, notes)
         loading = Loading(repository, preparing, plans, stub, load_timeout, top if top.is_dir() else path)
@@ -212,3 +215,34 @@ def _load(loading: Loading, order: list[str]) -> list[str]:
     except KeyboardInterrupt:
         log.debug("interrupted: %d models were not tried", len(left))
     return left
+
+
+def _ready_gpus(plans: Iterable[Plan]) -> tuple[str, ...]:
+    """Simulate as many GPUs as models ask for, where there are none; return what there is to say of it."""
+    wanted = [
+        (plan.name, max(_asks_for(plan.config), int(plan.takes_cuda)))
+        for plan in plans
+        if plan.config is not None and _runs(plan)
+    ]
+    who = [name for name, count in wanted if count]
+    if not who:
+        return ()
+    most = min(MOST_GPUS, max(count for _, count in wanted))
+    if gpu_count() == 0:
+        return (simulated_for(listed(who, 6), most),)
+    found = gpus()
+    if found is not None and found.simulated and found.count < most:
+        simulate_gpus(most)
+    return ()
+
+
+def _runs(plan: Plan) -> bool:
+    """Whether a model may turn out to be real."""
+    return plan.may_run and (plan.runs_code or find_backend(plan.backend) is not None)
+
+
+def _asks_for(config: ModelConfigMessage) -> int:
+    """How many GPUs a configuration takes for granted; 0 where it does not ask for any."""
+    gpu = model_config_pb2().ModelInstanceGroup.KIND_GPU
+    groups = [group for group in config.instance_group if group.kind == gpu]
+    return max((max(group.gpus, default=0) + 1 for group in groups), default=0)
