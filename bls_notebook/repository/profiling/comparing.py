@@ -209,7 +209,7 @@ def _compare(workload: Workload, counts: list[int], repeat: int | None, verify: 
             speedup = 0.0 if changed.problem else changed.measured.speedup
             doubt = changed.measured.relative_error
             verification = Verification(models, found.count, found.predicted, speedup, changed.problem, doubt)
-            found = _as_it_proved(found, verification, changed, workload)
+            found = _as_it_proved(found, verification, changed)
     every = tuple(settings[c] for c in sorted(settings))
     rounds = len(now.gathered_walls)
     return Comparison(workload.model, workload.count, rounds, every, found, verification)
@@ -230,9 +230,7 @@ def with_line(found: Verdict, workload: Workload) -> Verdict:
     return replace(found, advice=f"Most of them stood at {where}. {found.advice}")
 
 
-def _as_it_proved(
-    found: Verdict, verification: Verification, changed: Setting, workload: Workload
-) -> Verdict:
+def _as_it_proved(found: Verdict, verification: Verification, changed: Setting) -> Verdict:
     """Say it where more instances wait for each other, which as many as there were could not show."""
     if verification.measured * WORTH > found.predicted or changed.problem:
         return found

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .effects import CALLS, Effects
-from .names import Function, Module, goes_again, within_body
+from .names import Function, goes_again, within_body
 from .together import Together
 from .units import Block, Member, Piece, Unit, answer_of
 
@@ -33,8 +33,8 @@ class Loop:
 
 
 class Loops:
-    def __init__(self, module: Module, function: Function, together: Together) -> None:
-        self._module, self._function, self._together = module, function, together
+    def __init__(self, function: Function, together: Together) -> None:
+        self.function, self.together = function, together
 
     def in_two(self, statement: ast.For, head: Effects, units: list[Unit], in_try: bool) -> Loop | None:
         """Return a loop in two; None where it stays as it is. `head` is what its first line does."""
@@ -53,7 +53,7 @@ class Loops:
         loop.again = (
             not (continues or changed)
             and set(loop.held) <= targets
-            and goes_again(statement.iter, self._function)
+            and goes_again(statement.iter, self.function)
         )
         loop.alone = not (
             loop.front or needs or len(loop.members) > 1 or self._read_after(statement, targets)
@@ -72,7 +72,7 @@ class Loops:
                     unit.effects.unknown or f"line {unit.statement.lineno}: it may leave the loop", units
                 )
                 return None
-        members, behind, rest = self._together.first_group(units, first, block)
+        members, behind, rest = self.together.first_group(units, first, block)
         if rest:
             return None
         front = units[:first]
@@ -96,7 +96,7 @@ class Loops:
             return None
         loop.after = self._split(statement, Effects(), behind, made | answers)
         if loop.after is None:
-            loop.pieces = self._together.ordered(behind, block)
+            loop.pieces = self.together.ordered(behind, block)
         return loop
 
     def _carried(
@@ -125,11 +125,11 @@ class Loops:
 
     def _say(self, why: str, units: Sequence[Unit]) -> None:
         if any(unit.site is not None for unit in units):
-            self._together.reasons.append(why)
+            self.together.reasons.append(why)
 
     def _read_after(self, statement: ast.For, names: set[str]) -> bool:
         inside = {id(n) for n in ast.walk(statement)}
-        every = (n for n in within_body(self._function.node) if isinstance(n, ast.Name) and n.id in names)
+        every = (n for n in within_body(self.function.node) if isinstance(n, ast.Name) and n.id in names)
         return any(isinstance(n.ctx, ast.Load) and id(n) not in inside for n in every)
 
 

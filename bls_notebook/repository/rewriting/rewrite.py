@@ -85,10 +85,8 @@ class _Rewriting:
             return Rewritten(reason=next(iter(self._reasons), _NOTHING))
         self._write(changed)
         new = self._text.whole()
-        if syntax_tree(new) is None:
-            return Rewritten(reason="what it would become cannot be compiled")
         try:
-            compile(new, "model.py", "exec", dont_inherit=True)
+            compile(syntax_tree(new) or "(", "model.py", "exec", dont_inherit=True)
         except (SyntaxError, ValueError):
             return Rewritten(reason="what it would become cannot be compiled")
         members = [m for b in changed for p in b.pieces if isinstance(p, Gather) for m in p.members]
@@ -110,8 +108,8 @@ class _Rewriting:
             else:
                 kept.append(site)
         found[:] = kept
-        loops = Loops(self._module, function, together)
-        self._walk(function.node.body, found, function, together, loops, False)
+        loops = Loops(function, together)
+        self._walk(function.node.body, loops, False)
         self._reasons += together.reasons
 
     def _at_once(self, site: Site) -> bool:
@@ -130,53 +128,37 @@ class _Rewriting:
         """Whether a loop around it was seen to repeat it; a comprehension repeats its own requests."""
         return self._repeated is None or (not site.many and self._seen_often(site.node))
 
-    def _walk(
-        self,
-        statements: Sequence[ast.stmt],
-        found: list[Site],
-        function: Function,
-        together: Together,
-        loops: Loops,
-        in_try: bool,
-    ) -> None:
+    def _units(self, statements: Sequence[ast.stmt], function: Function) -> list[Unit]:
+        return units_of(statements, self._sites.of[function], self._sites, self._parents)
+
+    def _walk(self, statements: Sequence[ast.stmt], loops: Loops, in_try: bool) -> None:
         for statement in statements:
-            self._statement(statement, found, function, together, loops, in_try)
+            self._statement(statement, loops, in_try)
         block = Block(statements, in_try)
-        block.pieces = together.ordered(units_of(statements, found, self._sites, self._parents), block)
+        block.pieces = loops.together.ordered(self._units(statements, loops.function), block)
         self._blocks.append(block)
 
-    def _statement(
-        self,
-        statement: ast.stmt,
-        found: list[Site],
-        function: Function,
-        together: Together,
-        loops: Loops,
-        in_try: bool,
-    ) -> None:
+    def _statement(self, statement: ast.stmt, loops: Loops, in_try: bool) -> None:
         """Walk through what a statement has within it; of a loop in two, that is what its statements have."""
-        taken = isinstance(statement, ast.For) and self._in_two(statement, found, function, loops, in_try)
+        taken = isinstance(statement, ast.For) and self._in_two(statement, loops, in_try)
         for name in ("body", "orelse", "finalbody"):
             inner = getattr(statement, name, [])
             if inner and not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 trying = in_try or isinstance(statement, ast.Try)
                 if taken and name == "body":
                     for each in inner:
-                        self._statement(each, found, function, together, loops, trying)
+                        self._statement(each, loops, trying)
                 else:
-                    self._walk(inner, found, function, together, loops, trying)
+                    self._walk(inner, loops, trying)
         for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
-            self._walk(part.body, found, function, together, loops, True)
+            self._walk(part.body, loops, True)
 
-    def _in_two(
-        self, statement: ast.For, found: list[Site], function: Function, loops: Loops, in_try: bool
-    ) -> bool:
+    def _in_two(self, statement: ast.For, loops: Loops, in_try: bool) -> bool:
         """Take a loop apart if its own requests, not only those of loops within it, could be together."""
         if not self._seen_often(statement):
             return False
-        units = units_of(statement.body, found, self._sites, self._parents)
-        head = self._sites.reader.of([statement.iter], function)
-        loop = loops.in_two(statement, head, units, in_try)
+        head = self._sites.reader.of([statement.iter], loops.function)
+        loop = loops.in_two(statement, head, self._units(statement.body, loops.function), in_try)
         if loop is None or not any(self._alone_often(m.site) for m in _members(loop)):
             return False
         self._loops.append(loop)

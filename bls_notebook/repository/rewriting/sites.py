@@ -216,7 +216,7 @@ def _check(sites: Sites, sending: set[Function], parents: dict[ast.AST, ast.AST]
     for node in ast.walk(module.tree):
         name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
         for function in sites.become_async:
-            if name != function.name or _is_another(node, function, parents):
+            if name != function.name or _is_another(node, function):
                 continue
             call = parents[node]
             if not (isinstance(call, ast.Call) and call.func is node and call in known):
@@ -234,7 +234,7 @@ def _check(sites: Sites, sending: set[Function], parents: dict[ast.AST, ast.AST]
                     )
 
 
-def _is_another(node: ast.AST, function: Function, parents: dict[ast.AST, ast.AST]) -> bool:
+def _is_another(node: ast.AST, function: Function) -> bool:
     """Whether a name is not that of the function, but of something else that is called so."""
     if isinstance(node, ast.Attribute):
         if not isinstance(node.ctx, ast.Load):

@@ -162,7 +162,7 @@ class Writer:
             sent = self.fresh("sent")
             calls = [self._sent(m) for m in members]
             front = self.pieces(loop.front, inner, body) + self._before(members, inner, body)
-            front += self._comments_of(members, inner, body)
+            front += self._comments_of(members, body)
             held = ""
             if loop.held and not loop.again:
                 held = self.fresh("held")
@@ -186,7 +186,7 @@ class Writer:
         if loop.after is not None:
             again = f"{target}, {answer}" if loop.held else answer
             return out + self._loop(loop.after, header, again, "", indent, inner)
-        rest = self._comments_of(members, inner, body) + self.pieces(loop.pieces, inner, body)
+        rest = self._comments_of(members, body) + self.pieces(loop.pieces, inner, body)
         if not rest.strip() and set(answers) == {"_"}:
             return f"{out}{indent}{all_}\n"
         return out + f"{indent}{header}\n{rest if rest.strip() else f'{inner}pass'}\n"
@@ -216,7 +216,7 @@ class Writer:
         return member.site.stand_in if member.unit.held else self._calls[member.site]
 
     def _gather(self, members: Sequence[Member], indent: str, siblings: Sequence[ast.stmt]) -> str:
-        comments = self._comments_of(members, indent, siblings)
+        comments = self._comments_of(members, siblings)
         names = [m.site.stand_in for m in members]
         targets = "" if set(names) == {"_"} else f"{', '.join(names)} = "
         calls = [self._sent(m) for m in members]
@@ -226,17 +226,17 @@ class Writer:
             line = f"{indent}{targets}await asyncio.gather(\n{inner}{indent})"
         return f"{comments}{line}\n"
 
-    def _comments_of(self, members: Sequence[Member], indent: str, siblings: Sequence[ast.stmt]) -> str:
+    def _comments_of(self, members: Sequence[Member], siblings: Sequence[ast.stmt]) -> str:
         """The comments of statements that are no more there."""
         gone = [m.unit.statement for m in members if m.unit.statement in self._quiet]
-        return "".join(self._comments(statement, indent, siblings) for statement in gone)
+        return "".join(self._comments(statement, siblings) for statement in gone)
 
     def _chunk(self, statement: ast.stmt, indent: str, siblings: Sequence[ast.stmt]) -> str:
         start = self._text.span(statement)[0]
         body = self._text.render(start, self._end_of(statement))
-        return f"{self._comments(statement, indent, siblings)}{indent}{body}\n"
+        return f"{self._comments(statement, siblings)}{indent}{body}\n"
 
-    def _comments(self, statement: ast.stmt, indent: str, siblings: Sequence[ast.stmt]) -> str:
+    def _comments(self, statement: ast.stmt, siblings: Sequence[ast.stmt]) -> str:
         """The lines above a statement that belong to it."""
         if statement in self._spoken:
             return ""

@@ -111,7 +111,7 @@ def try_repository(
         notes = told_of_fills((plan.folder for plan in plans.values()), fill or {})
         notes += (*renamed, *_ready_gpus(plans.values()))
         notes += _passed_over(models, names)
-        _say(tell, path, plans, notes)
+        _say(tell, path, plans)
         loading = Loading(repository, preparing, plans, stub, load_timeout, top if top.is_dir() else path)
         order = in_order({name: plan.calls for name, plan in plans.items()})
         with no_waiting_for_the_hub(any(p.fetches and p.may_run for p in plans.values())) as told:
@@ -190,9 +190,7 @@ def _checked(
     return stub
 
 
-def _say(
-    tell: Callable[[str], None] | None, path: Path, plans: Mapping[str, Plan], notes: Collection[str]
-) -> None:
+def _say(tell: Callable[[str], None] | None, path: Path, plans: Mapping[str, Plan]) -> None:
     """Say whose code is run before it is."""
     whose = [name for name, plan in plans.items() if plan.runs_code]
     if not whose:
