@@ -105,10 +105,10 @@ def find_templates(text: str) -> tuple[Template, ...]:
 
 def scan(text: str) -> Iterator[Template]:
     """Yield the templates in a text, and the whole values of parameters."""
-    for path, keys, token, listed, _ in _settings(text):
+    for names, field, keys, token, listed, _ in _settings(text):
         if token.lastgroup == "mark":
             continue
-        quoted = token.lastgroup == "text"
+        path, quoted = [*names, field], token.lastgroup == "text"
         if quoted and path == _PARAMETER and keys[1]:
             line, span = text.count("\n", 0, token.start()) + 1, (token.start() + 1, token.end() - 1)
             place = f'parameters["{keys[1]}"]'
@@ -125,18 +125,21 @@ def line_of(text: str, field: str, value: str | None = None) -> int:
     A field is its names from the top, such as ``dynamic_batching.preferred_batch_size``; with a `value`,
     without quotes, it must have that.
     """
-    for path, _, token, _, named in _settings(text):
+    *around, last = field.split(".")
+    for names, name, _, token, _, named in _settings(text):
         message = token.lastgroup == "mark"
-        if ".".join(path) == field and value in (None, "" if message else token[0].strip("\"'")):
+        at = name == last and names == around
+        if at and value in (None, "" if message else token[0].strip("\"'")):
             return text.count("\n", 0, named if message else token.start()) + 1
     return 0
 
 
-def _settings(text: str) -> Iterator[tuple[list[str], list[str], re.Match[str], bool, int]]:
+def _settings(text: str) -> Iterator[tuple[list[str], str, list[str], re.Match[str], bool, int]]:
     """Follow the fields through a text, as far as that takes no understanding of what is wrong with it.
 
-    Of each value, and of each message, at its brace: the names of the fields from the top, the keys of the
-    messages around, its token, whether it is in a list of values, and where its field is named.
+    Of each value, and of each message, at its brace: the names of the messages that it is in, from the top;
+    its own; the keys of these messages; its token; whether it is in a list of values; where it is named. The
+    lists change with the next one.
     """
     names: list[str] = []  # of the messages that are open
     lists: list[bool] = []  # whether each stands in a list of values
@@ -152,7 +155,7 @@ def _settings(text: str) -> Iterator[tuple[list[str], list[str], re.Match[str], 
             elif word == "]":
                 value = listed = False
             elif word in "{<":
-                yield [*names, field], keys, token, listed, named
+                yield names, field, keys, token, listed, named
                 names.append(field)
                 lists.append(listed)
                 keys.append("")
@@ -166,7 +169,7 @@ def _settings(text: str) -> Iterator[tuple[list[str], list[str], re.Match[str], 
         elif kind in ("text", "template", "word"):
             if kind == "text" and field == "key":
                 keys[-1] = word[1:-1]
-            yield [*names, field], keys, token, listed, named
+            yield names, field, keys, token, listed, named
             value = listed
 
 
