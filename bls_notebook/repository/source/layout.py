@@ -14,7 +14,6 @@ from bls_notebook.engine.errors import BLSError, ConfigError, ModelNotFoundError
 from bls_notebook.observe.visible import first_line, visible
 
 BACKENDS = "backends"  # a folder of Python-based backends, beside the models or their repository
-
 _POINTER = b"version https://git-lfs"
 _MOST_FILES = 10_000  # of a model that are looked at
 MAX_CONFIG = 1 << 24  # bytes
