@@ -98,8 +98,10 @@ def test_the_debugger_opens_at_the_first_line(
 
 def test_in_a_coroutine_and_a_callee(cells: Cells, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cells(ASYNC)
-    debugger = typed(cells, monkeypatch, "p len(requests)", "c")
+    debugger = typed(cells, monkeypatch, "p len(requests)", *"nnnnnnn", "c")
     outcome = cells(f"%blsreplay {run} --at 1")
+    assert "----> 8 " in debugger.said.getvalue()  # over the await
+    assert "skipped" not in outcome.stdout  # nor told of what ran meanwhile
     assert outcome.value.output_tensors()[0].as_numpy().tolist() == [3, 5]
     assert "ipdb> 1" in debugger.said.getvalue()
     debugger = typed(cells, monkeypatch, "p requests[0].inputs()[0].shape()", "c")

@@ -32,6 +32,13 @@ def stopped_in(notebook: Notebook, code: CodeType, run: Callable[[], _Result]) -
     if kernel is not None and not getattr(kernel, "_allow_stdin", True):
         raise bls.BLSError("--at opens a debugger, and whoever runs this notebook cannot be asked anything")
     debugger: Any = notebook.shell.InteractiveTB.debugger_cls(skip=_BETWEEN)
+    stops = debugger.stop_here
+
+    def stop_here(frame: FrameType) -> bool:  # each of those frames would be told of: hundreds at an await
+        return not debugger.is_skipped_module(str(frame.f_globals.get("__name__"))) and stops(frame)
+
+    debugger.stop_here = stop_here
+    debugger.report_skipped = False
 
     def stop(frame: FrameType) -> Any:
         debugger.set_trace(frame)
