@@ -128,8 +128,9 @@ def opened(title: str, blocks: Sequence[Block], is_open: bool = True) -> Forms:
 
 
 def state(record: ModelRecord | ModelNow) -> Piece:
-    """Show a model's state; a model that was unloaded on purpose is no failure."""
-    is_known = (
-        record.state in ("READY", "LOADING", "UNLOADING", "UNAVAILABLE") and record.reason != "unloaded"
+    """Show a model's state; one that nobody has loaded, or that was unloaded on purpose, is no failure."""
+    is_known = record.state in ("READY", "LOADING", "UNLOADING", "UNAVAILABLE") and record.reason not in (
+        "unloaded",
+        "not loaded",
     )
     return stated(record.state, record.state.lower() if is_known else "")

@@ -96,7 +96,10 @@ def _rows(record: ModelRecord) -> Iterator[doc.Row]:
     inside = join(tag("code", signature) if signature else "", below)
     last = doc.Piece(reason if beside else signature, inside, cls="wrap")
     named: list[doc.Said] = [parts.name(record.name), str(record.version), _state(record)]
-    yield doc.Row([*named, parts.time(record.load_seconds), parts.quiet(record.source), last])
+    # A long path gives way where a page is narrow.
+    path = tag("span", record.source, cls="dim value", title=record.source or None)
+    source = doc.Piece(record.source, tag("span", path, cls="fit"))
+    yield doc.Row([*named, parts.time(record.load_seconds), source, last])
     if reason and not beside:
         yield doc.Row(["", "", reason], only="text")
 
