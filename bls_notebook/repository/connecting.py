@@ -178,7 +178,8 @@ def connect(
         Sent with every request, such as ``{"authorization": "Bearer ..."}``. They are shown nowhere.
     timeout : float, optional
         Seconds that one request may take. Without it there is no limit: Ctrl-C ends the wait, and a server
-        that does not answer any more is noticed.
+        that does not answer any more is noticed. So are, where the server is another kernel's `endpoint`,
+        models of both that can only wait for themselves: an error, as of models of one kernel.
     root_certificates, private_key, certificate_chain : path, optional
         Files in PEM form, for TLS; without them, what the system trusts.
 

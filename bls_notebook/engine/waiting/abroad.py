@@ -56,8 +56,8 @@ def is_abroad(node: object) -> bool:
 
 def needed(ticket: Ticket) -> list[Ticket]:
     """Return the requests of which one has to be answered before one that was sent may be; or none."""
-    these = _awaited.get(ticket, ())
-    if not these or ticket.sent:
+    these = _awaited.get(ticket) if _awaited else None
+    if these is None or ticket.sent:
         return []
     found = [_came.get(each) for each in these]
     known = [each for each in found if each is not None and not _moves(each)]
