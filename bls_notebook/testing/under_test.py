@@ -19,7 +19,7 @@ from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.profiles.session import Session
 from bls_notebook.observe.records.repository import ModelRecord
 from bls_notebook.pb_utils import Tensor
-from bls_notebook.repository.config import parse_config, to_pbtxt
+from bls_notebook.repository.config import parse_config, to_json, to_pbtxt
 from bls_notebook.repository.loading.ensembles import members_of_source
 from bls_notebook.repository.repository import ModelRepository
 from bls_notebook.repository.requests.response import Response
@@ -120,6 +120,9 @@ class RepositoryUnderTest(Assertions, ModelRepository):
         folder = file.parent.parent if in_version else file.parent
         found = name or folder.name
         check_model_name(found)
+        if any((path / found).resolve() == folder for path in self.paths):  # it is in the repository
+            given = None if config is None else to_json(parse_config(config, model=found))
+            return self.load(found, given)
         place = Path(self._folder.name) / found
         if not place.exists():
             place.mkdir()

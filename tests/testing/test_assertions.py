@@ -277,6 +277,12 @@ def test_files_by_their_paths(tmp_path: Path) -> None:
         repo.assert_answer(repo.infer("lonely", X), {"Y": [0, 3, 6]})
         repo.load_file(folder / "model.py", CONFIG, name="again")
         assert {row.name for row in repo.index()} == {"lonely", "again"}
+    (folder / "1").mkdir()
+    for file in folder.glob("*.py"):
+        file.rename(folder / "1" / file.name)
+    with RepositoryUnderTest(tmp_path) as repo:  # one of its own
+        assert repo.load_file(folder / "1" / "model.py", CONFIG.replace("-1", "3")).inputs[0].shape == (3,)
+        repo.assert_answer(repo.infer("lonely", X), {"Y": [0, 3, 6]})
 
 
 def test_what_happened_is_known_after_the_end(models: Path) -> None:
