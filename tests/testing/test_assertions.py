@@ -281,7 +281,7 @@ def test_files_by_their_paths(tmp_path: Path) -> None:
     for file in folder.glob("*.py"):
         file.rename(folder / "1" / file.name)
     with RepositoryUnderTest(tmp_path) as repo:  # one of its own
-        assert repo.load_file(folder / "1" / "model.py", CONFIG.replace("-1", "3")).inputs[0].shape == (3,)
+        assert repo.load_file(folder / "1" / "model.py", CONFIG.replace("-1", "3")).inputs[0].dims == (3,)
         repo.assert_answer(repo.infer("lonely", X), {"Y": [0, 3, 6]})
 
 
