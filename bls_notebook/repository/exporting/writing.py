@@ -2,7 +2,8 @@
 
 Guarantees: a folder of the same name is replaced only where every file in it was written here and has not
 been changed since; until the last moment it stays as it was, and what fails, Ctrl-C and a full disk included,
-leaves nothing of the new one. The same files give the same bytes, in archives too.
+leaves nothing of the new one; what a killed process left goes with the next. Several processes may write to
+one place. The same files give the same bytes, in archives too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.observe.visible import encodable
 
@@ -31,6 +37,7 @@ _KIND = "bls_notebook export"
 _CACHES = ("__pycache__", ".ipynb_checkpoints")  # what servers and editors leave in folders
 _MADE = (1980, 1, 1, 0, 0, 0)  # the time of every file in an archive; the first that there is
 _EXECUTABLE = (".sh",)
+_UNDER_WAY, _BEFORE = ".exporting", ".before"  # folders and archives that are being written, or replaced
 
 
 def is_cache(path: PurePosixPath | Path) -> bool:
@@ -44,15 +51,21 @@ def write_folder(target: Path, files: Mapping[str, Content]) -> None:
     with _told(target):
         _refuse_foreign(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".exporting", dir=target.parent))
+        with _alone(target.parent):
+            _clear(target)
+            made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=_UNDER_WAY, dir=target.parent))
+            held = _lock(made)
         try:
             made.chmod(0o755)
             hashes = {path: _write(made / path, content) for path, content in sorted(files.items())}
             manifest = {"kind": _KIND, "schema": 1, "files": hashes}
             (made / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-            _put(made, target)
+            with _alone(target.parent):
+                _refuse_foreign(target)  # there may be another since
+                _put(made, target)
         finally:
             shutil.rmtree(made, ignore_errors=True)
+            _unlock(held)
 
 
 def write_archive(target: Path, files: Mapping[str, Content]) -> None:
@@ -62,7 +75,10 @@ def write_archive(target: Path, files: Mapping[str, Content]) -> None:
         if os.path.lexists(target) and not _is_archive_of_ours(target):
             raise BLSError(f"export: {target} is there and was not written by an export; give another name")
         target.parent.mkdir(parents=True, exist_ok=True)
-        number, made = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".exporting", dir=target.parent)
+        with _alone(target.parent):
+            _clear(target)
+            number, made = tempfile.mkstemp(prefix=f".{target.name}.", suffix=_UNDER_WAY, dir=target.parent)
+            held = _lock(Path(made))
         try:
             with os.fdopen(number, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
                 archive.comment = _KIND.encode()
@@ -83,6 +99,57 @@ def write_archive(target: Path, files: Mapping[str, Content]) -> None:
         finally:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(made)
+            _unlock(held)
+
+
+def _lock(path: Path, wait: bool = True) -> int | None:
+    """Hold a folder or file for oneself until it is let go, or the process ends; None where it cannot be."""
+    if fcntl is None:
+        return None
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BaseException as error:
+        os.close(handle)
+        if isinstance(error, OSError):  # somebody else holds it, or the file system has no locks
+            return None
+        raise
+    return handle
+
+
+def _unlock(handle: int | None) -> None:
+    if handle is not None:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other exports into a folder waiting."""
+    handle = _lock(folder)
+    try:
+        yield
+    finally:
+        _unlock(handle)
+
+
+def _clear(target: Path) -> None:
+    """Remove what killed exports to the same place have left; what they had set aside comes back."""
+    for path in target.parent.iterdir():
+        if path.with_suffix("").stem != f".{target.name}" or path.suffix not in (_UNDER_WAY, _BEFORE):
+            continue
+        with contextlib.suppress(OSError):
+            handle = _lock(path, wait=False)
+            if handle is None:
+                continue
+            try:
+                if path.suffix == _BEFORE and not os.path.lexists(target):
+                    path.rename(target)
+                elif path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+            finally:
+                _unlock(handle)
 
 
 def _mode(path: str, content: Content) -> int:
@@ -115,7 +182,7 @@ def _put(made: Path, target: Path) -> None:
     if not target.exists():
         made.rename(target)
         return
-    before = made.with_suffix(".before")
+    before = made.with_suffix(_BEFORE)
     target.rename(before)
     try:
         made.rename(target)
