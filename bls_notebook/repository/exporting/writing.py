@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -134,8 +135,9 @@ def _alone(folder: Path) -> Iterator[None]:
 
 def _clear(target: Path) -> None:
     """Remove what killed exports to the same place have left; what they had set aside comes back."""
+    ours = re.compile(rf"\.{re.escape(target.name)}\.\w{{6,}}\.(exporting|before)")
     for path in target.parent.iterdir():
-        if path.with_suffix("").stem != f".{target.name}" or path.suffix not in (_UNDER_WAY, _BEFORE):
+        if not ours.fullmatch(path.name):
             continue
         with contextlib.suppress(OSError):
             handle = _lock(path, wait=False)

@@ -250,7 +250,8 @@ def test_what_killed_exports_left_goes_and_what_others_write_stays(tmp_path: Pat
     writing.write_folder(tmp_path / "out", files)
     (tmp_path / "out").rename(tmp_path / ".out.killed.before")
     (tmp_path / ".out.killed.exporting/m").mkdir(parents=True)
-    busy = tmp_path / ".out.busy.exporting"
+    (tmp_path / ".out.exporting").touch()  # somebody's own
+    busy = tmp_path / ".out.itsbusy.exporting"
     busy.mkdir()
     handle = os.open(busy, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
@@ -259,7 +260,7 @@ def test_what_killed_exports_left_goes_and_what_others_write_stays(tmp_path: Pat
     assert (tmp_path / "out/m/1/model.py").read_bytes() == b"1"  # set aside, and back
     (tmp_path / ".out.zip.killed.exporting").touch()
     writing.write_archive(tmp_path / "out.zip", files)
-    assert {p.name for p in tmp_path.iterdir()} == {"out", "out.zip", busy.name}
+    assert {p.name for p in tmp_path.iterdir()} == {"out", "out.zip", busy.name, ".out.exporting"}
     os.close(handle)
     writing.write_folder(tmp_path / "out", files)
     assert not busy.exists()
