@@ -3,9 +3,9 @@
 Guarantees: each tensor is copied once at each hop, after it was handed over and before its receiver has it;
 what is kept takes no more than a limit (by one message a thread). Nothing is waited for, and what cannot be
 copied is told of without its values. As in a `Log`, plain values are written into lists, several at a
-time: containers that outlived their request would bring the next garbage collection nearer. What can be found
-out afterwards (sizes of what was kept) is: between the models of a pipeline the caches have other things in
-them, where each step costs several times what it does in a loop.
+time: containers that outlived their request would bring the next garbage collection nearer. What can be made
+afterwards (arrays of the bytes that were kept, records) is: between the models of a pipeline the caches have
+other things in them, where each step costs several times what it does in a loop.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from bls_notebook.pb_utils.tensor import Tensor
 
 UNKNOWN = -1  # a sender that is a model, of which no request is on the tape
 _Array = np.ndarray[Any, Any]
+_NOT_WANTED = UNKNOWN, False  # its bytes are those of its shape; it was not left out for them
 _Value = tuple[str, str, tuple[int, ...], int, "_Array | None", bool]
 _Entry = tuple[list[Any], list[Any]]
 _ndarray = np.ndarray
@@ -115,10 +116,12 @@ class Tape:
     def _write(self, entry: list[Any], tensors: list[Tensor], wanted: bool) -> None:
         """Add tensors to an entry, as far as they are wanted and there is room, from wherever they lie."""
         for tensor in tensors:
-            size = nbytes([tensor]) if wanted or tensor._datatype == "BYTES" else UNKNOWN
-            fits = wanted and size <= self._room
-            self._room -= size if fits else 0
-            kept = _copied(tensor, size) if fits else (size, wanted)
+            kept: Any = _NOT_WANTED
+            if wanted or tensor._datatype == "BYTES":
+                size = nbytes([tensor])
+                fits = wanted and size <= self._room
+                self._room -= size if fits else 0
+                kept = _copied(tensor, size) if fits else (size, wanted)
             entry += tensor._name, tensor._datatype, tensor._array.shape, kept
 
     def clear(self) -> None:
