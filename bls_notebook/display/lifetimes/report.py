@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
+from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.document import (
-    Block,
-    Both,
-    Column,
-    Document,
-    Fold,
-    Forms,
-    Line,
-    Piece,
-    Row,
-    Table,
-    Warnings,
-)
 from bls_notebook.display.html import join, tag
 from bls_notebook.display.lifetimes.chart import chart_lines
 from bls_notebook.display.lifetimes.facts import (
@@ -39,27 +27,27 @@ from bls_notebook.observe.records.lifetimes import Lifetimes
 _TEXT, _WHOLE, _MOST = 12, 12, 200  # rows of what is alive: in text, in HTML at once, and folded away
 
 
-def lifetimes_document(record: Lifetimes) -> Document:
+def lifetimes_document(record: Lifetimes) -> doc.Document:
     """Describe a memory track."""
     first, *facts = summary(record)
-    top = Line([Piece(first, tag("b", first)), parts.quiet(parts.dots(*facts))], by=" · ")
+    top = doc.Line([doc.Piece(first, tag("b", first)), parts.quiet(parts.dots(*facts))], by=" · ")
     devices = _devices(record)
-    warnings = Warnings(left_behind(record))
-    picture: list[Block] = [
-        Both(
+    warnings = doc.Warnings(left_behind(record))
+    picture: list[doc.Block] = [
+        doc.Both(
             lambda width: ["", *chart_lines(record, width=width)],
             picture_html(lifetimes_svg(record), figure_alt(record)),
         )
     ]
     peaks = flame_svg(record)
     if peaks:
-        lines = Both(
+        lines = doc.Both(
             lambda width: ["", *flame_lines(record, width=width)], picture_html(peaks, flame_alt(record))
         )
-        picture.append(Forms([lines], [Fold("by line at the peak: what made it", [lines], True)]))
+        picture.append(doc.Forms([lines], [doc.Fold("by line at the peak: what made it", [lines], True)]))
     shown = picture if record.lives else []
-    order = Forms([*devices, warnings, *shown], [warnings, *shown, *devices])
-    return Document([top, order, *_alive(record)], styles="figure")
+    order = doc.Forms([*devices, warnings, *shown], [warnings, *shown, *devices])
+    return doc.Document([top, order, *_alive(record)], styles="figure")
 
 
 def summary(record: Lifetimes) -> list[str]:
@@ -98,39 +86,39 @@ def flame_alt(record: Lifetimes) -> str:
     )
 
 
-def _devices(record: Lifetimes) -> list[Block]:
+def _devices(record: Lifetimes) -> list[doc.Block]:
     used = [facts for facts in device_facts(record) if facts.blocks]
     columns = [
-        Column("device"), Column("peak", "r"), Column("capacity", "r"),
-        Column("before", "r", in_html=any(facts.used for facts in used)),
-        Column("left behind", "r"), Column("alive at the peak"),
+        doc.Column("device"), doc.Column("peak", "r"), doc.Column("capacity", "r"),
+        doc.Column("before", "r", in_html=any(facts.used for facts in used)),
+        doc.Column("left behind", "r"), doc.Column("alive at the peak"),
     ]  # fmt: skip
-    return [Table("Devices", columns, list(map(_device, used)), last="wrap")] if used else []
+    return [doc.Table("Devices", columns, list(map(_device, used)), last="wrap")] if used else []
 
 
-def _device(facts: DeviceFacts) -> Row:
+def _device(facts: DeviceFacts) -> doc.Row:
     left = join(
         parts.memory(facts.left).html, parts.quiet(f"in {count(facts.left_blocks, 'block')}").html, by=" "
     )
-    return Row([
+    return doc.Row([
         parts.device(facts.label),
         parts.memory(facts.peak),
         parts.known(facts.total or -1),
-        parts.memory(facts.used) if facts.used else Piece("", parts.memory(0).html),
-        Piece(size(facts.left), left) if facts.left_blocks else parts.quiet("nothing"),
-        Piece(sums_text(facts.at_peak), parts.quiet(sums_text(facts.at_peak, 4)).html, cls="wrap"),
+        parts.memory(facts.used) if facts.used else doc.Piece("", parts.memory(0).html),
+        doc.Piece(size(facts.left), left) if facts.left_blocks else parts.quiet("nothing"),
+        doc.Piece(sums_text(facts.at_peak), parts.quiet(sums_text(facts.at_peak, 4)).html, cls="wrap"),
     ])  # fmt: skip
 
 
-def _alive(record: Lifetimes) -> list[Block]:
+def _alive(record: Lifetimes) -> list[doc.Block]:
     kinds = alive_kinds(record)
     if not kinds:
         return []
     heads = ("tensor", "size", "type", "device", "made by", "line", "held by")
-    columns = [Column(head, "r" if head == "size" else "") for head in heads]
+    columns = [doc.Column(head, "r" if head == "size" else "") for head in heads]
 
-    def table(most: int) -> Table:
-        return Table(
+    def table(most: int) -> doc.Table:
+        return doc.Table(
             "Alive at the end", columns, [_row(record, kind) for kind in kinds[:most]], most=28, last="wrap"
         )
 
@@ -142,20 +130,20 @@ def _alive(record: Lifetimes) -> list[Block]:
         return [f"  and {blocks:,} more, {size(total)}"] if blocks else []
 
     left = rest(_MOST)[0]
-    line: list[Block] = [Line([parts.quiet(f"and {left:,} more")])] if left else []
+    line: list[doc.Block] = [doc.Line([parts.quiet(f"and {left:,} more")])] if left else []
     title = f"alive at the end: {count(rest(0)[0], 'block')}"
-    text: list[Block] = [Both(lambda _: ["", "  alive at the end"]), table(_TEXT), Both(more)]
-    return [Forms(text, [Fold(title, [table(_MOST), *line], len(kinds) <= _WHOLE)])]
+    text: list[doc.Block] = [doc.Both(lambda _: ["", "  alive at the end"]), table(_TEXT), doc.Both(more)]
+    return [doc.Forms(text, [doc.Fold(title, [table(_MOST), *line], len(kinds) <= _WHOLE)])]
 
 
 def _lines_of(kind: Alive) -> str:
     return ", ".join(dict.fromkeys(filter(None, (line_text(life.line) for life in kind.lives))))
 
 
-def _row(record: Lifetimes, kind: Alive) -> Row:
+def _row(record: Lifetimes, kind: Alive) -> doc.Row:
     life = kind.lives[0]
     span = f", span {life.maker.span}" if life.maker.span and len(kind.lives) == 1 else ""
-    return Row([
+    return doc.Row([
         parts.name(kind.label),
         parts.memory(kind.bytes),
         parts.code(kind_of(life)),

@@ -6,19 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.document import (
-    Block,
-    Column,
-    Document,
-    Line,
-    Piece,
-    Row,
-    Table,
-    Tiles,
-    Warnings,
-    Words,
-)
 from bls_notebook.display.html import Html, text
 from bls_notebook.display.session.verdict import kinds_table, verdict_words
 from bls_notebook.display.text import clip
@@ -45,7 +34,7 @@ _COLUMNS = (
 )
 
 
-def session_document(session: Session, *, widget: Any = None) -> Document:
+def session_document(session: Session, *, widget: Any = None) -> doc.Document:
     """Describe a session: figures, its timeline, a row for each model, what needs attention.
 
     A `widget` covers the picture of the timeline while a kernel is there.
@@ -67,92 +56,67 @@ def figures_document(
     figures: SessionStatistics,
     *,
     name: str = "",
-    verdict: Sequence[Block] = (),
-    picture: Sequence[Block] = (),
+    verdict: Sequence[doc.Block] = (),
+    picture: Sequence[doc.Block] = (),
     errors: Sequence[str] = (),
     notes: Sequence[str] = (),
     sender: str = NOTEBOOK,
-) -> Document:
+) -> doc.Document:
     """Describe a session's figures, with a sentence, a picture and what requests failed with among them."""
-    top = Line([parts.name(name or "session"), Piece(ns(figures.wall), Html())])
+    top = doc.Line([parts.name(name or "session"), doc.Piece(ns(figures.wall), Html())])
     if not figures.requests:
-        return Document([top, Words(parts.quiet(_NONE), indent="  ")], styles="session")
+        return doc.Document([top, doc.Words(parts.quiet(_NONE), indent="  ")], styles="session")
     told = _rows(figures, sender)
     # On a narrow page there is no room for columns that say nothing.
     keep = [i for i in range(len(_COLUMNS) - 1) if any(cells[i] for _, cells in told)]
-    columns = [Column("model"), *(Column(*_COLUMNS[i]) for i in (*keep, -1))]
-    rows = [
-        Row(
-            [
-                parts.name(model),
-                *(cells[i] for i in keep),
-                Piece(cells[-1], text(cells[-1]), cls="session-remarks"),
-            ]
-        )
-        for model, cells in told
-    ]
-    table = Table("Models of the session", columns, rows, last="wrap")
-    wrong = Warnings(errors, "error", "session-errors")
+    columns = [doc.Column("model"), *(doc.Column(*_COLUMNS[i]) for i in (*keep, -1))]
+    rows = []
+    for model, cells in told:
+        remarks = doc.Piece(cells[-1], text(cells[-1]), cls="session-remarks")
+        rows.append(doc.Row([parts.name(model), *(cells[i] for i in keep), remarks]))
     blocks = [
         top,
         *verdict,
-        *(Words(parts.quiet(parts.coded(note)), indent="  ") for note in notes),
-        Tiles(session_figures(figures)),
+        *(doc.Words(parts.quiet(parts.coded(note)), indent="  ") for note in notes),
+        doc.Tiles(session_figures(figures)),
         *picture,
-        table,
-        wrong,
-        Warnings(_notes(figures), "note"),
+        doc.Table("Models of the session", columns, rows, last="wrap"),
+        doc.Warnings(errors, "error", "session-errors"),
+        doc.Warnings(_notes(figures), "note"),
     ]
-    return Document(blocks, styles="session figure")
+    return doc.Document(blocks, styles="session figure")
 
 
 def session_figures(figures: SessionStatistics) -> list[tuple[str, str, str]]:
     """Return the figures to show above a picture of a session: label, value, and what it means."""
-    out = [
+    busy = f"{ns(figures.busy)}: at least one request was worked on"
+    overlap = f"{ns(figures.overlap)} of the busy time: two or more were worked on at once"
+    at_once = f"so many were worked on at once, on average while any was; {figures.peak} at most"
+    queued = f"all waits for an instance together; for {ns(figures.waited)} at least one request waited"
+    ends = {
+        "errors": figures.failed,
+        "cancelled": figures.cancelled,
+        "cached": figures.cached,
+        "unfinished": figures.unfinished,
+    }
+    return [
         ("wall", ns(figures.wall), "how long the recording is"),
         ("requests", f"{figures.requests:,}", "how many were sent, models' own included"),
-        (
-            "busy",
-            percent(figures.busy, figures.wall),
-            f"{ns(figures.busy)}: at least one request was worked on",
-        ),
-        (
-            "overlap",
-            percent(figures.overlap, figures.busy),
-            f"{ns(figures.overlap)} of the busy time: two or more were worked on at once",
-        ),
-        (
-            "at once",
-            f"{figures.concurrency:.1f}",
-            f"so many were worked on at once, on average while any was; {figures.peak} at most",
-        ),
-        (
-            "queued",
-            ns(figures.queued) if figures.queued else "0",
-            f"all waits for an instance together; for {ns(figures.waited)} at least one request waited",
-        ),
+        ("busy", percent(figures.busy, figures.wall), busy),
+        ("overlap", percent(figures.overlap, figures.busy), overlap),
+        ("at once", f"{figures.concurrency:.1f}", at_once),
+        ("queued", ns(figures.queued) if figures.queued else "0", queued),
+        *((label, f"{number:,}", "") for label, number in ends.items() if number),
     ]
-    for label, number in (
-        ("errors", figures.failed),
-        ("cancelled", figures.cancelled),
-        ("cached", figures.cached),
-        ("unfinished", figures.unfinished),
-    ):
-        if number:
-            out.append((label, f"{number:,}", ""))
-    return out
 
 
 def _rows(figures: SessionStatistics, sender: str) -> list[tuple[str, list[str]]]:
     """The cells of each model, the one that took most of the wall time first, and of the notebook."""
     versions = Counter(model.name for model in figures.models)
-    out = [
-        (
-            f"{model.name}/{model.version}" if versions[model.name] > 1 else model.name,
-            _cells(model, figures),
-        )
-        for model in sorted(figures.models, key=lambda m: (-m.critical, m.name, m.version))
-    ]
+    out = []
+    for model in sorted(figures.models, key=lambda m: (-m.critical, m.name, m.version)):
+        name = f"{model.name}/{model.version}" if versions[model.name] > 1 else model.name
+        out.append((name, _cells(model, figures)))
     share = percent(figures.notebook, figures.wall)
     notebook = ["", "", some_ns(figures.notebook), "", "", "", share, "no request was under way"]
     return [*out, (sender, notebook)]
@@ -198,10 +162,10 @@ def _remarks(model: ModelStatistics) -> list[str]:
 def _notes(figures: SessionStatistics) -> list[str]:
     if not figures.dropped:
         return []
-    return [
-        f"{count(figures.dropped, 'request')} did not fit and {'is' if figures.dropped == 1 else 'are'} not "
-        "counted here; record more of them with a larger limit"
-    ]
+    left = (
+        f"{count(figures.dropped, 'request')} did not fit and {'is' if figures.dropped == 1 else 'are'} not"
+    )
+    return [f"{left} counted here; record more of them with a larger limit"]
 
 
 def _errors(session: Session) -> list[str]:

@@ -4,20 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bls_notebook.display import document as doc
 from bls_notebook.display import parts
-from bls_notebook.display.document import (
-    Block,
-    Column,
-    Document,
-    Fold,
-    Forms,
-    Line,
-    Row,
-    Said,
-    Table,
-    Tiles,
-    Words,
-)
 from bls_notebook.display.records.configs import config_block
 from bls_notebook.display.timeline.block import timeline_block
 from bls_notebook.display.units import count, ns
@@ -26,22 +14,22 @@ from bls_notebook.observe.analysis.verdict_words import times
 from bls_notebook.observe.records.profiles.tuning import TunedModel, Tuning
 
 
-def tuning_document(tuning: Tuning, *, widget: Any = None) -> Document:
+def tuning_document(tuning: Tuning, *, widget: Any = None) -> doc.Document:
     """Describe what a search for the smallest setting found.
 
     A `widget` covers the picture of the timelines while a kernel is there.
     """
-    blocks: list[Block] = [
-        Line([parts.name(tuning.model), parts.quiet(_what(tuning))]),
-        Words(parts.coded(tuning.sentence), "session-verdict", "  "),
+    blocks: list[doc.Block] = [
+        doc.Line([parts.name(tuning.model), parts.quiet(_what(tuning))]),
+        doc.Words(parts.coded(tuning.sentence), "session-verdict", "  "),
     ]
-    blocks += [Words(parts.coded(each), "session-advice", "  ") for each in tuning.advice]
+    blocks += [doc.Words(parts.coded(each), "session-advice", "  ") for each in tuning.advice]
     if tuning.changed and not tuning.measured.found and not tuning.problem:
         run = "Predicted, and not run: `--verify` (`verify=True`) runs it."
-        blocks.append(Words(parts.quiet(parts.coded(run)), indent="  "))
+        blocks.append(doc.Words(parts.quiet(parts.coded(run)), indent="  "))
     if not tuning.models:
-        return Document(blocks, styles="session figure")
-    blocks.append(Tiles(_figures(tuning)))
+        return doc.Document(blocks, styles="session figure")
+    blocks.append(doc.Tiles(_figures(tuning)))
     if tuning.confirmed or tuning.problem or tuning.pbtxt:
         blocks.append(_table(tuning))
     if tuning.less:
@@ -50,12 +38,12 @@ def tuning_document(tuning: Tuning, *, widget: Any = None) -> Document:
         blocks.append(timeline_block((tuning.gathered, tuning.then), widget=widget, gap=True))
     if tuning.pbtxt:
         lines = "\n".join(text.rstrip() for _, text in tuning.pbtxt)
-        blocks.append(Fold("What to change in config.pbtxt", [config_block(lines)], is_open=True))
+        blocks.append(doc.Fold("What to change in config.pbtxt", [config_block(lines)], is_open=True))
     if tuning.model_analyzer:
-        whole = Fold("To measure on a server: Model Analyzer", [config_block(tuning.model_analyzer)])
-        said = Words(parts.quiet('For Model Analyzer on a server: save("model_analyzer.yaml")'), indent="  ")
-        blocks.append(Forms([said], [whole]))
-    return Document(blocks, styles="session figure config")
+        whole = doc.Fold("To measure on a server: Model Analyzer", [config_block(tuning.model_analyzer)])
+        said = parts.quiet('For Model Analyzer on a server: save("model_analyzer.yaml")')
+        blocks.append(doc.Forms([doc.Words(said, indent="  ")], [whole]))
+    return doc.Document(blocks, styles="session figure config")
 
 
 def _what(tuning: Tuning) -> str:
@@ -78,29 +66,29 @@ def _figures(tuning: Tuning) -> list[tuple[str, str, str]]:
     return figures
 
 
-def _table(tuning: Tuning) -> Table:
+def _table(tuning: Tuning) -> doc.Table:
     on_server = any(model.on_server.count != model.found.count for model in tuning.models)
     batching = any(model.found.batches or model.now.batches for model in tuning.models)
     memory = any(max(model.host_bytes, model.device_bytes) > 0 for model in tuning.models)
-    columns = [Column("model"), Column("instances now", "r"), Column("enough", "r")]
-    columns += [Column("on a server", "r")] * on_server
-    columns += [Column("batches now"), Column("enough")] * batching
-    columns += [Column("memory each", "r")] * memory
+    columns = [doc.Column("model"), doc.Column("instances now", "r"), doc.Column("enough", "r")]
+    columns += [doc.Column("on a server", "r")] * on_server
+    columns += [doc.Column("batches now"), doc.Column("enough")] * batching
+    columns += [doc.Column("memory each", "r")] * memory
     rows = []
     for model in tuning.models:
-        cells: list[Said] = [model.name, str(model.now.count), str(model.found.count)]
+        cells: list[doc.Said] = [model.name, str(model.now.count), str(model.found.count)]
         cells += [str(model.on_server.count)] * on_server
         cells += [batches_of(model.now), batches_of(model.found)] if batching else []
         cells += [_memory(model)] * memory
-        rows.append(Row(cells, "session-advised" if model.changed else ""))
-    return Table("Instances and batches of each model", columns, rows)
+        rows.append(doc.Row(cells, "session-advised" if model.changed else ""))
+    return doc.Table("Instances and batches of each model", columns, rows)
 
 
-def _less(tuning: Tuning) -> Table:
+def _less(tuning: Tuning) -> doc.Table:
     """What settings with fewer instances get."""
-    columns = [Column("of the best", "r"), Column("predicted", "r"), Column("a smaller setting")]
+    columns = [doc.Column("of the best", "r"), doc.Column("predicted", "r"), doc.Column("a smaller setting")]
     rows = [
-        Row([
+        doc.Row([
             f"{less.part:.0%}", ns(less.wall),
             parts.coded(in_words(
                 (model.name, model.now, each)
@@ -109,9 +97,9 @@ def _less(tuning: Tuning) -> Table:
         ])
         for less in tuning.less
     ]  # fmt: skip
-    return Table("What smaller settings get of the best", columns, rows)
+    return doc.Table("What smaller settings get of the best", columns, rows)
 
 
-def _memory(model: TunedModel) -> Said:
+def _memory(model: TunedModel) -> doc.Said:
     taken = max(model.host_bytes, model.device_bytes)
     return parts.memory(taken) if taken > 0 else parts.NOTHING

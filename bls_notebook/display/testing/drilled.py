@@ -38,11 +38,7 @@ def drilled_document(drilled: Drilled) -> doc.Document:
 
 
 def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
-    tally = [
-        f"{len(cases)} {_TOLD[worth]}"
-        for worth in ("bad", "odd", "good", "open")
-        if (cases := drilled.of(worth))
-    ]
+    tally = [f"{len(cases)} {told}" for worth, told in _TOLD.items() if (cases := drilled.of(worth))]
     facts = [count(len(drilled.callees), "callee"), count(len(drilled.cases), "fault"), *tally]
     mark = "✗" if drilled.of("bad") else "!" if drilled.of("odd") or not drilled.cases else "✓"
     said = parts.dots(*facts, parts.time(drilled.seconds))
@@ -64,10 +60,8 @@ def _blocks(drilled: Drilled) -> Iterator[doc.Block]:
         yield doc.Words(parts.quiet(note), gap=not number and not drilled.unreached)
     verdicts = [verdict for verdict in MEANING if any(case.verdict == verdict for case in drilled.cases)]
     if verdicts:
-        rows = [
-            doc.Row([verdict, doc.Piece(MEANING[verdict], Html(MEANING[verdict]), cls="wrap")])
-            for verdict in verdicts
-        ]
+        means = [doc.Piece(MEANING[verdict], Html(MEANING[verdict]), cls="wrap") for verdict in verdicts]
+        rows = [doc.Row(pair) for pair in zip(verdicts, means, strict=True)]
         table = doc.Table("Verdicts", doc.columns("verdict | means"), rows, last="wrap")
         yield doc.Forms([], [doc.Fold("what the words mean", [table])])
 
@@ -151,18 +145,9 @@ def _list(groups: Sequence[Sequence[DrilledCase]]) -> doc.Both:
 
 def _item(group: Sequence[DrilledCase]) -> Html:
     case = group[0]
-    head = join(
-        tag("b", case.verdict, cls=_COLOURS[case.worth]),
-        tag("b", _faults(group)),
-        by=" ",
-    )
-    said = [tag("div", sentence) for sentence in _said(group)]
-    code = [
-        tag(
-            "div",
-            join(tag("span", f"{what} {_where(at)}", cls="dim"), tag("code", at.code), by=" "),
-            cls="drill-at",
-        )
-        for what, at in _places(case)
-    ]
-    return tag("div", tag("div", head), *said, *code, cls=f"drill-item drill-{case.worth}")
+    head = join(tag("b", case.verdict, cls=_COLOURS[case.worth]), tag("b", _faults(group)), by=" ")
+    lines = [tag("div", head), *(tag("div", sentence) for sentence in _said(group))]
+    for what, at in _places(case):
+        place = tag("span", f"{what} {_where(at)}", cls="dim")
+        lines.append(tag("div", join(place, tag("code", at.code), by=" "), cls="drill-at"))
+    return tag("div", *lines, cls=f"drill-item drill-{case.worth}")

@@ -35,15 +35,8 @@ _EARLIER = 0.01  # of its caller's time, by which a call could have begun earlie
 LITTLE = 200_000  # ns of a call: below, handing it to another thread takes a large part of it
 
 
-def depends_on(program: Program) -> tuple[frozenset[int], ...]:
-    """Return of each call all the calls that it may depend on, directly or not."""
-    return tuple(
-        frozenset(n for n in range(call) if mask >> n & 1) for call, mask in enumerate(_masks(program))
-    )
-
-
-def _masks(program: Program) -> list[int]:
-    """The same, a bit for each call: a program may have thousands."""
+def depends_on(program: Program) -> list[int]:
+    """Return of each call the calls that it may depend on, directly or not: bit n for call n."""
     looked = 0
     found: list[int] = []
     for _, call, needed in program.steps:
@@ -187,7 +180,7 @@ def groups(program: Program) -> list[list[int]]:
     found: list[list[int]] = []
     group: list[int] = []
     members = 0
-    for call, mask in enumerate(_masks(program)):
+    for call, mask in enumerate(depends_on(program)):
         if mask & members:
             found.append(group)
             group = [before for before in group if not mask >> before & 1]
