@@ -76,7 +76,7 @@ def taken(server: RemoteServer) -> Link:
     """Return the link of a server, to be released; Ctrl-C gets through where it waits."""
     link = server.take()
     for function in link.waits:
-        may_be_interrupted(function.__code__)
+        may_be_interrupted(function.__code__, waits=True)
     return link
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -101,7 +103,8 @@ class Server:
         if not path.endswith("/infer"):
             return 200, {"name": "m", "inputs": [TENSOR], "outputs": [TENSOR]}
         self.came.release()
-        self.go.wait(20)
+        if not self.go.wait(20):
+            self.go.set()  # for the test to see
         return 0 if self.gone else 200, {"outputs": document["inputs"]}
 
 
@@ -125,6 +128,25 @@ def wanted(repo: bls.ModelRepository, value: int) -> Any:
 async def gathered(repo: bls.ModelRepository, count: int) -> list[Any]:
     answers = await asyncio.gather(*[wanted(repo, i) for i in range(count)])
     return [a.error or int(a["X"].as_numpy()[0]) for a in answers]
+
+
+def test_ctrl_c_ends_a_wait_for_a_server(repo: bls.ModelRepository, server: Server) -> None:
+    assert repo.infer("m", {"X": np.array([0], np.int32)}).error is None
+    server.came.acquire()
+    server.go.clear()
+
+    def press() -> None:
+        server.came.acquire()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    with pytest.raises(KeyboardInterrupt):
+        repo.infer("m", {"X": np.array([1], np.int32)})
+    assert not server.go.is_set()
+    pressing.join()
+    server.go.set()
+    assert asyncio.run(gathered(repo, 2)) == [0, 1]
 
 
 def receivers() -> list[threading.Thread]:

@@ -245,9 +245,11 @@ def test_requests_that_follow_each_other_share_a_thread(
 
     def send(cancelled: bool = False) -> tuple[InferenceResponse, threading.Thread]:
         exchange = connection.exchange("echo", "", request, True)
+        service.go.clear()  # it is answered once it is known who is told
         if cancelled:  # answered at once, on this thread, which does not linger
             exchange.cancel()
         exchange.start(lambda box, _: got.put((box[0], threading.current_thread())), start_in_thread)
+        service.go.set()
         return got.get(timeout=20)
 
     with serving(service) as port:
