@@ -104,14 +104,15 @@ def _errors(here: Answer, there: Answer, sides: Sides) -> list[str]:
     one, other = sides
     if here.error is None or there.error is None:
         where, answer = (one, here) if here.error is not None else (other, there)
-        return [f"only {where} an error: {first_line(answer.error or '')}"]
-    said = []
+        said = answer.error or ""
+        return [f"only {where} an error: {first_line(said.partition(', message: ')[2] or said)}"]
+    differ = []
     if normal(here.error) != normal(there.error):
         first, second = _from_where_they_differ(here.error, there.error)
-        said.append(f"errors: {first!r} {one}, {second!r} {other}")
+        differ.append(f"errors: {first!r} {one}, {second!r} {other}")
     if here.status and there.status and here.status != there.status:
-        said.append(f"error code: HTTP status {here.status} {one}, {there.status} {other}")
-    return said
+        differ.append(f"error code: HTTP status {here.status} {one}, {there.status} {other}")
+    return differ
 
 
 def _from_where_they_differ(first: str, second: str) -> tuple[str, str]:
