@@ -98,7 +98,8 @@ def _read(file: Path) -> TraceText:
 def _foreign(file: Path, why: str) -> BLSError:
     return BLSError(
         f"trace {told(file.name)!r}: {told(why)}; expected a file that tritonserver wrote with "
-        "--trace-config mode=triton, level=TIMESTAMPS and triton,file=..."
+        "--trace-config mode=triton, level=TIMESTAMPS, rate=1, triton,file=... and triton,log-frequency=1, "
+        "without which some servers end before they write"
     )
 
 
