@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 import dis
+import inspect
 from collections.abc import Collection, Iterator
 from types import CodeType
 
@@ -50,27 +51,36 @@ def undefined_names(source: str) -> dict[str, int]:
     Source that cannot be compiled has none: it has worse problems.
     """
     tree = syntax_tree(source)
-    if tree is None or any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in ast.walk(tree)):
+    nodes = [] if tree is None else list(ast.walk(tree))
+    if tree is None or any(isinstance(n, ast.ImportFrom) and n.names[0].name == "*" for n in nodes):
         return {}
     try:
         module = compile(tree, "model.py", "exec", dont_inherit=True, optimize=0)
     except (SyntaxError, ValueError, RecursionError, SystemError):
         return {}
+    defined = _stored(module)
+    if any(isinstance(n, ast.Global) for n in nodes):
+        defined |= {name for code in _codes(module) for name in _stored(code, "STORE_GLOBAL")}
+    may_lack = {n.id for n in nodes if isinstance(n, ast.Name)} - defined - _BUILTINS - _OF_MODULES
+    may_lack |= _MAKES_NAMES - defined
     read: dict[str, int] = {}
-    defined: set[str] = set()
     for code in _codes(module):
-        own = {op.argval for op in dis.get_instructions(code) if op.opname in ("STORE_NAME", "DELETE_NAME")}
-        defined |= {op.argval for op in dis.get_instructions(code) if op.opname == "STORE_GLOBAL"}
-        defined |= own if code is module else set()
+        if may_lack.isdisjoint(code.co_names):  # taking instructions apart takes long
+            continue
+        lacks = may_lack if code.co_flags & inspect.CO_OPTIMIZED else may_lack - _stored(code)  # of a class
         starts, line = dict(dis.findlinestarts(code)), 0
         for op in dis.get_instructions(code):
             line = starts.get(op.offset) or line
-            if op.opname in _READS and not (op.opname == "LOAD_NAME" and op.argval in own):
+            if op.opname in _READS and op.argval in lacks:
                 read[op.argval] = min(line, read.get(op.argval, line))
-    if read.keys() & _MAKES_NAMES - defined:
+    if read.keys() & _MAKES_NAMES:
         return {}
-    missing = read.keys() - defined - _BUILTINS - _OF_MODULES
-    return dict(sorted(((name, read[name]) for name in missing), key=lambda item: (item[1], item[0])))
+    return dict(sorted(read.items(), key=lambda item: (item[1], item[0])))
+
+
+def _stored(code: CodeType, *by: str) -> set[str]:
+    by = by or ("STORE_NAME", "DELETE_NAME")
+    return {op.argval for op in dis.get_instructions(code) if op.opname in by}
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
