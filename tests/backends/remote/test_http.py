@@ -198,7 +198,8 @@ def test_an_awaited_request_that_is_given_up(repo: bls.ModelRepository, server: 
 
 def test_closing_answers_what_is_awaited(repo: bls.ModelRepository, server: Server) -> None:
     task = awaiting(repo, server, lambda _: repo.close(0))
-    assert "closed" in task.result().error.message()
+    message = task.result().error.message()
+    assert "closed" in message or "cancelled" in message  # whichever comes first of what closing does
 
 
 def test_a_link_that_nobody_closes_leaves_no_thread() -> None:
