@@ -337,4 +337,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    given, sys.argv = sys.argv[1:], [""]  # what a model finds there on a server: some parse it
+    sys.exit(main(given))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,8 +60,10 @@ def test_the_magic(cells) -> None:
     assert not stopped.running
 
 
-def test_the_command() -> None:
-    command = [sys.executable, "-m", "bls_notebook", "endpoint", str(SAMPLES), "add_sub", "--json"]
+def test_the_command(tmp_path: Path) -> None:
+    model = shutil.copytree(SAMPLES / "add_sub", tmp_path / "add_sub") / "1" / "model.py"
+    model.write_text('import sys\nassert sys.argv == [""]  # as on a server\n' + model.read_text())
+    command = [sys.executable, "-m", "bls_notebook", "endpoint", str(tmp_path), "add_sub", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         text = ""
