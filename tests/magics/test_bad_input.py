@@ -106,6 +106,7 @@ def test_models_text_is_escaped_in_html(cells) -> None:
     ("cell", "message"),
     [
         ("%bls", "%bls: missing: MODEL."),
+        ("%tritonrepo connect grpc://[::1", "%tritonrepo connect: [ is never closed in 'grpc://[::1'."),
         ("%bls times IN=nothing", "%bls: input IN: nothing: NameError: name 'nothing' is not defined"),
         ("%bls times IN=[1] -n 0", "%bls: -n: got '0', expected a whole number from 1."),
         ("%bls times IN=[1] --into a.b", "%bls: --into: got 'a.b', expected the name of a variable"),

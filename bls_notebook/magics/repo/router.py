@@ -45,7 +45,8 @@ PARSER = _Repository("%tritonrepo", "")
 
 def tritonrepo(notebook: Notebook, line: str, cell: str, variables: Variables) -> object:
     """Look after the current repository."""
-    read = LIST.parser.words_of(line)
+    named = VERBS.get(next(iter(line.split()), "list"))  # whose line it is, also where it has no words
+    read = (PARSER if named is None else named.parser).words_of(line)
     words = [expanded(word.plain, variables) for word in read] or ["list"]
     if words[0] in ("-h", "--help"):
         raise HelpWanted(PARSER.format_help())
