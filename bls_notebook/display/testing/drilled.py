@@ -92,30 +92,42 @@ def _cell(case: DrilledCase | None) -> doc.Piece:
 
 
 def _grouped(cases: Sequence[DrilledCase]) -> list[list[DrilledCase]]:
-    """Cases with the same verdict on the same line of code, or of the same callee where none is known."""
+    """Cases with the same verdict on the same line of code, of any callee; else of the same callee."""
     groups: dict[tuple[object, ...], list[DrilledCase]] = {}
     for case in cases:
-        callees = tuple(each.model for each in case.faults)
         at = case.at or case.sent
-        groups.setdefault((case.verdict, callees, at and (at.model, at.file, at.line)), []).append(case)
+        where = (at.model, at.file, at.line) if at else _callees(case)
+        groups.setdefault((case.verdict, len(case.faults), where), []).append(case)
     return list(groups.values())
+
+
+def _callees(case: DrilledCase) -> tuple[str, ...]:
+    return tuple(each.model for each in case.faults)
 
 
 def _faults(group: Sequence[DrilledCase]) -> str:
     """The faults of a group in words, of one model its name once."""
     if any(len(case.faults) > 1 for case in group):
         return "; ".join(case.name for case in group)
-    return f"{group[0].faults[0].model}: {', '.join(case.faults[0].fault for case in group)}"
+    by: dict[str, list[str]] = {}
+    for case in group:
+        by.setdefault(case.faults[0].model, []).append(case.faults[0].fault)
+    return "; ".join(f"{callee}: {', '.join(faults)}" for callee, faults in by.items())
 
 
 def _said(group: Sequence[DrilledCase]) -> list[str]:
     """What is said of them: each sentence once, with its faults where they differ."""
-    sentences: dict[str, list[str]] = {}
+    sentences: dict[str, list[DrilledCase]] = {}
     for case in group:
-        sentences.setdefault(case.said, []).append(" and ".join(each.fault for each in case.faults))
+        sentences.setdefault(case.said, []).append(case)
     if len(sentences) == 1:
         return list(sentences)
-    return [f"{', '.join(faults)}: {said}" for said, faults in sentences.items()]
+    if len({_callees(case) for case in group}) > 1:
+        return [f"{_faults(cases)}: {said}" for said, cases in sentences.items()]
+    of = {
+        said: [" and ".join(f.fault for f in case.faults) for case in sentences[said]] for said in sentences
+    }
+    return [f"{', '.join(faults)}: {said}" for said, faults in of.items()]
 
 
 def _where(at: CodePlace) -> str:

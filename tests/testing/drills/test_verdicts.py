@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 import bls_notebook as bls
-from bls_notebook.observe.records.testing.drilled import VERDICTS, Drilled
+from bls_notebook.display import render
+from bls_notebook.observe.records.testing.drilled import (
+    VERDICTS,
+    CodePlace,
+    Drilled,
+    DrilledCase,
+    Planted,
+)
 from bls_notebook.testing.drills.asserting import assert_survives
 from bls_notebook.testing.drills.faults import FAULTS
 from tests.testing.drills.models import CALLEES, CALLERS, REQUEST, define
@@ -197,3 +204,14 @@ def test_what_takes_long_is_not_asked_time_and_again(
     assert (
         sum(twice.statistics.latest(0)[:2]) - asked == 2 * 4
     )  # when all is well: the rest is answered from the recording
+
+
+def test_what_comes_of_one_line_is_one_item() -> None:
+    line = CodePlace("a", "a/1/model.py", 7, "request.exec()")
+    of = {("b", "stall"): "no limit", ("c", "stall"): "no limit", ("c", "slow"): "late"}
+    cases = [DrilledCase((Planted(*fault),), "waits", said, sent=line) for fault, said in of.items()]
+    shown = render(Drilled("a", callees=("b", "c"), cases=(*cases[:2],)))
+    assert "! waits  b: stall; c: stall\n    no limit\n    called at a/1/model.py:7" in shown.text
+    assert shown.html.count("request.exec()</code>") == 1
+    several = render(Drilled("a", callees=("b", "c"), cases=(*cases,))).text
+    assert "! waits  b: stall; c: stall, slow\n    b: stall; c: stall: no limit\n    c: slow: late" in several
