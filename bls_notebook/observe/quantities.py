@@ -72,3 +72,11 @@ def seconds_in(words: str) -> float | None:
     if found is None or words.strip().endswith("%") or found[1] not in ("", "ns"):
         return None
     return found[0] / 1e9 if found[1] else found[0]
+
+
+def bytes_in(given: object) -> int | None:
+    """Read a number of bytes, or a text of one: ``2 MB``, ``64 KiB``, ``1024``; None for what is neither."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        return given
+    found = quantity(given) if isinstance(given, str) and not given.strip().endswith("%") else None
+    return int(found[0]) if found is not None and found[1] in ("bytes", "") else None

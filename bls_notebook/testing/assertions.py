@@ -13,7 +13,7 @@ from bls_notebook.engine.recording.memory_track import track_memory
 from bls_notebook.observe.analysis import judging
 from bls_notebook.observe.analysis.claims import judge
 from bls_notebook.observe.analysis.judging import Judgement
-from bls_notebook.observe.quantities import count, quantity
+from bls_notebook.observe.quantities import bytes_in, count
 from bls_notebook.observe.records.errors import ErrorRecord
 from bls_notebook.observe.records.lifetimes import Lifetimes
 from bls_notebook.observe.records.profiles.session import Session
@@ -203,10 +203,10 @@ class Assertions:
     def assert_peak(self, most: str | int, device: str = "") -> AbstractContextManager[None]:
         """Assert that no more was alive at a moment of a ``with``: bytes, or text such as ``2 MB``."""
         self._here_alone("memory")
-        limit = (float(most), "bytes") if isinstance(most, int) else quantity(most)
-        if limit is None or limit[1] not in ("bytes", ""):
+        limit = bytes_in(most)
+        if limit is None:
             raise BLSError(f"assert_peak: got {most!r}, expected bytes, or a size such as '2 MB'")
-        return _Tracked(lambda lifetimes: self._judge(judging.peak(lifetimes, "<=", limit[0], device)))
+        return _Tracked(lambda lifetimes: self._judge(judging.peak(lifetimes, "<=", limit, device)))
 
     # -- failures ------------------------------------------------------------------------------------
 

@@ -102,10 +102,10 @@ def test_only_what_came_from_outside(repo: bls.ModelRepository) -> None:
 
 
 def test_sizes_are_bounded_and_what_is_cut_is_told(repo: bls.ModelRepository, tmp_path: Path) -> None:
-    told = "cut.blsrec is without the values of 2 tensors \\(64 bytes\\)"
+    told = "cut.blsrec is without the values of 2 tensors \\(64 B\\): over limit=1; record with a larger one"
     with pytest.warns(UserWarning, match=told), bls.record(tmp_path / "cut.blsrec", limit=1):
         repo.infer("double", {"X": floats(*range(8))})
-    with bls.record(tensors="all", limit=100) as recorder:
+    with bls.record(tensors="all", limit="0.1 kB") as recorder:
         repo.infer("double", {"X": floats(*range(10))})
         repo.infer("double", {"X": floats(*range(10))})
         repo.infer("double", {"X": floats(1)})
@@ -264,6 +264,7 @@ def test_it_is_shown(recorded: Path) -> None:
         ({"path": 3}, "expected the path of a file"),
         ({"tensors": "every"}, "tensors: got 'every', expected 'outside' or 'all'"),
         ({"limit": 0}, "limit: got 0"),
+        ({"limit": "5 ms"}, "limit: got '5 ms', expected bytes from 1 on, or a size such as '20 MB'"),
         ({"requests": True}, "requests: got True"),
     ],
 )

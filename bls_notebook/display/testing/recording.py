@@ -50,7 +50,9 @@ def _cut(record: Recorded) -> Iterator[str]:
     if record.cut:
         yield (
             f"{count(record.cut, 'tensor')} ({size(record.cut_bytes)}) left out: over the limit of "
-            f"{size(record.limit)} (record(..., limit=BYTES))"
+            f"{size(record.limit)}"
+            + " (record(..., limit=BYTES))"
+            * (not record.name)  # a file's warning said it
         )
     if record.dropped:
         yield f"{count(record.dropped, 'request')} not recorded: there was no room (record(..., requests=N))"

@@ -8,6 +8,7 @@ from pathlib import Path
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.recording.profile import DEFAULT_LIMIT, Profile
 from bls_notebook.engine.recording.tape import Tape
+from bls_notebook.observe.quantities import bytes_in, count, size
 from bls_notebook.observe.records.testing.recorded import Recorded, TensorKept
 
 from . import file
@@ -48,8 +49,9 @@ class Recorder:
             self.recording.save(self._path)
             if cut := self.record.cut:
                 warnings.warn(
-                    f"record: {self._path.name} is without the values of {cut:,} tensors "
-                    f"({self.record.cut_bytes:,} bytes): no room within limit={self._tape.limit:,}",
+                    f"record: {self._path.name} is without the values of {count(cut, 'tensor')} "
+                    f"({size(self.record.cut_bytes)}): over limit={self._tape.limit}; "
+                    "record with a larger one",
                     stacklevel=2,
                 )
 
@@ -87,7 +89,7 @@ def record(
     path: str | Path | None = None,
     *,
     tensors: str = "outside",
-    limit: int = LIMIT,
+    limit: int | str = LIMIT,
     requests: int = DEFAULT_LIMIT,
 ) -> Recorder:
     """Keep requests and responses, with their tensors, while the body of a ``with`` runs.
@@ -103,9 +105,9 @@ def record(
     tensors : {'outside', 'all'}
         Whose values to keep: of requests from outside any model, or at every hop (BLS calls, steps of
         ensembles). Of others, names, data types and shapes are kept.
-    limit : int
-        Bytes of tensors that are kept at most; what does not fit is kept without its values, and is told of
-        by a warning.
+    limit : int or str
+        Bytes of tensors that are kept at most, or text such as ``"20 MB"``; what does not fit is kept without
+        its values, and is told of by a warning where a file is written.
     requests : int
         How many requests are kept at most.
 
@@ -127,14 +129,16 @@ def record(
     """
     if tensors not in ("outside", "all"):
         raise BLSError(f"record: tensors: got {tensors!r}, expected 'outside' or 'all'")
-    for what, number in (("limit", limit), ("requests", requests)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise BLSError(f"record: {what}: got {number!r}, expected a whole number from 1 on")
+    room = bytes_in(limit)
+    if room is None or room < 1:
+        raise BLSError(f"record: limit: got {limit!r}, expected bytes from 1 on, or a size such as '20 MB'")
+    if isinstance(requests, bool) or not isinstance(requests, int) or requests < 1:
+        raise BLSError(f"record: requests: got {requests!r}, expected a whole number from 1 on")
     if path is not None and not isinstance(path, (str, Path)):
         raise BLSError(f"record: expected the path of a file such as 'run.blsrec', got {type(path).__name__}")
     if path is not None:
         file.writeable(Path(path))
-    return Recorder(None if path is None else Path(path), tensors, limit, requests)
+    return Recorder(None if path is None else Path(path), tensors, room, requests)
 
 
 class _Store:
