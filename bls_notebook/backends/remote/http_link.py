@@ -72,7 +72,7 @@ class HttpLink(Link):
         if binary:
             headers[_JSON_LENGTH] = str(len(head))
         return HttpExchange(
-            self, self._talk("POST", f"{_model(name, version)}/infer", [head, *raws], headers)
+            self, self._talk("POST", f"{self._model(name, version)}/infer", [head, *raws], headers)
         )
 
     # -- asking --------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class HttpLink(Link):
 
     def ready(self, name: str, version: str, seconds: float) -> bool:
         """Whether a model says that it can serve."""
-        asked = self._talk("GET", f"{_model(name, version)}/ready", (), self.address.headers)
+        asked = self._talk("GET", f"{self._model(name, version)}/ready", (), self.address.headers)
         return asked.held(seconds).status == 200
 
     def describe(self) -> None:
@@ -104,7 +104,7 @@ class HttpLink(Link):
 
     def metadata(self, name: str, version: str) -> dict[str, Any]:
         """Return a model's metadata."""
-        path = _model(name, version)
+        path = self._model(name, version)
         try:
             return plain_metadata(self._ask("GET", path))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -114,12 +114,12 @@ class HttpLink(Link):
         """Return a model's configuration as JSON; None where the server has none to give."""
         if "model_configuration" not in self.extensions:
             return None
-        said: Mapping[str, Any] = self._ask("GET", f"{_model(name, version)}/config")
+        said: Mapping[str, Any] = self._ask("GET", f"{self._model(name, version)}/config")
         return said
 
     def statistics(self, name: str, version: str, seconds: float) -> dict[str, Any]:
         """Return a model's statistics, as Triton's JSON has them."""
-        path = _model(name, version) if name else "/v2/models"
+        path = self._model(name, version) if name else "/v2/models"
         said: dict[str, Any] = self._ask("GET", f"{path}/stats", seconds=seconds)
         return said
 
@@ -137,6 +137,11 @@ class HttpLink(Link):
         if not isinstance(said, kind):
             raise self._no_answer(path, f"expected JSON of a {kind.__name__}, got {type(said).__name__}")
         return said
+
+    def _model(self, name: str, version: str) -> str:
+        safe = f"%{PLAIN}" if self.server.startswith("triton") else PLAIN  # which undoes no quoting
+        path = f"/v2/models/{quote(name, safe=safe)}"
+        return f"{path}/versions/{quote(version, safe='')}" if version else path
 
     def _no_answer(self, path: str, why: str) -> RemoteError:
         what = f"the answer to {path} is not as the protocol says ({why}); is it a KServe v2 server?"
@@ -247,11 +252,6 @@ def error_of(link: HttpLink, answer: Answer) -> RemoteError:
         return link.unanswered(f"HTTP {status}", True)
     text = words if isinstance(words, str) else " ".join(body[:300].decode("utf-8", "replace").split())
     return RemoteError(text or f"the server answered HTTP {status}", _CODES.get(status, ErrorCode.UNKNOWN))
-
-
-def _model(name: str, version: str) -> str:
-    path = f"/v2/models/{quote(name, safe=PLAIN)}"
-    return f"{path}/versions/{quote(version, safe='')}" if version else path
 
 
 HttpLink.waits = (Connections.opened, Conversation._exchanged, Answer.take)

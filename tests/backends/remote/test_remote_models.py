@@ -435,3 +435,26 @@ def test_addresses() -> None:
     for wrong in ({"a b": "c"}, {"a": "\n"}):
         with pytest.raises(AddressError, match="headers"):
             address_of("grpc://h", wrong)
+
+
+def test_a_check_says_where_a_callee_is(repo: bls.ModelRepository, service: Service) -> None:
+    with serving(service) as port:
+        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
+        repo.define("caller", CALLER)
+        (found,) = (each for each in repo.check().findings if each.code.startswith("callee"))
+        assert (found.severity, found.code) == ("warning", "callee-remote")
+        assert found.what == f"it calls 'echo', a model of grpc://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize(("server", "asked"), [("triton 2.51.0", "a%41b c"), ("other 1", "a%2541b c")])
+def test_triton_undoes_no_quoting_of_names_over_http(server: str, asked: str) -> None:
+    paths: list[str] = []
+
+    def answer(path: str, _: Any) -> tuple[int, Any]:
+        paths.append(path)
+        name, _, version = server.partition(" ")
+        return 200, {"name": name, "version": version, "versions": ["1"], "platform": "p"}
+
+    with serving_http(answer) as port, bls.ModelRepository() as repo:
+        bls.connect(f"http://127.0.0.1:{port}", "a%41b c", repo=repo)
+    assert paths == ["/v2", f"/v2/models/{asked.replace(' ', '%20')}"]
