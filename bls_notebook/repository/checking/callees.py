@@ -18,18 +18,28 @@ from .code import Call, Code
 from .material import Material
 
 Models = Mapping[str, Material]
+_REMOTE = (
+    "It does not ship with an export, and this fails on a server that has no such model.",
+    "Have it on the server that gets this model, too.",
+)  # of what another server runs
 
 
-def callee_findings(model: Material, models: Models) -> Iterator[Finding]:
-    """Yield what is wrong with the models that a model calls, or that are its steps."""
+def callee_findings(model: Material, models: Models, remote: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what is wrong with the models that a model calls, or that are its steps.
+
+    `remote` has the addresses of those that servers elsewhere run, by name.
+    """
     if model.is_ensemble:
-        yield from _of_steps(model, models)
+        yield from _of_steps(model, models, remote)
         return
     code = model.newest()
     if code is None or code.mistake:
         return
     for call in code.calls:
-        if call.model:
+        if call.model in remote:
+            what = f"it calls {call.model!r}, a model of {remote[call.model]}"
+            yield model.in_code("warning", "callee-remote", code, call.line, what, *_REMOTE)
+        elif call.model:
             yield from _of_call(model, code, call, models)
 
 
@@ -117,11 +127,16 @@ def _tensors(model: Material, code: Code, call: Call, callee: Material) -> Itera
 # -- ensembles ---------------------------------------------------------------------------------------
 
 
-def _of_steps(model: Material, models: Models) -> Iterator[Finding]:
+def _of_steps(model: Material, models: Models, remote: Mapping[str, str]) -> Iterator[Finding]:
     lacking = [name for name in members_of(model.config) if name and name not in models]
     for name in lacking:
+        place = "ensemble_scheduling.step.model_name"
+        if name in remote:
+            what = f"its step {name!r} is a model of {remote[name]}"
+            yield model.in_config("warning", "callee-remote", place, what, *_REMOTE, value=name)
+            continue
         yield model.in_config(
-            "error", "callee-missing", "ensemble_scheduling.step.model_name",
+            "error", "callee-missing", place,
             f"its step {name!r} is not in the repository",
             "The ensemble does not load.", _missing(name, models),
             value=name,

@@ -32,7 +32,9 @@ def check_models(
     sources: Iterable[tuple[ModelSource, LoadedModel | None]], names: Collection[str] = ()
 ) -> Findings:
     """Return what is found in models; `names` are those that are asked about, all by default."""
+    sources = list(sources)
     given = [each for each in sources if each[0].remote is None]  # what a server elsewhere runs is its own
+    remote = {source.name: str(source.remote.server.address) for source, _ in sources if source.remote}
     read = [material(*each) for each in stepped(given, "models", len(given))]
     models = {model.name: model for model in read if is_model(model)}
     asked = [model for model in read if not names or model.name in names]
@@ -40,7 +42,7 @@ def check_models(
         asked = [model for model in asked if model.name in models]
     wanted = {model.name for model in asked}
     built: dict[Path, str] = {}
-    found = [finding for model in asked for finding in _of(model, models, built)]
+    found = [finding for model in asked for finding in _of(model, models, remote, built)]
     needs = [need for need in shared_memory(models) if need.model in wanted]
     found += memory_findings(models, needs)
     found += (finding for finding in cycle_findings(models) if finding.model in wanted)
@@ -49,7 +51,9 @@ def check_models(
     return Findings(tuple(sorted(wanted)), tuple(dict.fromkeys(found)), tuple(needs))
 
 
-def _of(model: Material, models: Mapping[str, Material], built: dict[Path, str]) -> Iterator[Finding]:
+def _of(
+    model: Material, models: Mapping[str, Material], remote: Mapping[str, str], built: dict[Path, str]
+) -> Iterator[Finding]:
     if model.name not in models:
         yield Finding(
             "warning", "folder-no-model", model.name,
@@ -61,7 +65,7 @@ def _of(model: Material, models: Mapping[str, Material], built: dict[Path, str])
         return
     yield from file_findings(model)
     yield from source_findings(model)
-    yield from callee_findings(model, models)
+    yield from callee_findings(model, models, remote)
     yield from sequence_findings(model, models)
     yield from package_findings(model, models, built)
     if model.problem:  # what is not certain about the configuration is not told
