@@ -19,7 +19,7 @@ from .address import PLAIN, Address
 from .carried import headers_of, parameters_of, parameters_of_model
 from .described import plain_metadata
 from .http_talk import Connections, Conversation
-from .http_wire import Answer, Body
+from .http_wire import Answer
 from .link import ASK_SECONDS, NUMBER, Deliver, InThread, Link, RemoteError
 from .tensors import AnswerError, listed, raw_of, tensor_of, tensor_of_list
 
@@ -206,7 +206,7 @@ class HttpExchange:
             in_thread(lambda: deliver([self.run()], True))
 
 
-def read_response(body: Body, length: str | None) -> InferenceResponse:
+def read_response(body: bytes | bytearray, length: str | None) -> InferenceResponse:
     """Return the response of a body; so many bytes of it are JSON, all where nothing is said.
 
     Raises

@@ -13,6 +13,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from weakref import finalize
 
@@ -107,7 +108,7 @@ class Receiver:
     def watch(self, connection: socket.socket, more: Callable[[], bool]) -> bool:
         """Have `more` called when there is something to be read, until it says that it was all.
 
-        False where this has ended, or the system has no thread for it.
+        False where this has ended, or the system has no thread, or no room, for it.
         """
         with self._lock:
             if self._thread is None:
@@ -121,7 +122,11 @@ class Receiver:
                 return False
             number = connection.fileno()
             self._waiting[number] = more
-            self._watch_once(number)
+            try:
+                self._watch_once(number)
+            except OSError:  # the system watches no more
+                del self._waiting[number]
+                return False
         return True
 
     def _watch_once(self, number: int) -> None:
@@ -142,7 +147,10 @@ class Receiver:
                 if number == self._stop:
                     stopping = True
                     continue
-                more = self._waiting.pop(number)  # first: once it is over, the connection is somebody else's
+                # First: once it is over, the connection is somebody else's.
+                more = self._waiting.pop(number, None)
+                if more is None:  # not ours: a forked child may keep open what is closed here
+                    continue
                 try:
                     if not more():
                         self._waiting[number] = more
@@ -175,16 +183,36 @@ class Conversation:
         self._body = body
         self.headers = headers
         self._answer = Answer()
-        self._mine: list[socket.socket] = []  # the connection, until it is given back, or ended
+        # So that nobody shuts down what is another's by now. A destructor may end what its thread lets go of.
+        self._lock = threading.RLock()
+        self._connection: socket.socket | None = None
         self.ended = False
 
     def end(self) -> None:
         """End it: whoever waits for it is told so."""
-        self.ended = True
-        try:
-            self._mine.pop().shutdown(socket.SHUT_RDWR)
-        except (IndexError, OSError):  # it is over, or has not begun; it is closed already
-            pass
+        with self._lock:
+            self.ended = True
+            if self._connection is not None:
+                with suppress(OSError):  # the server has closed it
+                    # Not the method of TLS, after which what is still being sent would go in plain.
+                    socket.socket.shutdown(self._connection, socket.SHUT_RDWR)
+
+    def _use(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._connection = connection
+
+    def _let_go(self, connection: socket.socket, keep: bool) -> None:
+        with self._lock:
+            self._connection = None
+            keep = keep and not self.ended
+        if keep:
+            self._connections.keep(connection)
+        else:
+            connection.close()
+
+    @property
+    def _is_given_up(self) -> bool:
+        return self.ended or self._link.closed
 
     def held(self, seconds: float | None) -> Answer:
         """Return the answer; RemoteError where there is none. What cannot be sent is tried again."""
@@ -201,13 +229,13 @@ class Conversation:
     def begun(self, over: Callable[[Answer | RemoteError], None], in_thread: InThread) -> bool:
         """Send it, if that takes no wait; `over` is called then, on any thread. False where it would."""
         receiver = self._connections.receiver
-        if receiver is None or self._link.address.timeout is not None or self.ended:
+        if receiver is None or self._link.address.timeout is not None or self._is_given_up:
             return False
         parts = self._parts()
         connection = self._connections.kept(0) if len(parts) == 1 else None
         if connection is None:
             return False
-        self._mine.append(connection)
+        self._use(connection)
 
         def finish(rest: Sequence[Any]) -> None:
             try:
@@ -228,10 +256,10 @@ class Conversation:
             finish([parts[0][count:]])
 
         try:
-            count = connection.send(parts[0])
+            count = 0 if self._is_given_up else connection.send(parts[0])
         except OSError:  # which comes again
             count = 0
-        if self.ended or count < len(parts[0]) or not receiver.watch(connection, more):
+        if count < len(parts[0]) or not receiver.watch(connection, more):
             in_thread(wait)
         return True
 
@@ -246,32 +274,27 @@ class Conversation:
             found = self._connections.kept(seconds) or self._connections.opened(seconds)
         except (OSError, ValueError) as error:
             raise self._problem(error, False, seconds) from error
-        self._mine.append(found)
+        self._use(found)
         return found
 
     def _exchanged(self, connection: socket.socket, parts: Sequence[Any], seconds: float | None) -> Answer:
         """Send what is left, and receive what comes; BlockingIOError where that takes a wait and may not."""
         answer = self._answer
         try:
-            if self.ended:
+            if self._is_given_up:
                 raise OSError("it was given up")
             for part in parts:
                 connection.sendall(part)
-            while not answer.take(connection.recv_into):
+            while not answer.take(connection.recv):
                 pass
-            self._mine.pop()
         except BlockingIOError:
             raise
-        except (OSError, ValueError, MemoryError, IndexError) as error:
-            connection.close()
-            raise self._problem(error, True, seconds) from error
-        except BaseException:
-            connection.close()
+        except BaseException as error:
+            self._let_go(connection, False)
+            if isinstance(error, (OSError, ValueError, MemoryError)):
+                raise self._problem(error, True, seconds) from error
             raise
-        if answer.will_close:
-            connection.close()
-        else:
-            self._connections.keep(connection)
+        self._let_go(connection, not answer.will_close)
         return answer
 
     def _problem(self, error: Exception, sent: bool, seconds: float | None) -> RemoteError:
@@ -284,7 +307,7 @@ class Conversation:
             return link.unanswered(f"no answer within {seconds:g} s", True)
         if isinstance(error, ssl.SSLError):
             return link.unanswered(f"TLS: {error.reason or error}", sent)
-        if isinstance(error, (OSError, IndexError)):
+        if isinstance(error, OSError):
             return link.unanswered(_words(error), sent)
         return RemoteError(f"{link.address}: the answer is no HTTP ({_words(error)})", ErrorCode.INTERNAL)
 

@@ -1,19 +1,14 @@
-"""HTTP/1.1 as the bytes of one request, and of its answer as they come; knows no connection. Pure.
-
-`http.client` takes longer to read the few lines above a small answer than everything else takes here.
-"""
+"""HTTP/1.1 as the bytes of one request, and of its answer as they come; knows no connection."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-Body = bytes | bytearray
+from httptools import HttpParserCallbackError, HttpParserError, HttpResponseParser
 
-_ROOM = 1 << 12  # bytes that are taken at a time while nobody knows how many come
+_PIECE = 1 << 16  # bytes that are taken at a time; larger ones take longer to copy
 _MOST_HEAD = 1 << 16
-_AHEAD = 1 << 22  # bytes of a body that room is made for before they come
-_NO_BODY = (204, 304)
-_END = b"\r\n"
+_PROTOCOL = b"HTTP/1."
 
 
 def head_of(method: str, path: str, host: str, headers: Mapping[str, str], size: int | None) -> bytes:
@@ -28,12 +23,11 @@ class Answer:
     """An answer as it comes: `status`, `headers` by names in lower case, and `body`, once it is complete."""
 
     __slots__ = (
-        "_at",
-        "_chunks",
-        "_have",
-        "_more",
-        "_room",
-        "_size",
+        "_begin",
+        "_complete",
+        "_ends_with_connection",
+        "_head",
+        "_parser",
         "body",
         "headers",
         "status",
@@ -43,17 +37,16 @@ class Answer:
     def __init__(self) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
-        self.body: Body = b""
+        self.body = bytearray()
         self.will_close = True  # nothing more can be sent over its connection
-        self._room = bytearray(_ROOM)
-        self._have = 0  # bytes that have come into it
-        self._more: Callable[[], bool] = self._head  # looks at them; whether the answer is complete
-        self._size = 0  # of the body
-        self._at = 0  # where the next chunk begins
-        self._chunks: list[Body] = []
+        self._parser: HttpResponseParser | None = None  # while it comes: the two refer to each other
+        self._begin = b""  # what came, until it is enough to know the protocol by
+        self._head = 0  # bytes that came since the last of the body: headers, sizes of chunks
+        self._ends_with_connection = False
+        self._complete = False
 
-    def take(self, receive: Callable[[memoryview], int]) -> bool:
-        """Have a socket's `recv_into` called, once; whether the answer is complete.
+    def take(self, receive: Callable[[int], bytes]) -> bool:
+        """Have a socket's `recv` called, once; whether the answer is complete.
 
         Raises
         ------
@@ -62,88 +55,76 @@ class Answer:
         ValueError
             It is HTTP that nobody can make sense of.
         """
-        room, left = self._room, self._size - len(self._room)
-        if self._have == len(room):
-            room.extend(bytes(min(len(room), left) if left > 0 else len(room)))
-        count = receive(memoryview(room)[self._have :])
-        if count:
-            self._have += count
-            return self._more()
-        if self._more != self._until_end:
-            raise ConnectionResetError("the server closed the connection before its answer was complete")
-        self.body = room[: self._have]
-        return True
+        data = receive(_PIECE)
+        try:
+            if data:
+                self._feed(data)
+            elif self._ends_with_connection:
+                self._complete = True
+            else:
+                raise ConnectionResetError("the server closed the connection before its answer was complete")
+        except BaseException:
+            self._parser = None
+            raise
+        if self._complete:
+            self._parser = None
+        return self._complete
 
-    def _head(self) -> bool:
-        room = self._room
-        if self._have > 6 and not room.startswith(b"HTTP/1."):
-            raise OSError("what answers there does not speak HTTP")
-        end = room.find(b"\r\n\r\n", 0, self._have)
-        if end < 0:
-            if self._have > _MOST_HEAD:
-                raise ValueError(f"more than {_MOST_HEAD} bytes of headers")
-            return False
-        first, *lines = room[:end].decode("latin-1").split("\r\n")
-        version, _, rest = first.partition(" ")
-        self.status, headers = _number(rest[:3]), self.headers
-        headers.clear()
-        for line in lines:
-            name, _, value = line.partition(":")
-            name, value = name.lower(), value.strip()
-            if headers.setdefault(name, value) != value and name == "content-length":
-                raise ValueError("two lengths")
-        came = room[end + 4 : self._have]
-        self._have = len(came)
-        if 100 <= self.status < 200:  # another follows
-            self._room = came + bytes(_ROOM)
-            return self._head()
-        option = headers.get("connection", "").lower()
-        self.will_close = "keep-alive" not in option if version == "HTTP/1.0" else "close" in option
-        if self.status in _NO_BODY:
-            headers["content-length"] = "0"
-        elif "chunked" in headers.get("transfer-encoding", "").lower():
-            self._room, self._more = came + bytes(_ROOM), self._chunked
-            return self._chunked()
-        elif "content-length" not in headers:
-            self._room, self._more, self.will_close = came + bytes(_ROOM), self._until_end, True
-            return False
-        self._size, self._more = _number(headers["content-length"]), self._fixed
-        if self._have > self._size:  # nobody asked for the rest
-            self.will_close, self._have = True, self._size
-        self._room = bytearray(min(self._size, max(_AHEAD, self._have)))
-        self._room[: self._have] = came[: self._have]
-        return self._fixed()
+    def _feed(self, data: bytes) -> None:
+        if len(self._begin) < len(_PROTOCOL):
+            self._begin += data[: len(_PROTOCOL)]
+            if not self._begin.startswith(_PROTOCOL[: len(self._begin)]):
+                raise OSError("what answers there does not speak HTTP")
+        self._head += len(data)
+        if self._parser is None:
+            self._parser = HttpResponseParser(self)
+        try:
+            self._parser.feed_data(data)
+        except HttpParserCallbackError as error:
+            raise error.__context__ or error from None
+        except HttpParserError as error:
+            if not self._complete:
+                raise ValueError(str(error)) from error
+            self.will_close = True
+        if self._head > _MOST_HEAD:
+            raise ValueError(f"more than {_MOST_HEAD} bytes of headers")
 
-    def _fixed(self) -> bool:
-        self.body = self._room
-        return self._have == self._size
+    # -- what the parser calls -------------------------------------------------------------------------
 
-    def _until_end(self) -> bool:
-        return False
+    def on_message_begin(self) -> None:
+        """Another begins, after an interim answer; else nobody has asked for it."""
+        if self._complete:
+            self.will_close = True
 
-    def _chunked(self) -> bool:
-        room, have = self._room, self._have
-        while (end := room.find(_END, self._at, have)) >= 0:
-            size = _number(room[self._at : end].partition(b";")[0].decode("latin-1").strip(), 16)
-            start = end + 2
-            if size == 0:
-                if not room.startswith(_END, start) and room.find(_END + _END, start, have) < 0:
-                    return False  # trailers, or the last line, are to come
-                self.body = b"".join(self._chunks)
-                self.will_close |= not room[:have].endswith(_END + _END)
-                return True
-            if have < start + size + 2:
-                return False
-            if not room.startswith(_END, start + size):
-                raise ValueError("a chunk has another size than it says")
-            self._chunks.append(room[start : start + size])
-            self._at = start + size + 2
-        if have - self._at > _MOST_HEAD:
-            raise ValueError("a chunk without its size")
-        return False
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header, the first of its name; not what follows chunks."""
+        if not self.status:
+            self.headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1").strip())
 
+    def on_headers_complete(self) -> None:
+        """Take note of how the answer will end."""
+        parser, headers = self._parser, self.headers
+        if self.status or parser is None:
+            return
+        self.status = parser.get_status_code()
+        if self.status == 101:
+            raise ValueError("it changes to another protocol, which nobody has asked for")
+        if self.status < 200:
+            return
+        self._head = 0
+        self.will_close = not parser.should_keep_alive()
+        self._ends_with_connection = "content-length" not in headers and "transfer-encoding" not in headers
 
-def _number(text: str, base: int = 10) -> int:
-    if not (text.isascii() and text.isalnum()):
-        raise ValueError(f"{text[:40]!r} is no number")
-    return int(text, base)
+    def on_body(self, data: bytes) -> None:
+        """Keep a piece of the body."""
+        if not self._complete:
+            self.body += data
+            self._head = 0
+
+    def on_message_complete(self) -> None:
+        """It is complete, unless it is an interim answer."""
+        if self.status < 200:
+            self.status = 0
+            self.headers.clear()
+        else:
+            self._complete = True

@@ -28,13 +28,12 @@ def open_link(address: Address) -> Link:
             from .http_link import HttpLink
 
             return HttpLink(address)
-        try:
-            from .grpc_link import GrpcLink
-        except ModuleNotFoundError as error:
-            raise BackendError(
-                f"{address}: gRPC needs grpcio, which is not there ({error}); {_EXTRA}"
-            ) from error
+        from .grpc_link import GrpcLink
+
         return GrpcLink(address)
+    except ModuleNotFoundError as error:
+        needs = "HTTP needs httptools" if address.scheme in ("http", "https") else "gRPC needs grpcio"
+        raise BackendError(f"{address}: {needs}, which is not there ({error}); {_EXTRA}") from error
     except (OSError, ValueError) as error:  # of files of TLS
         raise BackendError(f"{address}: {error}") from error
 

@@ -56,7 +56,10 @@ class HttpServer:
         patience = limits.patience
 
         class Protocol(H11Protocol):
-            """Closes a connection whose request does not come in time."""
+            """Closes a connection whose request does not come in time.
+
+            uvicorn's other one, by httptools, would be quicker, and takes headers of any size.
+            """
 
             _late: asyncio.TimerHandle | None = None
 
