@@ -14,7 +14,7 @@ from bls_notebook.repository.source.notebook_globals import undefined_names
 from .api_names import missing_names
 from .code import Code
 from .material import Material
-from .values import argument, last_name
+from .values import argument, last_name, spreads
 
 _LINE = re.compile(r"^model '.*?', line (\d+): ")
 # What opens a file, by the last of its names; the name of the file comes first.
@@ -74,6 +74,7 @@ def _of_code(model: Material, code: Code) -> Iterator[Finding]:
             f"Did you mean `{owner}.{close}`?" if close else f"`dir({owner})` lists what is there.",
         )  # fmt: skip
     yield from _files(model, code)
+    yield from _texts(model, code)
     yield from _environment(model, code)
     yield from _devices(model, code)
 
@@ -99,6 +100,30 @@ def _files(model: Material, code: Code) -> Iterator[Finding]:
             "A server runs in a folder of its own, where there is no such file.",
             f"In `initialize`: `os.path.join(args['model_repository'], {of}{name!r})`.",
         )  # fmt: skip
+
+
+def _texts(model: Material, code: Code) -> Iterator[Finding]:
+    """Text that is read or written in whatever encoding the process has."""
+    lines = [call.lineno for call in ast.walk(code.tree) if isinstance(call, ast.Call) and _is_text(call)]
+    if lines and not code.lines_with(r"\bimport\b.*\bopen\b|\bdef open\b"):
+        more = f", {len(lines)} times" if len(lines) > 1 else ""
+        yield model.in_code(
+            "note", "file-encoding", code, min(lines), f"a text file is opened without `encoding=`{more}",
+            "The stub of a server takes text for ASCII, whatever LANG says: any other character is an error.",
+            "Say `encoding='utf-8'`.",
+        )  # fmt: skip
+
+
+def _is_text(call: ast.Call) -> bool:
+    """Whether a call opens a file as text, for certain, in no encoding that it names."""
+    if spreads(call) or argument(call, "encoding", -1) is not None:
+        return False
+    name = last_name(call.func)
+    if isinstance(call.func, ast.Name):
+        mode = argument(call, "mode", 1)
+        plain = mode is None or isinstance(mode, ast.Constant)
+        return name == "open" and plain and len(call.args) < 4 and "b" not in str(getattr(mode, "value", ""))
+    return (name == "read_text" and not call.args) or (name == "write_text" and len(call.args) == 1)
 
 
 def _environment(model: Material, code: Code) -> Iterator[Finding]:
