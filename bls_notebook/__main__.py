@@ -183,7 +183,10 @@ def _prove_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("repository", help="a folder whose sub-folders are models; their code is run")
     parser.add_argument("models", nargs="*", metavar="MODEL", help="names of models (default: all)")
     parser.add_argument("--generate", type=int, default=100, metavar="N", help="requests a model")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="the same makes the same requests")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N",
+        help="the same makes the same requests, by one version of hypothesis",
+    )  # fmt: skip
     parser.add_argument("--tolerance", type=float, default=0.0, metavar="X", help="that floats may differ by")
     parser.add_argument("--ulps", type=int, default=0, metavar="N", help="floats between two that may differ")
     parser.add_argument(

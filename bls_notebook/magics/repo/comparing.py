@@ -55,7 +55,10 @@ COMPARE.parser.usage = "%(prog)s MODEL [INPUT=EXPRESSION ...] [options]"
 _add = COMPARE.parser.add_argument
 _add("model", metavar="MODEL", help="a model that serves")
 _add("--generate", type=whole_number(0), metavar="N", help="make N requests from the model's config")
-_add("--seed", type=whole_number(0), default=0, metavar="N", help="the same makes the same requests")
+_add(
+    "--seed", type=whole_number(0), default=0, metavar="N",
+    help="the same makes the same requests, by the same hypothesis and where the same modules are imported",
+)  # fmt: skip
 add_tolerance(COMPARE.parser)
 _add(
     "--instances", type=counts, default=(), metavar="N,N",

@@ -61,7 +61,8 @@ def prove_equal(
         How many more requests to make of what the configuration allows: data types, shapes, batches, absent
         optional inputs, NaN and other extremes. What differs is made as small as it gets. Needs hypothesis.
     seed : int
-        The same one makes the same requests.
+        The same one makes the same requests, by the same version of hypothesis and where the same modules are
+        imported: at times it draws a constant from those that are not installed as packages.
     tolerance : float
         Floats may differ by so much, absolutely or in proportion.
     ulps : int
