@@ -164,9 +164,10 @@ CALLERS = {
     "races": _ASYNC
     + """
     async def one(self, x):
-        calls = [call(name, x + i).async_exec() for i, name in enumerate(("twice", "other"))]
-        for first in asyncio.as_completed(calls):
-            return out(value(await first))
+        first, second = (asyncio.ensure_future(call(name, x).async_exec()) for name in ("twice", "other"))
+        await second
+        await asyncio.wait([first], timeout=0.008)
+        return out(value(await (first if first.done() else second)))
 """,
     "two": """
     def one(self, x):
