@@ -103,8 +103,10 @@ def test_only_what_came_from_outside(repo: bls.ModelRepository) -> None:
 
 def test_sizes_are_bounded_and_what_is_cut_is_told(repo: bls.ModelRepository, tmp_path: Path) -> None:
     told = "cut.blsrec is without the values of 2 tensors \\(64 B\\): over limit=1; record with a larger one"
-    with pytest.warns(UserWarning, match=told), bls.record(tmp_path / "cut.blsrec", limit=1):
+    with pytest.warns(UserWarning, match=told), bls.record(tmp_path / "cut.blsrec", limit=1) as recorder:
         repo.infer("double", {"X": floats(*range(8))})
+    assert "0 B of values, 64 B left out\n" in render(recorder.record).text
+    assert "over the limit" not in render(recorder.record).text  # the warning has said it
     with bls.record(tensors="all", limit="0.1 kB") as recorder:
         repo.infer("double", {"X": floats(*range(10))})
         repo.infer("double", {"X": floats(*range(10))})

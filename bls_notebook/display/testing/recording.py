@@ -31,7 +31,8 @@ def _blocks(record: Recorded) -> Iterator[doc.Block]:
     failed = sum(request.error is not None for request in outside)
     facts += [f"{failed:,} failed"] * bool(failed)
     facts.append(record.source or _of_tensors(record))
-    facts.append(f"{size(record.kept_bytes)} of values")
+    left_out = f", {size(record.cut_bytes)} left out" if record.cut else ""
+    facts.append(f"{size(record.kept_bytes)} of values{left_out}")
     yield doc.Line([parts.name(record.name or "recording"), parts.quiet(parts.dots(*facts))], " · ")
     yield doc.Warnings(list(_cut(record)), "cut")
     if requests:
@@ -47,12 +48,10 @@ def _of_tensors(record: Recorded) -> str:
 
 
 def _cut(record: Recorded) -> Iterator[str]:
-    if record.cut:
+    if record.cut and not record.name:  # what was written to a file has warned of it
         yield (
             f"{count(record.cut, 'tensor')} ({size(record.cut_bytes)}) left out: over the limit of "
-            f"{size(record.limit)}"
-            + " (record(..., limit=BYTES))"
-            * (not record.name)  # a file's warning said it
+            f"{size(record.limit)} (record(..., limit=BYTES))"
         )
     if record.dropped:
         yield f"{count(record.dropped, 'request')} not recorded: there was no room (record(..., requests=N))"
