@@ -14,6 +14,7 @@ from bls_notebook.observe.stubbed import went_through
 from bls_notebook.observe.visible import visible
 
 LONGEST = 76  # characters of a preview; the whole of it is in the tooltip
+_WRAPS = 40  # characters, from where on a list in a table takes several lines
 NOTHING = Piece("", Html())
 
 
@@ -26,6 +27,12 @@ def quiet(*said: Said) -> Piece:
     """Show secondary text."""
     found = [piece(each) for each in said]
     return Piece("".join(each.text for each in found), tag("span", *(each.html for each in found), cls="dim"))
+
+
+def listed(names: Iterable[str]) -> Piece:
+    """Show names in a cell of a table."""
+    words = ", ".join(names)
+    return Piece(words, prose(words), cls="wrap" if len(words) > _WRAPS else "")
 
 
 def dots(*said: Said, by: str = " · ") -> Piece:

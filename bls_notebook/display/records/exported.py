@@ -45,5 +45,5 @@ def _blocks(record: Exported) -> Iterator[doc.Block]:
 
 def _cells(model: ExportedModel) -> list[doc.Said]:
     came = "a cell" if model.source == "cell" else model.source
-    calls = ", ".join(model.calls)
-    return [parts.name(model.name), model.backend or "ensemble", came, str(model.files), calls]
+    backend = model.backend or "ensemble"
+    return [parts.name(model.name), backend, came, str(model.files), parts.listed(model.calls)]

@@ -13,7 +13,6 @@ from bls_notebook.observe.visible import visible
 
 _COLUMNS = doc.columns("model | version:r | backend | state | calls")
 _KINDS = {"READY": "ready", "ENDED": "unavailable", "UNAVAILABLE": "unavailable"}
-_WIDE = 40  # characters, from where on a cell is wrapped
 
 
 def served_document(record: ServerRecord) -> doc.Document:
@@ -59,9 +58,7 @@ def _cells(model: ServedModel, up: bool) -> list[doc.Said]:
     if up and model.reason:
         words = f"{model.state} {model.reason}"
         state = doc.Piece(words, join(state.html, prose(model.reason), by=" "), cls="wrap")
-    calls = ", ".join(model.calls)
-    called = doc.Piece(calls, prose(calls), cls="wrap" if len(calls) > _WIDE else "")
-    return [parts.name(model.name), versions, model.backend or "ensemble", state, called]
+    return [parts.name(model.name), versions, model.backend or "ensemble", state, parts.listed(model.calls)]
 
 
 def _client(record: ServerRecord) -> doc.Block:
