@@ -210,13 +210,15 @@ class Ticket:
 
     def note_unread(self, response: InferenceResponse) -> None:
         """Warn, by the response that comes next, of those that nobody reads, whenever they have doubled."""
-        unread = () if self._responses is None else self._responses.copy()
-        if unread and not len(unread) & (len(unread) - 1):
-            found = recording.nbytes(tensor for each, _ in unread for tensor in each._outputs)
-            if found + len(unread) * _RESPONSE_BYTES >= UNREAD_BYTES:
-                told = unread_responses(self.model.name, len(unread), found)
-                log.warning(told)
-                response._warnings = (*response._warnings, told)
+        unread = self._responses
+        number = 0 if unread is None else len(unread)
+        if unread is None or not number or number & (number - 1):
+            return
+        size = recording.nbytes(tensor for each, _ in unread.copy() for tensor in each._outputs)
+        if size + number * _RESPONSE_BYTES >= UNREAD_BYTES:
+            told = unread_responses(self.model.name, number, size)
+            log.warning(told)
+            response._warnings = (*response._warnings, told)
 
     def drop_sender(self) -> None:
         """Take note that nobody can answer any more (`Answerable.drop_sender`)."""

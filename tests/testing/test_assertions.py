@@ -210,7 +210,7 @@ def test_circles_and_broken_models_are_told_by_the_load(models: Path) -> None:
         with pytest.raises(bls.ModelLoadError, match="division by zero"):
             repo.infer("broken", X)
         assert "nowhere" in str(repo.infer("nowhere", X).error)
-        repo.define("asks", ASKS)
+        repo.define("asks", ASKS, CONFIG)
         for _ in range(2):
             error = repo.infer("asks", X).error
             assert error is not None  # in Triton's words, and why
@@ -222,30 +222,15 @@ ASKS = """
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
-    @staticmethod
-    def auto_complete_config(config):
-        for add in (config.add_input, config.add_output):
-            add({"name": "X", "data_type": "TYPE_FP32", "dims": [-1]})
-        config.set_max_batch_size(0)
-        return config
-
     def execute(self, requests):
         answer = pb_utils.InferenceRequest(
-            model_name="broken", requested_output_names=["X"], inputs=requests[0].inputs()
+            model_name="broken", requested_output_names=["Y"], inputs=requests[0].inputs()
         ).exec()
         return [pb_utils.InferenceResponse([], answer.error())]
 """
-UNLOADS = """
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        pb_utils.unload_model("double")
-        answer = pb_utils.InferenceRequest(
-            model_name="double", requested_output_names=["Y"], inputs=requests[0].inputs()
-        ).exec()
-        return [pb_utils.InferenceResponse([], answer.error())]
-"""
+UNLOADS = ASKS.replace("        answer", "        pb_utils.unload_model('double')\n        answer").replace(
+    "broken", "double"
+)
 
 
 def test_what_was_unloaded_stays_so(repo: RepositoryUnderTest) -> None:

@@ -10,20 +10,15 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.backends.remote import link
 from bls_notebook.engine.waiting import abroad, claims
+from tests.engine.harness import pbtxt
 
 X = np.arange(3, dtype=np.float32)
+CONFIG = pbtxt(inputs="X:FP32", outputs="X:FP32")
 MODEL = """
 import asyncio
 import triton_python_backend_utils as pb_utils
 
 class TritonPythonModel:
-    @staticmethod
-    def auto_complete_config(config):
-        for add in (config.add_input, config.add_output):
-            add({"name": "X", "data_type": "TYPE_FP32", "dims": [-1]})
-        config.set_max_batch_size(0)
-        return config
-
     DEF execute(self, requests):
         request = requests[0]
         own = pb_utils.InferenceResponse([pb_utils.Tensor("X", request.inputs()[0].as_numpy())])
@@ -58,9 +53,9 @@ class Two:
     def link(self, protocol: str) -> None:
         """Have `b` of there call `a` of here, which calls `b`."""
         ours, theirs = [e.url if protocol == "http" else f"grpc://{e.grpc_url}" for e in self.ends]
-        self.here.define("a", calling("b", STOPS))
+        self.here.define("a", calling("b", STOPS), CONFIG)
         bls.connect(ours, "a", repo=self.there)
-        self.there.define("b", calling("a", STOPS))
+        self.there.define("b", calling("a", STOPS), CONFIG)
         bls.connect(theirs, "b", repo=self.here)
 
     def close(self) -> None:
@@ -90,8 +85,8 @@ def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(("first", "second"), [(SYNC, SYNC), (ASYNC, SYNC), (SYNC, ASYNC), (ASYNC, ASYNC)])
 @pytest.mark.usefixtures("apart")
 def test_a_circle_over_the_network_is_refused(two: Two, first: str, second: str) -> None:
-    two.here.define("a", calling("b", first))
-    two.there.define("b", calling("a", second))
+    two.here.define("a", calling("b", first), CONFIG)
+    two.there.define("b", calling("a", second), CONFIG)
     error = two.here.infer("a", {"X": X}).error
     assert error is not None
     assert "circular BLS: a -> b -> a. The request to 'a' can never be served" in error.message()
@@ -100,15 +95,15 @@ def test_a_circle_over_the_network_is_refused(two: Two, first: str, second: str)
 
 @pytest.mark.usefixtures("apart")
 def test_what_may_still_move_is_not_refused(two: Two) -> None:
-    two.here.define("a", calling("b", SYNC))
-    two.there.define("b", calling("a", SHORTLY))
+    two.here.define("a", calling("b", SYNC), CONFIG)
+    two.there.define("b", calling("a", SHORTLY), CONFIG)
     response = two.here.infer("a", {"X": X})
     assert response.error is None
     np.testing.assert_array_equal(response["X"].as_numpy(), X)
 
 
 def test_what_nobody_knows_says_nothing(two: Two) -> None:
-    two.here.define("a", calling("b", STOPS))
+    two.here.define("a", calling("b", STOPS), CONFIG)
     number = "0" * 16 + ".1"
     for text in ("", ">", ";;>", "ö>é", f"{number}>{number}", f"{number};{number}>", "a" * 100_000):
         claims.told(text)

@@ -84,14 +84,7 @@ class Tape:
             request._options, request._requested, now,
         ]  # fmt: skip
         wanted = self.every or not who
-        room = self._room - size
-        if wanted and room >= 0 and not gpu_arrays:
-            self._room = room
-            for tensor in inputs:
-                text, array = tensor._datatype, tensor._array
-                entry += tensor._name, text, array.shape, array.copy() if text == "BYTES" else array.tobytes()
-        else:
-            self._write(entry, inputs, wanted)
+        self._write(entry, inputs, size, wanted)
         self._keep(entry)
         if not self.every and not who:
             self._outside.add(number)
@@ -101,21 +94,21 @@ class Tape:
         outputs = response._outputs
         entry: list[Any] = [number, len(outputs), response._error, response._parameters, final, now]
         wanted = self.every or number in self._outside
-        room = self._room - size
-        if wanted and room >= 0 and not gpu_arrays:
-            self._room = room
-            for tensor in outputs:
-                text, array = tensor._datatype, tensor._array
-                entry += tensor._name, text, array.shape, array.copy() if text == "BYTES" else array.tobytes()
-        else:
-            self._write(entry, outputs, wanted)
+        self._write(entry, outputs, size, wanted)
         self._keep_answer(entry)
         if final and not self.every:
             self._outside.discard(number)
 
-    def _write(self, entry: list[Any], tensors: list[Tensor], wanted: bool) -> None:
-        """Add tensors to an entry, as far as they are wanted and there is room, from wherever they lie."""
-        for tensor in tensors:
+    def _write(self, entry: list[Any], tensors: list[Tensor], size: int, wanted: bool) -> None:
+        """Add tensors of so many bytes to an entry, as far as they are wanted and there is room."""
+        room = self._room - size
+        if wanted and room >= 0 and not gpu_arrays:
+            self._room = room
+            for tensor in tensors:
+                text, array = tensor._datatype, tensor._array
+                entry += tensor._name, text, array.shape, array.copy() if text == "BYTES" else array.tobytes()
+            return
+        for tensor in tensors:  # each from wherever it lies
             kept: Any = _NOT_WANTED
             if wanted or tensor._datatype == "BYTES":
                 size = nbytes([tensor])

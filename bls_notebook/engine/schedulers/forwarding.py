@@ -24,10 +24,10 @@ from bls_notebook.engine.tensors.inbound import rows_of
 from bls_notebook.engine.tensors.outputs import answer
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.engine.waiting.abroad import is_abroad
-from bls_notebook.engine.waiting.claims import send, wait
+from bls_notebook.engine.waiting.claims import send
 from bls_notebook.engine.waiting.stack_room import need_room
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.engine.waiting.waiting import first_response
+from bls_notebook.engine.waiting.waiting import first_response, known_to_wait
 from bls_notebook.engine.warnings import with_warnings
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils.errors import ErrorCode
@@ -75,7 +75,7 @@ class ForwardingScheduler(Lifecycle):
             if sent is not None:
                 run = sent.exchange.run
                 try:
-                    box = [run() if not self._ours or not is_abroad(ticket) else wait(ticket, run)]
+                    box = [run() if not self._ours or not is_abroad(ticket) else known_to_wait(ticket, run)]
                 except BaseException:
                     ticket.interrupt()
                     raise

@@ -30,9 +30,8 @@ _sent: WeakValueDictionary[str, Ticket] = WeakValueDictionary()  # by their numb
 _came: WeakValueDictionary[str, Ticket] = WeakValueDictionary()  # by their numbers, which were given there
 _numbers: WeakKeyDictionary[Ticket, str] = WeakKeyDictionary()  # of what was sent
 _links: WeakKeyDictionary[Ticket, Link] = WeakKeyDictionary()
-_awaited: WeakKeyDictionary[Ticket, list[str]] = (
-    WeakKeyDictionary()
-)  # what came that one waits for, any of it
+# What came that one waits for, any of it.
+_awaited: WeakKeyDictionary[Ticket, list[str]] = WeakKeyDictionary()
 # By who sends it here: the number of what came, and those of requests that can only be answered after it.
 origins: WeakKeyDictionary[Execution, set[str]] = WeakKeyDictionary()
 
@@ -42,7 +41,7 @@ def leaving(ticket: Ticket, link: Link) -> str:
     parent = ticket.parent
     if parent is None or not (parent.model is not None or parent in origins):
         return ""
-    if link.address.timeout is not None or not link.is_ours:  # it ends by itself; or nobody there understands
+    if link.address.timeout is not None:  # it ends by itself
         return ""
     number = f"{_process}{os.getpid():x}.{next(_count)}"
     _sent[number], _numbers[ticket], _links[ticket] = ticket, number, link

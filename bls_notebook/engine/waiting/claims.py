@@ -6,9 +6,9 @@ get no answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 from bls_notebook.backends.remote.link import Link
 from bls_notebook.engine.core.execution import Execution
@@ -19,20 +19,13 @@ from .deadlock import ANY, Need
 from .wait_graph import Node, needs
 
 _MOST_CLAIMS, _MOST_NUMBERS = 8, 64  # of one look, and of one of them: headers are bounded
-_Result = TypeVar("_Result")
 
 
-def send(ticket: Ticket, exchange: Any, link: Link) -> bool:
-    """Give a request its number, if it needs one; whether it did."""
+def send(ticket: Ticket, exchange: Any, link: Link) -> None:
+    """Give a request its number, if it needs one."""
     number = abroad.leaving(ticket, link)
     if number:
         exchange.number(number)
-    return bool(number)
-
-
-def wait(ticket: Ticket, run: Callable[[], _Result]) -> _Result:
-    """Wait for the answer to a request that was given a number, on this thread."""
-    return waiting.known_to_wait(ticket, run)
 
 
 def come(number: str, sender: Execution) -> None:
