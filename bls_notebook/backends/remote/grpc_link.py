@@ -23,7 +23,7 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from .address import Address
 from .carried import headers_of
-from .link import ASK_SECONDS, NUMBER, RETRIES, Deliver, InThread, Link, RemoteError
+from .link import ASK_SECONDS, RETRIES, Deliver, InThread, Link, RemoteError
 from .messages import read_response, read_streamed, request_bytes
 from .tensors import AnswerError
 
@@ -122,10 +122,10 @@ class GrpcLink(Link):
 
     # -- asking --------------------------------------------------------------------------------------
 
-    def live(self, seconds: float, headers: Mapping[str, str] | None = None) -> None:
+    def live(self, seconds: float) -> None:
         """Return if the server answers within so many seconds, else raise RemoteError."""
         try:
-            self._ask(self._stub.ServerLive, service_pb2.ServerLiveRequest(), seconds, headers)
+            self._ask(self._stub.ServerLive, service_pb2.ServerLiveRequest(), seconds)
         except RemoteError as error:
             if error.lost:
                 raise
@@ -188,12 +188,10 @@ class GrpcLink(Link):
         method: Callable[..., Any],
         request: Any,
         seconds: float = ASK_SECONDS,
-        headers: Mapping[str, str] | None = None,
     ) -> Any:
-        metadata = (*self.metadata_of_all, *(headers or {}).items())
         for pause in (*RETRIES, None):
             try:
-                return method(request, timeout=seconds, metadata=metadata)
+                return method(request, timeout=seconds, metadata=self.metadata_of_all)
             except grpc.RpcError as error:
                 problem = self.error_of(error, asked=seconds)
                 if pause is None or problem.sent:
@@ -241,10 +239,6 @@ class GrpcExchange:
         call = self._call
         if call is not None:
             call.cancel()
-
-    def number(self, number: str) -> None:
-        """Have it carry a number."""
-        self._metadata = (*self._metadata, (NUMBER, number))
 
     def run(self) -> InferenceResponse:
         """Send it, and wait for the answer on this thread."""

@@ -20,7 +20,7 @@ from .carried import headers_of, parameters_of, parameters_of_model
 from .described import plain_metadata
 from .http_talk import Connections, Conversation
 from .http_wire import Answer
-from .link import ASK_SECONDS, NUMBER, Deliver, InThread, Link, RemoteError
+from .link import ASK_SECONDS, Deliver, InThread, Link, RemoteError
 from .tensors import AnswerError, listed, raw_of, tensor_of, tensor_of_list
 
 _JSON_LENGTH = "Inference-Header-Content-Length"
@@ -77,10 +77,9 @@ class HttpLink(Link):
 
     # -- asking --------------------------------------------------------------------------------------
 
-    def live(self, seconds: float, headers: Mapping[str, str] | None = None) -> None:
+    def live(self, seconds: float) -> None:
         """Return if the server answers within so many seconds, else raise RemoteError."""
-        more = {**self.address.headers, **(headers or {})}
-        status = self._talk("GET", "/v2/health/live", (), more).held(seconds).status
+        status = self._talk("GET", "/v2/health/live", (), self.address.headers).held(seconds).status
         if status in (502, 503, 504):  # of what stands before it
             raise self.unanswered(f"HTTP {status}", False)
 
@@ -166,10 +165,6 @@ class HttpExchange:
         """Give up; the connection is closed, which tells the server."""
         self._lost = lost
         self._conversation.end()
-
-    def number(self, number: str) -> None:
-        """Have it carry a number."""
-        self._conversation.headers = {**self._conversation.headers, NUMBER: number}
 
     def run(self) -> InferenceResponse:
         """Send it, and wait for the answer on this thread."""

@@ -22,15 +22,11 @@ from bls_notebook.pb_utils.response import InferenceResponse
 from .address import Address
 
 ASK_SECONDS = 10.0  # for what is not inference
-TELL_SECONDS = 1.0  # until the first look, at a server that can be told who waits
 PROBE_SECONDS = 5.0  # between looks at a server that has requests under way, and for its answer
 SEEK_SECONDS = 0.5  # between looks at a server that is lost
 PATIENCE = 3 * PROBE_SECONDS
+REPORT_SECONDS = 10.0  # until a wait for an answer is reported
 RETRIES = (0.05, 0.2)  # seconds before a request that could not even be sent is tried again
-
-NUMBER = "bls-request"  # header of a request: by which another process like this one speaks of it
-WAITING = "bls-waiting"  # header of a look: which requests there wait here for which
-OURS = "bls_notebook"  # name of a server that understands these two
 
 Deliver = Callable[[list[InferenceResponse], bool], None]  # in a list, so that nobody else holds it
 InThread = Callable[[Callable[[], None]], None]
@@ -67,9 +63,6 @@ class Exchange(Protocol):
     def cancel(self, lost: str = "") -> None:
         """Give up: what waits for it ends soon. Where the server is `lost`, that is why."""
 
-    def number(self, number: str) -> None:
-        """Have it carry a number (`NUMBER`); called before it is sent."""
-
 
 class Link:
     """What connections over gRPC and HTTP have in common.
@@ -80,7 +73,6 @@ class Link:
     """
 
     waits: ClassVar[tuple[Callable[..., Any], ...]] = ()  # functions in which Ctrl-C may strike
-    waiting: ClassVar[Callable[[Link], str]]  # what a look at a server of our own kind says (`WAITING`)
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -89,6 +81,7 @@ class Link:
         self.lost = ""  # why it does not answer, while it does not
         self.closed = False
         self.when_changed: Callable[[], None] | None = None  # called when it was lost, and when it is back
+        self.report_waits: list[Callable[[], None]] = []  # called by the watcher, with no lock held
         self._users = 0
         self._under_way: dict[Exchange, float] = {}  # and since when
         self._lock = threading.Lock()
@@ -105,7 +98,7 @@ class Link:
         """Return a request to a model, ready to be sent; ValueError where it cannot be."""
         raise NotImplementedError
 
-    def live(self, seconds: float, headers: Mapping[str, str] | None = None) -> None:
+    def live(self, seconds: float) -> None:
         """Return if the server answers within so many seconds, else raise RemoteError."""
         raise NotImplementedError
 
@@ -165,11 +158,6 @@ class Link:
         for exchange in left:
             exchange.cancel()
         self._hang_up()
-
-    @property
-    def is_ours(self) -> bool:
-        """Whether the server is another process like this one."""
-        return self.server.startswith(OURS)
 
     def begun(self, exchange: Exchange) -> None:
         """A request is being sent."""
@@ -264,18 +252,21 @@ class Link:
         suspect, self._suspect = self._suspect, False
         if self._woken and not suspect:  # by a request: one a while, not one each
             self._woken = False
-            return TELL_SECONDS if self.is_ours else PROBE_SECONDS
+            return PROBE_SECONDS
         with self._lock:
             oldest = min(self._under_way.copy().values(), default=None)
             if oldest is None and not suspect:
                 silent.clear()
                 self._idle = True
                 return None
-        waiting = Link.waiting(self) if self.is_ours else ""
-        if not suspect and not waiting and oldest and time.monotonic() - oldest < PROBE_SECONDS:
+        waited = time.monotonic() - oldest if oldest else 0.0
+        if waited >= REPORT_SECONDS:
+            for report in list(self.report_waits):
+                report()
+        if not suspect and oldest and waited < PROBE_SECONDS:
             return PROBE_SECONDS
         try:
-            self.live(PROBE_SECONDS, {WAITING: waiting} if waiting else None)
+            self.live(PROBE_SECONDS)
             silent.clear()
         except RemoteError as error:
             if not error.lost or self.closed:

@@ -4,17 +4,19 @@ Guarantees: any number of requests is under way; one that is waited for is sent 
 thread, the others keep none of the kernel's; requests of one sequence are sent one after the other, in the
 order in which they came; every request that was accepted is answered; whoever gives up a request ends it here
 at once, and at the server where the protocol can. Once closed, no request is accepted, and `on_drained` is
-called when the last one has been answered.
+called when the last one has been answered. A request that waits long is reported once, in the log.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from time import perf_counter_ns
 
-from bls_notebook.backends.remote.link import Exchange
+from bls_notebook.backends.remote.link import REPORT_SECONDS, Exchange
 from bls_notebook.engine.core.execution import Execution
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.statistics import FOLD_AT
@@ -23,11 +25,9 @@ from bls_notebook.engine.messages import running
 from bls_notebook.engine.tensors.inbound import rows_of
 from bls_notebook.engine.tensors.outputs import answer
 from bls_notebook.engine.ticket import Ticket
-from bls_notebook.engine.waiting.abroad import is_abroad
-from bls_notebook.engine.waiting.claims import send
 from bls_notebook.engine.waiting.stack_room import need_room
 from bls_notebook.engine.waiting.threads import start_in_thread
-from bls_notebook.engine.waiting.waiting import first_response, known_to_wait
+from bls_notebook.engine.waiting.waiting import first_response
 from bls_notebook.engine.warnings import with_warnings
 from bls_notebook.observe import recording
 from bls_notebook.pb_utils.errors import ErrorCode
@@ -36,15 +36,18 @@ from bls_notebook.pb_utils.response import InferenceResponse
 
 from .lifecycle import Lifecycle
 
+log = logging.getLogger("bls_notebook")
+
 
 class _Sent:
     """A request that is under way."""
 
-    __slots__ = ("exchange", "rows", "started")
+    __slots__ = ("exchange", "reported", "rows", "started")
 
     def __init__(self, exchange: Exchange, rows: int) -> None:
         self.exchange = exchange
         self.rows = rows
+        self.reported = False  # that it waits long
         self.started = perf_counter_ns()
 
 
@@ -60,7 +63,7 @@ class ForwardingScheduler(Lifecycle):
         self._in_sequence: dict[Ticket, int | str] = {}
         self._send = model.instances[0].backend.send  # type: ignore[attr-defined]
         self._link = model.instances[0].backend.link  # type: ignore[attr-defined]
-        self._ours = self._link.is_ours
+        self._link.report_waits.append(self._report_waits)
         self._batching = model.spec.max_batch_size > 0
 
     # -- serving -------------------------------------------------------------------------------------
@@ -73,9 +76,8 @@ class ForwardingScheduler(Lifecycle):
         if self._accepted(ticket):
             sent = self._prepared(ticket)
             if sent is not None:
-                run = sent.exchange.run
                 try:
-                    box = [run() if not self._ours or not is_abroad(ticket) else known_to_wait(ticket, run)]
+                    box = [sent.exchange.run()]
                 except BaseException:
                     ticket.interrupt()
                     raise
@@ -121,13 +123,11 @@ class ForwardingScheduler(Lifecycle):
             problem = running(self._model.name, str(error))
             ticket.finish(error_response(problem, ErrorCode.UNSUPPORTED))
             return None
-        if self._ours:
-            send(ticket, sent.exchange, self._link)
         ticket.serving = self._model.instances[0].serving
         ticket.serving.add(ticket)
-        log = recording.active
-        if log is not None and ticket.span:
-            log.place(ticket.span, self._model.instances[0].place, sent.rows, sent.started)
+        recorded = recording.active
+        if recorded is not None and ticket.span:
+            recorded.place(ticket.span, self._model.instances[0].place, sent.rows, sent.started)
         if ticket.cancelled:  # meanwhile, by somebody who did not see it yet
             sent.exchange.cancel()
         return sent
@@ -168,9 +168,9 @@ class ForwardingScheduler(Lifecycle):
             statistics.alone.append((sent.rows, *times))
             if len(statistics.alone) >= FOLD_AT:
                 statistics.fold()
-        log = recording.active
-        if log is not None and ticket.span:
-            log.ran.extend((ticket.span, received, sent.started))  # others went over it meanwhile
+        recorded = recording.active
+        if recorded is not None and ticket.span:
+            recorded.ran.extend((ticket.span, received, sent.started))  # others went over it meanwhile
 
     # -- the end of a request ------------------------------------------------------------------------
 
@@ -211,3 +211,30 @@ class ForwardingScheduler(Lifecycle):
 
     def _look(self) -> None:
         """Nothing to do: no instance waits for work."""
+
+    def _drained(self) -> None:
+        with suppress(ValueError):
+            self._link.report_waits.remove(self._report_waits)
+
+    # -- long waits ----------------------------------------------------------------------------------
+
+    def _report_waits(self) -> None:
+        """Log who has been waiting long for the server, and since when; each request once."""
+        now = perf_counter_ns()
+        long = [
+            (ticket, sent)
+            for ticket, sent in self._under_way.copy().items()
+            if not sent.reported and now - sent.started >= REPORT_SECONDS * 1e9
+        ]
+        if not long:
+            return
+        for _, sent in long:
+            sent.reported = True
+        ticket, sent = min(long, key=lambda each: each[1].started)
+        sender = "?" if ticket.parent is None else ticket.parent.model_name
+        others = f", and {len(long) - 1} more have been waiting too" if len(long) > 1 else ""
+        log.warning(
+            f"A request from '{sender}' to '{self._model.name}' has been waiting for {self._link.address} "
+            f"for {(now - sent.started) / 1e9:.1f} s{others}. If models there wait for models here in "
+            "turn, this never ends; interrupt (Ctrl-C) to get out, or give bls.connect a timeout=."
+        )

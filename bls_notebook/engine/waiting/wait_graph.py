@@ -22,7 +22,6 @@ from bls_notebook.engine.description import home_of
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.request import InferenceRequest
 
-from .abroad import needed
 from .deadlock import ALL, ANY, LIVE, Need
 from .futures import RequestFuture
 from .idle_loops import Job, WatchedSelector, blocked, job_of
@@ -74,9 +73,6 @@ def _needs_of_waiting(ticket: Ticket, closer: bool) -> Need[Node]:
         return LIVE, ()  # it may cancel the iterator
     if ticket.ready or ticket.cancelled:  # or it just has
         return LIVE, ()
-    elsewhere = needed(ticket)
-    if elsewhere:
-        return ANY, elsewhere
     instances = candidates(ticket)
     if not ticket.queued:
         instances = tuple(i for i in instances if i.holder is ticket)

@@ -24,7 +24,6 @@ from bls_notebook.engine.messages import running
 from bls_notebook.engine.ticket import Ticket
 from bls_notebook.pb_utils.response import InferenceResponse
 
-from .abroad import is_abroad, needed
 from .deadlock import ANY, LIVE, Need, deadlocked
 from .frames import waits_for_threads
 from .idle_loops import WatchedSelector, blocked, watch_callers
@@ -172,8 +171,6 @@ def look_at(ticket: Ticket) -> None:
 def _served_soon(ticket: Ticket) -> bool:
     """Whether a request is plainly able to move, without a look at the rest of the graph. Lock held."""
     if not ticket.queued:
-        if needed(ticket):
-            return False
         return _acts(ticket.execution) if ticket.execution is not None else not ticket.model.is_async
     for instance in candidates(ticket):
         holder = instance.holder
@@ -223,7 +220,12 @@ def _victim(start: Node) -> Ticket | None:
     """The request to refuse so that a node can move; None where it can, or by no request. Lock held."""
     if isinstance(start, Ticket) and _served_soon(start):
         return None
-    stuck = stuck_from(start, needs)
+    # Who else may answer a running request takes a walk over the heap, so it is asked last.
+    forget_answers()
+    if not deadlocked(start, partial(needs, closer=False)):
+        return None
+    look_closer()
+    stuck = deadlocked(start, needs)  # one view: what still moves beside it may change what is seen next
     waiting = [node for node in _reached([start], stuck) if _is_waiting(node)] if stuck else []
     if not waiting:
         return None
@@ -233,16 +235,6 @@ def _victim(start: Node) -> Ticket | None:
     victim.circle = () if in_circle is None else _cycle(victim, stuck)
     victim.refused = True  # from here on it can move, and so can who waits for it
     return victim
-
-
-def stuck_from(start: Node, needs: Callable[..., Need[Node]]) -> dict[Node, list[Node]]:
-    """Return the nodes that can never move, of one and all that it needs (`deadlocked`). Lock held."""
-    # Who else may answer a running request takes a walk over the heap, so it is asked last.
-    forget_answers()
-    if not deadlocked(start, partial(needs, closer=False)):
-        return {}
-    look_closer()
-    return deadlocked(start, needs)  # one view: what still moves beside it may change what is seen next
 
 
 def _reached(start: list[Node], needed: dict[Node, list[Node]]) -> Iterator[Node]:
@@ -258,7 +250,7 @@ def _reached(start: list[Node], needed: dict[Node, list[Node]]) -> Iterator[Node
 
 
 def _is_waiting(node: Node) -> bool:
-    return isinstance(node, Ticket) and (node.queued or (node.execution is None and not is_abroad(node)))
+    return isinstance(node, Ticket) and (node.queued or node.execution is None)
 
 
 # -- words ---------------------------------------------------------------------------------------
@@ -287,7 +279,7 @@ def _cycle(ticket: Ticket, stuck: dict[Node, list[Node]]) -> list[str]:
     seen: set[Node] = set()
     while node not in seen:
         seen.add(node)
-        if _is_waiting(node) or is_abroad(node):
+        if _is_waiting(node):
             names.append(node.model.name)
         node = next(iter(stuck[node]), node)
     return names if names[-1] == names[0] else [*names, names[0]]

@@ -11,7 +11,6 @@ from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.server import Server
 from bls_notebook.engine.errors import BLSError
 from bls_notebook.engine.root import root_of
-from bls_notebook.engine.waiting.claims import come, sent_on
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor, TritonModelException
 from bls_notebook.repository.requests.inputs import preferred_memory_of
 from bls_notebook.repository.requests.parameters import client_parameters
@@ -48,7 +47,6 @@ class Call:
     flags: int = 0
     timeout: int = 0  # microseconds
     priority: int = 0
-    number: str = ""  # by which the process that sent it speaks of it
     final: bool = False  # the client wants an empty response that says that it was the last
 
     def request(self) -> InferenceRequest:
@@ -78,20 +76,11 @@ class Sending:
 
     def one(self, call: Call) -> Any:
         """Send a call whose model answers once; return a future of the response. Cancelling it cancels."""
-        return self._sent(call, False)
+        return root_of(self._server).async_exec(call.request(), False, True)
 
     def several(self, call: Call) -> Any:
         """Send a call; return a future of the stream of its responses."""
-        return self._sent(call, True)
-
-    def _sent(self, call: Call, decoupled: bool) -> Any:
-        root, request = root_of(self._server), call.request()
-        if not call.number:
-            return root.async_exec(request, decoupled, True)
-        come(call.number, root)
-        future = root.async_exec(request, decoupled, True)
-        sent_on(call.number, getattr(future, "ticket", None))
-        return future
+        return root_of(self._server).async_exec(call.request(), True, True)
 
 
 def answered(response: InferenceResponse) -> InferenceResponse:

@@ -17,9 +17,6 @@ from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
-from bls_notebook.backends.remote.link import NUMBER, WAITING
-from bls_notebook.engine.waiting.claims import told
-
 from .admission import UNAUTHORIZED, Admission, Counted
 from .calls import Call, Sending, answered
 from .elsewhere import elsewhere
@@ -43,9 +40,6 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
     # -- health, metadata, statistics --------------------------------------------------------------
 
     async def ServerLive(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's names, here and below
-        said = _header(context, WAITING)
-        if said:
-            await elsewhere(told, said)
         return pb.ServerLiveResponse(live=True)
 
     async def ServerReady(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -154,7 +148,6 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
             refuse("ModelInfer RPC doesn't support models with decoupled transaction policy", UNSUPPORTED)
         with Counted(self._admission, model.name):
             call = call_of(model, version_of(request.model_version), request, self._regions)
-            call.number = _header(context, NUMBER)
             response = answered(await self._sending.one(call))
             return answer_of(pb, call, response, self._regions)
 
@@ -164,7 +157,7 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
         try:
             async for request in requests:
                 try:
-                    answers.sent(*self._begun(request, _header(context, NUMBER)))
+                    answers.sent(*self._begun(request))
                 except RefusedError as error:
                     answers.refused(request.id, error)
                 await answers.room()
@@ -174,22 +167,17 @@ class Service(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[mi
             writing.cancel()
             answers.close()
 
-    def _begun(self, request: Any, number: str) -> tuple[Call, Any]:
+    def _begun(self, request: Any) -> tuple[Call, Any]:
         """Send a request of a stream; at once, so that they arrive in order."""
         model = self._models.find(request.model_name, request.model_version)
         self._admission.enter()
         try:
             call = call_of(model, version_of(request.model_version), request, self._regions)
-            call.number = number
             return call, self._sending.several(call)
         except BaseException as error:
             self._admission.leave()
             self._admission.count(model.name, error)
             raise
-
-
-def _header(context: Any, name: str) -> str:
-    return next((str(value) for key, value in context.invocation_metadata() or () if key == name), "")
 
 
 def _no_repository(request: Any) -> None:

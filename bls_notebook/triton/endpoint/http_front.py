@@ -18,8 +18,6 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from bls_notebook.backends.remote.link import NUMBER, WAITING
-from bls_notebook.engine.waiting.claims import told
 from bls_notebook.pb_utils import InferenceResponse
 
 from .admission import UNAUTHORIZED, Admission, Counted
@@ -137,7 +135,6 @@ class HttpFront:
             length = "0"
         with Counted(self._admission, model.name):
             call = call_of(model, _version(request), body, length, self._regions)
-            call.number = request.headers.get(NUMBER, "")
             response = answered(await while_there(request, self._sending.one(call)))
             content, json_length = answer_of(call, response, self._regions)
         if json_length is None:
@@ -174,8 +171,6 @@ class HttpFront:
     # -- health, metadata, statistics --------------------------------------------------------------
 
     async def _live(self, request: Request) -> Response:
-        if WAITING in request.headers:
-            await elsewhere(told, request.headers[WAITING])
         return Response()
 
     async def _ready(self, request: Request) -> Response:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from bls_notebook.backends.remote.link import OURS
 from bls_notebook.engine.core.model import LoadedModel
 from bls_notebook.engine.core.spec import TensorSpec
 from bls_notebook.engine.errors import BLSError
@@ -66,8 +65,8 @@ class Models:
     def about(self) -> dict[str, Any]:
         """Return the server's metadata."""
         # By what is imported already: the package itself imports what stands above this module.
-        version = str(sys.modules[OURS].__version__)
-        return {"name": OURS, "version": version, "extensions": list(EXTENSIONS)}
+        version = str(sys.modules["bls_notebook"].__version__)
+        return {"name": "bls_notebook", "version": version, "extensions": list(EXTENSIONS)}
 
     def metadata(self, name: str, version: str = "") -> dict[str, Any]:
         """Return a model's metadata."""

@@ -19,6 +19,7 @@ import pytest
 import bls_notebook as bls
 from bls_notebook.backends.remote import AddressError, address_of, grpc_link, link
 from bls_notebook.backends.remote.tensors import AnswerError
+from bls_notebook.engine.schedulers import forwarding
 from bls_notebook.engine.waiting.threads import start_in_thread
 from bls_notebook.pb_utils import InferenceRequest, InferenceResponse, Tensor
 from bls_notebook.testing import RepositoryUnderTest
@@ -186,6 +187,32 @@ def test_ctrl_c_ends_a_wait_for_a_server(service: Service, repo: bls.ModelReposi
         assert service.cancelled.acquire(timeout=20)
         service.go.set()
         assert asked(repo) == X.tolist()
+
+
+def test_a_long_wait_for_a_server_is_reported_once(
+    service: Service, repo: bls.ModelRepository, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    for name in ("PROBE_SECONDS", "REPORT_SECONDS"):
+        monkeypatch.setattr(link, name, 0.05)
+    monkeypatch.setattr(forwarding, "REPORT_SECONDS", 0.0)
+    reported: list[int] = []
+
+    def answer(*_: Any) -> Any:  # at the looks after the report
+        reports = [one for one in caplog.messages if "has been waiting for" in one]
+        reported.append(len(reports))
+        if sum(map(bool, reported)) > 2:
+            service.go.set()
+        return pb.ServerLiveResponse(live=True)
+
+    monkeypatch.setattr(Service, "ServerLive", answer)
+    with serving(service) as port:
+        bls.connect(f"grpc://127.0.0.1:{port}", "echo", repo=repo)
+        repo.define("caller", CALLER)
+        service.go.clear()
+        assert repo.infer("caller", {"X": X}).error is None
+    (report,) = [one for one in caplog.messages if "has been waiting for" in one]
+    assert f"A request from 'caller' to 'echo' has been waiting for grpc://127.0.0.1:{port} for " in report
+    assert "interrupt (Ctrl-C) to get out" in report
 
 
 def test_a_lost_server_is_told_of_where_nobody_keeps_the_connection(
